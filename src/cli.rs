@@ -13,6 +13,7 @@ mod doctor;
 mod drill;
 mod export;
 mod headless;
+mod init;
 mod internal;
 mod interrupted;
 mod isolated_worker;
@@ -44,7 +45,7 @@ use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::io::Write;
+use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -107,6 +108,8 @@ enum Command {
     Trial(trial::TrialArgs),
     /// Demonstrate recovery: the default run through out of memory, NaN, a hang, a kill and heat
     Drill(drill::DrillArgs),
+    /// Propose a run file for a training script, from its source: init -- python train.py …
+    Init(init::InitArgs),
     /// Validate a run file and every rung of its ladder without starting anything
     Check(check::CheckArgs),
     /// Estimate the memory of each rung, against the GPU or the host
@@ -133,6 +136,12 @@ enum Command {
     Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerCommand),
+    #[command(hide = true)]
+    Harness(internal::HarnessCommand),
+    #[command(hide = true)]
+    ExecCommand(internal::ExecCommand),
+    #[command(hide = true)]
+    HoldOutput,
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
@@ -208,6 +217,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Accept(which)) => request::accept(&which, runs),
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
+        Some(Command::Init(args)) => init::init(&args),
         Some(Command::Check(args)) => check::check(&args, runs, trainer),
         Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),
         Some(Command::CompareKnob(args)) => compare_knob::compare(&args, trainer),
@@ -222,6 +232,9 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
+        Some(Command::Harness(args)) => internal::harness(args),
+        Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
+        Some(Command::HoldOutput) => return internal::hold_output(),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
@@ -259,6 +272,16 @@ use line;
 #[expect(clippy::print_stderr, reason = "the one place that writes to stderr outside the cockpit")]
 fn say(message: &str) {
     eprintln!("downshift: {}", text::escape_lines(message));
+}
+
+/// Asks a question on the terminal. Anything but yes means no.
+fn confirm(question: &str) -> std::io::Result<bool> {
+    let mut terminal = std::io::stderr().lock();
+    write!(terminal, "{question} [y/N] ")?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().take(64).read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
 /// Injected faults, as given on the command line.

@@ -8,6 +8,7 @@
 //! The loop takes one input, lets the policy decide, and performs the effects. [`detach`] starts the
 //! keeper in a session of its own, under a parent that only restarts it.
 
+mod adopt_command;
 mod alarms;
 mod attempt;
 mod author;
@@ -19,6 +20,7 @@ mod failure;
 mod file_watch;
 pub mod keeper_parent;
 mod keeper_state;
+mod metric_names;
 pub mod offline;
 mod perform;
 mod planned;
@@ -38,6 +40,7 @@ mod stored_state;
 mod takeover;
 mod turn;
 mod witness;
+mod worker_arguments;
 mod worker_events;
 pub mod worker_process;
 

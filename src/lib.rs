@@ -17,8 +17,10 @@
 mod cli;
 mod diagnose;
 mod export;
+mod harness;
 mod notify;
 mod policy;
+mod process_tree;
 mod series;
 mod trainer;
 
@@ -31,7 +33,11 @@ pub mod config;
 #[doc(hidden)]
 pub mod format;
 #[doc(hidden)]
+pub mod init;
+#[doc(hidden)]
 pub mod keeper;
+#[doc(hidden)]
+pub mod log_metrics;
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]

@@ -17,6 +17,7 @@
 mod age;
 pub mod budget;
 pub mod climb;
+pub mod command;
 mod drift;
 mod ending;
 pub mod event;

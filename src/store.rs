@@ -1,11 +1,12 @@
 //! The parts of a run that outlive its processes.
 //!
 //! ```text
-//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  kernels/  *.log
+//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  adopted/  attempts/  kernels/  *.log
 //! ```
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only the
 //! keeper writes run.db and deletes checkpoints; any process may read.
 
+pub mod adopted;
 pub mod batch;
 pub mod checkpoint;
 pub mod claims;
@@ -20,8 +21,10 @@ pub mod owners;
 pub mod permissions;
 pub mod reader;
 pub mod reserve;
+pub mod rows;
 pub mod run_dir;
 pub mod socket_place;
+pub mod step_metrics;
 pub mod summary;
 pub mod user_folder;
 pub mod writer;

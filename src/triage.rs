@@ -5,7 +5,7 @@
 //! assets/catalogue.yaml + the user's ─▶ Catalogue ─▶ scan(log) ─▶ findings ─┐
 //! exit code or signal, the worker's report, kernel log, cgroup, probe ───┴─▶ classify ─▶ Cause
 //! ```
-//! Reading (`scan`, `kernel`, `cgroup`) is separate from judging (`classify`), which is a pure function
+//! Reading (`scan`, `traceback`, `kernel`, `cgroup`) is separate from judging (`classify`), which is a pure function
 //! of its evidence.
 
 pub mod catalogue;
@@ -14,3 +14,4 @@ pub mod classify;
 pub mod kernel;
 pub mod memory;
 pub mod scan;
+pub mod traceback;

@@ -5,8 +5,12 @@
 //! text ─ text ─▶ the same text, without anything a terminal would interpret
 //! pattern ─ glob ─▶ the paths that match, within a bounded search
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
+//! SQLite file ─ database ─▶ a connection whose schema runs no code
+//! bytes ─ checksum ─▶ proof that a record is what its writer wrote
 //! ```
 
+pub mod checksum;
+pub mod database;
 pub mod file;
 pub mod glob;
 pub mod peer;

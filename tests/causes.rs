@@ -5,7 +5,7 @@ mod helper;
 use downshift::protocol::cause::Cause;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
-use helper::{Place, SLOW, journal_says, kill, wait_for, wait_status};
+use helper::{Place, SLOW, journal, journal_says, kill, wait_for, wait_status};
 use std::fs::OpenOptions;
 use std::io::Write;
 
@@ -33,6 +33,18 @@ fn reports_and_exits_of_a_worker_have_their_classes() {
         assert!(journal_says(&run, "cause: "), "{fault}");
         assert_eq!(Reader::open(&run).unwrap().causes().len(), 1, "{fault}: the good end has no cause");
     }
+}
+
+#[test]
+fn the_journals_advice_on_device_memory_keeps_its_order() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 2, save_ms: 1 }", "");
+    let (mut child, run) = place.start(&["--inject", "oom@12"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let rows = journal(&run);
+    let cause = &rows.iter().find(|row| row.text.starts_with("cause: ")).unwrap().text;
+    let ways = ["micro-batch", "smaller model", "mixed precision", "accumulation"].map(|way| cause.find(way));
+    assert!(ways.iter().all(Option::is_some) && ways.is_sorted(), "{cause}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Run files: the valid ones must be accepted, and the invalid ones refused with exactly these messages.
 
-use downshift::config::knobs::{MomentBits, Section, Watch};
+use downshift::config::knobs::{MomentBits, Watch};
 use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
-use downshift::config::run::{Refusal, Run, Source, TaskSections};
+use downshift::config::run::{OwnedSections, Refusal, ResolvedSections, Run, Source, TaskSections};
 use downshift::config::shipped;
 use std::{fs, path::Path};
 
@@ -15,13 +15,7 @@ impl TaskSections for Tasks {
         vec!["vision".to_owned(), "lm".to_owned()]
     }
 
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
         let positive = model.get("channels").is_none_or(|channels| channels.as_u64().is_some_and(|count| count > 0));
         let problem = Problem::at("model.channels", "a model needs channels", "write 32");
         (Some((data.clone(), model.clone())), if positive { Vec::new() } else { vec![problem] })
@@ -161,6 +155,42 @@ fn shipped_run_files_write_out_every_setting_of_the_keeper_with_its_default() {
         }
         for key in keys {
             assert!(text.contains(&key), "{file} does not write `{}` out", key.trim());
+        }
+    }
+}
+
+/// Returns the names of a run's planned rungs, in order.
+fn planned(run: &Run) -> Vec<&str> {
+    run.plan.iter().map(|stage| run.rungs[stage.rung].name.as_str()).collect()
+}
+
+#[test]
+fn every_size_begins_in_safe_mode_and_ends_at_full_speed() {
+    let (file, text) = shipped::run_file(Path::new("sizes")).unwrap();
+    for variant in ["small", "medium", "large", "conservative"] {
+        let run = read(file, text, &[("variant".to_owned(), variant.to_owned())]);
+        let run = run.unwrap_or_else(|refusal| panic!("{variant}: {refusal}"));
+        assert_eq!(planned(&run), ["safe", "plain", "full"], "{variant}");
+        assert_eq!(run.first_rung(), run.rung_named("safe").unwrap(), "{variant}");
+    }
+}
+
+#[test]
+fn the_plan_in_the_comment_of_the_fine_tuning_file_is_valid_and_trains_the_head_first() {
+    let (file, text) = shipped::run_file(Path::new("finetune")).unwrap();
+    let (mut changed, comment) = (String::new(), "#   climb: {");
+    for line in text.lines() {
+        let line = if line.starts_with(comment) { line.trim_start_matches(['#', ' ']) } else { line };
+        changed.push_str(line);
+        changed.push('\n');
+    }
+    assert_eq!(text.matches(comment).count(), 1);
+    for variant in [None, Some("gpt2")] {
+        let overrides: Vec<_> = variant.map(|name: &str| ("variant".to_owned(), name.to_owned())).into_iter().collect();
+        let run = read(file, &changed, &overrides).unwrap_or_else(|refusal| panic!("{variant:?}: {refusal}"));
+        assert_eq!(planned(&run), ["a", "b-ultra-safe", "b"], "{variant:?}");
+        for pair in run.plan.windows(2) {
+            assert!(run.barrier(pair[0].rung, pair[1].rung).is_none(), "{variant:?}: {pair:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -48,6 +48,9 @@ fn watch_shows_card_and_machine_and_what_is_unknown() {
     ] {
         assert!(words.contains(part), "{part} is missing:\n{words}");
     }
+    let counted = json!({"nvmlDeviceGetEccMode": [{"value": 1}], "nvmlDeviceGetTotalEccErrors": [{"value": 2}]});
+    let words = text(&with_card(&place, Some(&counted), &["watch", "--once"]).output().unwrap());
+    assert!(words.contains("health       ECC 2 corrected, 2 not"), "{words}");
     let seen = with_card(&place, Some(&script), &["watch", "--once", "--format", "json"]).output().unwrap();
     let reading: Value = serde_json::from_slice(&seen.stdout).unwrap();
     assert_eq!(reading["gpu"]["Ok"]["power_w"], json!({"not": "not supported"}));
@@ -59,7 +62,7 @@ fn watch_shows_card_and_machine_and_what_is_unknown() {
 fn watch_repeats_and_works_without_a_card() {
     let place = Place::scripted();
     let mut command = with_card(&place, None, &["watch", "--interval", "0.1", "--format", "json"]);
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let readings: Vec<Value> = lines.take(3).map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     child.kill().unwrap();
@@ -177,6 +180,20 @@ fn a_bundle_holds_what_a_report_needs_and_nothing_private() {
         }
     }
     assert!(parts["worker.log"].contains("from ~"));
+}
+
+#[test]
+fn a_bundle_does_not_wait_for_a_pipe_in_place_of_the_users_settings() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 1, save_ms: 1 }", "");
+    let (mut child, _run) = place.start(&["--set", "training.steps=60"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let settings = place.dir.path().join("config/downshift/notify.yaml");
+    fs::remove_file(&settings).unwrap();
+    assert!(Command::new("mkfifo").arg(&settings).status().unwrap().success());
+    let mut bundle = place.command(&["bundle", "--out", "b.tar.gz"]).stdout(Stdio::null()).spawn().unwrap();
+    let ended = wait_for("the bundle", || bundle.try_wait().unwrap());
+    assert!(ended.success(), "{ended:?}");
 }
 
 /// Starts a server that accepts every request; returns its address and the request bodies.

@@ -7,6 +7,7 @@ mod helper;
 use downshift::store::lock::living_owner;
 use helper::{Place, kill, wait_for};
 use serde_json::Value;
+use std::process::Stdio;
 
 fn json(place: &Place, args: &[&str]) -> Value {
     let out = place.output(args);
@@ -158,7 +159,7 @@ fn impossible_options_are_refused_with_a_reason() {
 fn a_run_has_a_plan_that_measurements_correct() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
-    let mut running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
     wait_for("plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
     let name = place.newest().unwrap().name();
     let plan = wait_for("a rung that was seen", || {
@@ -193,7 +194,7 @@ fn planned_slowly(place: &Place) -> (std::process::Child, std::path::PathBuf, u3
     let size = ["model.width=128", "model.layers=48"];
     let set = size.iter().flat_map(|knob| ["--set", knob]);
     let run = ["run", "text", "--headless", "--device", "cpu"].into_iter().chain(set).collect::<Vec<_>>();
-    let running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
     let dir = wait_for("the run", || Some(place.newest()?.path().to_owned()));
     let planner = wait_for("its planner", || planner_of(&dir));
     (running, dir, planner)
@@ -225,6 +226,42 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
     wait_for("another keeper", || living_owner(&dir.join("keeper.lock")).filter(|new| new.pid != keeper.pid));
     wait_for("the stop", || (place.output(&["stop"]).status.code() == Some(0)).then_some(()));
     running.wait().unwrap();
+}
+
+#[test]
+fn a_planner_gives_up_where_the_data_takes_too_much_memory() {
+    let place = Place::real();
+    let folder = place.dir.path().join("runs/big");
+    std::fs::create_dir_all(&folder).unwrap();
+    // 300 MiB on no disk, and four times as much as tokens.
+    let text = place.dir.path().join("big.txt");
+    std::fs::File::create(&text).unwrap().set_len(300 << 20).unwrap();
+    let run = include_str!("../configs/text.yaml").replace("embedded:text", text.to_str().unwrap());
+    std::fs::write(folder.join("run.yaml"), run).unwrap();
+    let words = ["plan", "--write", "--device", "cpu", folder.to_str().unwrap()];
+    // The planner ends when its stdin closes.
+    let mut planner = place.command(&words).stdin(Stdio::piped()).spawn().unwrap();
+    let ended = wait_for("the planner", || planner.try_wait().unwrap());
+    assert!(ended.success(), "{ended:?}");
+    let plan: Value = serde_json::from_slice(&std::fs::read(folder.join("plan.json")).unwrap()).unwrap();
+    let rungs = plan["rungs"].as_array().unwrap();
+    assert!(rungs.len() > 1);
+    for rung in rungs {
+        assert_eq!(rung["unknown"], "not planned: too large (planning takes more than 1.0 GiB of memory)");
+    }
+}
+
+#[test]
+fn memory_grows_in_proportion_to_the_sequence() {
+    let place = Place::real();
+    let passes = |sequence: &str| {
+        let args = ["plan", "text", "--device", "cpu", "--rung", "full", "--format", "json", "--set", sequence];
+        let rung = &json(&place, &args)["rungs"][0];
+        part(rung, "activations") + part(rung, "logits")
+    };
+    // Stored attention scores would grow fourfold.
+    let growth = passes("model.sequence=1024") as f64 / passes("model.sequence=512") as f64;
+    assert!((1.7..2.2).contains(&growth), "{growth}");
 }
 
 #[test]

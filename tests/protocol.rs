@@ -49,6 +49,7 @@ fn every_event() -> Vec<Event> {
             what: "gradient".to_owned(),
             place: "head.weight".to_owned(),
             rescaled: false,
+            applied: false,
         }),
         Event::Eval(Eval {
             step: 90,

@@ -96,6 +96,28 @@ fn a_run_that_cannot_work_is_refused_before_anything_is_started() {
 }
 
 #[test]
+fn a_start_that_is_refused_shows_the_whole_list_with_the_failed_row() {
+    let place = Place::real();
+    fs::write(place.dir.path().join("text.txt"), "abcdefgh".repeat(2500)).unwrap();
+    fs::write(place.dir.path().join("cut.json"), "{").unwrap();
+    let cases = [
+        ("data.tokenizer=cut.json", "fail  tokenizer ", "not a readable tokenizer.json"),
+        ("data.source=nowhere.txt", "fail  data ", "nowhere.txt"),
+    ];
+    for (set, row, why) in cases {
+        let text_file = ["--device", "cpu", "--set", "data.source=text.txt", "--set", set];
+        for words in [&["check", "text", "--preflight"][..], &["run", "text", "--headless"], &["trial", "text"]] {
+            let out = place.output(&[words, &text_file].concat());
+            let (shown, said) = (text(&out.stdout), text(&out.stderr));
+            assert_eq!(out.status.code(), Some(15), "{words:?}: {shown}{said}");
+            assert!(shown.contains(row) && shown.contains(why), "{words:?}: {shown}{said}");
+            assert!(shown.contains("ok    config ") && shown.contains("ok    disk "), "{words:?}: {shown}");
+        }
+    }
+    assert!(place.newest().is_none(), "something was started");
+}
+
+#[test]
 fn misfits_of_device_and_data_are_reported_in_place_with_all_other_mistakes() {
     let place = Place::real();
     let digits = fs::read_to_string("configs/digits.yaml").unwrap();

@@ -4,11 +4,13 @@
 
 mod helper;
 
+use downshift::format::rate;
 use downshift::protocol::control::RunState;
+use downshift::store::owners;
 use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::Writer;
-use helper::{Place, kill, parent_of, wait_for, wait_state, wait_status};
+use helper::{Place, kill, parent_of, send_signal, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -136,6 +138,43 @@ fn an_interrupted_run_that_cannot_continue_is_named_and_sets_the_exit_code() {
 }
 
 #[test]
+fn an_interrupted_run_whose_store_is_lost_is_named_and_left_alone() {
+    type Harm = fn(&RunDir);
+    let harms: [(Harm, &str); 4] = [
+        (|run| fs::write(run.file("run.db"), [0x5a; 8192]).unwrap(), "cannot be read"),
+        (|run| fs::write(run.file("run.db"), "").unwrap(), "is empty"),
+        (|run| fs::remove_file(run.file("run.db")).unwrap(), "is missing"),
+        (
+            |run| {
+                let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+                store.pragma_update(None, "user_version", 999).unwrap();
+            },
+            "newer",
+        ),
+    ];
+    let place = slow_place();
+    let (child, run) = begin(&place, "cut");
+    wait_status(&run, "a checkpoint", |status| status.durable_step.is_some());
+    power_cut(child, &run);
+    let store = fs::read(run.file("run.db")).unwrap();
+    for (harm, words) in harms {
+        for log in ["run.db-wal", "run.db-shm"] {
+            fs::remove_file(run.file(log)).ok();
+        }
+        fs::write(run.file("run.db"), &store).unwrap();
+        harm(&run);
+        let out = place.output(&["resume", "--interrupted"]);
+        let said = text(&out);
+        assert_eq!(out.status.code(), Some(1), "{words}: {said}");
+        assert!(
+            said.starts_with("cut-") && said.contains("may have been interrupted") && said.contains(words),
+            "{said}"
+        );
+        assert!(owners::keeper(&run).is_none() && owners::parent_record(&run).is_none(), "{words}: a keeper started");
+    }
+}
+
+#[test]
 fn waiting_for_resumed_runs_outlasts_their_keepers() {
     let place = slow_place();
     let (child, run) = begin(&place, "cut");
@@ -259,13 +298,21 @@ fn each_way_to_another_worker_is_counted_once_and_the_speed_is_one_figure() {
     }
     let status = training(5);
     assert_eq!((status.shifts, status.pauses, status.restarts), (1, 2, 0));
-    // `status` shows what the ladder holds.
-    let shown = wait_for("a speed", || {
-        let status = live_status(&run)?;
-        let speed = status.rungs[status.rung].steps_per_s.filter(|_| status.step > 20)?;
-        Some((speed, String::from_utf8(place.output(&["status"]).stdout).unwrap()))
+    // A script that reads the ladder sees the speed of the line. A stopped worker holds it still.
+    let worker = wait_status(&run, "steps", |status| status.step > 20).pid_worker.unwrap();
+    send_signal(worker, Signal::STOP);
+    let (figure, shown) = wait_for("one moment", || {
+        let figure = || {
+            let status = place.status_json();
+            let rung = status["rung"].as_u64().and_then(|rung| usize::try_from(rung).ok())?;
+            status["rungs"][rung]["steps_per_s"].as_f64().filter(|speed| *speed > 1.0).map(rate)
+        };
+        let before = figure()?;
+        let shown = text(&place.output(&["status"]));
+        (figure()? == before).then_some((before, shown))
     });
-    assert!(shown.0 > 1.0 && shown.1.contains(" steps/s"), "{shown:?}");
+    send_signal(worker, Signal::CONT);
+    assert!(shown.contains(&format!("  {figure} steps/s")), "{figure}: {shown}");
 }
 
 #[test]

@@ -1,21 +1,27 @@
 //! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
 mod helper;
 
 use downshift::protocol::control::{Request, RunState};
 use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::live_status;
+use downshift::store::run_dir::RunDir;
 use helper::{
-    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, start_run,
-    stop_run, wait_for, wait_state, wait_status,
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
+    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
 };
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -77,6 +83,54 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
     wait_state(&run, RunState::Stopped);
 }
 
+/// Reports whether a process has exited; one that nobody reaps has no command line.
+fn is_gone(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty())
+}
+
+/// Takes the directory of a run away from its parent, without a keeper or worker in it that could put it back.
+fn take_away(run: &RunDir, parent: u32, take: impl FnOnce(&Path)) {
+    let status = wait_status(run, "steps", |status| {
+        status.step >= 60 && status.state == RunState::Training && status.pid_worker.is_some()
+    });
+    send_signal(parent, Signal::STOP);
+    for pid in [status.pid_keeper.unwrap(), status.pid_worker.unwrap()] {
+        kill(pid);
+        wait_for("the end of a process", || is_gone(pid).then_some(()));
+    }
+    take(run.path());
+    send_signal(parent, Signal::CONT);
+}
+
+#[test]
+fn a_run_whose_directory_comes_back_goes_on() {
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let away = place.dir.path().join("away");
+    take_away(&run, parent_of(before.pid_keeper.unwrap()).unwrap(), |path| fs::rename(path, &away).unwrap());
+    let moved = wait_for("the moved run", || RunDir::open(&away).ok());
+    let name = run.name();
+    never_stopped(&moved, "a start that failed", |state, why| state == RunState::Recovering && why.contains(&name));
+    fs::rename(&away, run.path()).unwrap();
+    never_stopped(&run, "training", |state, _| state == RunState::Training);
+    wait_for("the report", || journal_says(&run, "the keeper could not run for").then_some(()));
+    wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    stop_run(&place, &mut child);
+}
+
+#[test]
+fn a_run_whose_directory_is_deleted_needs_you_and_leaves_no_process() {
+    let (place, mut child, run, _) = start_run(SLOW, 4000, 0);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    let words = ["keeper", "--run-dir", run.path().to_str().unwrap(), "--parent", "--by-person"];
+    let mut parent = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    take_away(&run, parent.id(), |path| fs::remove_dir_all(path).unwrap());
+    let ended = wait_for("the end of the parent", || parent.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(4));
+    wait_for("the end of every process", || (place.processes().is_empty()).then_some(()));
+    assert!(!run.path().exists(), "the directory was made again");
+}
+
 #[test]
 fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
     let (place, _child, run, before) = start_run(SLOW, 4000, 5);
@@ -86,7 +140,7 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
     let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap(), "--by-person"]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && said.contains("a run has one keeper"), "{said}");
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("the keeper's lock", || run.file("keeper.lock").exists().then_some(()));
     let after = wait_status(&run, "more steps", |status| status.step > before.step + 20);
     assert_eq!(

@@ -1,6 +1,8 @@
 //! Tests the catalogue on real program output, and the command that applies it.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
+use downshift::protocol::class::FailureClass;
+use downshift::protocol::plan::LESS_MEMORY;
 use downshift::triage::catalogue::Catalogue;
 use downshift::triage::scan::{scan, scan_line};
 use serde_json::Value;
@@ -134,6 +136,25 @@ fn the_catalogue_is_complete_and_its_names_are_unique() {
     // README.md says "more than 140 causes".
     assert!(names.len() > 140, "{}", names.len());
     assert!(include_str!("../README.md").contains("more than 140"));
+}
+
+#[test]
+fn advice_on_device_memory_keeps_one_order() {
+    let catalogue = catalogue();
+    let ways = ["micro-batch", "smaller model", "mixed precision", "accumul"];
+    let places = |text: &str| ways.map(|way| text.find(way)).into_iter().flatten().collect::<Vec<_>>();
+    let entries = catalogue.entries().iter().filter(|entry| entry.class == FailureClass::DeviceOutOfMemory);
+    let mut whole = 0;
+    for entry in entries {
+        let places = places(&entry.advice);
+        assert!(places.is_sorted(), "{}: {}", entry.name, entry.advice);
+        whole += usize::from(places.len() == ways.len());
+    }
+    assert!(whole >= 3, "{whole} entries list every way");
+    for text in [LESS_MEMORY, catalogue.class_advice(FailureClass::DeviceOutOfMemory).unwrap()] {
+        let places = places(text);
+        assert!(places.len() == ways.len() && places.is_sorted(), "{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A run file is code: everything it loads, contacts and discloses needs approval, and read-only commands run
 //! none of it.
-
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
@@ -310,13 +309,21 @@ fn a_run_directory_that_others_can_write_is_not_resumed() {
     wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
     for (path, open, usual) in [(run.path().to_owned(), 0o777, 0o755), (run.file("run.yaml"), 0o666, 0o644)] {
         fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
-        for words in [&["resume", "--headless"][..], &["resume", "--headless", "--as-base"], &["checkpoints", "prune"]]
-        {
+        for words in [
+            &["resume", "--headless"][..],
+            &["resume", "--headless", "--as-base"],
+            &["checkpoints", "prune"],
+            &["checkpoints", "compare"],
+            &["checkpoints", "export", "--format", "hf", "--out", "hf"],
+            &["plan", "scripted", "--measure"],
+        ] {
             let refused = trap.place.output(words);
             assert_eq!(refused.status.code(), Some(1), "{words:?}");
             assert!(stderr(&refused).contains("chmod go-w"), "{}", stderr(&refused));
         }
-        assert!(trap.place.output(&["status"]).status.success(), "reading does no harm");
+        let reading = ["status", "checkpoints list", "checkpoints export --out weights"];
+        let read = |words: &str| trap.place.output(&words.split(' ').collect::<Vec<_>>()).status.success();
+        assert_eq!(reading.map(read), [true; 3], "reading does no harm");
         fs::set_permissions(&path, Permissions::from_mode(usual)).unwrap();
     }
     assert!(trap.place.output(&["checkpoints", "prune"]).status.success());

@@ -4,7 +4,9 @@
 
 mod helper;
 
-use helper::{Place, example, journal, journal_says, kill, wait_for, wait_status};
+use downshift::store::reader::Reader;
+use helper::{Place, example, journal, journal_says, kill, parent_of, send_signal, wait_for, wait_status};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -186,6 +188,65 @@ fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
     for words in ["°C", "of the GPU's memory", "ECC"] {
         assert_eq!(told(&place, words), [""; 0], "a card that the run does not use");
     }
+}
+
+#[test]
+fn memory_errors_while_the_keeper_is_dead_are_an_alarm_of_the_next_one() {
+    let card = |errors: u64| json!({"nvmlDeviceGetEccMode": [{"value": 1}], "nvmlDeviceGetTotalEccErrors": [{"value": errors}]});
+    let place = with_card(&card(3));
+    place.script(ON_GPU, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=100000"]);
+    let seen = || Reader::open(&run).ok()?.fact::<Value>("ecc_seen")?["uncorrected"].as_u64();
+    wait_for("the first count", || seen().filter(|count| *count == 3));
+    let keeper = wait_status(&run, "steps", |status| status.step > 20).pid_keeper.unwrap();
+    let parent = parent_of(keeper).unwrap();
+    send_signal(parent, Signal::STOP);
+    kill(keeper);
+    play(&place, &card(5));
+    send_signal(parent, Signal::CONT);
+    wait_for("the alarm", || journal_says(&run, "2 new uncorrectable ECC errors").then_some(()));
+    assert_eq!(told(&place, "uncorrectable ECC").len(), 1, "the three from before the run are no alarm");
+    place.output(&["stop"]);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn the_limit_on_free_disk_space_is_a_setting() {
+    let short = |limit: &str| {
+        let place = Place::scripted();
+        place.script("{ step_ms: 12, save_ms: 1 }", &format!("watch: {{ disk_free_mib: {limit} }}\n"));
+        let (mut child, run) = place.start(&["--set", "training.steps=100000"]);
+        // Every reading has the free space, so one is enough.
+        wait_for("readings", || Reader::open(&run).ok()?.samples(3).ok().filter(|rows| rows.len() == 3));
+        place.output(&["stop"]);
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        let words = "are free on the run's disk; the limit is";
+        (told(&place, words).len(), place.printed().matches(words).count())
+    };
+    assert_eq!(short("1000000000"), (1, 1), "once in the journal, once in headless output");
+    assert_eq!(short("0"), (0, 0));
+}
+
+#[test]
+fn the_preflight_list_names_the_other_processes_on_the_gpu() {
+    let card = |used: u64, processes: Value| {
+        json!({
+            "nvmlDeviceGetMemoryInfo_v2": [{"value": {"total": 24_000_000_000_u64, "used": used}}],
+            "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": processes}],
+        })
+    };
+    let place = with_card(&card(8_000_000_000, json!([{"pid": 4711, "used": 7_000_000_000_u64}])));
+    place.script(ON_GPU, "");
+    let listed = || {
+        let out = place.output(&["check", "run.yaml", "--preflight", "--device", "cuda:0"]);
+        assert_eq!(out.status.code(), Some(0), "a warning does not refuse a start");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let busy = listed();
+    assert!(busy.contains("warn  others          7.5 GiB of 22.4 GiB in use by processes 4711"), "{busy}");
+    play(&place, &card(100_000_000, json!([])));
+    let free = listed();
+    assert!(free.contains("ok    others          95.4 MiB of 22.4 GiB in use"), "{free}");
 }
 
 #[test]

@@ -1,15 +1,21 @@
 //! `doctor`: checks everything a run depends on, one line each: ok, warn or fail, with the fix.
 
-use super::{Format, Outcome, line};
+use super::run::load_run_file;
+use super::{Failure, Format, Outcome, find_run, line};
+use crate::config::run::{AsWritten, Run};
+use crate::config::shipped;
 use crate::diagnose::autostart::Autostart;
 use crate::diagnose::doctor::{Verdict, run_checks};
 use crate::trainer::Trainer;
 use clap::{Args, ValueEnum};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// A run, or a run file: also checks the Python environment of the command it starts
+    #[arg(value_name = "RUN")]
+    run: Option<PathBuf>,
     /// The GPU's NVML index
     #[arg(long, default_value_t = 0)]
     gpu: u32,
@@ -44,7 +50,8 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
     if let Some(what) = args.autostart {
         return print_autostart(what, runs);
     }
-    let checks = run_checks(args.gpu, runs);
+    let run = args.run.as_deref().map(|run| find_settings(run, runs)).transpose()?;
+    let checks = run_checks(args.gpu, runs, run.as_ref());
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),
         Format::Text | Format::Tmux => {
@@ -54,6 +61,14 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
         }
     }
     Ok(u8::from(checks.iter().any(|check| check.verdict == Verdict::Fail)))
+}
+
+/// Reads a run file, or the run.yaml of a run.
+fn find_settings(named: &Path, runs: &Path) -> Result<Run, Failure> {
+    if named.is_file() || shipped::run_file(named).is_some() {
+        return load_run_file(Some(named), &[], "auto", &AsWritten);
+    }
+    Ok(find_run(runs, named.to_str())?.run()?)
 }
 
 /// Prints what continues interrupted runs after a reboot, with the commands that install it.

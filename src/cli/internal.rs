@@ -1,8 +1,9 @@
-//! Hidden commands: this program as keeper, worker and probe.
+//! Hidden commands: this program as keeper, worker, harness and probe.
 
 use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
+use crate::harness::{self, HarnessArgs};
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
@@ -50,6 +51,29 @@ pub struct WorkerCommand {
     /// Report the memory of each phase.
     #[arg(long)]
     measure: bool,
+}
+
+/// Arguments of `harness`.
+#[derive(Debug, Args)]
+pub struct HarnessCommand {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long)]
+    rung: usize,
+    #[arg(long)]
+    attempt: u64,
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Marks the processes of the command.
+    #[arg(long)]
+    token: String,
+}
+
+/// Arguments of `exec-command`.
+#[derive(Debug, Args)]
+pub struct ExecCommand {
+    #[arg(last = true, required = true)]
+    argv: Vec<String>,
 }
 
 /// Arguments of `keeper`.
@@ -131,6 +155,35 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
         measure: args.measure,
     };
     trainer.work(&worker).map_err(Failure::of)
+}
+
+pub fn harness(args: HarnessCommand) -> Outcome {
+    let run_dir = RunDir::open(&args.run_dir)?;
+    let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let name = run_dir.name();
+    let no_rung = || Failure::new(13, format!("rung {} is not on the ladder of {name}", args.rung));
+    let rung = run.rungs.get(args.rung).ok_or_else(no_rung)?;
+    let spec = run.command.clone().ok_or_else(|| Failure::new(13, format!("{name} has no command to run")))?;
+    let harness = HarnessArgs {
+        run_dir,
+        spec,
+        rung_name: rung.name.clone(),
+        preset: rung.preset.clone(),
+        attempt: args.attempt,
+        token: args.token,
+        device: args.device,
+        skips_in_a_row: run.watch.skips_in_a_row,
+    };
+    harness::run(harness).map_err(|error| Failure::new(13, error.to_string()))
+}
+
+pub fn exec_command(args: &ExecCommand) -> ExitCode {
+    ExitCode::from(harness::exec_command(&args.argv))
+}
+
+pub fn hold_output() -> ExitCode {
+    harness::hold_output();
+    ExitCode::SUCCESS
 }
 
 /// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by

@@ -7,9 +7,10 @@ use super::{Failure, line};
 use crate::format::count;
 use crate::keeper::ENDED_BY_SIGNAL;
 use crate::protocol::control::RunState;
+use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
 use crate::store::lock::Identity;
-use crate::store::reader::{Reader, live_status};
+use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
 use crate::untrusted::text;
@@ -44,6 +45,8 @@ enum Found {
     Paused,
     /// It was over, or never began.
     Over,
+    /// Its store is lost, so nobody knows; without a reason the store is empty.
+    Unknown(Option<UnreadableStore>),
 }
 
 /// Starts a keeper for every run in the folder that was alive when the machine went down. With `wait` it
@@ -57,6 +60,10 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
     for dir in RunDir::all(runs).into_iter().rev() {
         match find_state(&dir) {
             Found::Over => {}
+            Found::Unknown(why) => {
+                failed += 1;
+                tell(&dir, &may_have_been_alive(&dir, why.as_ref()));
+            }
             Found::Alive => tell(&dir, "is already running"),
             Found::Paused => {
                 tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
@@ -116,7 +123,10 @@ fn find_state(dir: &RunDir) -> Found {
     let Some((reader, status)) =
         Reader::open(dir).ok().and_then(|reader| reader.status().map(|status| (reader, status)))
     else {
-        return Found::Over;
+        return match unreadable(dir) {
+            None if checkpoint::list(dir.path()).is_empty() => Found::Over,
+            why => Found::Unknown(why),
+        };
     };
     // The worker may have saved after its keeper was gone.
     let durable = || live_status(dir).and_then(|status| status.durable_step);
@@ -128,6 +138,16 @@ fn find_state(dir: &RunDir) -> Found {
         state if state.is_over() => Found::Over,
         _ => Found::Interrupted(durable()),
     }
+}
+
+/// Describes a run that is not continued because its store does not tell whether it was alive.
+fn may_have_been_alive(dir: &RunDir, why: Option<&UnreadableStore>) -> String {
+    let resume = dir.command("resume");
+    let why = why.map_or_else(
+        || format!("run.db is empty; `{resume}` continues it from its newest checkpoint"),
+        ToString::to_string,
+    );
+    format!("may have been interrupted: {why}")
 }
 
 /// Reports whether a signal ended the run in an earlier boot of the machine.

@@ -16,6 +16,7 @@ use crate::protocol::control::Status;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
+use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -114,6 +115,9 @@ impl Subject {
         let name = args.config.to_string_lossy();
         if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
             refuse_newer(&dir)?;
+            if args.measure.is_some() {
+                permissions::check(&dir)?;
+            }
             let (run, status) = (dir.run()?, live_status(&dir));
             if !args.write {
                 say(&format!("plan of the run {}", dir.name()));

@@ -207,15 +207,15 @@ impl Preflight {
         }
     }
 
-    /// Prints the list and returns what a start needs if every check passed. Otherwise returns the first failure.
+    /// Prints the list and returns what a start needs if every check passed.
     ///
     /// # Errors
     /// Returns an error when a check fails: that of the first one.
     pub fn clear(self) -> Result<Cleared, Failure> {
+        self.print();
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        self.print();
         let devices = self.devices;
         let cleared = self.run.zip(self.prospect).map(|(run, prospect)| Cleared { run, prospect, devices });
         cleared.ok_or_else(|| Failure::new(1, "the run could not be checked"))
@@ -265,3 +265,6 @@ impl Tokenizer {
         name == "bytes" || file::read(path, Limit::Record).is_ok_and(is_json)
     }
 }
+
+#[cfg(test)]
+mod tests;

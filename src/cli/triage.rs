@@ -7,6 +7,7 @@ use super::{Failure, Format, Outcome};
 use crate::format::counted;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
+use crate::triage::traceback::OwnFrame;
 use crate::untrusted::file::open;
 use crate::untrusted::text;
 use clap::Args;
@@ -42,6 +43,9 @@ struct Reported<'a> {
     symptom: bool,
     /// Whether it is the most likely cause; true for one finding.
     likely: bool,
+    /// The place in the user's own files where the most likely cause arose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_frame: Option<&'a OwnFrame>,
 }
 
 pub fn triage(args: &TriageArgs) -> Outcome {
@@ -78,7 +82,13 @@ fn reported(scan: &Scan) -> Vec<Reported<'_>> {
     let mark = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));
     let findings = scan.findings.iter();
     findings
-        .map(|finding| Reported { finding, keeper: &finding.keeper, symptom: finding.symptom, likely: mark(finding) })
+        .map(|finding| Reported {
+            finding,
+            keeper: &finding.keeper,
+            symptom: finding.symptom,
+            likely: mark(finding),
+            own_frame: scan.own_frame().filter(|_| mark(finding)),
+        })
         .collect()
 }
 
@@ -97,8 +107,10 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 /// Formats the causes in order of first appearance, after the most likely one.
 fn format_causes(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
+    let own_frame = scan.own_frame().map(|frame| format!("your code: {frame}  (line {})", frame.exception_line));
     let Some(root) = scan.root_cause() else {
-        return vec![format!("No known failure in {}.", counted(lines, "line"))];
+        let none = format!("No known failure in {}.", counted(lines, "line"));
+        return [none].into_iter().chain(own_frame).collect();
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {
@@ -126,6 +138,8 @@ fn format_causes(scan: &Scan) -> Vec<String> {
         }
         out.push(format!("  do: {}", first.advice));
         out.push(format!("  downshift {}", first.keeper));
+        // The place belongs to the most likely cause, which comes first.
+        out.extend(own_frame.iter().filter(|_| index == 0).map(|frame| format!("  {frame}")));
     }
     out
 }

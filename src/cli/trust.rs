@@ -3,14 +3,14 @@
 
 mod approvals;
 
-use super::{Failure, say};
+use super::{Failure, confirm, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grants, is_system_library};
 use crate::store::lock::no_link;
 use approvals::Approvals;
 use clap::Args;
 use std::fs::File;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -68,15 +68,10 @@ pub fn is_approved(grants: &Grants) -> bool {
     Approvals::of_user().contains(&digest(grants)).unwrap_or(false)
 }
 
-/// Shows the list on the terminal and reads the answer. Anything but yes means no.
+/// Shows the list on the terminal and reads the answer.
 fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
-    let mut terminal = io::stderr().lock();
-    write!(terminal, "Allow this now and for future runs? [y/N] ")?;
-    terminal.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().take(64).read_line(&mut answer)?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    confirm("Allow this now and for future runs?")
 }
 
 /// Hashes the list and the contents of its libraries. System libraries change with every driver update,

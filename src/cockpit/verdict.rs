@@ -315,7 +315,8 @@ fn slow(state: &State, status: &Status) -> Option<Verdict> {
         pace.waiting.map(|_| "compute, not data".to_owned())
     };
     let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-    let text = format!("slow: {} steps/s, usually {}{why}", rate(1e3 / now_ms), rate(1e3 / usual_ms));
+    // Not steps/s: that is the speed of the run, which every panel shows, with the pauses between steps.
+    let text = format!("slow: {} ms per step, usually {}{why}", rate(now_ms), rate(usual_ms));
     Some(Verdict::new(Tone::Warn, text))
 }
 

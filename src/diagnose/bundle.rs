@@ -5,8 +5,10 @@
 mod redact;
 
 use super::doctor;
+use super::python::PythonEnvironment;
 use super::readings::read_once;
 use crate::config::integrations::Notify;
+use crate::config::run::Run;
 use crate::notify;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Metric;
@@ -17,6 +19,7 @@ use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
+use crate::untrusted::file::{self, Limit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use redact::Redactor;
@@ -69,7 +72,7 @@ fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts = [
         own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
-        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+        notify::user_file().and_then(|path| file::read_text(&path, Limit::Handwritten).ok()),
     ];
     let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
@@ -88,7 +91,9 @@ impl Parts {
     fn of(run: &RunDir, runs: &Path, status: Option<&Status>) -> Self {
         let mut parts = Self::default();
         parts.add("versions.txt", Some(versions(runs)));
-        parts.add("doctor.txt", Some(doctor::report(runs)));
+        let settings = run.run().ok();
+        parts.add("doctor.txt", Some(doctor::report(runs, settings.as_ref())));
+        parts.add("python.txt", settings.as_ref().and_then(python));
         for name in ["run.yaml", "failure.json", command_line::FILE, "keeper.log", "worker.log"] {
             parts.add_file(run, name, &run.file(name));
         }
@@ -173,7 +178,7 @@ fn journal(reader: &Reader) -> rusqlite::Result<String> {
 }
 
 fn versions(runs: &Path) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| file::read_text(Path::new(path), Limit::Handwritten).unwrap_or_default();
     let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
     let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
     for (name, on) in features {
@@ -230,6 +235,12 @@ fn tail(mut file: File) -> io::Result<String> {
     })
 }
 
+/// Describes the Python environment of a run that starts a command.
+fn python(run: &Run) -> Option<String> {
+    let found = PythonEnvironment::of_run(run)?;
+    Some(found.map_or_else(|error| error.to_string(), |found| found.describe()))
+}
+
 fn triage(log: File) -> Option<String> {
     let catalogue = Catalogue::load().or_else(|_| Catalogue::build(None)).ok()?;
     let mut log = io::BufReader::new(log);
@@ -237,5 +248,6 @@ fn triage(log: File) -> Option<String> {
     let lines = found.findings.iter().map(|finding| {
         format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)
     });
-    Some(lines.collect::<Vec<_>>().join("\n"))
+    let own = found.own_frame().map(|frame| format!("your code: {frame}"));
+    Some(lines.chain(own).collect::<Vec<_>>().join("\n"))
 }

@@ -9,8 +9,9 @@ use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{Ecc, Gpu, Reading};
+use crate::protocol::probe::{Gpu, Reading};
 use crate::protocol::worker::Level;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Degrees below its threshold at which a heat alarm clears.
@@ -26,19 +27,28 @@ pub struct Alarms {
     limit: Limit,
     outbox: Outbox,
     watch: Watch,
-    /// Uncorrected ECC errors in the newest reading.
-    uncorrected: Option<u64>,
+    ecc_seen: Option<EccSeen>,
+}
+
+/// Uncorrected ECC errors in the newest reading. Stored, because a keeper that was restarted must report
+/// those of the time in between.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EccSeen {
+    /// The GPU's PCI address, if known.
+    pub pci: Option<String>,
+    /// Errors since its driver was loaded.
+    pub uncorrected: u64,
 }
 
 impl Alarms {
     /// Creates the alarms of a run. Mistakes in the user's settings are noted in its journal.
-    pub fn new(name: String, run: &Run, recorder: &mut Recorder) -> Self {
+    pub fn new(name: String, run: &Run, ecc_seen: Option<EccSeen>, recorder: &mut Recorder) -> Self {
         let settings = notify::read_settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
             recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
             Notify::default()
         });
         let limit = Limit::new(Duration::from_mins(settings.again_min));
-        Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone(), uncorrected: None }
+        Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone(), ecc_seen }
     }
 
     /// Raises an alarm, unless it was raised a while ago and still lasts. Returns true when it is sent now.
@@ -110,15 +120,23 @@ impl Alarms {
             let text = format!("the driver requests: {action}");
             told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs attention", text, now));
         }
-        told.extend(gpu.more.ecc.get().and_then(|ecc| self.check_ecc(ecc, now)));
+        if let Some(ecc) = gpu.more.ecc.get() {
+            let seen = EccSeen { pci: gpu.more.pci.last().cloned(), uncorrected: ecc.uncorrected };
+            told.extend(self.check_ecc(seen, now));
+        }
         told
     }
 
+    /// Returns the memory errors seen last, to be stored.
+    pub fn ecc_seen(&self) -> Option<&EccSeen> {
+        self.ecc_seen.as_ref()
+    }
+
     /// Reports every rise of the count: more of the GPU's memory is failing.
-    fn check_ecc(&mut self, ecc: Ecc, now: Duration) -> Option<String> {
-        let all = ecc.uncorrected;
-        let before = self.uncorrected.replace(all).filter(|before| *before < all)?;
-        let more = all - before;
+    fn check_ecc(&mut self, seen: EccSeen, now: Duration) -> Option<String> {
+        let all = seen.uncorrected;
+        let before = self.ecc_seen.replace(seen.clone()).filter(|before| before.pci == seen.pci)?;
+        let more = all.checked_sub(before.uncorrected).filter(|more| *more > 0)?;
         let text = format!(
             "{more} new uncorrectable ECC {} in the GPU's memory, {all} since the driver was loaded; `downshift \
              doctor` says what to do",

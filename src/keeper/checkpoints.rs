@@ -2,6 +2,7 @@
 //! that retention does not keep, and sets aside those that no start should find again.
 
 use super::keeper_state::Keeper;
+use super::retention;
 use super::sentences::grouped;
 use crate::config::knobs;
 use crate::format::counted;
@@ -9,12 +10,13 @@ use crate::policy;
 use crate::policy::lifecycle::Back;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Event, Level};
+use crate::store::adopted;
 use crate::store::checkpoint::{self, aside};
 use std::collections::BTreeSet;
 
 impl Keeper {
     fn checkpoint_knobs(&self) -> knobs::Checkpoint {
-        self.run.rungs[self.recorder.attempt.rung].preset.checkpoint
+        self.run.rungs[self.recorder.attempt.rung].preset.checkpoint.clone()
     }
 
     /// Updates the checkpoints on disk after a worker event.
@@ -101,9 +103,17 @@ impl Keeper {
         let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
         let there = checkpoint::list(self.run_dir.path());
         above.extend(there.iter().map(|entry| entry.step).filter(|there| *there > step));
+        let adopted: BTreeSet<u64> = adopted::list(self.run_dir.path()).iter().map(|adopted| adopted.step).collect();
+        above.extend(adopted.iter().filter(|there| **there > step));
         for newer in above {
             let name = grouped(newer);
-            let (level, text) = match aside::set_aside(self.run_dir.path(), newer) {
+            let dir = self.run_dir.path();
+            let moved = if adopted.contains(&newer) {
+                adopted::set_aside(dir, newer).map_err(|error| error.to_string())
+            } else {
+                aside::set_aside(dir, newer).map_err(|error| error.to_string())
+            };
+            let (level, text) = match moved {
                 Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; now in {}", path.display())),
                 Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
             };
@@ -112,12 +122,12 @@ impl Keeper {
     }
 
     fn retire_checkpoints(&mut self) {
-        let knobs = self.checkpoint_knobs();
+        let Some(knobs) = retention::knobs_of(&self.run, self.recorder.attempt.rung) else { return };
         let steps = self.recorder.retire_superfluous(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.
-            let delete = move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step)));
+            let delete = move || steps.into_iter().for_each(|step| drop(retention::delete(&dir, step)));
             self.deletions.retain(|deletion| !deletion.is_finished());
             self.deletions.push(std::thread::spawn(delete));
         }

@@ -2,6 +2,7 @@
 
 use super::author::{Author, Process};
 use super::run_loop::Launch;
+use crate::process_tree::{TOKEN_VARIABLE, new_token};
 use crate::store::run_dir::RunDir;
 use serde_json::json;
 use std::io;
@@ -42,6 +43,8 @@ pub(super) fn by_person(asked_by: &str) -> String {
 pub(super) fn keeper_command(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
     let mut program = Command::new("/proc/self/exe");
     program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());
+    // A keeper that a command starts belongs to another run, and outlives that command.
+    program.env(TOKEN_VARIABLE, new_token());
     if let Some(launch) = launch {
         program.args(["--device", &launch.device]);
         program.args(launch.claim.iter().flat_map(|claim| ["--claim".to_owned(), json!(claim).to_string()]));

@@ -21,11 +21,12 @@ use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ChildStdout, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use supervised::{Supervised, Told};
 
@@ -54,6 +55,9 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>)
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Supervised::new(lock);
     ward.pass_on_signals()?;
+    // What a dead harness leaves behind comes here, where the keeper finds it. A system that refuses this only
+    // makes it harder to find.
+    let _ = set_child_subreaper(Some(getpid()));
     let mut parent = Parent {
         run,
         launch,
@@ -117,7 +121,7 @@ impl Parent<'_> {
                 return End::Failed(LastWord { class, code: 1, why: format!("the process failed to start: {error}") });
             }
         };
-        let status = child.wait();
+        let status = wait_reaping(&child);
         let told = self.ward.keeper_exited();
         let Ok(status) = status else { return End::Died("was lost".to_owned()) };
         match (child.stdout.take().and_then(last_word), told, status.signal()) {
@@ -233,6 +237,19 @@ impl Parent<'_> {
         let since = *self.away.get_or_insert_with(Instant::now);
         let moved = charge.lock.is_elsewhere() && since.elapsed() > PATIENCE;
         (charge.lock.is_deleted() || moved).then_some(NEEDS_PERSON)
+    }
+}
+
+/// Waits for the keeper, and reaps the orphans that end meanwhile.
+fn wait_reaping(keeper: &Child) -> io::Result<ExitStatus> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == keeper.id() => {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The state of a keeper, by concern.
 
-use super::Input;
 use super::alarms::Alarms;
 use super::author::Author;
 use super::card_users::CardUsers;
@@ -13,14 +12,15 @@ use super::run_loop::KeeperArgs;
 use super::socket::Clients;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::{LaunchState, StoredState};
-use super::takeover;
 use super::turn::Turn;
 use super::witness::Witness;
 use super::worker_process::Worker;
+use super::{Input, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, RunState};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::lock::Lock;
 use crate::store::reserve;
@@ -81,6 +81,8 @@ pub(super) struct CurrentWorker {
     pub(super) failure: Option<Failed>,
     /// It has reported that it is done.
     pub(super) done: bool,
+    /// Process id and exit of the command that a harness ran.
+    pub(super) command: Option<(u32, Exit)>,
     /// Since when the next start has been waiting because its attempt cannot be recorded.
     pub(super) start_waits: Option<Instant>,
 }
@@ -142,6 +144,7 @@ impl Keeper {
         let logged = store.is_logged();
         let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        recorder.rank_by(&run, known.rung);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -151,7 +154,7 @@ impl Keeper {
         let watched = watch::Sender::new(None);
         Ok(Self {
             policy: Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline),
-            alarms: Alarms::new(run_dir.name(), &run, &mut recorder),
+            alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
             files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },
             run_dir,
@@ -160,7 +163,14 @@ impl Keeper {
             recorder,
             clients: Clients::default(),
             requester: Requester::default(),
-            worker: CurrentWorker { process: None, watched, failure: None, done: false, start_waits: None },
+            worker: CurrentWorker {
+                process: None,
+                watched,
+                failure: None,
+                done: false,
+                command: None,
+                start_waits: None,
+            },
             gpu: GpuState::default(),
             turn: Turn::default(),
             inputs,

@@ -5,6 +5,7 @@ use super::author::{Author, Process};
 use super::failure::KeeperError;
 use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, describe_replacement};
+use super::retention;
 use super::sentences::grouped;
 use super::status_snapshot::blank_status;
 use crate::format::counted;
@@ -12,10 +13,9 @@ use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
 use crate::store::lock::{Identity, Lock};
-use crate::store::owners;
-use crate::store::reserve;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::store::{owners, reserve};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -128,6 +128,7 @@ impl OfflineKeeper {
         let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let run = run_dir.run()?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
+        recorder.rank_by(&run, recorder.status.rung.min(run.rungs.len() - 1));
         if let Some(replaced) = replaced {
             recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         }
@@ -151,8 +152,10 @@ impl OfflineKeeper {
         }
         let run = self.run_dir.run()?;
         let rung = self.recorder.status.rung.min(run.rungs.len() - 1);
-        let steps = self.recorder.retire_superfluous(&run.rungs[rung].preset.checkpoint, &damaged);
-        pruned.superfluous = self.delete(steps);
+        if let Some(knobs) = retention::knobs_of(&run, rung) {
+            let steps = self.recorder.retire_superfluous(&knobs, &damaged);
+            pruned.superfluous = self.delete(steps);
+        }
         pruned.aside = aside::delete_all(self.run_dir.path());
         let text = format!(
             "pruned by {}: deleted {} beyond retention and {} set aside",
@@ -169,7 +172,7 @@ impl OfflineKeeper {
     fn delete(&mut self, steps: Vec<u64>) -> Vec<u64> {
         let mut gone = Vec::new();
         for step in steps {
-            match checkpoint::remove(self.run_dir.path(), step) {
+            match retention::delete(self.run_dir.path(), step) {
                 Ok(()) => gone.push(step),
                 Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, error.to_string()),
             }

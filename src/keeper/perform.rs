@@ -8,7 +8,6 @@ use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
-use crate::recipe::leave_out::LeaveOut;
 use crate::store::lock::Identity;
 use crate::store::run_dir::RunDirError;
 use tokio::time::Instant;
@@ -134,15 +133,19 @@ impl Keeper {
             self.recorder.status.pauses += 1;
         }
         let name = self.run.rungs[start.rung].name.clone();
+        self.recorder.rank_by(&self.run, start.rung);
         let attempt = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => attempt,
             Err(error) => return self.postpone_start(start, &error.to_string()),
         };
         self.end_wait();
-        self.witness.begin_attempt();
-        let arguments = self.worker_arguments(attempt, start.rung);
+        let begins = self.witness.begin_attempt();
+        if self.run.command.is_some() {
+            self.recorder.keep_attempt(begins);
+        }
+        let program = self.worker_program(attempt, start.rung);
         let log = self.run_dir.append("worker.log");
-        match log.and_then(|log| Worker::start(attempt, &arguments, log, self.inputs.clone())) {
+        match log.and_then(|log| Worker::start(attempt, &program, log, self.inputs.clone())) {
             Ok(worker) => {
                 let pid = worker.identity.pid;
                 self.recorder.record_worker(pid);
@@ -183,43 +186,6 @@ impl Keeper {
         if let Err(error) = self.files.lock.update(|record| record.waiting = why) {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
-    }
-
-    fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {
-        let mut arguments =
-            vec!["worker".to_owned(), "--run-dir".to_owned(), self.run_dir.path().display().to_string()];
-        for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
-            arguments.extend([flag.to_owned(), value]);
-        }
-        arguments.extend(["--device".to_owned(), self.stored.launch.device.clone()]);
-        let lived_s = self.recorder.lived_s();
-        for (flag, value) in
-            [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
-        {
-            arguments.extend([flag.to_owned(), value]);
-        }
-        if self.recorder.had_checkpoints() {
-            arguments.push("--require-checkpoint".to_owned());
-        }
-        if self.policy.ledger().lean {
-            arguments.push("--lean".to_owned());
-        }
-        if !self.stored.left_out.is_empty() {
-            let parts = LeaveOut::new(self.stored.left_out.clone());
-            arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
-        }
-        let faults = self
-            .stored
-            .launch
-            .inject
-            .iter()
-            .map(ToString::to_string)
-            .filter(|fault| !self.stored.fired.contains(fault));
-        let faults: Vec<String> = faults.collect();
-        if !faults.is_empty() {
-            arguments.extend(["--inject".to_owned(), faults.join(",")]);
-        }
-        arguments
     }
 
     fn finish_run(&mut self, outcome: Outcome) {

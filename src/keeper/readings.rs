@@ -1,6 +1,7 @@
 //! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
 use super::keeper_state::Keeper;
+use super::stored_state::ECC_SEEN;
 use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{KernelKind, KernelLine};
@@ -21,8 +22,12 @@ impl Keeper {
         let kernel = self.witness.observe(&reading);
         // A worker on the CPU uses no GPU, except in a drill.
         let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
+        let ecc_before = self.alarms.ecc_seen().cloned();
         for text in self.alarms.check_reading(&reading, uses_card, self.now()) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
+        }
+        if let Some(seen) = self.alarms.ecc_seen().filter(|seen| ecc_before.as_ref() != Some(*seen)) {
+            self.recorder.put_fact(ECC_SEEN, seen);
         }
         let card = gpu.and_then(|gpu| self.gpu.users.observe(gpu, &self.recorder.status.rungs));
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());

@@ -6,16 +6,18 @@ mod writing;
 pub use writing::describe_replacement;
 
 use super::attempt::Attempt;
+use super::metric_names::Admission;
 use super::planned::Planned;
 use super::proving::Proving;
 use super::sentences;
 use super::shift_timer::ShiftTimer;
+use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{Event, FailureClass, Level, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -46,6 +48,10 @@ pub struct Recorder {
     said: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
+    /// How they are ranked.
+    ranking: Best,
+    /// Names of the run's metrics.
+    admission: Admission,
     proving: Proving,
     dirty: bool,
     planned: Planned,
@@ -73,6 +79,8 @@ impl Recorder {
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
         let (next_journal, facts) = (store.last_journal_id()? + 1, store.facts()?);
+        let measured = status.eval.iter().flat_map(|eval| eval.metrics.keys().cloned());
+        let admission = Admission::new(store.metric_names()?.into_iter().chain(measured));
         Ok(Self {
             store,
             batch: Batch::default(),
@@ -88,6 +96,8 @@ impl Recorder {
             said: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
+            ranking: Best::default(),
+            admission,
             proving: Proving::default(),
             dirty: true,
             planned: Planned::default(),
@@ -166,6 +176,13 @@ impl Recorder {
         self.passage = None;
     }
 
+    /// Leaves out metrics that may not enter the run, and tells the user once.
+    pub fn admit_metrics(&mut self, event: &mut Event) {
+        if let Some(refused) = self.admission.admit(event) {
+            self.note(Level::Warn, JournalKind::Note, refused.to_string());
+        }
+    }
+
     /// Records a worker event.
     pub fn record_event(&mut self, event: &Event, now: Duration) {
         let time_ms = now_ms();
@@ -176,9 +193,11 @@ impl Recorder {
             Event::Hello(hello) => {
                 self.status.device = Some(hello.device.clone());
                 self.status.parameters = Some(hello.parameters);
-                self.status.total_samples = Some(hello.total_units);
-                self.status.total_steps = Some(hello.total_steps);
-                self.status.epoch_samples = Some(hello.epoch_units);
+                // The length of a command is not known from the start.
+                let known = |number: u64| Some(number).filter(|number| *number > 0);
+                self.status.total_samples = known(hello.total_units);
+                self.status.total_steps = known(hello.total_steps);
+                self.status.epoch_samples = known(hello.epoch_units);
                 self.status.unit.clone_from(&hello.unit);
                 self.status.step = hello.resumed_from.unwrap_or(0);
                 self.status.samples = hello.position.samples;
@@ -224,6 +243,10 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
+            Event::Command { news: CommandNews::Length { steps, units } } => {
+                (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
+            }
+            Event::Command { .. } => {}
             Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;

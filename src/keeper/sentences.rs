@@ -28,6 +28,9 @@ pub fn hello(hello: &Hello) -> String {
         Some(step) => format!("resumed at step {}", grouped(step)),
         None => "starts at step 0".to_owned(),
     };
+    if hello.parameters == 0 {
+        return format!("worker {} {place} on {} ({})", hello.pid, hello.device, hello.backend);
+    }
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
 
@@ -53,6 +56,9 @@ pub fn save_failed(step: u64, message: &str) -> String {
 #[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
+    if skipped.applied {
+        return format!("step {step}: {} not finite ({}); the command goes on with it", skipped.what, skipped.place);
+    }
     format!(
         "step {step} skipped: {} not finite ({}); weights and optimizer state unchanged",
         skipped.what, skipped.place

@@ -1,6 +1,8 @@
 //! The initial status of a run.
 
+use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
 use crate::config::run::Run;
+use crate::policy::command::CommandLimits;
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::run_dir::RunDir;
@@ -69,7 +71,16 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         barriers: barriers(run),
         watch: run.watch.clone(),
         plan: run.plan.clone(),
+        command: run.command.as_ref().map(command_limits),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
+    }
+}
+
+fn command_limits(spec: &CommandSpec) -> CommandLimits {
+    CommandLimits {
+        resumes: spec.level() >= Level::Checkpoints,
+        from_start: spec.restart == RestartPolicy::FromStart,
+        save_within: spec.save.as_ref().map(SaveSignal::limit),
     }
 }
 

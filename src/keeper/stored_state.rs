@@ -1,5 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
+use super::alarms::EccSeen;
 use super::run_loop::{KeeperArgs, Launch};
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
@@ -7,6 +8,9 @@ use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
+
+/// Key of the memory errors seen last.
+pub const ECC_SEEN: &str = "ecc_seen";
 
 /// The part of the stored state that workers are started with.
 pub struct LaunchState {
@@ -28,6 +32,8 @@ pub struct StoredState {
     pub rung: usize,
     /// GPU memory in use before the first start.
     pub baseline: Option<u64>,
+    /// The GPU's memory errors, as last seen.
+    pub ecc_seen: Option<EccSeen>,
 }
 
 impl StoredState {
@@ -57,6 +63,7 @@ impl StoredState {
             ledger,
             rung,
             baseline: store.fact("baseline")?,
+            ecc_seen: store.fact(ECC_SEEN)?,
         })
     }
 }

@@ -10,6 +10,7 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
+use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
 use crate::store::lock::Identity;
@@ -66,13 +67,21 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
 /// Returns an error when `SQLite` fails.
 pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
     let on_disk = checkpoint::list(run.path());
+    let adopted = adopted::list(run.path());
+    let is_there = |step| on_disk.iter().any(|entry| entry.step == step) || adopted.iter().any(|it| it.step == step);
     let mut imported = 0;
     let known = store.checkpoints()?;
     let mut gone = Batch::default();
-    for row in known.iter().filter(|row| row.kept && !on_disk.iter().any(|entry| entry.step == row.step)) {
+    for row in known.iter().filter(|row| row.kept && !is_there(row.step)) {
         gone.checkpoints.insert(row.step, CheckpointRow { kept: false, best: false, ..row.clone() });
     }
     store.append(&gone)?;
+    let mut missing = Batch::default();
+    for adopted in adopted.iter().filter(|it| !known.iter().any(|row| row.kept && row.step == it.step)) {
+        missing.checkpoints.insert(adopted.step, adopted_row(adopted));
+        imported += 1;
+    }
+    store.append(&missing)?;
     for entry in on_disk.iter().rev().filter(|entry| !known.iter().any(|row| row.kept && row.step == entry.step)) {
         let Ok(loaded) = checkpoint::load(&entry.path) else { continue };
         let rows = loaded.files.get("steps.jsonl").map(|text| Row::read_all(text)).unwrap_or_default();
@@ -142,6 +151,12 @@ impl Keeper {
         self.join_registry();
         if !stays_paused {
             self.claim_devices();
+        }
+        if self.run.command.is_some() && self.adopt_command().await {
+            self.take_over_checkpoints()?;
+            self.recorder.stop_waiting()?;
+            self.policy.set_durable_step(self.recorder.status.durable_step);
+            return Ok(());
         }
         match end_orphan(&self.run_dir).await {
             Ok(false) => {}
@@ -229,6 +244,19 @@ impl Keeper {
             self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         Ok(())
+    }
+}
+
+/// Returns the record of an adopted checkpoint.
+fn adopted_row(adopted: &adopted::Adopted) -> CheckpointRow {
+    CheckpointRow {
+        step: adopted.step,
+        samples: adopted.samples,
+        path: adopted::relative_path(adopted.step),
+        bytes: adopted.bytes(),
+        time_ms: adopted.time_ms,
+        kept: true,
+        ..CheckpointRow::default()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
 use crate::triage::kernel::{KernelLog, is_same_gpu};
 use crate::triage::scan::{Finding, scan};
+use crate::triage::traceback::OwnFrame;
 use crate::untrusted::file::open;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -76,9 +77,15 @@ impl Witness {
         }
     }
 
-    /// Begins an attempt: earlier evidence does not count.
-    pub fn begin_attempt(&mut self) {
+    /// Begins an attempt: earlier evidence does not count. Returns where its part of the log begins.
+    pub fn begin_attempt(&mut self) -> u64 {
         let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        self.continue_attempt(end);
+        end
+    }
+
+    /// Continues with an attempt whose part of the log begins at this byte.
+    pub fn continue_attempt(&mut self, end: u64) {
         self.begins = (end, lines_until(&self.log, self.begins, end));
         self.kernel.poll();
         self.seen.clear();
@@ -122,12 +129,14 @@ impl Witness {
         let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
         let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
         let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
+        let (log, frame) = load_catalogue().map(|catalogue| self.read_log(catalogue)).unwrap_or_default();
         let evidence = Evidence {
             exit: ending.exit,
             pid: ending.pid,
             ended_for: ending.ended_for.clone(),
             failed: ending.failed.cloned(),
-            log: load_catalogue().map_or_else(Vec::new, |catalogue| self.findings(catalogue)),
+            log,
+            frame,
             kernel: self.seen.iter().map(|(_, line)| line.clone()).collect(),
             killed_just_now,
             oom_kills: kills,
@@ -142,21 +151,22 @@ impl Witness {
         Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
     }
 
-    /// Returns the catalogue's findings at the end of the attempt's part of the log.
-    fn findings(&self, catalogue: &Catalogue) -> Vec<Finding> {
-        let Ok(mut file) = open(&self.log) else { return Vec::new() };
+    /// Returns the catalogue's findings at the end of the attempt's part of the log, and the place in the user's own
+    /// files that its traceback names.
+    fn read_log(&self, catalogue: &Catalogue) -> (Vec<Finding>, Option<OwnFrame>) {
+        let Ok(mut file) = open(&self.log) else { return Default::default() };
         let end = file.metadata().map_or(0, |log| log.len());
         let from = self.begins.0.max(end.saturating_sub(TAIL));
         let before = lines_until(&self.log, self.begins, from);
         if file.seek(SeekFrom::Start(from)).is_err() {
-            return Vec::new();
+            return Default::default();
         }
-        let mut findings =
-            scan(&mut BufReader::new(file.take(TAIL)), catalogue).map(|scan| scan.findings).unwrap_or_default();
-        for finding in &mut findings {
+        let mut scan = scan(&mut BufReader::new(file.take(TAIL)), catalogue).unwrap_or_default();
+        let frame = scan.own_frame().cloned();
+        for finding in &mut scan.findings {
             finding.line = before.map_or(0, |before| before + finding.line);
         }
-        findings
+        (scan.findings, frame)
     }
 }
 

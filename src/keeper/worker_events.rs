@@ -7,11 +7,12 @@ use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{JournalKind, StageName};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
+use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Level, PROTOCOL};
 use std::time::Duration;
 
 impl Keeper {
-    pub(super) fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) {
+    pub(super) fn handle_worker_event(&mut self, mut event: WorkerEvent, now: Duration) {
+        self.recorder.admit_metrics(&mut event);
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
                 let why = format!("the worker uses protocol version {}, this keeper {PROTOCOL}", hello.protocol);
@@ -24,6 +25,9 @@ impl Keeper {
             }
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed.clone()),
             WorkerEvent::Done { .. } => self.worker.done = true,
+            WorkerEvent::Command { news: CommandNews::Ended { pid, code, signal } } => {
+                self.worker.command = Some((*pid, Exit::of_command(*code, *signal)));
+            }
             WorkerEvent::SaveFailed { message, .. } => {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }
@@ -48,7 +52,10 @@ impl Keeper {
     pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
         let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         let done = std::mem::take(&mut self.worker.done);
-        let cause = self.judge_end(exit);
+        // The command's own end says more than that of its harness.
+        let command = self.worker.command.take();
+        let exit = command.map_or(exit, |(_, exit)| exit);
+        let cause = self.judge_end(exit, command.map(|(pid, _)| pid));
         let failed = self.worker.failure.take();
         let as_intended = matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
         let outcome = match &failed {
@@ -84,12 +91,12 @@ impl Keeper {
     }
 
     /// Lets triage judge why the worker ended.
-    fn judge_end(&mut self, exit: Exit) -> Cause {
+    fn judge_end(&mut self, exit: Exit, command: Option<u32>) -> Cause {
         let ended_for = match self.policy.life() {
             Lifecycle::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
             _ => None,
         };
-        let pid = self.worker.process.as_ref().map(|worker| worker.identity.pid);
+        let pid = command.or(self.worker.process.as_ref().map(|worker| worker.identity.pid));
         self.witness.judge(&Ending { exit, pid, failed: self.worker.failure.as_ref(), ended_for })
     }
 }

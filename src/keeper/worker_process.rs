@@ -1,19 +1,25 @@
-//! One worker process: started in its own process group, read line by line, reaped exactly once.
+//! One worker process: started in its own process group, read line by line, reaped exactly once. A harness is a
+//! worker whose command has processes of its own, which may outlive it: it counts as gone when they are.
 
 use super::Input;
 use crate::policy::event::Signal;
+use crate::process_tree::{Grace, Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::lock::Identity;
 use crate::trainer::WORKER_VARIABLE;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -21,6 +27,10 @@ use tokio::time::{Instant, sleep_until};
 const MAX_LINE: u64 = 1 << 20;
 /// How long to keep reading a dead worker's pipe, which a grandchild may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long what a dead harness left behind has to end: SIGTERM to the command, to the rest, then SIGKILL.
+const LEFT_BEHIND: Grace =
+    Grace { command: Duration::ZERO, others: Duration::from_secs(2), kill: Duration::from_secs(30) };
 
 /// A worker that is alive, or whose exit has not been processed yet.
 #[derive(Debug)]
@@ -35,40 +45,87 @@ pub fn worker_program() -> PathBuf {
     std::env::var_os(WORKER_VARIABLE).map_or_else(|| PathBuf::from("/proc/self/exe"), PathBuf::from)
 }
 
+/// The program to start for an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    arguments: Vec<String>,
+    /// The token of a harness's command.
+    token: Option<String>,
+}
+
+impl Program {
+    /// A worker with these arguments.
+    pub fn worker(arguments: Vec<String>) -> Self {
+        Self { arguments, token: None }
+    }
+
+    /// A harness with these arguments, whose command gets this token.
+    pub fn harness(mut arguments: Vec<String>, token: String) -> Self {
+        arguments.extend(["--token".to_owned(), token.clone()]);
+        Self { arguments, token: Some(token) }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = match self.token {
+            Some(_) => Command::new("/proc/self/exe"),
+            None => Command::new(worker_program()),
+        };
+        command.arg0(if self.token.is_some() { "downshift-harness" } else { "downshift-worker" });
+        command.args(&self.arguments);
+        command
+    }
+}
+
 impl Worker {
     /// Starts a worker. Its output arrives as [`Input`]s of this attempt; the last one is its exit.
     ///
     /// # Errors
     /// Returns an error when the program cannot be started.
-    pub(super) fn start(
-        attempt: u64,
-        arguments: &[String],
-        log: File,
-        inputs: mpsc::Sender<Input>,
-    ) -> io::Result<Self> {
-        let mut command = Command::new(worker_program());
-        command
-            .arg0("downshift-worker")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone()?);
+    pub(super) fn start(attempt: u64, program: &Program, log: File, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
+        let mut command = program.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.try_clone()?);
         let mut child = command.process_group(0).spawn()?;
         let pid = child.id().unwrap_or_default();
         let identity = Identity::of(pid).unwrap_or(Identity { pid, ..Identity::own() });
-        let (orders, mut queue) = mpsc::channel::<Order>(16);
-        if let Some(mut stdin) = child.stdin.take() {
-            tokio::spawn(async move {
-                while let Some(order) = queue.recv().await {
-                    let Ok(line) = line::encode(&order) else { continue };
-                    if stdin.write_all(line.as_bytes()).await.is_err() {
-                        break;
-                    }
-                }
-            });
+        let (orders, queue) = mpsc::channel::<Order>(16);
+        if let Some(stdin) = child.stdin.take() {
+            tokio::spawn(pass_orders(queue, stdin));
         }
-        tokio::spawn(read_output(attempt, child, log, inputs));
+        tokio::spawn(read_output(attempt, child, log, program.token.clone(), inputs));
         Ok(Self { identity, orders })
+    }
+
+    /// Takes over the harness of an earlier keeper, which has stored its events up to step `after`.
+    ///
+    /// # Errors
+    /// Returns an error when the harness does not listen.
+    pub(super) async fn adopt(
+        attempt: u64,
+        harness: Harness,
+        after: u64,
+        log: File,
+        inputs: mpsc::Sender<Input>,
+    ) -> io::Result<Self> {
+        let stream = UnixStream::connect(&harness.socket).await?;
+        let process = Process::of(harness.identity.pid).and_then(|process| process.open());
+        let process = process.ok_or(io::ErrorKind::NotFound)?;
+        let (reader, writer) = stream.into_split();
+        let (orders, queue) = mpsc::channel::<Order>(16);
+        tokio::spawn(pass_orders(queue, writer));
+        let worker = Self { identity: harness.identity, orders };
+        worker.order(Order::Adopt { after });
+        tokio::spawn(async move {
+            let (mut log, mut lines, mut buffer) = (log, Some(BufReader::new(reader)), Vec::new());
+            while next_line(&mut lines, &mut buffer).await {
+                pass_on(attempt, &buffer, &mut log, &inputs).await;
+                buffer.clear();
+            }
+            // Not this process's child: its exit code is unknown, but it has said how the command ended.
+            let _ = tokio::task::spawn_blocking(move || wait_until_gone(&process)).await;
+            end_left_behind(harness.token).await;
+            let _ = inputs.send(Input::Exited(attempt, Exit::default())).await;
+        });
+        Ok(worker)
     }
 
     /// Sends an order. A worker that does not listen runs into its deadline.
@@ -85,8 +142,44 @@ impl Worker {
     }
 }
 
+/// A harness that an earlier keeper left behind.
+#[derive(Debug)]
+pub struct Harness {
+    /// Its process.
+    pub identity: Identity,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// The token of its command.
+    pub token: String,
+}
+
+fn wait_until_gone(process: &OwnedFd) {
+    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(Errno::INTR) {}
+}
+
+/// Ends what a dead harness left behind. Its keeper's parent is handed the orphans.
+pub async fn end_left_behind(token: String) {
+    let root = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
+    let _ = tokio::task::spawn_blocking(move || end_all(&token, root, None, LEFT_BEHIND, None)).await;
+}
+
+async fn pass_orders(mut queue: mpsc::Receiver<Order>, mut writer: impl AsyncWrite + Unpin) {
+    while let Some(order) = queue.recv().await {
+        let Ok(line) = line::encode(&order) else { continue };
+        if writer.write_all(line.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+}
+
 /// Reads the worker's output until it exits, then reports its exit.
-async fn read_output(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
+async fn read_output(
+    attempt: u64,
+    mut child: Child,
+    mut log: File,
+    token: Option<String>,
+    inputs: mpsc::Sender<Input>,
+) {
     let mut lines = child.stdout.take().map(BufReader::new);
     let group = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
     let mut buffer = Vec::new();
@@ -113,6 +206,9 @@ async fn read_output(attempt: u64, mut child: Child, mut log: File, inputs: mpsc
             () = sleep_until(drained), if ended.is_some() => lines = None,
         }
         if let (Some((exit, _)), None) = (ended, &lines) {
+            if let Some(token) = token {
+                end_left_behind(token).await;
+            }
             let _ = inputs.send(Input::Exited(attempt, exit)).await;
             return;
         }
@@ -120,7 +216,7 @@ async fn read_output(attempt: u64, mut child: Child, mut log: File, inputs: mpsc
 }
 
 /// Appends to `buffer` up to the end of a line. Returns false at the end of the stream.
-async fn next_line(lines: &mut Option<BufReader<ChildStdout>>, buffer: &mut Vec<u8>) -> bool {
+async fn next_line(lines: &mut Option<BufReader<impl AsyncRead + Unpin>>, buffer: &mut Vec<u8>) -> bool {
     let Some(reader) = lines else { return false };
     let room = MAX_LINE.saturating_sub(buffer.len() as u64).max(1);
     matches!(reader.take(room).read_until(b'\n', buffer).await, Ok(count) if count > 0)

@@ -63,6 +63,7 @@ impl Policy {
     }
 
     fn age_limit(&self) -> Option<Duration> {
+        self.refuse_save().ok()?;
         self.limits.watch.checkpoint_limit(*self.limits.save_every.get(self.worker.rung)?)
     }
 
@@ -118,7 +119,8 @@ impl Policy {
 
     /// Returns when the planned restart is due; never while saves fail, because that would lose steps.
     pub(super) fn restart_due(&self) -> Option<Duration> {
-        let trains = matches!(self.life, Lifecycle::Running(Phase::Training)) && self.wishes.may_save();
+        let trains =
+            matches!(self.life, Lifecycle::Running(Phase::Training)) && self.wishes.may_save() && self.may_end_worker();
         let every = self.limits.watch.restart_every.duration().filter(|_| trains)?;
         Some(self.worker.started + every)
     }

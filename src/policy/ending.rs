@@ -60,6 +60,9 @@ impl Policy {
                 _ => self.planned_restart(now),
             };
         }
+        if let Some(told) = self.note_silence(now) {
+            return told;
+        }
         let limit = self.watches.hang.limit().as_secs();
         let cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
@@ -82,7 +85,8 @@ impl Policy {
                     Then::End => !self.wishes.stop_was_refused(),
                     _ => true,
                 };
-                (Effect::Order(Order::Stop { checkpoint }), self.stop_grace())
+                let grace = self.stop_grace_of_command(pressure, checkpoint).unwrap_or_else(|| self.stop_grace());
+                (Effect::Order(Order::Stop { checkpoint }), grace)
             }
             Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),
             Pressure::Killed => (Effect::Signal(Signal::Kill), span(ending.kill)),

@@ -1,5 +1,6 @@
 //! Input and output types of the state machine.
 
+use super::command::CommandLimits;
 use super::lifecycle::{Back, Outcome, Start};
 use super::refusal::Refusal;
 use super::room::CardUse;
@@ -138,4 +139,6 @@ pub struct Limits {
     pub plan: Vec<Stage>,
     /// Save interval of each rung.
     pub save_every: Vec<Every>,
+    /// What is different if the worker runs a command.
+    pub command: Option<CommandLimits>,
 }

@@ -2,15 +2,17 @@
 
 use super::age::AgeWatch;
 use super::drift::DriftWatch;
+use super::event::Limits;
 use super::hang::HangWatch;
 use super::heat::HeatWatch;
 use super::idle::IdleWatch;
+use super::moves::Move;
 use super::pace::Pace;
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
-use crate::config::watch::Watch;
 use crate::protocol::worker::{Failed, Hello};
+use std::mem::Discriminant;
 use std::time::Duration;
 
 /// The watches over one worker.
@@ -26,9 +28,9 @@ pub struct Watches {
 }
 
 impl Watches {
-    pub fn new(knobs: &Watch) -> Self {
+    pub fn new(limits: &Limits) -> Self {
         Self {
-            hang: HangWatch::new(knobs, Duration::ZERO),
+            hang: hang_watch(limits, Duration::ZERO),
             heat: HeatWatch::default(),
             spike: SpikeWatch::default(),
             skips: SkipWatch::default(),
@@ -39,8 +41,8 @@ impl Watches {
     }
 
     /// Starts over for another worker. Active alarms persist.
-    pub fn renew(&mut self, knobs: &Watch, now: Duration) {
-        self.hang = HangWatch::new(knobs, now);
+    pub fn renew(&mut self, limits: &Limits, now: Duration) {
+        self.hang = hang_watch(limits, now);
         (self.spike, self.skips, self.drift) = Default::default();
         self.age.renew();
         self.idle.reset();
@@ -53,6 +55,14 @@ impl Watches {
         self.age.forgive(now);
         self.idle.forgive(delay, now);
     }
+}
+
+fn hang_watch(limits: &Limits, now: Duration) -> HangWatch {
+    let mut watch = HangWatch::new(&limits.watch, now);
+    if let Some(command) = limits.command {
+        watch.watch_command(command.may_restart());
+    }
+    watch
 }
 
 /// Where the run is.
@@ -95,7 +105,9 @@ impl Position {
         self.durable = hello.resumed_from.or(self.durable);
         (self.loaded, self.step) = (hello.resumed_from, hello.resumed_from);
         self.clock = Some(hello.position.samples);
-        (self.epoch_units, self.total_units) = (hello.epoch_units, hello.total_units);
+        // The length of a command is not known from the start.
+        let known = |units: u64| if units == 0 { u64::MAX } else { units };
+        (self.epoch_units, self.total_units) = (known(hello.epoch_units), known(hello.total_units));
     }
 
     /// Records a step, taken or skipped.
@@ -130,6 +142,10 @@ pub struct NewestWorker {
     pub failure: Option<Failed>,
     /// It has reported that the run is finished.
     pub finished: bool,
+    /// The alarm about its silence was raised.
+    pub silent: bool,
+    /// Moves that were noted instead of made.
+    pub unmade: Vec<Discriminant<Move>>,
 }
 
 /// The GPU's memory.

@@ -63,7 +63,8 @@ fn stops_run(cause: &Cause) -> bool {
 /// answered by that report, unless the GPU is beyond help: many Xid errors only accompany a failure. A panic stays
 /// one where its message looks final, because an external trainer may panic over something that passes.
 fn class_to_answer(failed: Option<&Failed>, exit: Exit, cause: &Cause) -> (FailureClass, Option<u32>) {
-    let reported = failed.map(|failed| failed.class).or_else(|| exit.code.and_then(FailureClass::from_exit_code));
+    let reported =
+        failed.map(|failed| failed.class).or_else(|| exit.contract_code().and_then(FailureClass::from_exit_code));
     match (cause.class, reported) {
         (FailureClass::Xid, _) if stops_run(cause) => (FailureClass::Xid, cause.xid),
         (FailureClass::Xid, Some(class)) if failed.is_some() => (class, None),

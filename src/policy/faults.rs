@@ -21,7 +21,7 @@ impl Policy {
         let place = self.position.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
-        let response = response(fault.class, fault.xid);
+        let response = self.response_of_task(response(fault.class, fault.xid));
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
             Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
@@ -40,7 +40,7 @@ impl Policy {
                 "{}, again with the smallest loader: lower training.loader, or free host memory",
                 fault.text
             ))),
-            _ => None,
+            _ => self.end_of_command(fault),
         };
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
@@ -117,7 +117,12 @@ impl Policy {
         let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
         self.ledger.poison = Some((step, kind)).filter(|_| !again);
         match self.position.clock {
-            Some(clock) if again && self.autopilot() && self.ledger.left_out != Some(clock) => {
+            Some(clock)
+                if again
+                    && self.limits.command.is_none()
+                    && self.autopilot()
+                    && self.ledger.left_out != Some(clock) =>
+            {
                 self.ledger.left_out = Some(clock);
                 let text = format!("step {} failed twice in the same way; its data is skipped from now on", step + 1);
                 let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);

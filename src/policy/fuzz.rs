@@ -90,7 +90,7 @@ fn limits(plan: &[Stage]) -> Limits {
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every, command: None }
 }
 
 impl World {
@@ -229,6 +229,7 @@ impl World {
                     // A hung worker does not save; any other may fail to.
                     Order::Checkpoint if worker.hung => {}
                     Order::Checkpoint => worker.asked_to_save = true,
+                    Order::Adopt { .. } => panic!("seed {seed}: no keeper died"),
                 }
             }
             Effect::Signal(signal) => {

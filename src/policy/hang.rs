@@ -22,6 +22,17 @@ pub struct HangWatch {
     steps: u64,
     took: VecDeque<Duration>,
     longest_eval: Option<Duration>,
+    /// How a command is watched.
+    command: Option<OfCommand>,
+}
+
+/// A command announces no evaluation and no save, so other signs of life count too.
+#[derive(Debug, Clone, Copy)]
+struct OfCommand {
+    /// Silence ends it; otherwise it only raises an alarm.
+    is_ended: bool,
+    /// When it last printed or used the processor.
+    active: Duration,
 }
 
 impl HangWatch {
@@ -29,7 +40,28 @@ impl HangWatch {
     #[must_use]
     pub fn new(knobs: &watch::Watch, now: Duration) -> Self {
         let (least, limits) = (span(knobs.hang_min), knobs.hang);
-        Self { least, limits, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
+        Self {
+            least,
+            limits,
+            phase: Phase::Starting,
+            since: now,
+            steps: 0,
+            took: VecDeque::new(),
+            longest_eval: None,
+            command: None,
+        }
+    }
+
+    /// Watches a command; `is_ended` if it is ended when it hangs.
+    pub fn watch_command(&mut self, is_ended: bool) {
+        self.command = Some(OfCommand { is_ended, active: self.since });
+    }
+
+    /// Records that a command does something.
+    pub fn active(&mut self, now: Duration) {
+        if let Some(command) = &mut self.command {
+            command.active = now;
+        }
     }
 
     /// Records that the worker entered another phase.
@@ -57,18 +89,31 @@ impl HangWatch {
     /// Excludes the time that the keeper itself stalled: it is not the worker's silence.
     pub fn forgive(&mut self, delay: Duration, now: Duration) {
         self.since = (self.since + delay).min(now);
+        if let Some(command) = &mut self.command {
+            command.active = (command.active + delay).min(now);
+        }
     }
 
     /// Returns the moment when silence becomes a hang.
     #[must_use]
     pub fn deadline(&self) -> Duration {
-        self.since + self.limit()
+        let since = match self.command {
+            // Only steps prove that training goes on.
+            Some(command) if !command.is_ended || self.phase == Phase::Starting => self.since.max(command.active),
+            _ => self.since,
+        };
+        since + self.limit()
     }
 
     /// Returns how long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let learned = |longest: Duration| longest.mul_f64(self.limits.factor).max(self.least);
+        if let (Some(command), Phase::Training) = (self.command, self.phase) {
+            let limit = learned(self.longest_step()).max(span(self.limits.first_steps));
+            let may_evaluate = command.is_ended && command.active > self.since;
+            return if may_evaluate { limit.max(span(self.limits.evaluating)) } else { limit };
+        }
         match self.phase {
             Phase::Starting => span(self.limits.starting),
             Phase::Compiling => span(self.limits.compiling),

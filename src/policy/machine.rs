@@ -42,7 +42,7 @@ impl Policy {
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
         Self {
-            watches: Watches::new(&limits.watch),
+            watches: Watches::new(&limits),
             limits,
             life: Lifecycle::New,
             rung,
@@ -216,6 +216,7 @@ impl Policy {
             WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
+            WorkerEvent::Command { news } => return self.handle_command_news(news, now),
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }
@@ -294,7 +295,7 @@ impl Policy {
         self.position.loaded = None;
         self.worker =
             NewestWorker { rung: start.rung, started: now, save: self.worker.save, ..NewestWorker::default() };
-        self.watches.renew(&self.limits.watch, now);
+        self.watches.renew(&self.limits, now);
         self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));

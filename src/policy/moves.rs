@@ -59,6 +59,9 @@ pub struct Proposal {
 impl Policy {
     /// Performs a move, or proposes it when the autopilot is off.
     pub(super) fn suggest_move(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
+        if !self.may_end_worker() {
+            return self.note_unmade_move(what, why);
+        }
         let may = self.wishes.may_save() || matches!(what, Move::RollBack { .. });
         if self.autopilot() && may && matches!(self.life, Lifecycle::Running(_)) {
             return self.make_move(what, why, now);
@@ -180,6 +183,7 @@ impl Policy {
     /// Accepts the proposal, on behalf of the user or the autopilot.
     pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), Refusal> {
         let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else { return Err(Refusal::NoProposal) };
+        self.refuse_loss()?;
         if matches!(self.life, Lifecycle::Running(_)) {
             let answer = format!("accepted: will {}", self.describe_move(&what));
             return Ok((answer, self.make_move(what, &format!("{why}, accepted by {by}"), now)));

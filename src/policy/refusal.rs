@@ -18,6 +18,17 @@ pub enum Refusal {
     /// No worker runs, so there is nothing to save.
     #[error("no worker is running, so there is nothing new to save")]
     NothingToSave,
+    /// The command cannot resume and may not start over.
+    #[error(
+        "this would lose all {steps} steps: the command cannot resume, and may not start again from the beginning; stop it, or write `restart: from_start` into its run file"
+    )]
+    LosesEverything {
+        /// The steps taken so far.
+        steps: u64,
+    },
+    /// No signal asks the command to save.
+    #[error("this command cannot be asked to save; name a signal on which it does: `save: {{ signal: USR1 }}`")]
+    CannotAskToSave,
     /// No worker runs, so there is nothing to restart.
     #[error("no worker is running, so there is nothing to restart")]
     NothingToRestart,

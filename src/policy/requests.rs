@@ -33,6 +33,7 @@ impl Policy {
             Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
                 Lifecycle::Running(_) => {
+                    self.refuse_save()?;
                     ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
                 }
                 _ => return Err(Refusal::NothingToSave),
@@ -72,6 +73,7 @@ impl Policy {
         if !self.may_shift() {
             return Err(Refusal::Ending { resume: self.limits.resume.clone() });
         }
+        self.refuse_loss()?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -170,6 +172,7 @@ impl Policy {
         if !matches!(self.life, Lifecycle::Running(_)) {
             return Err(Refusal::NothingToRestart);
         }
+        self.refuse_loss()?;
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
@@ -179,6 +182,7 @@ impl Policy {
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
+        self.refuse_loss()?;
         let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {

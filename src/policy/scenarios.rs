@@ -74,7 +74,7 @@ impl Scenario {
             self.step += 1;
             let (step, samples, epoch, lr) = (self.step, self.step * 32, 0, 0.1);
             let (what, place) = ("loss".to_owned(), String::new());
-            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false };
+            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false, applied: false };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Skipped(skipped))));
         }
         effects

@@ -29,7 +29,16 @@ pub(super) fn limits() -> Limits {
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
+    Limits {
+        resume,
+        rungs,
+        relieves,
+        barriers: BTreeMap::new(),
+        watch: Watch::default(),
+        plan,
+        save_every,
+        command: None,
+    }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {
@@ -93,6 +102,11 @@ pub(super) fn failed(class: FailureClass) -> Event {
 }
 
 pub(super) const KILLED: Event = Event::Exited(Exit::by_signal(9), Cause::new(FailureClass::Killed, Vec::new()));
+
+/// A process that was ended after it reported this class.
+pub(super) fn ended_with(class: FailureClass) -> Event {
+    Event::Exited(Exit::by_signal(15), Cause::new(class, Vec::new()))
+}
 
 pub(super) fn exited(code: i32) -> Event {
     let exit = Exit::with_code(code);

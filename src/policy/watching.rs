@@ -18,7 +18,7 @@ impl Policy {
         self.advance_clock(step.step, step.samples, now);
         self.watches.idle.step(step);
         self.expire_proposal();
-        let (watch, mut effects) = (self.limits.watch.clone(), Vec::new());
+        let (watch, mut effects) = (self.limits.watch.clone(), self.end_silence());
         let _ = self.watches.skips.observe(false, &watch);
         if self.ledger.climb.record_step(step.step, watch.climb) {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
@@ -30,7 +30,9 @@ impl Policy {
                 spike.mean, spike.loss, spike.sigmas
             );
             let before = (step.step + 1).saturating_sub(spike.steps);
-            let skip_units = watch.spike.skip.saturating_mul(self.position.pace.units_per_step());
+            // What data a command reads is not ours to choose.
+            let skip = if self.limits.command.is_some() { 0 } else { watch.spike.skip };
+            let skip_units = skip.saturating_mul(self.position.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };
             let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));

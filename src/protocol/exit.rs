@@ -12,19 +12,36 @@ pub struct Exit {
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// The code is a command's own, and has no meaning in the worker contract.
+    pub of_command: bool,
 }
 
 impl Exit {
     /// Creates the exit with a code.
     #[must_use]
     pub const fn with_code(code: i32) -> Self {
-        Self { code: Some(code), signal: None }
+        Self { code: Some(code), signal: None, of_command: false }
     }
 
     /// Creates the exit by a signal.
     #[must_use]
     pub const fn by_signal(signal: i32) -> Self {
-        Self { code: None, signal: Some(signal) }
+        Self { code: None, signal: Some(signal), of_command: false }
+    }
+
+    /// Creates the exit of a command. A shell that runs the program reports the signal that ended it as 128 + its
+    /// number.
+    #[must_use]
+    pub fn of_command(code: Option<i32>, signal: Option<i32>) -> Self {
+        let passed_on = code.map(|code| code - 128).filter(|number| (1..=31).contains(number));
+        let code = code.filter(|_| passed_on.is_none());
+        Self { code, signal: signal.or(passed_on), of_command: true }
+    }
+
+    /// Returns the code, if it has a meaning in the worker contract.
+    #[must_use]
+    pub fn contract_code(self) -> Option<i32> {
+        self.code.filter(|code| !self.of_command || *code == 0)
     }
 
     /// Reports whether the program raised the signal by an error of its own.
@@ -36,7 +53,7 @@ impl Exit {
 
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Self {
-        Self { code: status.code(), signal: status.signal() }
+        Self { code: status.code(), signal: status.signal(), of_command: false }
     }
 }
 
@@ -49,7 +66,9 @@ impl fmt::Display for Exit {
                 Some(meaning) => write!(formatter, "crashed with {} ({meaning})", signal_name(signal)),
                 None => write!(formatter, "ended by {}", signal_name(signal)),
             },
-            (None, Some(code @ (0 | 3))) => write!(formatter, "exit code {code} before the last step"),
+            (None, Some(code)) if matches!(self.contract_code(), Some(0 | 3)) => {
+                write!(formatter, "exit code {code} before the last step")
+            }
             (None, Some(code)) => write!(formatter, "exit code {code}"),
             (None, None) => formatter.write_str("unknown exit"),
         }
@@ -105,6 +124,9 @@ mod tests {
             (Exit::by_signal(64), "ended by signal 64", false),
             (Exit::with_code(0), "exit code 0 before the last step", false),
             (Exit::with_code(77), "exit code 77", false),
+            (Exit::of_command(Some(137), None), "killed by SIGKILL", false),
+            (Exit::of_command(Some(0), None), "exit code 0 before the last step", false),
+            (Exit::of_command(Some(3), None), "exit code 3", false),
             (Exit::default(), "unknown exit", false),
         ] {
             assert_eq!((exit.to_string().as_str(), exit.is_crash()), (words, is_crash));

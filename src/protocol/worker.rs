@@ -20,6 +20,11 @@ pub enum Order {
         /// Whether to save first. A worker that cannot save trains on and reports it.
         checkpoint: bool,
     },
+    /// Tell everything again from this step on: the first order of a keeper that takes over a running command.
+    Adopt {
+        /// The newest step that the store holds.
+        after: u64,
+    },
 }
 
 /// Phase of a worker.
@@ -90,6 +95,11 @@ pub enum Event {
     },
     /// Host memory of the worker; sent only if it was told to measure.
     Memory(Memory),
+    /// News of the command that a harness runs.
+    Command {
+        /// The news.
+        news: CommandNews,
+    },
     /// The worker ends because of this failure; the last line, if time permits.
     Failed(Failed),
     /// The worker ends normally.
@@ -128,6 +138,30 @@ pub struct Hello {
     pub total_steps: u64,
     /// Name of a unit: `samples` or `tokens`.
     pub unit: String,
+}
+
+/// What only a command has to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum CommandNews {
+    /// The length of the run became known.
+    Length {
+        /// Optimizer steps in the whole run.
+        steps: u64,
+        /// Units in the whole run.
+        units: u64,
+    },
+    /// The command prints or uses the processor; sent at intervals.
+    Active,
+    /// The command has ended, and nothing of it is left. Its codes are its own, not those of this contract.
+    Ended {
+        /// Process id of the command.
+        pid: u32,
+        /// Exit code, unless a signal ended it.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
 }
 
 /// Resident memory at the end of a phase.
@@ -190,6 +224,9 @@ pub struct Skipped {
     /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,
+    /// The step was taken all the same: a command has no guard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
 }
 
 /// A pass over the validation set.

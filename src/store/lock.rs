@@ -82,7 +82,7 @@ pub struct Record {
     /// Whether this is a keeper that has not yet opened the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub opening: bool,
-    /// The socket that a keeper listens on.
+    /// The socket that a keeper or a harness listens on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// Reason why a keeper cannot start a worker, for when run.db may not be writable.
@@ -97,6 +97,12 @@ pub struct Record {
     /// The end of the run, while run.db does not hold it: it is being written, or could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// The attempt of a harness.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
+    /// The token of that attempt's processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The run's claim on devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
@@ -279,6 +285,8 @@ impl Record {
             recovery: None,
             told_by: None,
             ending: None,
+            attempt: None,
+            token: None,
             claim: None,
         }
     }

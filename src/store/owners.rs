@@ -58,6 +58,12 @@ pub fn worker(run: &RunDir) -> Option<Identity> {
     lock::owner_guarding(&run.file(WORKER), &run.file(checkpoint::FOLDER))
 }
 
+/// Reads the lock of the run's newest worker, alive or not: a harness leaves its token there.
+#[must_use]
+pub fn worker_record(run: &RunDir) -> Option<Record> {
+    lock::record(&run.file(WORKER))
+}
+
 /// Reads the lock of the keeper's parent, if the parent is alive.
 #[must_use]
 pub fn parent_record(run: &RunDir) -> Option<Record> {

@@ -21,7 +21,7 @@ const SPARE: u32 = 9;
 pub fn socket_of(run: &RunDir) -> PathBuf {
     let listening = owners::keeper_record(run).and_then(|record| record.socket);
     listening.unwrap_or_else(|| {
-        let places = places(run);
+        let places = places(run, "");
         places.iter().find(|path| usable(path).is_ok()).or(places.first()).cloned().unwrap_or_default()
     })
 }
@@ -31,21 +31,33 @@ pub fn socket_of(run: &RunDir) -> PathBuf {
 /// # Errors
 /// Returns the error of the last location when none is usable.
 pub fn prepare(run: &RunDir) -> io::Result<PathBuf> {
+    prepare_first(&places(run, ""))
+}
+
+/// Creates the directory for the socket of a run's harness, where a later keeper finds it.
+///
+/// # Errors
+/// Returns the error of the last location when none is usable.
+pub fn prepare_harness(run: &RunDir) -> io::Result<PathBuf> {
+    prepare_first(&places(run, "-command"))
+}
+
+fn prepare_first(places: &[PathBuf]) -> io::Result<PathBuf> {
     let mut refused = io::Error::other("no folder for sockets");
-    for path in places(run) {
-        match usable(&path) {
-            Ok(()) => return Ok(path),
+    for path in places {
+        match usable(path) {
+            Ok(()) => return Ok(path.clone()),
             Err(error) => refused = error,
         }
     }
     Err(refused)
 }
 
-/// Returns the possible locations of the socket, best first. The run directory is the last resort: not
+/// Returns the possible locations of a socket, best first. The run directory is the last resort: not
 /// every file system supports sockets, and its path may be too long.
-fn places(run: &RunDir) -> Vec<PathBuf> {
+fn places(run: &RunDir, role: &str) -> Vec<PathBuf> {
     let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
-    let name = format!("{}.sock", &hash.to_hex()[..16]);
+    let name = format!("{}{role}.sock", &hash.to_hex()[..16]);
     let user = getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
     let mut folders: Vec<PathBuf> = runtime.map(|folder| folder.join("downshift")).into_iter().collect();
@@ -53,7 +65,7 @@ fn places(run: &RunDir) -> Vec<PathBuf> {
     folders.push(temporary.join(format!("downshift-{user}")));
     folders.extend((1..=SPARE).map(|number| temporary.join(format!("downshift-{user}-{number}"))));
     let mut paths: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&name)).collect();
-    paths.push(run.file("keeper.sock"));
+    paths.push(run.file(&format!("keeper{role}.sock")));
     paths.retain(|path| path.as_os_str().len() <= LONGEST);
     paths
 }
@@ -110,7 +122,7 @@ mod tests {
             let path = dir.path().join("r".repeat(length));
             fs::create_dir(&path).unwrap();
             fs::write(path.join("run.yaml"), "").unwrap();
-            places(&RunDir::open(&path).unwrap())
+            places(&RunDir::open(&path).unwrap(), "")
         };
         assert!(run(10).iter().any(|path| path.ends_with("keeper.sock")));
         let long = run(200);

@@ -55,6 +55,16 @@ pub struct Xid {
     pub secondary: bool,
 }
 
+/// Defaults of a failure class.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassDefaults {
+    /// The keeper's response, unless an entry overrides it.
+    keeper: String,
+    /// Advice for the user where no entry matches.
+    advice: String,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Talk {
@@ -66,7 +76,7 @@ struct Talk {
 #[serde(deny_unknown_fields)]
 struct ShippedFile {
     talk: Talk,
-    classes: BTreeMap<FailureClass, String>,
+    classes: BTreeMap<FailureClass, ClassDefaults>,
     causes: Vec<Entry>,
     xids: Vec<Xid>,
 }
@@ -82,11 +92,11 @@ struct UserFile {
 #[error("{}", .0.join("\n"))]
 pub struct CatalogueError(pub Vec<String>);
 
-/// The loaded catalogue: entries, the keeper's responses by class, Xid numbers and compiled patterns.
+/// The loaded catalogue: entries, defaults by class, Xid numbers and compiled patterns.
 #[derive(Debug)]
 pub struct Catalogue {
     entries: Vec<Entry>,
-    keepers: BTreeMap<FailureClass, String>,
+    classes: BTreeMap<FailureClass, ClassDefaults>,
     xids: BTreeMap<u32, Xid>,
     set: RegexSet,
     /// Index of the entry for each pattern of the set.
@@ -164,7 +174,7 @@ impl Catalogue {
             unless: unless.collect::<Result<_, _>>().map_err(broken)?,
             single: owners.iter().map(|_| OnceLock::new()).collect(),
             owners,
-            keepers: shipped.classes,
+            classes: shipped.classes,
             xids: shipped.xids.into_iter().map(|xid| (xid.number, xid)).collect(),
             before: compile_set(&shipped.talk.before).map_err(broken)?,
             after: compile_set(&shipped.talk.after).map_err(broken)?,
@@ -201,7 +211,13 @@ impl Catalogue {
     /// Returns the keeper's response to a class.
     #[must_use]
     pub fn keeper_response(&self, class: FailureClass) -> &str {
-        self.keepers.get(&class).map_or("restarts, within the restart budget", String::as_str)
+        self.classes.get(&class).map_or("restarts, within the restart budget", |defaults| &defaults.keeper)
+    }
+
+    /// Returns the advice for a class where no entry matches.
+    #[must_use]
+    pub fn class_advice(&self, class: FailureClass) -> Option<&str> {
+        self.classes.get(&class).map(|defaults| defaults.advice.as_str())
     }
 
     /// Returns the entry for an Xid number.
@@ -298,7 +314,9 @@ mod tests {
             assert!(!entry.patterns.is_empty() && !entry.meaning.is_empty() && !entry.advice.is_empty());
         }
         for class in FailureClass::ALL {
-            assert!(catalogue.keepers.contains_key(&class), "{class:?} has no keeper response");
+            let defaults = catalogue.classes.get(&class);
+            let whole = defaults.is_some_and(|defaults| !defaults.keeper.is_empty() && !defaults.advice.is_empty());
+            assert!(whole, "{class:?}: {defaults:?}");
         }
         for number in [13, 31, 43, 45, 48, 62, 63, 64, 79, 94, 95, 109, 119, 154] {
             assert!(catalogue.find_xid(number).is_some(), "{number}");

@@ -7,6 +7,7 @@
 use super::catalogue::Catalogue;
 use super::kernel::is_same_gpu;
 use super::scan::{Finding, root_cause, scan_line};
+use super::traceback::OwnFrame;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::exit::Exit;
@@ -28,6 +29,8 @@ pub struct Evidence {
     pub failed: Option<Failed>,
     /// Catalogue matches in the attempt's part of the worker's log.
     pub log: Vec<Finding>,
+    /// The place in the user's own files that the log's traceback names.
+    pub frame: Option<OwnFrame>,
     /// Kernel messages during the attempt.
     pub kernel: Vec<KernelLine>,
     /// Whether the kernel reported an OOM kill of some process at the moment of the end.
@@ -91,7 +94,7 @@ impl Judge<'_> {
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
-        match (evidence.exit.signal, evidence.exit.code) {
+        match (evidence.exit.signal, evidence.exit.contract_code()) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
             (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
@@ -100,6 +103,7 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
+            (None, None) if evidence.exit.code.is_some() => self.log_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }
@@ -164,12 +168,7 @@ impl Judge<'_> {
         // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
-        named.or_else(|| {
-            if said {
-                return None;
-            }
-            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
-        })
+        named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
     }
 
     /// Returns the evidence for the class, line by line.
@@ -194,10 +193,11 @@ impl Judge<'_> {
             }
         }
         lines.extend((evidence.exit != Exit::default()).then(|| evidence.exit.to_string()));
+        lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {frame}")));
         for finding in
             self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root()))
         {
-            if lines.len() > LINES + 3 {
+            if lines.len() > LINES + 3 + usize::from(evidence.frame.is_some()) {
                 break;
             }
             // The worker's own report has no line in its log.

@@ -2,6 +2,7 @@
 
 use super::catalogue::{Catalogue, Entry};
 use super::kernel;
+use super::traceback::{OwnFrame, TracebackReader, frame_of};
 use crate::protocol::class::FailureClass;
 use crate::protocol::xid as xid154;
 use serde::Serialize;
@@ -48,6 +49,8 @@ pub struct Scan {
     pub lines: u64,
     /// Number of findings dropped beyond the limit, by entry.
     pub left_out: BTreeMap<String, u64>,
+    /// The last frame in the user's own files of each Python traceback.
+    pub frames: Vec<OwnFrame>,
 }
 
 impl Scan {
@@ -55,6 +58,13 @@ impl Scan {
     #[must_use]
     pub fn root_cause(&self) -> Option<&Finding> {
         root_cause(&self.findings)
+    }
+
+    /// Returns the place in the user's own files where the most likely cause arose.
+    #[must_use]
+    pub fn own_frame(&self) -> Option<&OwnFrame> {
+        let line = self.root_cause().map_or(u64::MAX, |root| root.line);
+        frame_of(&self.frames, line)
     }
 }
 
@@ -77,8 +87,10 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     let mut scan = Scan::default();
     let mut kept: BTreeMap<String, usize> = BTreeMap::new();
     let mut line = Vec::new();
+    let mut tracebacks = TracebackReader::default();
     while next_line(log, &mut line)? {
         scan.lines += 1;
+        tracebacks.push(&line, scan.lines);
         let Some(finding) = scan_line(&line, scan.lines, catalogue) else { continue };
         let count = kept.entry(finding.name.clone()).or_default();
         *count += 1;
@@ -88,6 +100,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
             scan.findings.push(finding);
         }
     }
+    scan.frames = tracebacks.finish();
     Ok(scan)
 }
 

@@ -144,16 +144,22 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Returns the living processes whose command line names this place.
+    pub fn processes(&self) -> Vec<u32> {
+        let folder = self.dir.path().display().to_string();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let named = entries.filter(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(&folder)
+        });
+        named.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        let folder = self.dir.path().display().to_string();
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-            if let Some(pid) = pid.filter(|_| String::from_utf8_lossy(&words).contains(&folder)) {
-                kill(pid.unsigned_abs());
-            }
-        }
+        self.processes().into_iter().for_each(kill);
     }
 }
 

@@ -24,7 +24,7 @@ pub fn all_kinds() -> Vec<Kind> {
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
     #[cfg(not(feature = "train"))]
     let trained: Vec<Kind> = Vec::new();
-    let others: [Kind; 8] = [
+    let others: [Kind; 12] = [
         ("run-file", run_file),
         ("theme", theme),
         ("keymap", keymap),
@@ -33,6 +33,10 @@ pub fn all_kinds() -> Vec<Kind> {
         ("log", log),
         ("kept-run", kept_run),
         ("override", damaged_override),
+        ("script", script),
+        ("shell-script", shell_script),
+        ("training-output", training_output),
+        ("metric-file", metric_file),
     ];
     others.into_iter().chain(trained).collect()
 }
@@ -127,6 +131,25 @@ fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file, sample, command }
 }
 
+/// A training script whose arguments are read from its source.
+fn script(folder: &Path, draw: &mut Draw) -> Reading {
+    let name = draw.pick(&["train_gpt2", "nanogpt", "run_clm", "train_click", "train_tyro", "safe_mode"]);
+    let words = ["init", "--output", "out.yaml", "--", "python", "train.py", "--batch_size", "4", "--compile", "train"];
+    let sample = read_source(&format!("tests/init/scripts/{name}.py"));
+    Reading { file: folder.join("train.py"), sample, command: program_command(folder, &words) }
+}
+
+/// A shell script with a line that starts Python.
+fn shell_script(folder: &Path, _: &mut Draw) -> Reading {
+    fs::write(folder.join("train.py"), read_source("tests/init/scripts/shell/train.py")).unwrap();
+    let command = program_command(folder, &["init", "--output", "out.yaml", "--", "bash", "./train.sh", "name"]);
+    Reading {
+        file: folder.join("train.sh"),
+        sample: read_source("tests/init/scripts/shell/train_single_gpu.sh"),
+        command,
+    }
+}
+
 /// Damages a setting on the command line.
 fn damaged_override(folder: &Path, draw: &mut Draw) -> Reading {
     const KNOBS: [&str; 26] = [
@@ -178,9 +201,60 @@ fn damaged_override(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file: folder.join("unused"), sample: Vec::new(), command }
 }
 
+/// The output of a real training.
+fn training_output(folder: &Path, draw: &mut Draw) -> Reading {
+    let name =
+        draw.pick(&["hf", "hf-4.57", "keras", "lightning-rich", "lightning-tqdm", "tqdm-iterated", "tqdm-nested"]);
+    let sample = read_source(&format!("tests/log_metrics/recorded/{name}/output"));
+    reader("training-output", folder.join("output"), sample)
+}
+
+/// A file that a training's logger wrote.
+fn metric_file(folder: &Path, draw: &mut Draw) -> Reading {
+    let jsonl = "metrics.jsonl";
+    let name = draw.pick(&[
+        "hf-tensorboard/events.out.tfevents.hf",
+        "tensorboard/events.out.tfevents.torch",
+        "lightning-files/metrics.csv",
+        "wandb/run.wandb",
+        "trackio/tiny.db",
+        jsonl,
+    ]);
+    let sample = if name == jsonl {
+        b"{\"step\": 1, \"loss\": 2.5, \"lr\": 1e-4}\n{\"step\": 2, \"loss\": NaN, \"eval\": {\"loss\": 3}}\n".to_vec()
+    } else {
+        read_source(&format!("tests/log_metrics/recorded/{name}"))
+    };
+    let file = name.rsplit('/').next().unwrap_or_default();
+    reader("metric-file", folder.join(file), sample)
+}
+
+/// Reads a file as the harness of a command would, and prints the readings.
+fn read_training(kind: &str, file: &Path) {
+    use downshift::log_metrics::{FileReader, OutputReader};
+    use downshift::untrusted::text::escape_line;
+    let mut readings = Vec::new();
+    if kind == "training-output" {
+        let mut reader = OutputReader::new(&[]);
+        reader.push(&fs::read(file).unwrap(), &mut readings);
+        reader.finish(&mut readings);
+    } else {
+        let outcome = FileReader::open(file).and_then(|mut reader| (0..3).try_for_each(|_| reader.poll(&mut readings)));
+        if let Err(error) = outcome {
+            println!("{error}");
+        }
+    }
+    for reading in readings {
+        println!("{}", escape_line(&format!("{reading:?}")));
+    }
+}
+
 /// Reads a file as the cockpit would, and prints its errors as the cockpit would show them.
 pub fn read_file(kind: &str, file: &Path) {
     use downshift::untrusted::file::{Limit, read_text};
+    if matches!(kind, "training-output" | "metric-file") {
+        return read_training(kind, file);
+    }
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };
     let wrong = match kind {
         "theme" => downshift::config::theme::Theme::parse(&text).err().map(|error| error.to_string()),

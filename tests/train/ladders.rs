@@ -42,11 +42,16 @@ fn visit(run: &Run, rung: usize, attempt: u64, dir: &Path) -> Told {
     live(order, &[(until, Order::Stop { checkpoint: true })])
 }
 
+/// Walks down the whole ladder and back up to its top.
 fn walk(name: &str) -> Vec<(String, Told)> {
+    walk_along(name, |run| (0..run.rungs.len()).chain([0]).collect())
+}
+
+/// Walks along these rungs in turn.
+fn walk_along(name: &str, way: impl Fn(&Run) -> Vec<usize>) -> Vec<(String, Told)> {
     let (dir, run_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let run = shipped(name, dir.path());
-    let last = run.rungs.len() - 1;
-    let way: Vec<usize> = (0..=last).chain([0]).collect();
+    let way = way(&run);
     let mut told = Vec::new();
     for (attempt, rung) in (1..).zip(way) {
         if let Some(barrier) = told.last().and_then(|(at, _)| run.barrier(*at, rung)) {
@@ -105,4 +110,14 @@ fn the_fine_tuning_ladder_is_walked_from_b_original_to_the_head_only() {
     let cut = notes(&told[3].1);
     assert!(cut.contains("rank 16 → 8") && cut.contains("moments of changed parameters start at zero"), "{cut}");
     assert!(notes(&told[5].1).contains("rank 8 → 16"));
+}
+
+#[test]
+fn fine_tuning_climbs_from_the_head_over_ultra_safe_to_b() {
+    let told = walk_along("finetune", |run| {
+        ["a", "b-ultra-safe", "b"].iter().map(|name| run.rung_named(name).unwrap()).collect()
+    });
+    assert!(!notes(&told[1].1).contains("rank"), "both train at rank 8: {}", notes(&told[1].1));
+    let grown = notes(&told[2].1);
+    assert!(grown.contains("rank 8 → 16") && grown.contains("moments of changed parameters start at zero"), "{grown}");
 }

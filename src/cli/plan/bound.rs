@@ -70,3 +70,38 @@ fn refused(mut plan: Plan, why: &str) -> Plan {
     }
     plan
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, MOST_BYTES, excess, refused};
+    use crate::protocol::plan::{Plan, RungPlan, Verdict};
+    use std::time::Duration;
+
+    #[test]
+    fn planning_ends_just_above_its_limits_and_says_which() {
+        assert_eq!(excess(MOST_BYTES, LONGEST), None);
+        let memory = excess(MOST_BYTES + 1, Duration::ZERO);
+        assert_eq!(memory.as_deref(), Some("planning takes more than 1.0 GiB of memory"));
+        let time = excess(0, LONGEST + Duration::from_secs(1));
+        assert_eq!(time.as_deref(), Some("planning takes more than 10 minutes"));
+    }
+
+    #[test]
+    fn a_refused_plan_has_its_reason_on_every_rung() {
+        let rung = |name: &str| RungPlan {
+            name: name.to_owned(),
+            micro_batch: 1,
+            estimate: None,
+            unknown: None,
+            total_bytes: None,
+            verdict: Verdict::Unknown,
+            measured: None,
+            failed: None,
+        };
+        let (run, task, device) = ("a".to_owned(), "lm".to_owned(), "cpu".to_owned());
+        let rungs = vec![rung("full"), rung("safe")];
+        let plan = refused(Plan { version: 1, run, task, device, gpu: false, card: None, rungs }, "why");
+        assert!(plan.rungs.iter().all(|rung| rung.unknown.as_deref() == Some("not planned: too large (why)")));
+        assert_eq!(plan.unknown_for_all().as_deref(), Some("not planned: too large (why)"));
+    }
+}

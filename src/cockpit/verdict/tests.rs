@@ -194,7 +194,7 @@ fn a_slow_run_says_why() {
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
     };
     let alone = slow(&|state| later(state, 0.0));
-    assert!(alone.starts_with("slow: 6.6") && alone.contains(" steps/s, usually 27."), "{alone}");
+    assert!(alone.starts_with("slow: 15") && alone.contains(" ms per step, usually 3"), "{alone}");
     assert!(alone.ends_with(" (compute, not data)"), "{alone}");
     let waiting = slow(&|state| later(state, 150.0));
     assert!(waiting.ends_with(" (50 % of each step waits for data)"), "{waiting}");

@@ -3,6 +3,7 @@ mod charts;
 mod overlays;
 mod preview;
 mod recovery;
+mod speed;
 mod stale;
 mod themes;
 mod unknown;
@@ -97,7 +98,7 @@ fn with_runs(state: &mut State) {
     let mut ladder = fixture::ladder();
     ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
     let watch = Some(crate::config::knobs::Watch { vram: 0.8, ..state.watch.clone() });
-    let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series) };
+    let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series), evals: Vec::new() };
     update(state, Msg::Other { name: other.run, run: Ok(OtherBox(Box::new(run))) });
 }
 

@@ -38,16 +38,18 @@ pub struct CommandLaunch {
     pub files: Vec<(PathBuf, String)>,
 }
 
-/// Resolves one start. The arguments and variables of `resume` are added if there is a checkpoint.
+/// Resolves one start. The arguments and variables of `resume` are added if there is a checkpoint. An argument that
+/// its placeholders leave empty is left out, so a knob can hold a switch: `--compile` on one rung, nothing on another.
 #[must_use]
 pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptContext) -> CommandLaunch {
     let knobs = preset.tree();
     let fill = |text: &String| fill_in(text, &knobs, attempt);
+    let argument = |text: &String| Some(fill(text)).filter(|filled| text.is_empty() || !filled.is_empty());
     let resume = spec.resume.as_ref().filter(|_| attempt.checkpoint.is_some());
     let more = resume.map(|resume| &resume.arguments);
     let variables = preset.environment.iter().chain(resume.into_iter().flat_map(|resume| &resume.environment));
     CommandLaunch {
-        argv: spec.command.iter().chain(more.into_iter().flatten()).map(fill).collect(),
+        argv: spec.command.iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
         directory: spec.directory.clone(),
         environment: variables.map(|(name, value)| (name.clone(), fill(value))).collect(),
         files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),

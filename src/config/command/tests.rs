@@ -59,6 +59,19 @@ fn a_rung_changes_only_what_it_sets() {
 }
 
 #[test]
+fn an_argument_that_its_placeholder_leaves_empty_is_left_out() {
+    let text = "name: x\ntask: command\ncommand: [python, train.py, '', '{knobs.compile}', '--tag={knobs.tag}']\n\
+                knobs: { compile: '', tag: '' }\nladder: [{ name: fast, set: { knobs.compile: --compile } }]\n";
+    let source = Source { file: "x.yaml", text, base: Path::new("/project"), overrides: &[] };
+    let run = Run::read(&source, &AsWritten).unwrap();
+    let argv = |rung: usize| {
+        resolve_launch(run.command.as_ref().unwrap(), &run.rungs[rung].preset, &attempt(&run, rung, None)).argv
+    };
+    assert_eq!(argv(0), ["python", "train.py", "", "--tag="], "an empty argument that is written stays");
+    assert_eq!(argv(1), ["python", "train.py", "", "--compile", "--tag="]);
+}
+
+#[test]
 fn a_resumed_start_adds_the_checkpoint() {
     let resumed = launch(0, Some("/runs/a[1]/out/checkpoint-500"));
     assert_eq!(resumed.argv.last().unwrap(), "--resume_from_checkpoint=/runs/a[1]/out/checkpoint-500");

@@ -3,6 +3,7 @@
 
 use super::{Recorder, now_ms};
 use crate::format::counted;
+use crate::keeper::attempt::Attempt;
 use crate::keeper::takeover;
 use crate::protocol::control::{CheckpointRow, JournalKind};
 use crate::protocol::worker::Level;
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How long the keeper waits for a store locked by another process; meanwhile it hears nothing from its worker.
 const LOCKED: Duration = Duration::from_millis(20);
+
+/// Name of the fact that holds the attempt of a command, for the next keeper.
+const OPEN_ATTEMPT: &str = "open_attempt";
 
 /// Minimum interval between replacements of a damaged store.
 const REPLACED_AGAIN: Duration = Duration::from_mins(1);
@@ -47,6 +51,26 @@ impl Recorder {
         self.note_written();
         self.row = row;
         Ok(id)
+    }
+
+    /// Stores what another keeper needs to continue with the current attempt: its row, and where its part of
+    /// worker.log begins.
+    pub fn keep_attempt(&mut self, log_begins: u64) {
+        self.batch.put_fact(OPEN_ATTEMPT, &(&self.row, log_begins));
+    }
+
+    /// Continues with the attempt that an earlier keeper began. Returns its rung and where its part of worker.log
+    /// begins; none if it was another attempt.
+    pub fn continue_attempt(&mut self, id: u64) -> Option<(usize, u64)> {
+        let stored = self.read_store(|store| store.fact::<(AttemptRow, u64)>(OPEN_ATTEMPT)).ok().flatten();
+        let (row, log_begins) = stored.filter(|(row, _)| row.id == id)?;
+        let rung = row.rung;
+        self.attempt = Attempt::new(id, rung).begun_at(now_ms());
+        self.status.rung = rung;
+        self.status.rung_name.clone_from(&row.rung_name);
+        self.status.pid_worker = row.pid;
+        self.row = row;
+        Some((rung, log_begins))
     }
 
     /// Writes everything new immediately, unless the store currently refuses; then the next

@@ -26,8 +26,16 @@ impl World {
             10 => {
                 for offset in 0..8 {
                     let (what, place, samples) = ("loss".to_owned(), String::new(), (step + offset) * 32);
-                    let skipped =
-                        Skipped { step: step + offset, samples, epoch: 0, lr: 0.1, what, place, rescaled: false };
+                    let skipped = Skipped {
+                        step: step + offset,
+                        samples,
+                        epoch: 0,
+                        lr: 0.1,
+                        what,
+                        place,
+                        rescaled: false,
+                        applied: false,
+                    };
                     self.say(WorkerEvent::Skipped(skipped));
                 }
             }

@@ -133,7 +133,16 @@ impl<'a> Attempt<'a> {
         let row = StepRow { skipped: true, ..self.step_row(plan, lr, timing) };
         let (step, samples, epoch) = (row.step, row.samples, row.epoch);
         self.saver.add_row(Row::Step(row));
-        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_string(), place, rescaled }));
+        self.sink.send(Event::Skipped(Skipped {
+            step,
+            samples,
+            epoch,
+            lr,
+            what: what.to_string(),
+            place,
+            rescaled,
+            applied: false,
+        }));
         let in_a_row = self.state.skips_in_a_row;
         if in_a_row >= self.args.skips_in_a_row.max(1) {
             return Err(failure::non_finite_steps(step, in_a_row, what));
@@ -168,7 +177,7 @@ impl<'a> Attempt<'a> {
             loss: Some(means.loss),
             metrics: means.metrics,
         };
-        self.is_best = self.saver.is_new_best(means.loss);
+        self.is_best = self.saver.is_new_best(&eval);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(means.loss, |best| best.min(means.loss)));
         self.state.eval = Some(eval.clone());
         let row = EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval: eval.clone() };
@@ -227,6 +236,8 @@ impl<'a> Attempt<'a> {
     ) -> Result<Option<DoneReason>, Failed> {
         while let Ok(order) = orders.try_recv() {
             match order {
+                // A worker of ours is never taken over: it saves and ends when its keeper dies.
+                Order::Adopt { .. } => {}
                 Order::Checkpoint => self.save_now(&snapshot)?,
                 Order::Stop { checkpoint: false } => return Ok(Some(DoneReason::Stopped)),
                 Order::Stop { checkpoint: true } => {

@@ -94,6 +94,38 @@ fn every_end_has_one_class() {
 }
 
 #[test]
+fn a_cause_without_a_matching_line_has_the_advice_of_its_class() {
+    let of_class = |class| CATALOGUE.class_advice(class).unwrap().to_owned();
+    for class in Class::ALL {
+        let ended = Evidence { ended_for: Some((class, "by the keeper".to_owned())), ..signal(9) };
+        let cause = judge(&ended);
+        assert_eq!((cause.class, cause.advice), (class, of_class(class)));
+    }
+    let cases = [
+        code(10),
+        code(11),
+        code(13),
+        code(77),
+        signal(9),
+        signal(11),
+        said(Class::DeviceOutOfMemory, "no pattern matches this"),
+        said(Class::DeviceFault, "nor this"),
+        with_log(code(10), "step 1\nstep 2\n"),
+    ];
+    for evidence in cases {
+        let cause = judge(&evidence);
+        assert_eq!(cause.advice, of_class(cause.class), "{evidence:?}");
+    }
+    let matched = judge(&with_log(code(10), "RuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n"));
+    assert_ne!(matched.advice, of_class(Class::DeviceOutOfMemory), "the entry's own advice comes first");
+    assert_eq!(
+        judge(&said(Class::Data, "images.bin: not found; correct data.path")).advice,
+        "",
+        "its message has the fix"
+    );
+}
+
+#[test]
 fn the_number_of_the_right_card_counts_and_the_gravest_first() {
     let evidence = with_kernel(code(11), &[XID_31, XID_79]);
     let cause = judge(&evidence);
@@ -123,7 +155,7 @@ proptest! {
     /// Host memory is never blamed without evidence from the kernel or the cgroup.
     #[test]
     fn no_evidence_no_host_out_of_memory(code: Option<i32>, signal in proptest::option::of(1..32_i32), log in ".{0,80}") {
-        let exit = Exit { code: code.filter(|_| signal.is_none()), signal };
+        let exit = Exit { code: code.filter(|_| signal.is_none()), signal, of_command: false };
         let evidence = with_log(Evidence { exit, ..Evidence::default() }, &log);
         prop_assert_ne!(judge(&evidence).class, Class::HostOutOfMemory);
     }

@@ -2,7 +2,9 @@ use super::meters;
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
-use crate::protocol::control::{RunState, Update};
+use crate::cockpit::verdict::Tone;
+use crate::protocol::control::{RunState, SampleRow, Update};
+use crate::protocol::probe::{Ecc, Metric};
 
 const SIZE: (u16, u16) = (200, 50);
 
@@ -20,4 +22,27 @@ fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
     fixture::apply_status(&mut state, fixture::status(RunState::Training, 8_370));
     let told = meter_note(&state, "skips");
     assert!(told.starts_with("3 of 8 370 in total · 0 % of the last 2 0"), "{told}");
+}
+
+#[test]
+fn memory_errors_are_shown_with_their_growth_where_the_gpu_counts_them() {
+    let count = |state: &mut State, second: i64, corrected, uncorrected| {
+        let mut reading = fixture::reading(true, second);
+        if let Ok(gpu) = &mut reading.gpu {
+            gpu.more.ecc = Metric::Is(Ecc { corrected, uncorrected });
+        }
+        let row = SampleRow { time_ms: NOW + second * 1000, reading };
+        update(state, Msg::Keeper(Update::Sample(Box::new(row))));
+    };
+    let meter = |state: &State| meters(state).into_iter().find(|meter| meter.label == "ECC");
+    let mut state = fixture::on_gpu(SIZE);
+    assert_eq!(meter(&state), None, "a GPU without ECC");
+    count(&mut state, 1, 5, 0);
+    let first = meter(&state).unwrap();
+    assert_eq!((first.value.as_deref(), first.tone), (Some("5 corrected, 0 not"), Tone::Plain));
+    assert_eq!(first.notes, ["no new errors in 0 s"]);
+    count(&mut state, 11, 9, 2);
+    let grown = meter(&state).unwrap();
+    assert_eq!((grown.value.as_deref(), grown.tone), (Some("9 corrected, 2 not"), Tone::Danger));
+    assert_eq!(grown.notes, ["+4 and +2 in 10 s"]);
 }

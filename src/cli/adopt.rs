@@ -1,0 +1,170 @@
+//! `adopt`: watches a training that already runs.
+
+use super::run::{look_on, start_keeper};
+use super::{Failure, Outcome};
+use crate::config::command;
+use crate::config::run::{AsWritten, Run, Source};
+use crate::keeper::Launch;
+use crate::process_tree::{Process, scan};
+use crate::store::command_line::record_command_line;
+use crate::store::foreign::ForeignProcess;
+use crate::store::lock::Identity;
+use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
+use clap::Args;
+use rustix::process::geteuid;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs that only start others.
+const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "tmux: server"];
+
+/// Arguments of `adopt`.
+#[derive(Debug, Clone, Args)]
+pub struct AdoptArgs {
+    /// The tmux session in which it runs
+    #[arg(long, value_name = "NAME", required_unless_present = "pid", conflicts_with = "pid")]
+    session: Option<String>,
+    /// Its process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// The folder into which it saves checkpoints, as checkpoint-STEP
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// A file that its output goes to; of a tmux session, the output is read from the pane
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Seconds without output and without work that raise an alarm
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    interval: u64,
+    /// Restarts by COMMAND at most
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    max_restarts: u32,
+    /// The keeper may end it: when it hangs, and on `stop`, `pause` and `shift`
+    #[arg(long)]
+    may_end: bool,
+    /// Start COMMAND when it has died
+    #[arg(long, requires = "command")]
+    restart: bool,
+    /// No cockpit: one line per event on stdout
+    #[arg(long)]
+    headless: bool,
+    /// The command that starts it again, after `--restart --`
+    #[arg(last = true, value_name = "COMMAND", requires = "restart")]
+    command: Vec<String>,
+}
+
+/// Watches a training that already runs.
+pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
+    let process = match (args.pid, &args.session) {
+        (Some(pid), _) => find_process(pid)?,
+        (None, Some(session)) => find_in_session(session)?,
+        (None, None) => return Err(Failure::new(2, "name the training with --session or --pid")),
+    };
+    let run = run_of(args, &process)?;
+    let dir = RunDir::create(runs, &run)?;
+    record_command_line(&dir);
+    let output = match (&args.log, &args.session) {
+        (Some(log), _) => Some(log.canonicalize().map_err(|error| Failure::new(2, format!("--log: {error}")))?),
+        (None, Some(session)) => Some(pipe_pane(session, &dir)?),
+        (None, None) => None,
+    };
+    let identity = Identity::of(process.pid).filter(|identity| identity.started == process.started);
+    let identity = identity.ok_or_else(|| Failure::new(1, format!("process {} has just ended", process.pid)))?;
+    ForeignProcess { identity, output, may_end: args.may_end }.record(&dir)?;
+    start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), inject: Vec::new() }))?;
+    look_on(&dir, args.headless, 0)
+}
+
+/// Finds a process of this user.
+fn find_process(pid: u32) -> Result<Process, Failure> {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    let process = Process::of(pid).ok_or_else(|| Failure::new(2, format!("there is no process {pid}")))?;
+    if owner.is_ok_and(|owner| owner == geteuid().as_raw()) {
+        return Ok(process);
+    }
+    Err(Failure::new(2, format!("process {pid} belongs to another user; only your own can be adopted")))
+}
+
+/// Finds the training in a tmux session: what its shells started, and of several the one that worked most.
+fn find_in_session(session: &str) -> Result<Process, Failure> {
+    let target = format!("={session}");
+    let listed = tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_pid}"])?;
+    let all = scan();
+    let mut here: Vec<&Process> = Vec::new();
+    for pid in listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()) {
+        here.extend(all.iter().find(|process| process.pid == pid));
+    }
+    let mut found: Vec<&Process> = Vec::new();
+    while let Some(process) = here.pop() {
+        if is_shell(process.pid) {
+            here.extend(all.iter().filter(|child| child.parent == process.pid));
+        } else {
+            found.push(process);
+        }
+    }
+    let most = found.into_iter().max_by_key(|process| process.cpu_ticks);
+    let most = most.ok_or_else(|| Failure::new(2, format!("nothing runs in the tmux session {session}")))?;
+    find_process(most.pid)
+}
+
+fn is_shell(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    SHELLS.contains(&name.trim_end())
+}
+
+/// Lets tmux write what the pane shows into a file of the run. Returns the file.
+fn pipe_pane(session: &str, dir: &RunDir) -> Result<PathBuf, Failure> {
+    let output = dir.file("session.log");
+    fs::write(&output, "")?;
+    let quoted = crate::format::quoted(&output.display().to_string());
+    tmux(&["pipe-pane", "-o", "-t", &format!("={session}:"), &format!("cat >> {quoted}")])?;
+    Ok(output)
+}
+
+fn tmux(words: &[&str]) -> Result<String, Failure> {
+    let said = Command::new("tmux").args(words).output();
+    let said = said.map_err(|error| Failure::new(1, format!("tmux: {error}")))?;
+    if said.status.success() {
+        return Ok(String::from_utf8_lossy(&said.stdout).into_owned());
+    }
+    Err(Failure::new(2, format!("tmux: {}", text::escape_line(String::from_utf8_lossy(&said.stderr).trim()))))
+}
+
+/// Returns the run of an adopted process: its own command line, or the one that starts it again.
+fn run_of(args: &AdoptArgs, process: &Process) -> Result<Run, Failure> {
+    let own = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let own: Vec<String> = own.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let own: Vec<String> = own.into_iter().filter(|word| !word.is_empty()).collect();
+    let words = if args.command.is_empty() { &own } else { &args.command };
+    if words.is_empty() {
+        return Err(Failure::new(2, format!("process {} has no command line; give one with --restart --", process.pid)));
+    }
+    let directory = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
+    let text = command::run_file(words);
+    let overrides = overrides_of(args)?;
+    let source = Source { file: "command line", text: &text, base: &directory, overrides: &overrides };
+    Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
+}
+
+/// Returns the settings that the arguments stand for.
+fn overrides_of(args: &AdoptArgs) -> Result<Vec<(String, String)>, Failure> {
+    let (interval, most) = (format!("{} s", args.interval), args.max_restarts.to_string());
+    let mut overrides: Vec<(String, String)> = [
+        ("watch.hang.starting", &interval),
+        ("watch.hang.first_steps", &interval),
+        ("watch.restarts_without_progress", &most),
+        ("watch.restarts_in_window", &most),
+        ("restart", &(if args.restart { "from_start" } else { "never" }).to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.clone()))
+    .into();
+    if let Some(folder) = &args.output_dir {
+        let folder = folder.canonicalize().map_err(|error| Failure::new(2, format!("--output-dir: {error}")))?;
+        let pattern = format!("{}/checkpoint-*", crate::untrusted::glob::escape(&folder.display().to_string()));
+        overrides.push(("checkpoints.match".to_owned(), command::template::escape(&pattern)));
+    }
+    Ok(overrides)
+}

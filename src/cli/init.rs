@@ -1,0 +1,124 @@
+//! `init`: proposes a run file for a training script, from the script's own source.
+
+mod help;
+mod script;
+
+use super::{Failure, Outcome, line};
+use crate::config::check::check_name;
+use crate::init::flag::Declared;
+use crate::init::proposal::{Facts, Proposal, propose};
+use crate::init::roles::Table;
+use crate::init::run_file::{Heading, write_run_file};
+use crate::untrusted::text;
+use clap::Args;
+use script::Found;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The run file to write [default: NAME.yaml here, after the script]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Run COMMAND --help, without asking, if the script's source declares no arguments: without GPUs, for at most 10 s
+    #[arg(long)]
+    run_help: bool,
+    /// The command that starts the training, as you would type it
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub fn init(args: &InitArgs) -> Outcome {
+    let found = script::find(&args.command)?;
+    let name = run_name(&found.script);
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
+    refuse_existing(&file)?;
+    let mut declared = found.declared()?;
+    if declared.flags.is_empty() {
+        declared = help::ask_script(&found.help_command(&args.command), args.run_help)?.unwrap_or(declared);
+    }
+    let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
+    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions };
+    let proposal = propose(&facts, &Table::load()?);
+    let directory = working_directory(&file)?;
+    let shown = text::path(&file).to_string();
+    let heading = Heading { name: &name, file: &shown, directory: &directory };
+    write_new(&file, &write_run_file(&proposal, &heading))?;
+    report(&found, &declared, &proposal);
+    line!("\nwrote {shown}; next:");
+    line!("  downshift check {shown}    shows every rung before anything starts");
+    line!("  downshift run {shown}      starts it, after you have approved what it runs");
+    Ok(0)
+}
+
+/// Names the run after the script.
+fn run_name(script: &Path) -> String {
+    let stem = script.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let fits = |letter: char| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
+    let name: String = stem.trim_start_matches(['.', '-']).chars().map(fits).take(48).collect();
+    if check_name("name", &name).is_none() { name } else { "training".to_owned() }
+}
+
+fn refuse_existing(file: &Path) -> Result<(), Failure> {
+    if file.symlink_metadata().is_ok() {
+        let shown = text::path(file);
+        return Err(Failure::new(2, format!("{shown} exists; nothing was written; choose another file with --output")));
+    }
+    Ok(())
+}
+
+/// Writes the file, unless one has appeared in the meantime.
+fn write_new(file: &Path, content: &str) -> Result<(), Failure> {
+    let written = File::create_new(file).and_then(|mut out| out.write_all(content.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::new(2, format!("{} exists; nothing was written", text::path(file))),
+        _ => Failure::new(1, format!("{}: {error}", text::path(file))),
+    })
+}
+
+/// Returns the current folder as the run file has it: `.` if the file is in it.
+fn working_directory(file: &Path) -> Result<PathBuf, Failure> {
+    let here = std::env::current_dir()?;
+    let folder = std::path::absolute(file)?.parent().map(Path::to_owned).unwrap_or_default();
+    let same = folder.canonicalize().is_ok_and(|folder| here.canonicalize().is_ok_and(|here| here == folder));
+    Ok(if same { PathBuf::from(".") } else { here })
+}
+
+/// Prints what was found, what was not, and why.
+fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
+    let script = text::path(&found.script);
+    let sources: Vec<String> = declared.libraries.iter().map(ToString::to_string).collect();
+    match declared.flags.len() {
+        0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),
+        1 => line!("{script}: 1 argument ({})", sources.join(", ")),
+        count => line!("{script}: {count} arguments ({})", sources.join(", ")),
+    }
+    if !declared.packages.is_empty() {
+        let packages: Vec<&str> = declared.packages.iter().map(String::as_str).collect();
+        line!("  of them from a list inside downshift: {}; yours may differ", packages.join(", "));
+    }
+    for argument in &proposal.recognised {
+        let value = match (&argument.value, argument.given) {
+            (Some(value), true) => value.clone(),
+            (Some(value), false) => format!("{value} by default"),
+            (None, _) => "not set".to_owned(),
+        };
+        line!("  {:<24} {:<32} {value}", argument.title, argument.spelling);
+    }
+    if !declared.flags.is_empty() && !proposal.missing.is_empty() {
+        line!("not found: {}", proposal.missing.join(", "));
+    }
+    if declared.computed > 0 {
+        line!("note: {} more are named while the script runs, and are not read", declared.computed);
+    }
+    for note in &proposal.notes {
+        line!("note: {note}");
+    }
+    for skipped in found.program.iter().flat_map(|program| &program.skipped) {
+        line!("note: {} was left out: {}", text::path(&skipped.path), skipped.why);
+    }
+    let rungs: Vec<&str> = proposal.rungs.iter().map(|rung| rung.name).collect();
+    line!("ladder: full, {}", rungs.join(", "));
+}

@@ -1,0 +1,106 @@
+//! The harness: starts a command, and is a worker to the keeper: the same messages and exit codes.
+//!
+//! ```text
+//!  keeper ◀── worker contract ──▶ harness ──▶ terminal ──▶ python train.py ─▶ its own processes
+//!  next keeper ◀──── socket ────────┘  ▲  └── worker.log, readings, checkpoints
+//!                                      └── holder: reads the terminal if the harness dies
+//! ```
+//! Neither end may take the command with it. A keeper that dies is replaced: the harness goes on, keeps the events
+//! that nobody took, and tells them to the next keeper. If the harness dies, the holder keeps the command from
+//! blocking or failing at a write until the keeper has ended it. The harness itself ends everything it started.
+
+mod activity;
+mod backlog;
+mod checkpoints;
+mod ending;
+mod holder;
+mod keeper_link;
+mod launch;
+mod metric_files;
+mod output_log;
+mod prepare;
+mod progress;
+mod run_loop;
+mod save_signal;
+mod saving;
+mod terminal;
+
+pub use holder::hold_output;
+pub use launch::exec_command;
+
+use crate::config::command::CommandSpec;
+use crate::config::knobs::Preset;
+use crate::store::lock::LockError;
+use crate::store::run_dir::RunDir;
+use launch::LaunchError;
+use std::io;
+
+/// Name of the variable that tells a command where its attempt keeps files.
+const ATTEMPT_DIR_VARIABLE: &str = "DOWNSHIFT_ATTEMPT_DIR";
+
+/// The arguments of a harness.
+#[derive(Debug, Clone)]
+pub struct HarnessArgs {
+    /// The run directory.
+    pub run_dir: RunDir,
+    /// The command.
+    pub spec: CommandSpec,
+    /// The rung's name.
+    pub rung_name: String,
+    /// The rung's knobs.
+    pub preset: Preset,
+    /// The number of this attempt.
+    pub attempt: u64,
+    /// The token of this attempt.
+    pub token: String,
+    /// The device, as given on the command line.
+    pub device: String,
+    /// NaN losses in a row that end the command.
+    pub skips_in_a_row: u64,
+}
+
+/// Reason why a harness cannot run its command.
+#[derive(Debug, thiserror::Error)]
+pub enum HarnessError {
+    /// Another worker owns the run.
+    #[error("worker.lock: {0}")]
+    Lock(#[from] LockError),
+    /// The command cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// The subject.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl HarnessError {
+    fn of(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// Runs the command of one attempt until nothing of it is left. Returns the exit code of a worker.
+///
+/// # Errors
+/// Returns an error when the command cannot be started.
+pub fn run(args: HarnessArgs) -> Result<u8, HarnessError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(HarnessError::of("the harness's runtime"))?;
+    let code = runtime.block_on(async {
+        let mut harness = prepare::begin(args)?;
+        Ok(harness.run_to_the_end().await)
+    });
+    runtime.shutdown_background();
+    code
+}
+
+/// Writes a message into worker.log, which is the stderr of the harness and of what it starts.
+#[expect(clippy::print_stderr, reason = "stderr is the log")]
+fn complain(message: &str) {
+    eprintln!("downshift: {message}");
+}

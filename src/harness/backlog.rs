@@ -1,0 +1,127 @@
+//! Events on their way to the keeper. They are kept for a while after they were sent, because a keeper may die
+//! before it has stored them, and until there is a keeper again.
+
+use crate::protocol::line;
+use crate::protocol::worker::Event;
+use std::collections::VecDeque;
+
+/// Events kept after they were sent.
+const SENT: usize = 4096;
+/// Most events kept. Beyond this, every second step is dropped: the curve becomes coarser, but has no end.
+const MOST: usize = 100_000;
+
+/// An event, and the step at which it happened.
+#[derive(Debug)]
+struct Entry {
+    step: u64,
+    is_step: bool,
+    line: String,
+}
+
+/// The events of an attempt that the current keeper, or the next one, may still need.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    entries: VecDeque<Entry>,
+    /// Entries at the front that were sent.
+    sent: usize,
+    step: u64,
+    /// Steps dropped because there was no keeper for too long.
+    pub dropped: u64,
+}
+
+impl Backlog {
+    /// Adds an event.
+    pub fn push(&mut self, event: &Event) {
+        let is_step = matches!(event, Event::Step(_) | Event::Skipped(_));
+        if let Event::Step(step) = event {
+            self.step = self.step.max(step.step);
+        }
+        let Ok(line) = line::encode(event) else { return };
+        self.entries.push_back(Entry { step: self.step, is_step, line });
+        while self.sent > SENT {
+            self.entries.pop_front();
+            self.sent -= 1;
+        }
+        if self.entries.len() > MOST {
+            self.thin();
+        }
+    }
+
+    fn thin(&mut self) {
+        let (before, mut count) = (self.entries.len(), 0);
+        self.entries.retain(|entry| {
+            count += usize::from(entry.is_step);
+            !entry.is_step || count % 2 == 0
+        });
+        self.dropped += (before - self.entries.len()) as u64;
+        self.sent = 0;
+        // Nothing but notes and checkpoints: the oldest go.
+        while self.entries.len() > MOST {
+            self.entries.pop_front();
+        }
+    }
+
+    /// Returns the next line to send.
+    pub fn next(&self) -> Option<&str> {
+        self.entries.get(self.sent).map(|entry| entry.line.as_str())
+    }
+
+    /// Marks the next line as sent.
+    pub fn mark_sent(&mut self) {
+        self.sent += usize::from(self.sent < self.entries.len());
+    }
+
+    /// Starts over for a keeper that has stored everything up to step `after`.
+    pub fn replay_after(&mut self, after: u64) {
+        let known = |entry: &Entry| entry.step < after || entry.is_step && entry.step <= after;
+        self.sent = self.entries.iter().take_while(|entry| known(entry)).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backlog, MOST, SENT};
+    use crate::harness::progress::tests::step_event;
+    use crate::protocol::worker::{Event, Level};
+
+    fn drain(backlog: &mut Backlog) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(line) = backlog.next() {
+            lines.push(line.to_owned());
+            backlog.mark_sent();
+        }
+        lines
+    }
+
+    #[test]
+    fn another_keeper_gets_what_the_last_one_has_not_stored() {
+        let mut backlog = Backlog::default();
+        for step in 1..=10 {
+            backlog.push(&step_event(step));
+        }
+        backlog.push(&Event::Note { level: Level::Info, text: "said at step 10".to_owned() });
+        assert_eq!(drain(&mut backlog).len(), 11);
+        assert_eq!(backlog.next(), None);
+        backlog.replay_after(10);
+        assert_eq!(drain(&mut backlog).len(), 1, "the note may be new, step 10 is not");
+        backlog.replay_after(7);
+        assert_eq!(drain(&mut backlog).len(), 4);
+    }
+
+    #[test]
+    fn memory_is_bounded_with_and_without_a_keeper() {
+        let mut backlog = Backlog::default();
+        for step in 1..=20_000 {
+            backlog.push(&step_event(step));
+            drain(&mut backlog);
+        }
+        assert!(backlog.entries.len() <= SENT + 2);
+        for step in 20_001..=20_000 + 2 * MOST as u64 {
+            backlog.push(&step_event(step));
+        }
+        assert!(backlog.entries.len() <= MOST);
+        assert!(backlog.dropped > 0);
+        let lines = drain(&mut backlog);
+        assert!(lines.last().unwrap().contains(&format!("\"step\":{}", 20_000 + 2 * MOST)), "the newest step is there");
+    }
+}

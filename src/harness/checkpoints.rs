@@ -1,0 +1,157 @@
+//! Finds the command's checkpoints and decides which are complete.
+//!
+//! A framework writes a checkpoint in place, file by file. It counts once its last file is there, and nothing in
+//! it has changed between two looks; after the command's death, one look is enough. Checkpoints that were there
+//! before the run are none of the run's, unless the command writes them anew.
+
+use crate::store::adopted::{self, Original, survey};
+use crate::store::run_dir::write_whole;
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::glob::Glob;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The list of checkpoints that are not the run's, in the folder of adopted ones.
+const IGNORED: &str = "ignored.json";
+
+/// A checkpoint to adopt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its folder, or its only file.
+    pub path: PathBuf,
+    /// The step in its name, if there is one.
+    pub step: Option<u64>,
+}
+
+/// Watches the folder into which the command saves.
+#[derive(Debug)]
+pub struct CheckpointWatch {
+    pattern: Option<Glob>,
+    /// The file that the command writes last into each.
+    last: Option<String>,
+    directory: PathBuf,
+    run_dir: PathBuf,
+    /// What the last look saw, by path.
+    seen: HashMap<PathBuf, Original>,
+    /// What needs no second look: adopted, or not the run's.
+    known: HashMap<PathBuf, Original>,
+    ignored: Vec<Original>,
+}
+
+impl CheckpointWatch {
+    /// Creates the watch. On the first attempt of a run, everything that is there already is ignored.
+    ///
+    /// # Errors
+    /// Returns the system's error when the run directory cannot be written.
+    pub fn begin(pattern: &str, last: Option<&str>, directory: &Path, run_dir: &Path) -> io::Result<Self> {
+        let text = file::read(&run_dir.join(adopted::FOLDER).join(IGNORED), Limit::Record).ok();
+        let ignored: Option<Vec<Original>> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        let is_first = ignored.is_none();
+        let adopted = adopted::list(run_dir).iter().map(adopted::Adopted::original).collect::<Vec<_>>();
+        let known = ignored.iter().flatten().chain(&adopted).map(|known| (known.path.clone(), known.clone())).collect();
+        let mut watch = Self {
+            // The run file was checked: a pattern that cannot be read matches nothing.
+            pattern: Glob::parse(pattern).ok(),
+            last: last.map(str::to_owned),
+            directory: directory.to_owned(),
+            run_dir: run_dir.to_owned(),
+            seen: HashMap::new(),
+            known,
+            ignored: ignored.unwrap_or_default(),
+        };
+        if is_first {
+            let there = watch.complete().into_iter().filter_map(|path| look_at(&path)).collect();
+            watch.ignore_all(there)?;
+        }
+        Ok(watch)
+    }
+
+    /// Looks once. Returns a checkpoint that is complete and not adopted yet. While the command is alive, it must
+    /// have been the same at the last look.
+    pub fn look(&mut self, command_is_alive: bool) -> Option<Candidate> {
+        let before = std::mem::take(&mut self.seen);
+        let mut found = None;
+        for path in self.complete() {
+            let Some(now) = look_at(&path) else { continue };
+            // A known checkpoint that has lost files is being deleted.
+            if self.known.get(&path).is_some_and(|known| *known == now || lacks_files(&now, known)) {
+                continue;
+            }
+            if found.is_none() && (!command_is_alive || before.get(&path) == Some(&now)) {
+                found = Some(Candidate { step: step_in_name(&path), path: path.clone() });
+            }
+            self.seen.insert(path, now);
+        }
+        found
+    }
+
+    /// Records that a checkpoint was adopted.
+    pub fn record_adopted(&mut self, adopted: &adopted::Adopted) {
+        let original = adopted.original();
+        self.known.insert(original.path.clone(), original);
+    }
+
+    /// Leaves a checkpoint out as it is now, in this attempt and in later ones.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn ignore(&mut self, path: &Path) -> io::Result<()> {
+        self.ignore_all(look_at(path).into_iter().collect())
+    }
+
+    fn ignore_all(&mut self, more: Vec<Original>) -> io::Result<()> {
+        self.known.extend(more.iter().map(|original| (original.path.clone(), original.clone())));
+        self.ignored.extend(more);
+        fs::create_dir_all(self.run_dir.join(adopted::FOLDER))?;
+        let text = serde_json::to_vec(&self.ignored)?;
+        write_whole(&self.run_dir.join(adopted::FOLDER).join(IGNORED), &text)
+    }
+
+    fn complete(&self) -> Vec<PathBuf> {
+        let found = self.pattern.as_ref().map(|pattern| pattern.find(&self.directory)).unwrap_or_default();
+        found.into_iter().filter(|path| is_complete(path, self.last.as_deref())).collect()
+    }
+}
+
+fn look_at(path: &Path) -> Option<Original> {
+    Some(Original { path: path.to_owned(), files: survey(path).ok()? })
+}
+
+fn lacks_files(now: &Original, before: &Original) -> bool {
+    before.files.iter().any(|(name, _)| now.files.iter().all(|(other, _)| other != name))
+}
+
+/// Reports whether the file that the command writes last is there, and whole as far as its format tells. If no
+/// file is known to come last, a folder is complete when nothing in it changes any more.
+fn is_complete(path: &Path, last: Option<&str>) -> bool {
+    let last = match (path.is_dir(), last) {
+        (true, Some(name)) => path.join(name),
+        (true, None) => return survey(path).is_ok_and(|files| !files.is_empty()),
+        (false, _) => path.to_owned(),
+    };
+    let Ok(found) = fs::metadata(&last) else { return false };
+    if !found.is_file() || found.len() == 0 {
+        return false;
+    }
+    if last.extension().is_none_or(|end| end != "json") {
+        return true;
+    }
+    file::read(&last, Limit::Record).is_ok_and(|text| serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok())
+}
+
+/// Returns the step in a name: its last number, unless that counts epochs.
+fn step_in_name(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let end = name.rfind(|letter: char| letter.is_ascii_digit())? + 1;
+    let begin = name[..end].rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
+    let before = name[..begin].trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();
+    if before.ends_with("epoch") || before.ends_with("ep") {
+        return None;
+    }
+    name[begin..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use super::{CheckpointWatch, step_in_name};
+use crate::store::adopted;
+use std::fs;
+use std::path::Path;
+
+/// Begins the watch of a place with the folder of a run.
+fn watch_of(place: &Path, run: &Path) -> CheckpointWatch {
+    CheckpointWatch::begin("out/checkpoint-*", Some("trainer_state.json"), place, run).unwrap()
+}
+
+/// The operations of one save of the Hugging Face Trainer, in its order.
+fn save_operations(place: &Path, step: u64) -> Vec<Box<dyn Fn()>> {
+    let folder = place.join(format!("out/checkpoint-{step}"));
+    let mut operations: Vec<Box<dyn Fn()>> = Vec::new();
+    let made = folder.clone();
+    operations.push(Box::new(move || fs::create_dir_all(&made).unwrap()));
+    let state = format!("{{\"global_step\": {step}, \"log_history\": []}}");
+    let files = [
+        ("config.json", "{\"a\": 1}".to_owned()),
+        ("model.safetensors", "w".repeat(5000)),
+        ("training_args.bin", "args".to_owned()),
+        ("optimizer.pt", "o".repeat(9000)),
+        ("scheduler.pt", "s".repeat(100)),
+        ("rng_state.pth", "r".repeat(100)),
+        ("trainer_state.json", state),
+    ];
+    for (name, content) in files {
+        let path = folder.join(name);
+        let opened = path.clone();
+        operations.push(Box::new(move || drop(fs::File::create(&opened).unwrap())));
+        let half = content.len() / 2;
+        for part in [content[..half].to_owned(), content] {
+            let path = path.clone();
+            operations.push(Box::new(move || fs::write(&path, &part).unwrap()));
+        }
+    }
+    operations
+}
+
+#[test]
+fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
+    let count = save_operations(Path::new("/nonexistent"), 20).len();
+    for prefix in 0..=count {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let mut watch = watch_of(place.path(), &run);
+        save_operations(place.path(), 10).iter().for_each(|operation| operation());
+        let whole = watch.look(false).unwrap();
+        watch.record_adopted(&adopted::adopt(&run, whole.step.unwrap(), 80, &whole.path).unwrap());
+        save_operations(place.path(), 20)[..prefix].iter().for_each(|operation| operation());
+        // The command was killed here; the next start looks once.
+        let mut later = watch_of(place.path(), &run);
+        let found = later.look(false);
+        assert_eq!(found.as_ref().and_then(|found| found.step), (prefix == count).then_some(20), "after {prefix}");
+        assert_eq!(adopted::newest_usable(&run).0.unwrap().step, 10, "the one before is untouched");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
+    let place = tempfile::tempdir().unwrap();
+    let mut watch = watch_of(place.path(), place.path());
+    save_operations(place.path(), 5).iter().for_each(|operation| operation());
+    assert_eq!(watch.look(true), None);
+    fs::write(place.path().join("out/checkpoint-5/late.bin"), "more").unwrap();
+    assert_eq!(watch.look(true), None, "a file came in between");
+    let found = watch.look(true).unwrap();
+    watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
+    assert_eq!((watch.look(true), watch.look(false)), (None, None));
+    fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
+    assert!(watch.look(false).is_some(), "written anew by a later run over the same step");
+}
+
+#[test]
+fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
+    let place = tempfile::tempdir().unwrap();
+    let mut watch = watch_of(place.path(), place.path());
+    save_operations(place.path(), 5).iter().for_each(|operation| operation());
+    let found = watch.look(false).unwrap();
+    watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
+    fs::remove_file(place.path().join("out/checkpoint-5/model.safetensors")).unwrap();
+    assert_eq!(watch.look(false), None, "its last file is there, its weights are gone");
+    assert!(adopted::newest_usable(place.path()).0.is_none());
+}
+
+#[test]
+fn checkpoints_from_before_the_run_are_not_the_runs() {
+    let place = tempfile::tempdir().unwrap();
+    save_operations(place.path(), 500).iter().for_each(|operation| operation());
+    let mut first = watch_of(place.path(), place.path());
+    assert_eq!(first.look(false), None);
+    save_operations(place.path(), 10).iter().for_each(|operation| operation());
+    let mut second = watch_of(place.path(), place.path());
+    let found = second.look(false).unwrap();
+    assert_eq!(found.step, Some(10));
+    second.ignore(&found.path).unwrap();
+    let mut third = watch_of(place.path(), place.path());
+    assert_eq!(third.look(false), None, "weights that were NaN stay ignored");
+    save_operations(place.path(), 500).iter().for_each(|operation| operation());
+    assert_eq!(third.look(false).and_then(|found| found.step), Some(500), "written anew");
+}
+
+#[test]
+fn steps_are_read_from_names() {
+    for (name, step) in [
+        ("checkpoint-500", Some(500)),
+        ("epoch=3-step=1200.ckpt", Some(1200)),
+        ("epoch_3", None),
+        ("model-epoch-2.pt", None),
+        ("ckpt.pt", None),
+        ("at_step00000300", Some(300)),
+    ] {
+        assert_eq!(step_in_name(Path::new(name)), step, "{name}");
+    }
+}

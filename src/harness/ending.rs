@@ -1,0 +1,112 @@
+//! How an attempt ends: why, in which order its processes are ended, and what the keeper is told. Pure.
+
+use super::progress::Progress;
+use crate::process_tree::Grace;
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{CommandNews, DoneReason, Event, Failed, FailureClass};
+use std::time::Duration;
+
+/// Exit code of a worker that was told to stop.
+const STOPPED: u8 = 3;
+
+/// Why the attempt ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// The command has exited by itself.
+    Exited,
+    /// The keeper told it to stop.
+    Asked,
+    /// A signal told the harness to end.
+    Signalled,
+    /// The harness ends it: its losses are NaN.
+    Broken(Failed),
+}
+
+impl Reason {
+    /// Returns the time that the processes get. All of it is well below the five seconds within which nothing of
+    /// a stopped run may be left.
+    #[must_use]
+    pub fn grace(&self) -> Grace {
+        let ms = Duration::from_millis;
+        let (command, others) = match self {
+            // What is left are processes that outlived the command.
+            Self::Exited => (Duration::ZERO, ms(1000)),
+            Self::Asked | Self::Broken(_) => (ms(2500), ms(1000)),
+            // The keeper sends this before it kills, or the machine shuts down.
+            Self::Signalled => (ms(1500), ms(500)),
+        };
+        Grace { command, others, kill: Duration::from_secs(30) }
+    }
+}
+
+/// Returns the last events of an attempt and the exit code of the harness.
+#[must_use]
+pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (Vec<Event>, u8) {
+    let news = CommandNews::Ended { pid, code: exit.code, signal: exit.signal };
+    let mut events = vec![Event::Command { news }];
+    let step = progress.step;
+    let code = match reason {
+        Reason::Broken(failed) => {
+            events.push(Event::Failed(failed.clone()));
+            failed.class.exit_code()
+        }
+        Reason::Asked => {
+            events.push(Event::Done { reason: DoneReason::Stopped, step });
+            STOPPED
+        }
+        Reason::Exited if exit.code == Some(0) && progress.is_complete() => {
+            events.push(Event::Done { reason: DoneReason::Finished, step });
+            0
+        }
+        Reason::Exited | Reason::Signalled => FailureClass::Unknown.exit_code(),
+    };
+    (events, code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reason, conclude};
+    use crate::harness::progress::Progress;
+    use crate::log_metrics::Reading;
+    use crate::protocol::exit::Exit;
+    use crate::protocol::worker::{DoneReason, Event, Failed, FailureClass};
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_command_that_took_its_last_step_has_finished() {
+        let at = |step, total| {
+            let mut progress = Progress::new(0, 1, 1, total, Duration::ZERO);
+            for step in 1..=step {
+                let reading = Reading { step: Some(step), ..Reading::default() };
+                progress.take(&reading, Duration::ZERO);
+            }
+            progress
+        };
+        let ends = |reason: &Reason, exit, progress: &Progress| {
+            let (events, code) = conclude(reason, 7, exit, progress);
+            let done = events.iter().find_map(|event| match event {
+                Event::Done { reason, .. } => Some(*reason),
+                _ => None,
+            });
+            (done, code)
+        };
+        let fine = Exit::with_code(0);
+        assert_eq!(ends(&Reason::Exited, fine, &at(50, None)), (Some(DoneReason::Finished), 0));
+        assert_eq!(ends(&Reason::Exited, fine, &at(99, Some(100))), (Some(DoneReason::Finished), 0));
+        assert_eq!(ends(&Reason::Exited, fine, &at(50, Some(100))), (None, 1), "an early exit");
+        assert_eq!(ends(&Reason::Exited, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
+        assert_eq!(ends(&Reason::Asked, Exit::by_signal(15), &at(5, None)), (Some(DoneReason::Stopped), 3));
+        assert_eq!(ends(&Reason::Signalled, Exit::by_signal(15), &at(5, None)), (None, 1));
+        let (class, message) = (FailureClass::NonFinite, "NaN".to_owned());
+        let broken = Reason::Broken(Failed { class, message, step: None, thread: None, injected: false });
+        assert_eq!(ends(&broken, Exit::by_signal(15), &at(5, None)), (None, 12));
+    }
+
+    #[test]
+    fn no_grace_reaches_the_five_seconds() {
+        for reason in [Reason::Exited, Reason::Asked, Reason::Signalled] {
+            let grace = reason.grace();
+            assert!(grace.command + grace.others < Duration::from_millis(4000), "{reason:?}");
+        }
+    }
+}

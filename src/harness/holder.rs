@@ -1,0 +1,60 @@
+//! The second holder of the command's output: a process that waits for the harness to die, and then reads in its
+//! place, so that the command neither blocks nor fails at a write before the keeper ends it.
+//!
+//! Its stdin is a pipe that the harness keeps open, its stdout worker.log, its stderr the reading end of the output.
+
+use rustix::io::{Errno, read, write};
+use rustix::stdio::{stderr, stdin, stdout};
+use std::fs::File;
+use std::io::{self, PipeWriter, pipe};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// Starts the holder. It reads on when what is returned is dropped, by this process or by its death.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn start(output: &OwnedFd, log: File) -> io::Result<Holder> {
+    let (waits, alive) = pipe()?;
+    Command::new("/proc/self/exe")
+        .arg0("downshift-holder")
+        .arg("hold-output")
+        .stdin(waits)
+        .stdout(log)
+        .stderr(Stdio::from(output.try_clone()?))
+        .process_group(0)
+        .spawn()?;
+    Ok(Holder { _alive: alive })
+}
+
+/// A holder, as long as the harness lives.
+#[derive(Debug)]
+pub struct Holder {
+    _alive: PipeWriter,
+}
+
+/// Runs the holder: waits for the end of stdin, then copies the output to the log until no process writes to it.
+pub fn hold_output() {
+    let mut buffer = vec![0; 1 << 16];
+    // The harness writes nothing: its end of the pipe is open, or it is gone.
+    while matches!(read(stdin(), &mut buffer[..]), Ok(1..) | Err(Errno::INTR)) {}
+    loop {
+        match read(stderr(), &mut buffer[..]) {
+            Ok(0) => return,
+            Ok(count) => keep(&buffer[..count]),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Writes to the log. On a full disk the output is lost, but the command goes on.
+fn keep(mut bytes: &[u8]) {
+    while let Ok(count @ 1..) = write(stdout(), bytes) {
+        bytes = &bytes[count..];
+        if bytes.is_empty() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The line to the keeper: stdin and stdout for the keeper that started the harness, a socket for any later one.
+//! Without a keeper, events wait in the backlog.
+
+use super::backlog::Backlog;
+use crate::protocol::line;
+use crate::protocol::worker::{Event, Order};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::UnixListener;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Lines on their way to a keeper that does not read.
+const QUEUE: usize = 256;
+/// Longest line of a keeper.
+const LONGEST: u64 = 1 << 16;
+/// How long the last events may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What a keeper said.
+#[derive(Debug)]
+pub enum FromKeeper {
+    /// An order.
+    Order(Order),
+    /// The keeper is gone.
+    Gone,
+}
+
+/// The line to the keeper.
+pub struct KeeperLink {
+    listener: Option<UnixListener>,
+    heard: mpsc::Receiver<(u64, FromKeeper)>,
+    hears: mpsc::Sender<(u64, FromKeeper)>,
+    connection: Option<Connection>,
+    /// Connections so far; only the newest one counts.
+    number: u64,
+    backlog: Backlog,
+}
+
+struct Connection {
+    lines: mpsc::Sender<String>,
+    /// Ends with true once everything was written.
+    writer: JoinHandle<bool>,
+}
+
+impl KeeperLink {
+    /// Opens the line over this process's stdin and stdout. Later keepers come to `listener`.
+    ///
+    /// # Errors
+    /// Returns an error when they are no pipes.
+    pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
+        let (hears, heard) = mpsc::channel(64);
+        let mut link = Self { listener, heard, hears, connection: None, number: 0, backlog: Backlog::default() };
+        let stdin = pipe::Receiver::from_owned_fd(rustix::io::dup(rustix::stdio::stdin())?)?;
+        let stdout = pipe::Sender::from_owned_fd(rustix::io::dup(rustix::stdio::stdout())?)?;
+        link.connect(stdin, stdout);
+        Ok(link)
+    }
+
+    fn connect(
+        &mut self,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        mut writer: impl AsyncWrite + Send + Unpin + 'static,
+    ) {
+        self.number += 1;
+        let (lines, mut queue) = mpsc::channel::<String>(QUEUE);
+        let writer = tokio::spawn(async move {
+            while let Some(line) = queue.recv().await {
+                if writer.write_all(line.as_bytes()).await.is_err() {
+                    return false;
+                }
+            }
+            true
+        });
+        tokio::spawn(read_orders(self.number, reader, self.hears.clone()));
+        self.connection = Some(Connection { lines, writer });
+    }
+
+    /// Sends an event, now or to the next keeper.
+    pub fn send(&mut self, event: &Event) {
+        self.backlog.push(event);
+        self.pump();
+    }
+
+    /// Sends an event that only this keeper needs: one that takes over has to be introduced again.
+    pub fn send_unkept(&mut self, event: &Event) {
+        if let (Some(connection), Ok(line)) = (&self.connection, line::encode(event)) {
+            let _ = connection.lines.try_send(line);
+        }
+    }
+
+    /// Sends what waits, as far as the keeper reads.
+    pub fn pump(&mut self) {
+        let Some(connection) = &self.connection else { return };
+        while let Some(line) = self.backlog.next() {
+            if connection.lines.try_send(line.to_owned()).is_err() {
+                return;
+            }
+            self.backlog.mark_sent();
+        }
+    }
+
+    /// Prepares what a keeper needs that has stored everything up to step `after`.
+    pub fn replay_after(&mut self, after: u64) {
+        self.backlog.replay_after(after);
+    }
+
+    /// Returns the number of steps that were dropped because there was no keeper for too long.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.backlog.dropped)
+    }
+
+    /// Waits for the next order, or for the keeper to go. Takes in later keepers on the way.
+    pub async fn hear(&mut self) -> FromKeeper {
+        loop {
+            tokio::select! {
+                Some((number, heard)) = self.heard.recv() => {
+                    if number != self.number {
+                        continue;
+                    }
+                    if matches!(heard, FromKeeper::Gone) {
+                        self.connection = None;
+                    }
+                    return heard;
+                }
+                stream = accept(self.listener.as_ref()) => {
+                    let (reader, writer) = stream.into_split();
+                    self.connect(reader, writer);
+                }
+            }
+        }
+    }
+
+    /// Writes what waits and closes the line. Returns false if no keeper took it.
+    pub async fn finish(&mut self) -> bool {
+        let Some(connection) = self.connection.take() else { return false };
+        let backlog = &mut self.backlog;
+        let all = timeout(LAST_WORDS, async {
+            while let Some(line) = backlog.next() {
+                if connection.lines.send(line.to_owned()).await.is_err() {
+                    return false;
+                }
+                backlog.mark_sent();
+            }
+            true
+        });
+        let sent = all.await == Ok(true);
+        drop(connection.lines);
+        sent && timeout(LAST_WORDS, connection.writer).await.is_ok_and(|written| written.unwrap_or(false))
+    }
+}
+
+/// Waits for a keeper on the socket.
+async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
+    loop {
+        match listener {
+            Some(listener) => match listener.accept().await {
+                Ok((stream, _)) => return stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, hears: mpsc::Sender<(u64, FromKeeper)>) {
+    let mut reader = BufReader::new(reader);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        match (&mut reader).take(LONGEST).read_until(b'\n', &mut text).await {
+            Ok(count) if count > 0 => {
+                if let Some(order) = line::decode::<Order>(&String::from_utf8_lossy(&text)) {
+                    let _ = hears.send((number, FromKeeper::Order(order))).await;
+                }
+            }
+            _ => break,
+        }
+    }
+    let _ = hears.send((number, FromKeeper::Gone)).await;
+}

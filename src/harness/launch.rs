@@ -1,0 +1,85 @@
+//! Starts the command: its files, its environment, its terminal, its session.
+
+use super::holder::{self, Holder};
+use super::terminal::Terminal;
+use crate::config::command::CommandLaunch;
+use crate::process_tree::{Process, TOKEN_VARIABLE};
+use crate::untrusted::text;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Exit code of a shell for a program that cannot be started, and for one that does not exist.
+const CANNOT_START: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Reason why the command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A file of the rung cannot be written.
+    #[error("{} cannot be written: {source}", text::path(.path))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The working directory is missing.
+    #[error("the directory {} does not exist; correct `directory:`", text::path(.0))]
+    Directory(PathBuf),
+    /// There is no terminal, or no process.
+    #[error("the command cannot be started: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A started command.
+#[derive(Debug)]
+pub struct Started {
+    /// Its first process.
+    pub process: Process,
+    /// Where its output is read.
+    pub output: OwnedFd,
+    /// The second holder of its output.
+    pub holder: Holder,
+}
+
+/// Starts the command in a session of its own. Its output goes to a terminal or, without `terminal`, to a pipe.
+///
+/// # Errors
+/// Returns an error that names what is missing.
+pub fn start(launch: &CommandLaunch, token: &str, terminal: bool, log: File) -> Result<Started, LaunchError> {
+    for (path, content) in &launch.files {
+        write_file(path, content).map_err(|source| LaunchError::File { path: path.clone(), source })?;
+    }
+    if !launch.directory.is_dir() {
+        return Err(LaunchError::Directory(launch.directory.clone()));
+    }
+    let Terminal { output, command: end } = if terminal { Terminal::open_pty() } else { Terminal::open_pipe() }?;
+    let holder = holder::start(&output, log)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("downshift-command").args(["exec-command", "--"]).args(&launch.argv);
+    command.current_dir(&launch.directory).stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end);
+    // Output that waits in a buffer looks like a hang.
+    command.env("PYTHONUNBUFFERED", "1").envs(&launch.environment).env(TOKEN_VARIABLE, token);
+    let pid = command.spawn()?.id();
+    let gone = Process { pid, parent: std::process::id(), started: 0, cpu_ticks: 0, token: Some(token.to_owned()) };
+    Ok(Started { process: Process::of(pid).unwrap_or(gone), output, holder })
+}
+
+fn write_file(path: &PathBuf, content: &str) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, content)
+}
+
+/// Becomes the command, in a session of its own. Returns only if that fails, with the exit code.
+pub fn exec_command(argv: &[String]) -> u8 {
+    let Some((program, arguments)) = argv.split_first() else { return CANNOT_START };
+    // Fails only for the leader of a process group, which a fresh child is not.
+    let _ = rustix::process::setsid();
+    let error = Command::new(program).args(arguments).exec();
+    super::complain(&format!("{program}: {error}"));
+    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_START }
+}

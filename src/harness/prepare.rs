@@ -1,0 +1,207 @@
+//! What happens before the command starts: its checkpoint, its files, its place to be found by the next keeper.
+
+use super::activity::Activity;
+use super::checkpoints::CheckpointWatch;
+use super::keeper_link::KeeperLink;
+use super::launch;
+use super::metric_files::MetricFiles;
+use super::output_log::OutputLog;
+use super::progress::Progress;
+use super::run_loop::{Harness, Life, Signals};
+use super::terminal::read_output;
+use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
+use crate::config::command::{AttemptContext, Level as CommandLevel, resolve_launch, resolve_pattern};
+use crate::log_metrics::{OutputReader, Pattern};
+use crate::protocol::device::visible_devices;
+use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
+use crate::recipe::batch::Position;
+use crate::store::adopted::{self, Adopted};
+use crate::store::lock::Lock;
+use crate::store::{owners, socket_place};
+use rustix::process::{getpid, set_child_subreaper};
+use std::fs;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+
+/// Starts the command, and announces it to the keeper.
+pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
+    let mut lock = owners::become_worker(args.run_dir.path())?;
+    // Orphans come to this process instead of to init.
+    set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
+    let mut notes = Vec::new();
+    let from = choose_checkpoint(&args, &mut notes);
+    let context = context_of(&args, from.as_ref());
+    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
+    let checkpoints = args.spec.checkpoints.as_ref().map(|spec| {
+        let pattern = resolve_pattern(&spec.pattern, &args.preset, &context);
+        CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path())
+    });
+    let checkpoints = checkpoints.transpose().map_err(HarnessError::of("adopted"))?;
+    let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
+    let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory);
+    let signals = Signals::listen().map_err(HarnessError::of("signals"))?;
+    let listener = listen(&args, &mut lock, &mut notes);
+    let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the line to the keeper"))?;
+    let mut launch = resolve_launch(&args.spec, &args.preset, &context);
+    let attempt_dir = context.attempt_dir.display().to_string();
+    launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
+    let cards = visible_devices(&args.device.parse().unwrap_or_default());
+    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    let log = || stderr_file().map_err(HarnessError::of("worker.log"));
+    let started = launch::start(&launch, &args.token, args.spec.terminal, log()?)?;
+    let (reports, reported) = mpsc::unbounded_channel();
+    let (units, micro_batches, total) = size_of(&args);
+    let progress = Progress::new(context.step, units, micro_batches, total, Duration::ZERO);
+    let hello = hello(&args, &progress, from.as_ref());
+    link.send(&Event::Hello(hello.clone()));
+    for text in notes {
+        link.send(&Event::Note { level: Level::Warn, text });
+    }
+    let patterns: Vec<Pattern> = args.spec.metrics.patterns.iter().filter_map(|text| Pattern::new(text).ok()).collect();
+    let now = Instant::now();
+    Ok(Harness {
+        command: started.process,
+        _holder: started.holder,
+        output: Some(read_output(started.output)),
+        reader: OutputReader::new(&patterns),
+        paused: false,
+        output_log: OutputLog::default(),
+        log: log()?,
+        files,
+        checkpoints,
+        progress,
+        hello,
+        activity: Activity::new(now),
+        life: Life::Running,
+        exit: None,
+        signals,
+        link,
+        reports,
+        reported,
+        began: now,
+        adopting: false,
+        args,
+        _lock: lock,
+    })
+}
+
+/// Finds the checkpoint to resume from: the newest one that is as it was adopted.
+fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adopted> {
+    if args.spec.level() < CommandLevel::Checkpoints {
+        return None;
+    }
+    adopt_leftovers(args, notes);
+    let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
+    notes.extend(unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", adopted.step)));
+    newest
+}
+
+/// Adopts what the last attempt completed just before its end.
+fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
+    let Some(spec) = &args.spec.checkpoints else { return };
+    let context = context_of(args, None);
+    let pattern = resolve_pattern(&spec.pattern, &args.preset, &context);
+    let run_dir = args.run_dir.path();
+    let Ok(mut watch) = CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, run_dir)
+    else {
+        return;
+    };
+    while let Some(found) = watch.look(false) {
+        // A checkpoint without a number in its name cannot be placed any more.
+        let Some(step) = found.step else { break };
+        let samples = step.saturating_mul(size_of(args).0);
+        let adopt = if spec.copy { adopted::adopt_copy } else { adopted::adopt };
+        match adopt(run_dir, step, samples, &found.path) {
+            Ok(adopted) => watch.record_adopted(&adopted),
+            Err(error) => {
+                notes.push(format!("checkpoint {step} is not adopted: {error}"));
+                break;
+            }
+        }
+    }
+}
+
+fn context_of(args: &HarnessArgs, from: Option<&Adopted>) -> AttemptContext {
+    let run_dir = args.run_dir.path().to_owned();
+    AttemptContext {
+        attempt_dir: run_dir.join("attempts").join(args.attempt.to_string()),
+        run_dir,
+        rung_name: args.rung_name.clone(),
+        attempt: args.attempt,
+        checkpoint: from.map(|from| from.path.clone()),
+        step: from.map_or(0, |from| from.step),
+    }
+}
+
+/// Returns the units in a step, the micro-batches in a step, and the number of steps, as far as the run file says.
+fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
+    let knobs = args.preset.tree();
+    let knob = |path: &str| knobs.pointer(path).and_then(serde_json::Value::as_u64);
+    let (micro, times) = (knob("/training/micro_batch"), knob("/training/accumulation").unwrap_or(1));
+    let units = micro.map_or(1, |micro| micro.saturating_mul(times).max(1));
+    (units, u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
+}
+
+fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Adopted>) -> Hello {
+    let step = from.map_or(0, |from| from.step);
+    let samples = progress.samples(step);
+    let total = progress.total.unwrap_or(0);
+    let unit = if progress.samples(1) == 1 { "steps" } else { "samples" };
+    Hello {
+        protocol: PROTOCOL,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        device: device_name(&args.device),
+        backend: "command".to_owned(),
+        parameters: 0,
+        resumed_from: from.map(|from| from.step),
+        position: Position { samples, ..Position::default() },
+        epoch_units: 0,
+        total_units: progress.samples(total),
+        total_steps: total,
+        unit: unit.to_owned(),
+    }
+}
+
+/// Returns the device that the command uses, as far as can be told from outside: a machine with a GPU is used for
+/// it, and memory that the next start must wait for is then the GPU's.
+fn device_name(device: &str) -> String {
+    let drivers = ["/dev/nvidiactl", "/dev/dxg"];
+    match device {
+        "auto" if drivers.iter().any(|driver| Path::new(driver).exists()) => "cuda:0".to_owned(),
+        "auto" => "cpu".to_owned(),
+        named => named.to_owned(),
+    }
+}
+
+/// Opens the socket for later keepers, and names it in the lock file. Without one the command runs all the same.
+fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Option<UnixListener> {
+    let bound = socket_place::prepare_harness(&args.run_dir).and_then(|path| {
+        let _ = fs::remove_file(&path);
+        Ok((UnixListener::bind(&path)?, path))
+    });
+    let (listener, path) = match bound {
+        Ok((listener, path)) => (Some(listener), Some(path)),
+        Err(error) => {
+            notes.push(format!("no other keeper could take over this command: {error}"));
+            (None, None)
+        }
+    };
+    let named = lock.update(|record| {
+        record.socket = path;
+        (record.attempt, record.token) = (Some(args.attempt), Some(args.token.clone()));
+    });
+    if let Err(error) = named {
+        notes.push(format!("worker.lock cannot be written: {error}"));
+    }
+    listener
+}
+
+fn stderr_file() -> std::io::Result<File> {
+    let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
+    Ok(File::from(copy))
+}

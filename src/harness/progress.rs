@@ -1,0 +1,263 @@
+//! Turns what was read in the command's output and files into the events of the worker contract. Pure.
+//!
+//! Several readings may speak of one step: a progress bar counts it, a log line brings its loss. They are merged
+//! until another step begins, or nothing more was said for a moment.
+
+use crate::log_metrics::Reading;
+use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Time in which readings of one step are merged.
+const MERGED: Duration = Duration::from_millis(500);
+/// Names that belong to a pass over validation data, or begin such names.
+const OF_EVAL: [&str; 4] = ["eval_", "val_", "valid_", "test_"];
+
+/// Where the command is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Units of the run's clock in a step.
+    units: u64,
+    micro_batches: u32,
+    /// The newest step that was read.
+    pub step: u64,
+    /// The last step of the run, once known.
+    pub total: Option<u64>,
+    /// The widest gap between reported steps.
+    widest: u64,
+    epoch: f64,
+    pending: Option<Pending>,
+    /// When the last step was complete.
+    stepped: Duration,
+    lr: f64,
+    began: bool,
+    /// Losses in a row that were NaN or infinite.
+    pub nan_in_a_row: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Pending {
+    step: u64,
+    since: Duration,
+    took: Duration,
+    values: BTreeMap<String, f64>,
+}
+
+impl Progress {
+    /// Creates the progress of a command that continues after step `from`. `units` is the number of samples in a
+    /// step, or 1 if it is not known.
+    #[must_use]
+    pub fn new(from: u64, units: u64, micro_batches: u32, total: Option<u64>, now: Duration) -> Self {
+        Self {
+            units,
+            micro_batches,
+            step: from,
+            total,
+            widest: 1,
+            epoch: 0.0,
+            pending: None,
+            stepped: now,
+            lr: 0.0,
+            began: false,
+            nan_in_a_row: 0,
+        }
+    }
+
+    /// Returns the run's clock at a step.
+    #[must_use]
+    pub fn samples(&self, step: u64) -> u64 {
+        step.saturating_mul(self.units)
+    }
+
+    /// Takes a reading.
+    pub fn take(&mut self, reading: &Reading, now: Duration) -> Vec<Event> {
+        let mut events = self.begin(reading);
+        if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
+            self.total = Some(total);
+        }
+        if let Some(epoch) = reading.epoch.filter(|epoch| epoch.is_finite() && *epoch >= 0.0) {
+            self.epoch = epoch;
+        }
+        if is_eval(reading) {
+            events.extend(self.flush());
+            events.extend(self.eval(reading));
+            return events;
+        }
+        let step = reading.step.unwrap_or(self.step);
+        if self.pending.as_ref().is_some_and(|pending| pending.step != step) {
+            events.extend(self.flush());
+        }
+        // A count that goes back belongs to another bar, or to another epoch.
+        if step > self.step {
+            self.widest = self.widest.max(step - self.step).min(step);
+            self.step = step;
+            let took = now.saturating_sub(self.stepped);
+            self.pending = Some(Pending { step, since: now, took, values: BTreeMap::new() });
+            self.stepped = now;
+        }
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
+            pending.values.extend(reading.values.iter().cloned());
+        }
+        events
+    }
+
+    /// Announces the first step.
+    fn begin(&mut self, reading: &Reading) -> Vec<Event> {
+        if self.began || reading.step.is_none_or(|step| step == 0) {
+            return Vec::new();
+        }
+        self.began = true;
+        vec![Event::Phase { phase: Phase::Training }]
+    }
+
+    /// Returns the event of a step about which nothing more was said for a moment.
+    pub fn tick(&mut self, now: Duration) -> Option<Event> {
+        let waited = self.pending.as_ref().is_some_and(|pending| now.saturating_sub(pending.since) >= MERGED);
+        if waited { self.flush() } else { None }
+    }
+
+    /// Returns the event of the step that is being merged.
+    pub fn flush(&mut self) -> Option<Event> {
+        let Pending { step, took, mut values, .. } = self.pending.take()?;
+        let (samples, epoch) = (self.samples(step), self.epoch as u64);
+        let [loss, lr, grad_norm] = ["loss", "lr", "grad_norm"].map(|name| values.remove(name));
+        self.lr = lr.filter(|lr| lr.is_finite()).unwrap_or(self.lr);
+        let broken = [("loss", loss), ("gradient", grad_norm)];
+        if let Some((what, value)) = broken.into_iter().find(|(_, value)| value.is_some_and(|value| !value.is_finite()))
+        {
+            self.nan_in_a_row += 1;
+            let place = format!("{} in the command's output", value.unwrap_or(f64::NAN));
+            let (what, lr) = (what.to_owned(), self.lr);
+            return Some(Event::Skipped(Skipped {
+                step,
+                samples,
+                epoch,
+                lr,
+                what,
+                place,
+                rescaled: false,
+                applied: true,
+            }));
+        }
+        if loss.is_some() {
+            self.nan_in_a_row = 0;
+        }
+        values.retain(|_, value| value.is_finite());
+        let compute_ms = took.as_secs_f64() * 1000.0;
+        let lr = lr.filter(|lr| lr.is_finite());
+        let micro_batches = self.micro_batches;
+        let metrics = values;
+        Some(Event::Step(Step {
+            step,
+            samples,
+            epoch,
+            loss,
+            lr,
+            grad_norm,
+            metrics,
+            micro_batches,
+            data_wait_ms: 0.0,
+            compute_ms,
+        }))
+    }
+
+    fn eval(&self, reading: &Reading) -> Option<Event> {
+        let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
+        for (name, value) in reading.values.iter().filter(|(_, value)| value.is_finite()) {
+            let short = OF_EVAL.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+            metrics.insert(short.to_owned(), *value);
+        }
+        let step = reading.step.unwrap_or(self.step).max(self.step);
+        let loss = metrics.remove("loss");
+        Some(Event::Eval(Eval { step, samples: self.samples(step), loss, metrics }))
+    }
+
+    /// Reports whether the command has taken its last step, as far as its output tells. The last steps are often
+    /// not reported, if only every tenth one is.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.total.is_none_or(|total| self.step + self.widest >= total)
+    }
+}
+
+fn is_eval(reading: &Reading) -> bool {
+    let of_eval = |name: &str| OF_EVAL.iter().any(|prefix| name.starts_with(prefix));
+    reading.values.iter().any(|(name, _)| of_eval(name))
+}
+
+#[cfg(test)]
+pub(in crate::harness) mod tests {
+    use super::{MERGED, Progress};
+    use crate::log_metrics::Reading;
+    use crate::protocol::worker::{Event, Step};
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    /// Returns the event of a plain step.
+    pub(in crate::harness) fn step_event(step: u64) -> Event {
+        Event::Step(Step {
+            step,
+            samples: step,
+            epoch: 0,
+            loss: Some(1.0),
+            lr: None,
+            grad_norm: None,
+            metrics: BTreeMap::new(),
+            micro_batches: 1,
+            data_wait_ms: 0.0,
+            compute_ms: 1.0,
+        })
+    }
+
+    fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        Reading { step, total_steps: None, epoch: None, values }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_bar_and_a_log_line_make_one_step() {
+        let mut progress = Progress::new(0, 8, 2, None, ms(0));
+        let first = progress.take(&reading(Some(1), &[]), ms(10));
+        assert!(matches!(&first[..], [Event::Phase { .. }]), "{first:?}");
+        assert!(progress.take(&reading(None, &[("loss", 2.5), ("mfu", 0.4)]), ms(20)).is_empty());
+        assert!(progress.tick(ms(30)).is_none());
+        let events = progress.take(&reading(Some(2), &[("loss", 2.0)]), ms(110));
+        let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((step.step, step.samples, step.loss, step.lr), (1, 8, Some(2.5), None));
+        assert_eq!(step.metrics["mfu"], 0.4);
+        let Some(Event::Step(step)) = progress.tick(ms(110) + MERGED) else { panic!("time has passed") };
+        assert_eq!((step.step, step.compute_ms), (2, 100.0));
+    }
+
+    #[test]
+    fn losses_that_are_not_numbers_are_reported_and_never_sent_as_numbers() {
+        let mut progress = Progress::new(0, 1, 1, None, ms(0));
+        for step in 1..=3 {
+            progress.take(&reading(Some(step), &[("loss", f64::NAN), ("x", f64::INFINITY)]), ms(step));
+        }
+        let Some(Event::Skipped(skipped)) = progress.flush() else { panic!("a NaN loss") };
+        assert_eq!((skipped.step, skipped.what.as_str(), progress.nan_in_a_row), (3, "loss", 3));
+        progress.take(&reading(Some(4), &[("loss", 1.0), ("x", f64::NAN)]), ms(5));
+        let Some(Event::Step(step)) = progress.flush() else { panic!("a finite loss") };
+        assert!(step.metrics.is_empty() && progress.nan_in_a_row == 0);
+    }
+
+    #[test]
+    fn evaluations_have_their_own_event_and_counts_never_go_back() {
+        let mut progress = Progress::new(0, 4, 1, Some(100), ms(0));
+        progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
+        let events = progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9)]), ms(2));
+        let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, Some(0.5), 0.9));
+        assert!(progress.take(&reading(Some(3), &[("loss", 9.0)]), ms(3)).is_empty());
+        assert_eq!((progress.step, progress.flush()), (10, None));
+        assert!(!progress.is_complete());
+        progress.take(&reading(Some(90), &[]), ms(5));
+        assert!(progress.is_complete(), "a command that reports every 80th step may have taken the last one");
+        assert!(Progress::new(0, 1, 1, None, ms(0)).is_complete(), "nobody knows the last step");
+    }
+}

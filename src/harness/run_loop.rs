@@ -1,0 +1,341 @@
+//! The harness's loop: output, orders, exits and the clock, one at a time.
+
+use super::HarnessArgs;
+use super::activity::Activity;
+use super::checkpoints::{Candidate, CheckpointWatch};
+use super::ending::{Reason, conclude};
+use super::holder::Holder;
+use super::keeper_link::{FromKeeper, KeeperLink};
+use super::metric_files::MetricFiles;
+use super::output_log::OutputLog;
+use super::progress::Progress;
+use crate::config::command::SaveSignal;
+use crate::log_metrics::{OutputReader, Reading};
+use crate::process_tree::{Process, end_all};
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Level, Order, Phase};
+use crate::store::adopted::{AdoptError, Adopted};
+use crate::store::lock::Lock;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{WaitOptions, wait};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Interval between looks at files, checkpoints and the clock.
+const TICK: Duration = Duration::from_millis(500);
+/// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// What the harness is doing with the command.
+#[derive(Debug)]
+pub enum Life {
+    /// It runs.
+    Running,
+    /// It was asked to save before it is ended.
+    Saving {
+        /// When to give up.
+        until: Instant,
+    },
+    /// Its processes are being ended.
+    Ending {
+        /// The reason.
+        reason: Reason,
+        /// Makes the graces end at once.
+        hurry: Arc<OwnedFd>,
+        /// Nothing is left.
+        done: bool,
+    },
+}
+
+/// News of the harness's own threads.
+#[derive(Debug)]
+pub enum Report {
+    /// A checkpoint was adopted, or not.
+    Adopted(Candidate, Result<Adopted, AdoptError>, Duration),
+    /// All processes were ended, but for these.
+    Ended(Vec<Process>),
+}
+
+/// The signals that a harness handles.
+pub struct Signals {
+    child: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Starts to listen.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            child: signal(SignalKind::child())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until a signal asks the harness to end.
+    async fn asked_to_end(terminate: &mut Signal, interrupt: &mut Signal) {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// The harness of one attempt.
+pub struct Harness {
+    pub(super) args: HarnessArgs,
+    pub(super) command: Process,
+    pub(super) _holder: Holder,
+    /// Where the command's output is read, until nobody writes to it any more.
+    pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
+    pub(super) reader: OutputReader,
+    /// Nothing was printed since the last tick.
+    pub(super) paused: bool,
+    pub(super) output_log: OutputLog,
+    pub(super) log: File,
+    pub(super) files: MetricFiles,
+    pub(super) checkpoints: Option<CheckpointWatch>,
+    pub(super) progress: Progress,
+    pub(super) hello: Hello,
+    pub(super) activity: Activity,
+    pub(super) life: Life,
+    /// How the command ended.
+    pub(super) exit: Option<Exit>,
+    pub(super) signals: Signals,
+    pub(super) link: KeeperLink,
+    pub(super) reports: mpsc::UnboundedSender<Report>,
+    pub(super) reported: mpsc::UnboundedReceiver<Report>,
+    pub(super) began: Instant,
+    /// A checkpoint is being read.
+    pub(super) adopting: bool,
+    pub(super) _lock: Lock,
+}
+
+impl Harness {
+    /// Runs until nothing of the command is left, and a keeper knows. Returns the exit code.
+    pub async fn run_to_the_end(&mut self) -> u8 {
+        let mut clock = interval(TICK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.is_over() {
+            let Signals { child, terminate, interrupt, hangup } = &mut self.signals;
+            tokio::select! {
+                chunk = next_chunk(&mut self.output) => match chunk {
+                    Some(bytes) => self.take_output(&bytes),
+                    None => self.output = None,
+                },
+                heard = self.link.hear() => self.hear(heard),
+                _ = child.recv() => self.reap(),
+                () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
+                _ = hangup.recv() => {}
+                Some(report) = self.reported.recv() => self.take_report(report),
+                _ = clock.tick() => self.tick(),
+            }
+            self.link.pump();
+        }
+        self.finish().await
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.life, Life::Ending { done: true, .. }) && !self.adopting
+    }
+
+    fn take_output(&mut self, bytes: &[u8]) {
+        self.activity.printed();
+        self.paused = false;
+        let (mut log, mut readings) = (Vec::new(), Vec::new());
+        self.output_log.push(bytes, Instant::now(), &mut log);
+        self.write_log(&log);
+        self.reader.push(bytes, &mut readings);
+        self.take_readings(&readings);
+    }
+
+    /// Writes to worker.log. On a full disk the command goes on without it.
+    fn write_log(&mut self, text: &[u8]) {
+        let _ = self.log.write_all(text);
+    }
+
+    fn take_readings(&mut self, readings: &[Reading]) {
+        let now = self.began.elapsed();
+        for reading in readings {
+            let total = self.progress.total;
+            let events = self.progress.take(reading, now);
+            if let Some(steps) = self.progress.total.filter(|_| self.progress.total != total) {
+                let units = self.progress.samples(steps);
+                self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+            }
+            events.into_iter().for_each(|event| self.send(event));
+        }
+    }
+
+    /// Sends an event about the training, and ends a command whose loss stays NaN.
+    fn send(&mut self, event: Event) {
+        self.link.send(&event);
+        let nan = self.progress.nan_in_a_row;
+        if nan >= self.args.skips_in_a_row && !matches!(self.life, Life::Ending { .. }) {
+            let (class, step) = (FailureClass::NonFinite, Some(self.progress.step));
+            let message = format!("the last {nan} losses that the command reported are NaN or infinite");
+            self.end(Reason::Broken(Failed { class, message, step, thread: None, injected: false }));
+        }
+    }
+
+    fn hear(&mut self, heard: FromKeeper) {
+        match heard {
+            FromKeeper::Gone => {}
+            FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),
+            FromKeeper::Order(Order::Checkpoint) => {
+                self.ask_to_save();
+            }
+            FromKeeper::Order(Order::Stop { checkpoint }) => {
+                let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
+                let saves = saves.filter(|_| matches!(self.life, Life::Running));
+                match saves {
+                    Some(limit) if self.ask_to_save() => self.life = Life::Saving { until: Instant::now() + limit },
+                    _ => self.end(Reason::Asked),
+                }
+            }
+        }
+    }
+
+    /// Tells a keeper that takes over who this is, where the command is, and what nobody has stored yet.
+    fn introduce_again(&mut self, after: u64) {
+        self.link.send_unkept(&Event::Hello(self.hello.clone()));
+        let phase =
+            if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
+        self.link.send_unkept(&Event::Phase { phase });
+        if let Some(steps) = self.progress.total {
+            let units = self.progress.samples(steps);
+            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        }
+        self.link.replay_after(after);
+        let dropped = self.link.take_dropped();
+        if dropped > 0 {
+            let text = format!("{dropped} steps are missing in the curve: no keeper took them for too long");
+            self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+    }
+
+    /// Reaps every child that has exited; orphans among them are this process's children too.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid.as_raw_nonzero().get().unsigned_abs() == self.command.pid {
+                self.exit = Some(Exit::of_command(status.exit_status(), status.terminating_signal()));
+                // A command may save and exit when it is asked to save.
+                let asked = matches!(self.life, Life::Saving { .. });
+                self.end(if asked { Reason::Asked } else { Reason::Exited });
+            }
+        }
+    }
+
+    /// Begins to end all processes. A second reason makes it faster, but the first one stays.
+    pub(super) fn end(&mut self, reason: Reason) {
+        if let Life::Ending { hurry, .. } = &self.life {
+            if reason == Reason::Signalled {
+                wake(hurry);
+            }
+            return;
+        }
+        let (token, grace) = (self.args.token.clone(), reason.grace());
+        let command = self.exit.is_none().then(|| self.command.clone());
+        let reports = self.reports.clone();
+        let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
+        self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done: false };
+        std::thread::spawn(move || {
+            let left = end_all(&token, std::process::id(), command.as_ref(), grace, Some(hurry.as_fd()));
+            let _ = reports.send(Report::Ended(left));
+        });
+    }
+
+    fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Ended(left) => {
+                if let Life::Ending { done, .. } = &mut self.life {
+                    *done = true;
+                }
+                for process in left {
+                    let text = format!("process {} of the command cannot be killed", process.pid);
+                    self.link.send(&Event::Note { level: Level::Error, text });
+                }
+                self.reap();
+                self.look_for_checkpoint(false);
+            }
+            Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let (mut log, mut readings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        self.output_log.tick(now, &mut log);
+        self.write_log(&log);
+        if std::mem::replace(&mut self.paused, true) {
+            self.reader.flush(&mut readings);
+        }
+        self.files.poll(&mut readings, &mut notes);
+        self.take_readings(&readings);
+        for text in notes {
+            self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+        if let Some(event) = self.progress.tick(self.began.elapsed()) {
+            self.send(event);
+        }
+        if matches!(self.life, Life::Running) && self.activity.look(&self.args.token, std::process::id(), now) {
+            self.link.send_unkept(&Event::Command { news: CommandNews::Active });
+        }
+        self.look_for_checkpoint(true);
+        if let Life::Saving { until } = self.life
+            && now >= until
+        {
+            self.life = Life::Running;
+            let message = "the command was asked to save, and no complete checkpoint came in time".to_owned();
+            self.link.send(&Event::StopRefused { step: self.progress.step, message });
+        }
+    }
+
+    /// Reports the end, to this keeper or to the next one. Returns the exit code.
+    async fn finish(&mut self) -> u8 {
+        while let Ok(Some(bytes)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
+            self.take_output(&bytes);
+        }
+        let (mut log, mut readings) = (Vec::new(), Vec::new());
+        self.output_log.finish(&mut log);
+        self.write_log(&log);
+        std::mem::replace(&mut self.reader, OutputReader::new(&[])).finish(&mut readings);
+        self.files.poll(&mut readings, &mut Vec::new());
+        self.take_readings(&readings);
+        if let Some(event) = self.progress.flush() {
+            self.link.send(&event);
+        }
+        let Life::Ending { reason, .. } = &self.life else { return FailureClass::Unknown.exit_code() };
+        let (events, code) = conclude(reason, self.command.pid, self.exit.unwrap_or_default(), &self.progress);
+        events.iter().for_each(|event| self.link.send(event));
+        while !self.link.finish().await {
+            // The run's end must not be forgotten because its keeper is gone.
+            tokio::select! {
+                heard = self.link.hear() => self.hear(heard),
+                () = Signals::asked_to_end(&mut self.signals.terminate, &mut self.signals.interrupt) => break,
+            }
+        }
+        code
+    }
+}
+
+/// Waits for output. Returns none when there will be no more.
+async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match output {
+        Some(chunks) => chunks.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn wake(hurry: &OwnedFd) {
+    let _ = rustix::io::write(hurry, &1_u64.to_ne_bytes());
+}

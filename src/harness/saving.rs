@@ -1,0 +1,91 @@
+//! The harness's work on checkpoints: it asks the command to save, and adopts what is complete.
+
+use super::checkpoints::Candidate;
+use super::ending::Reason;
+use super::run_loop::{Harness, Life, Report};
+use super::save_signal::ask_to_save;
+use crate::process_tree::{members, scan};
+use crate::protocol::worker::{Event, Level, Saved};
+use crate::store::adopted::{self, AdoptError, Adopted};
+use crate::untrusted::text;
+use std::time::{Duration, Instant};
+
+/// Bytes of a checkpoint that are still hashed when a run ends; a larger one is adopted at the next start.
+const HASHED_AT_END: u64 = 2 << 30;
+
+impl Harness {
+    /// Asks the command to save. Returns false if nobody in it listens.
+    pub(super) fn ask_to_save(&mut self) -> bool {
+        let Some(save) = &self.args.spec.save else { return false };
+        let all = scan();
+        let asked = ask_to_save(&members(&all, &self.args.token, std::process::id()), save.signal.signal());
+        if asked == 0 {
+            let message = format!("no process of the command handles {} yet", save.signal);
+            self.link.send(&Event::SaveFailed { step: self.progress.step, message, of_disk: false });
+        }
+        asked > 0
+    }
+
+    /// Looks for a new checkpoint, and adopts it on another thread.
+    pub(super) fn look_for_checkpoint(&mut self, alive: bool) {
+        let Some(watch) = self.checkpoints.as_mut().filter(|_| !self.adopting) else { return };
+        let Some(candidate) = watch.look(alive) else { return };
+        let size = |path| adopted::survey(path).map_or(0, |files| files.iter().map(|(_, stamp)| stamp.bytes).sum());
+        if !alive && size(&candidate.path) > HASHED_AT_END {
+            return;
+        }
+        if self.progress.nan_in_a_row > 0 {
+            let text = format!("checkpoint {} is not adopted: the loss is NaN", text::path(&candidate.path));
+            let _ = watch.ignore(&candidate.path);
+            return self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+        self.adopting = true;
+        let step = candidate.step.unwrap_or(self.progress.step);
+        let (samples, run_dir) = (self.progress.samples(step), self.args.run_dir.path().to_owned());
+        let copy = self.args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
+        let reports = self.reports.clone();
+        std::thread::spawn(move || {
+            let began = Instant::now();
+            let adopt = if copy { adopted::adopt_copy } else { adopted::adopt };
+            let result = adopt(&run_dir, step, samples, &candidate.path);
+            let _ = reports.send(Report::Adopted(candidate, result, began.elapsed()));
+        });
+    }
+
+    pub(super) fn record_adoption(
+        &mut self,
+        candidate: &Candidate,
+        result: Result<Adopted, AdoptError>,
+        took: Duration,
+    ) {
+        self.adopting = false;
+        match result {
+            Ok(adopted) => {
+                if let Some(watch) = &mut self.checkpoints {
+                    watch.record_adopted(&adopted);
+                }
+                self.link.send(&Event::Saved(Saved {
+                    path: adopted::relative_path(adopted.step),
+                    step: adopted.step,
+                    samples: adopted.samples,
+                    bytes: adopted.bytes(),
+                    pause_ms: 0.0,
+                    total_ms: took.as_secs_f64() * 1000.0,
+                    ..Saved::default()
+                }));
+                if matches!(self.life, Life::Saving { .. }) {
+                    self.end(Reason::Asked);
+                } else if matches!(self.life, Life::Ending { done: true, .. }) {
+                    self.look_for_checkpoint(false);
+                }
+            }
+            // It changed while it was read: it will be looked at again.
+            Err(AdoptError::Changing(_)) => {}
+            Err(error) => {
+                let message = format!("the command's checkpoint was not adopted: {error}");
+                let step = candidate.step.unwrap_or(self.progress.step);
+                self.link.send(&Event::SaveFailed { step, message, of_disk: false });
+            }
+        }
+    }
+}

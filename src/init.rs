@@ -1,0 +1,46 @@
+//! Proposes a run file for a training script. The script's source is parsed; nothing is executed.
+//!
+//! ```text
+//! command ─ command_line, shell ─▶ script ─ program ─▶ syntax trees of it and its own modules
+//!                                              │ argparse, click, dataclasses, settings
+//!                                              ▼
+//!             --help (asked for) ─ help_text ─▶ flags ─ roles ─▶ proposal ─ run_file ─▶ YAML
+//! ```
+
+mod argparse;
+mod click;
+pub mod command_line;
+mod dataclasses;
+pub mod flag;
+mod given;
+pub mod help_text;
+mod hugging_face;
+mod knobs;
+pub mod program;
+pub mod proposal;
+pub mod python;
+pub mod roles;
+pub mod run_file;
+mod settings;
+pub mod shell;
+
+use crate::config::yaml;
+use flag::Declared;
+use hugging_face::Classes;
+pub use knobs::Words;
+use program::Program;
+
+/// Finds the arguments that a script accepts.
+///
+/// # Errors
+/// Returns an error when a table inside the program is damaged.
+pub fn declared_arguments(program: &Program) -> Result<Declared, yaml::ReadError> {
+    let classes = Classes::load()?;
+    let mut declared = Declared::default();
+    argparse::collect(program, &mut declared);
+    click::collect(program, &mut declared);
+    dataclasses::collect_hugging_face(program, &classes, &mut declared);
+    dataclasses::collect_tyro(program, &classes, &mut declared);
+    settings::collect(program, &mut declared);
+    Ok(declared)
+}

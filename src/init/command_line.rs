@@ -1,0 +1,193 @@
+//! Finds the script in a command: behind python, a launcher, `uv run`, or as the program itself.
+
+/// A command, split at its script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// The script.
+    pub target: Target,
+    /// The index of the first argument that the script gets.
+    pub arguments: usize,
+    /// Whether a launcher starts it, in one or more processes.
+    pub launcher: Option<Launcher>,
+    /// The index of the Python interpreter, if the command names one.
+    pub interpreter: Option<usize>,
+}
+
+/// What a command starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A Python file, as written.
+    Script(String),
+    /// A module, after `-m`.
+    Module(String),
+    /// Some other program, which may be a script with a `#!` line.
+    Program(String),
+}
+
+/// A program that starts training processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// `accelerate launch`.
+    Accelerate,
+    /// `torchrun` and `python -m torch.distributed.run`.
+    Torchrun,
+    /// `deepspeed`.
+    DeepSpeed,
+}
+
+/// Options of `uv run` that take a value.
+const UV_VALUES: [&str; 14] = [
+    "--with",
+    "--with-requirements",
+    "--with-editable",
+    "--python",
+    "-p",
+    "--extra",
+    "--group",
+    "--only-group",
+    "--project",
+    "--directory",
+    "--env-file",
+    "--index",
+    "--index-url",
+    "--package",
+];
+/// Options of python that take a value.
+const PYTHON_VALUES: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
+/// Programs that start the rest of the command, and how many words of their own they have before options.
+const WRAPPERS: [&str; 6] = ["nohup", "nice", "ionice", "stdbuf", "setsid", "time"];
+
+/// Finds the script; `None` if the command names none, such as `python -c …`.
+pub fn find_script(command: &[String]) -> Option<Invocation> {
+    let mut at = 0;
+    loop {
+        let word = command.get(at)?;
+        let name = word.rsplit('/').next().unwrap_or(word);
+        let next = |offset: usize| command.get(at + offset).map_or("", String::as_str);
+        match name {
+            "env" => at = skip(command, at + 1, &["-u", "-C"], |word| word.contains('=')),
+            _ if WRAPPERS.contains(&name) => at = skip(command, at + 1, &["-n", "-c"], |_| false),
+            "uv" if next(1) == "run" => at = skip(command, at + 2, &UV_VALUES, |_| false),
+            "poetry" | "pdm" | "pipenv" | "rye" | "hatch" if next(1) == "run" => at += 2,
+            "accelerate" if next(1) == "launch" => return launched(command, at + 2, Launcher::Accelerate, None),
+            "torchrun" => return launched(command, at + 1, Launcher::Torchrun, None),
+            "deepspeed" => return launched(command, at + 1, Launcher::DeepSpeed, None),
+            _ if is_python(name) => return after_python(command, at),
+            _ if word.ends_with(".py") => return Some(plain(Target::Script(word.clone()), at + 1)),
+            "sh" | "bash" | "dash" | "zsh" => {
+                at = skip(command, at + 1, &["-o"], |_| false);
+                return Some(plain(Target::Program(command.get(at)?.clone()), at + 1));
+            }
+            _ => return Some(plain(Target::Program(word.clone()), at + 1)),
+        }
+    }
+}
+
+fn plain(target: Target, arguments: usize) -> Invocation {
+    Invocation { target, arguments, launcher: None, interpreter: None }
+}
+
+/// Reports whether a program is a Python interpreter, by its name.
+pub fn is_python(name: &str) -> bool {
+    let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
+    version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'))
+}
+
+/// Returns the index of the first word that is no option of the program before it.
+fn skip(command: &[String], from: usize, with_value: &[&str], also: impl Fn(&str) -> bool) -> usize {
+    let mut at = from;
+    while let Some(word) = command.get(at).filter(|word| word.starts_with('-') || also(word)) {
+        at += 1 + usize::from(with_value.contains(&word.as_str()));
+        if word == "--" {
+            break;
+        }
+    }
+    at
+}
+
+fn after_python(command: &[String], python: usize) -> Option<Invocation> {
+    let mut at = python + 1;
+    loop {
+        let word = command.get(at)?;
+        match word.as_str() {
+            "-m" => {
+                let module = command.get(at + 1)?;
+                let launched = |launcher| launched(command, at + 2, launcher, Some(python));
+                return match module.as_str() {
+                    "torch.distributed.run" | "torch.distributed.launch" => launched(Launcher::Torchrun),
+                    "accelerate.commands.launch" => launched(Launcher::Accelerate),
+                    "deepspeed.launcher.runner" => launched(Launcher::DeepSpeed),
+                    _ => {
+                        Some(Invocation { interpreter: Some(python), ..plain(Target::Module(module.clone()), at + 2) })
+                    }
+                };
+            }
+            "-c" | "-" => return None,
+            option if PYTHON_VALUES.contains(&option) => at += 2,
+            option if option.starts_with('-') => at += 1,
+            script => {
+                return Some(Invocation {
+                    interpreter: Some(python),
+                    ..plain(Target::Script(script.to_owned()), at + 1)
+                });
+            }
+        }
+    }
+}
+
+/// Finds the script among a launcher's options, whose values only the launcher tells apart: the first Python file, or
+/// the module after `-m`.
+fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Option<usize>) -> Option<Invocation> {
+    let rest = command.get(from..)?;
+    let at = rest.iter().position(|word| word.ends_with(".py") || ["-m", "--module"].contains(&word.as_str()))?;
+    let word = &rest[at];
+    let (target, used) = if word.starts_with('-') {
+        (Target::Module(rest.get(at + 1)?.clone()), 2)
+    } else {
+        (Target::Script(word.clone()), 1)
+    };
+    Some(Invocation { target, arguments: from + at + used, launcher: Some(launcher), interpreter })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Launcher, Target, find_script};
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_script_is_found_behind_whatever_starts_it() {
+        let script = |name: &str| Target::Script(name.to_owned());
+        let module = |name: &str| Target::Module(name.to_owned());
+        for (line, target, first, launcher) in [
+            ("python train.py --lr 1", script("train.py"), "--lr", None),
+            ("python3.11 -u -X dev src/train.py --lr 1", script("src/train.py"), "--lr", None),
+            ("/venv/bin/python -m pkg.train --lr 1", module("pkg.train"), "--lr", None),
+            ("uv run --with torch --python 3.11 train.py --lr 1", script("train.py"), "--lr", None),
+            ("uv run python train.py --lr 1", script("train.py"), "--lr", None),
+            ("env A=1 B=2 nohup python train.py --lr 1", script("train.py"), "--lr", None),
+            (
+                "accelerate launch --num_processes 2 train.py --lr 1",
+                script("train.py"),
+                "--lr",
+                Some(Launcher::Accelerate),
+            ),
+            ("torchrun --nproc_per_node 2 -m pkg.train --lr 1", module("pkg.train"), "--lr", Some(Launcher::Torchrun)),
+            ("python -m torch.distributed.run train.py --lr 1", script("train.py"), "--lr", Some(Launcher::Torchrun)),
+            ("deepspeed --include localhost:0 train.py --lr 1", script("train.py"), "--lr", Some(Launcher::DeepSpeed)),
+            ("./train.py --lr 1", script("./train.py"), "--lr", None),
+            ("bash -x train.sh --lr 1", Target::Program("train.sh".to_owned()), "--lr", None),
+            ("./train_single_gpu.sh --lr 1", Target::Program("./train_single_gpu.sh".to_owned()), "--lr", None),
+        ] {
+            let command = words(line);
+            let found = find_script(&command).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!((&found.target, found.launcher), (&target, launcher), "{line}");
+            assert_eq!(command[found.arguments], first, "{line}");
+        }
+        for line in ["python -c print(1)", "python", "torchrun --help", "env"] {
+            assert_eq!(find_script(&words(line)), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A script with the files it imports from its own folders, and the part of them that can declare its arguments.
+
+use super::python::{Call, Definition, Expr, Import, Literal, Module, OwnedCall, ParseError, Shape, parse};
+use crate::untrusted::file::{Limit, ReadError, read_text};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+
+/// Maximum number of files read.
+const FILES: usize = 64;
+/// Maximum bytes read in all.
+const BYTES: usize = 4 << 20;
+
+/// A script and its own modules.
+#[derive(Debug, Default)]
+pub struct Program {
+    files: Vec<Module>,
+    /// The definitions that the script can reach: file and index in it.
+    included: BTreeSet<(usize, usize)>,
+    /// Imported files that were not understood.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A file of the script that was not understood.
+#[derive(Debug)]
+pub struct Skipped {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub why: SourceError,
+}
+
+/// Why a file was not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It cannot be parsed.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+}
+
+impl Program {
+    /// Reads a script and the modules below `roots` that it imports, directly or not.
+    ///
+    /// # Errors
+    /// Returns an error when the script itself cannot be read. A module that cannot be read is left out.
+    pub fn read(script: &Path, roots: &[PathBuf]) -> Result<Self, SourceError> {
+        let mut program = Self::default();
+        let mut seen = BTreeSet::from([script.canonicalize().unwrap_or_else(|_| script.to_owned())]);
+        let mut waiting = VecDeque::from([script.to_owned()]);
+        let mut bytes = 0;
+        while let Some(path) = waiting.pop_front() {
+            if program.files.len() >= FILES || bytes > BYTES {
+                break;
+            }
+            let read = read_text(&path, Limit::Handwritten).map_err(SourceError::from);
+            bytes += read.as_ref().map_or(0, String::len);
+            match read.and_then(|text| Ok(parse(&text)?)) {
+                Ok(module) => {
+                    for import in &module.imports {
+                        let found = locate(import, path.parent().unwrap_or(Path::new("")), roots);
+                        waiting.extend(found.into_iter().filter(|file| seen.insert(file.clone())));
+                    }
+                    program.files.push(module);
+                }
+                Err(why) if program.files.is_empty() => return Err(why),
+                Err(why) => program.skipped.push(Skipped { path, why }),
+            }
+        }
+        program.include_reachable();
+        Ok(program)
+    }
+
+    /// Builds a program of one file.
+    #[cfg(test)]
+    pub fn of(text: &str) -> Self {
+        let mut program = Self { files: vec![parse(text).unwrap()], ..Self::default() };
+        program.include_reachable();
+        program
+    }
+
+    /// Returns the number of files.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Finds everything the script reaches by name: all of its own file, the top level of what it imports, and of
+    /// that the functions and classes that something reached mentions.
+    fn include_reachable(&mut self) {
+        let mut by_name: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for (file, module) in self.files.iter().enumerate() {
+            for (index, definition) in module.definitions.iter().enumerate() {
+                match definition.shape {
+                    _ if file == 0 => waiting.push((file, index)),
+                    Shape::TopLevel => waiting.push((file, index)),
+                    Shape::MainGuard => {}
+                    _ => by_name.entry(&definition.name).or_default().push((file, index)),
+                }
+            }
+        }
+        let mut included = BTreeSet::new();
+        while let Some(place) = waiting.pop() {
+            if !included.insert(place) {
+                continue;
+            }
+            let module = &self.files[place.0];
+            let own: BTreeSet<&str> = module.definitions.iter().map(|definition| definition.name.as_str()).collect();
+            for name in &module.definitions[place.1].mentions {
+                let mut places = by_name.get(name.as_str()).cloned().unwrap_or_default();
+                // A name the file itself defines means that definition.
+                if own.contains(name.as_str()) {
+                    places.retain(|(file, _)| *file == place.0);
+                }
+                waiting.extend(places);
+            }
+        }
+        self.included = included;
+    }
+
+    /// Returns the reachable definitions, in file order.
+    pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
+        self.included.iter().map(|(file, index)| &self.files[*file].definitions[*index])
+    }
+
+    /// Returns the reachable calls of one function, with their place.
+    pub fn calls<'a>(&'a self, function: &'a str) -> impl Iterator<Item = (Place, &'a Call)> {
+        self.files.iter().enumerate().flat_map(move |(file, module)| {
+            let mine =
+                move |call: &&OwnedCall| call.call.function == function && self.included.contains(&(file, call.owner));
+            let place = move |call: &'a OwnedCall| (Place { file, owner: call.owner, at: call.at }, &call.call);
+            module.calls.iter().filter(mine).map(place)
+        })
+    }
+
+    /// Returns the class or function of this name that the script reaches.
+    pub fn definition(&self, name: &str) -> Option<&Definition> {
+        self.definitions().find(|definition| definition.name == name)
+    }
+
+    /// Reports whether the script mentions a name in a part that it reaches.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.definitions().any(|definition| definition.mentions.contains(name))
+    }
+
+    /// Returns the value assigned to a name: the last one before this place, or else at a top level.
+    pub fn assigned(&self, place: Place, name: &str) -> Option<&Expr> {
+        let within = |file: usize, owner: usize, before: usize| {
+            let values = self.files.get(file)?.assignments.get(&(owner, name.to_owned()))?;
+            let known = values.partition_point(|(at, _)| *at < before);
+            values[..known].last().map(|(_, value)| value)
+        };
+        let near = within(place.file, place.owner, place.at).or_else(|| within(place.file, 0, usize::MAX));
+        near.or_else(|| (0..self.files.len()).find_map(|file| within(file, 0, usize::MAX)))
+    }
+
+    /// Returns what the script's own top level assigns before this byte: each name with its first value, in file order.
+    pub fn settings(&self, before: usize) -> Vec<(&str, &Expr)> {
+        let assignments = self.files.first().into_iter().flat_map(|module| &module.assignments);
+        let top = assignments.filter(|((owner, _), _)| *owner == 0);
+        let mut settings: Vec<_> = top
+            .filter_map(|((_, name), values)| values.first().map(|(at, value)| (*at, name.as_str(), value)))
+            .collect();
+        settings.retain(|(at, ..)| *at < before);
+        settings.sort_by_key(|(at, ..)| *at);
+        settings.into_iter().map(|(_, name, value)| (name, value)).collect()
+    }
+
+    /// Returns an expression's value, looking up a constant if it names one.
+    pub fn value(&self, place: Place, expr: &Expr) -> Option<Literal> {
+        match expr {
+            Expr::Literal(literal) => Some(literal.clone()),
+            Expr::Name(name) => self.assigned(place, name)?.literal().cloned(),
+            _ => None,
+        }
+    }
+}
+
+/// Where a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Index of the file.
+    pub file: usize,
+    /// Index of the definition in it.
+    pub owner: usize,
+    /// The byte where it begins.
+    pub at: usize,
+}
+
+/// Finds the files of an import below the roots, or beside the importing file if it is relative.
+fn locate(import: &Import, folder: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
+    let mut starts: Vec<PathBuf> = roots.to_vec();
+    if import.dots > 0 {
+        starts = folder.ancestors().nth(import.dots - 1).map(Path::to_owned).into_iter().collect();
+    }
+    let mut found = Vec::new();
+    for start in starts {
+        let base = import.parts.iter().fold(start, |path, part| path.join(part));
+        let below = import.names.iter().map(|name| base.join(name));
+        for module in std::iter::once(base.clone()).chain(below) {
+            let candidates = [module.with_extension("py"), module.join("__init__.py")];
+            found.extend(candidates.into_iter().find(|file| file.is_file()));
+        }
+    }
+    let below_roots =
+        |file: &PathBuf| roots.iter().any(|root| root.canonicalize().is_ok_and(|root| file.starts_with(root)));
+    found.into_iter().filter_map(|file| file.canonicalize().ok()).filter(below_roots).collect()
+}

@@ -1,0 +1,291 @@
+//! From a script's arguments to a run file: which become knobs, and which rungs they make possible. Pure.
+
+mod rungs;
+
+use super::flag::{Flag, Takes, ValueKind};
+use super::given::is_selected;
+use super::knobs::{Command, Words, knob_value};
+use super::python::Literal;
+use super::roles::{CheckpointForm, Role, Table};
+use crate::config::command::template::escape;
+use crate::config::knobs::Relief;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What is known about a script and its command.
+pub struct Facts<'a> {
+    /// The command.
+    pub words: Words,
+    /// The arguments that the script accepts.
+    pub flags: &'a [Flag],
+    /// Whether the script mentions a name; `false` for all where the source was not read.
+    pub mentions: &'a dyn Fn(&str) -> bool,
+}
+
+/// A proposed run file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    /// The command with placeholders.
+    pub command: Vec<String>,
+    /// The knobs on rung `full`: dotted path and value.
+    pub knobs: Vec<(String, Value)>,
+    /// The script's checkpoints, if their form is known.
+    pub checkpoints: Option<Checkpoints>,
+    /// The ladder below `full`.
+    pub rungs: Vec<Rung>,
+    /// The recognised arguments, in the order of the table.
+    pub recognised: Vec<Recognised>,
+    /// The roles that no argument has.
+    pub missing: Vec<String>,
+    /// Reasons why something is not proposed.
+    pub notes: Vec<Note>,
+}
+
+/// The script's checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// The code that writes them.
+    pub writer: String,
+    /// The pattern.
+    pub pattern: String,
+    /// The file written last.
+    pub complete: String,
+    /// The arguments that resume from one.
+    pub resume: Option<Vec<String>>,
+}
+
+/// A proposed rung.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rung {
+    /// Its name.
+    pub name: &'static str,
+    /// Why it helps.
+    pub why: &'static str,
+    /// What it helps against.
+    pub relieves: Relief,
+    /// Whether it changes `full` instead of the rung above.
+    pub from_full: bool,
+    /// What it sets.
+    pub set: Vec<(String, Value)>,
+}
+
+/// A recognised argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recognised {
+    /// What it does.
+    pub title: String,
+    /// Its spelling.
+    pub spelling: String,
+    /// Its value, if known.
+    pub value: Option<String>,
+    /// Whether the command gives it.
+    pub given: bool,
+}
+
+/// A reason why something is not proposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A micro-batch without accumulation.
+    NoAccumulation,
+    /// A micro-batch of one sample.
+    SmallestBatch,
+    /// A value that only running the script would tell.
+    Unknown(String),
+    /// Checkpoints of an unknown form.
+    UnknownCheckpoints,
+    /// A known form, but the output directory is unknown.
+    NoOutputDirectory,
+    /// A known form, but a switch that makes the script save is off.
+    NotSaved(String),
+    /// A known form, but no argument takes a checkpoint.
+    NoResume,
+    /// A shell script that does not pass its arguments on.
+    Closed,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAccumulation => formatter.write_str(
+                "no argument for accumulation, so no rung halves the micro-batch: the effective batch would change",
+            ),
+            Self::SmallestBatch => formatter.write_str("the micro-batch is already 1"),
+            Self::Unknown(spelling) => {
+                write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
+            }
+            Self::UnknownCheckpoints => formatter.write_str(
+                "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
+                 cannot continue",
+            ),
+            Self::NoOutputDirectory => {
+                formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")
+            }
+            Self::NotSaved(spelling) => {
+                write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
+            }
+            Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
+            Self::Closed => formatter.write_str(
+                "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
+                 Python line, or give that line to `downshift init --`",
+            ),
+        }
+    }
+}
+
+/// Proposes a run file.
+pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
+    let arguments: Vec<String> = facts.words.fixed.iter().chain(&facts.words.arguments).cloned().collect();
+    let roles = table.recognise(facts.flags, |flag| is_selected(flag, &arguments));
+    let mut draft = Draft {
+        facts,
+        table,
+        roles,
+        command: Command::new(&facts.words, facts.flags),
+        rungs: Vec::new(),
+        notes: Vec::new(),
+    };
+    if !facts.words.open {
+        draft.notes.push(Note::Closed);
+    }
+    draft.add_given_knobs();
+    draft.add_rungs();
+    let checkpoints = draft.find_checkpoints();
+    let (recognised, missing) = draft.report();
+    Proposal {
+        command: draft.command.words(),
+        knobs: draft.command.knobs,
+        checkpoints,
+        rungs: draft.rungs,
+        recognised,
+        missing,
+        notes: draft.notes,
+    }
+}
+
+struct Draft<'a> {
+    facts: &'a Facts<'a>,
+    table: &'a Table,
+    roles: BTreeMap<Role, Vec<usize>>,
+    command: Command<'a>,
+    rungs: Vec<Rung>,
+    notes: Vec<Note>,
+}
+
+impl Draft<'_> {
+    /// Returns the argument of a role.
+    fn flag(&self, role: Role) -> Option<usize> {
+        self.roles.get(&role).and_then(|flags| flags.first()).copied()
+    }
+
+    /// Returns the path of the knob for an argument of a role.
+    fn path(&self, role: Role, flag: usize) -> String {
+        let entry = self.table.roles.iter().find(|entry| entry.role == role);
+        entry.and_then(|entry| entry.knob.clone()).unwrap_or_else(|| self.own_path(flag))
+    }
+
+    /// Returns the path of a knob of the argument's own name.
+    fn own_path(&self, flag: usize) -> String {
+        let plain = |letter: char| if letter.is_alphanumeric() { letter } else { '_' };
+        format!("knobs.{}", self.facts.flags[flag].key.chars().map(plain).collect::<String>())
+    }
+
+    fn whole(&self, flag: usize) -> Option<i64> {
+        match self.command.value(flag)? {
+            Literal::Int(number) => Some(*number),
+            Literal::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(*number as i64),
+            Literal::Text(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn number(&self, flag: usize) -> Option<f64> {
+        match self.command.value(flag)? {
+            Literal::Int(number) => Some(*number as f64),
+            Literal::Float(number) => Some(*number),
+            Literal::Text(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+            _ => None,
+        }
+    }
+
+    /// Turns the given arguments that training is about into knobs, so that rungs and `--set` reach them.
+    fn add_given_knobs(&mut self) {
+        for role in [Role::MicroBatch, Role::Accumulation, Role::Steps, Role::Epochs, Role::Seed] {
+            let Some(flag) = self.flag(role).filter(|flag| self.command.is_given(*flag)) else { continue };
+            let least = i64::from(role != Role::Seed);
+            // A run has a length in steps or in epochs.
+            let is_second = role == Role::Epochs && self.command.knobs.iter().any(|(path, _)| path == "training.steps");
+            if let Some(number) = self.whole(flag).filter(|number| *number >= least && !is_second) {
+                let path = self.path(role, flag);
+                self.command.add_knob(flag, &path, number.into());
+            }
+        }
+        for role in [Role::LearningRate, Role::Clipping] {
+            let Some(flag) = self.flag(role).filter(|flag| self.command.is_given(*flag)) else { continue };
+            if let Some(number) = self.number(flag).filter(|number| *number > 0.0) {
+                let path = self.path(role, flag);
+                self.command.add_knob(flag, &path, number.into());
+            }
+        }
+        if let Some(flag) = self.flag(Role::Workers).filter(|flag| self.command.is_given(*flag))
+            && let Some(value) = self.command.value(flag).and_then(knob_value)
+        {
+            let path = self.own_path(flag);
+            self.command.add_knob(flag, &path, value);
+        }
+    }
+
+    fn find_checkpoints(&mut self) -> Option<Checkpoints> {
+        let flags = self.facts.flags;
+        let has = |form: &CheckpointForm| {
+            let named = form.flag.as_ref().is_none_or(|name| flags.iter().any(|flag| flag.key == *name));
+            named && form.script.iter().any(|name| (self.facts.mentions)(name))
+        };
+        let Some(form) = self.table.checkpoints.iter().find(|form| has(form)) else {
+            self.notes.push(Note::UnknownCheckpoints);
+            return None;
+        };
+        let needed = form.needs.as_ref().and_then(|name| flags.iter().position(|flag| flag.key == *name));
+        if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
+            self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
+        }
+        let folder = self.flag(Role::OutputDirectory).and_then(|flag| self.command.value(flag));
+        let Some(Literal::Text(folder)) = folder else {
+            self.notes.push(Note::NoOutputDirectory);
+            return None;
+        };
+        let takes_path = |flag: &usize| matches!(flags[*flag].takes, Takes::Value(ValueKind::Text));
+        let resume = self.flag(Role::Resume).filter(takes_path).filter(|_| self.facts.words.open);
+        let resume = resume.map(|flag| match flags[flag].spelling() {
+            long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
+            short => vec![short.to_owned(), "{checkpoint}".to_owned()],
+        });
+        if resume.is_none() {
+            self.notes.push(Note::NoResume);
+        }
+        let folder = escape(folder.trim_end_matches('/'));
+        Some(Checkpoints {
+            writer: form.writer.clone(),
+            pattern: format!("{folder}/{}", form.pattern),
+            complete: form.complete.clone(),
+            resume,
+        })
+    }
+
+    /// Returns the recognised arguments, and the titles of roles without one.
+    fn report(&self) -> (Vec<Recognised>, Vec<String>) {
+        let (mut recognised, mut missing) = (Vec::new(), Vec::new());
+        for entry in &self.table.roles {
+            match self.flag(entry.role) {
+                Some(flag) => recognised.push(Recognised {
+                    title: entry.title.clone(),
+                    spelling: self.facts.flags[flag].spelling().to_owned(),
+                    value: self.command.value(flag).and_then(super::argparse::written),
+                    given: self.command.is_given(flag),
+                }),
+                None => missing.push(entry.title.clone()),
+            }
+        }
+        (recognised, missing)
+    }
+}

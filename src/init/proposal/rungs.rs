@@ -1,0 +1,208 @@
+//! The rungs that a script's arguments make possible, safest last within each kind of trouble.
+
+use super::{Draft, Note, Role, Rung};
+use crate::config::knobs::Relief;
+use crate::init::flag::{Takes, ValueKind};
+use crate::init::knobs::knob_value;
+use crate::init::python::Literal;
+use crate::init::roles::Precisions;
+use serde_json::Value;
+
+/// Clipping for a script that does not clip.
+const MAX_NORM: f64 = 1.0;
+
+/// A number format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Draft<'_> {
+    pub(super) fn add_rungs(&mut self) {
+        self.rungs.push(Rung {
+            name: "segments",
+            why: "Less fragmentation of GPU memory. A variable of PyTorch, so the script needs no argument for it.",
+            relieves: Relief::Memory,
+            from_full: false,
+            set: vec![("environment.PYTORCH_ALLOC_CONF".to_owned(), "expandable_segments:True".into())],
+        });
+        self.add_accumulate();
+        self.add_checkpointing();
+        self.add_eager();
+        self.add_wider_formats();
+        self.add_lower_rate();
+    }
+
+    fn push(&mut self, name: &'static str, why: &'static str, relieves: Relief, set: Vec<(String, Value)>) {
+        if !set.is_empty() {
+            self.rungs.push(Rung { name, why, relieves, from_full: relieves != Relief::Memory, set });
+        }
+    }
+
+    /// Half the micro-batch and twice the accumulation, or by the smallest factor that leaves whole samples.
+    fn add_accumulate(&mut self) {
+        let Some(batch) = self.flag(Role::MicroBatch) else { return };
+        let Some(accumulation) = self.flag(Role::Accumulation) else {
+            self.notes.push(Note::NoAccumulation);
+            return;
+        };
+        let mut numbers = Vec::new();
+        for flag in [batch, accumulation] {
+            match self.whole(flag).filter(|number| (1..1 << 32).contains(number)) {
+                Some(number) => numbers.push(number),
+                None => self.notes.push(Note::Unknown(self.facts.flags[flag].spelling().to_owned())),
+            }
+        }
+        let [size, steps] = numbers[..] else { return };
+        let Some(factor) = smallest_factor(size) else {
+            self.notes.push(Note::SmallestBatch);
+            return;
+        };
+        let paths = [self.path(Role::MicroBatch, batch), self.path(Role::Accumulation, accumulation)];
+        if self.command.add_knob(batch, &paths[0], size.into())
+            && self.command.add_knob(accumulation, &paths[1], steps.into())
+        {
+            let [batch, accumulation] = paths;
+            let set = vec![(batch, (size / factor).into()), (accumulation, (steps * factor).into())];
+            let why = "A smaller micro-batch with more accumulation: the same effective batch in less memory.";
+            self.push("accumulate", why, Relief::Memory, set);
+        }
+    }
+
+    /// Makes a knob of a switch, and returns the setting that turns it on or off; nothing if it already is, or if the
+    /// switch cannot be written.
+    fn turn(&mut self, flag: usize, on: bool) -> Option<(String, Value)> {
+        if self.command.is_on(flag) == on {
+            return None;
+        }
+        let (now, then) = (self.command.switch_now(flag)?, self.command.switched(flag, on)?);
+        let path = self.own_path(flag);
+        self.command.add_knob(flag, &path, now).then_some((path, then))
+    }
+
+    fn add_checkpointing(&mut self) {
+        let set = self.flag(Role::GradientCheckpointing).and_then(|flag| self.turn(flag, true));
+        let why = "Activations are computed again in the backward pass: slower, in much less memory.";
+        self.push("checkpointing", why, Relief::Memory, set.into_iter().collect());
+    }
+
+    /// No compiled, fused or special kernels.
+    fn add_eager(&mut self) {
+        let mut set: Vec<(String, Value)> = self.turn_all_off(Role::Compile).into_iter().collect();
+        if set.is_empty() && ["compile", "torch_compile"].iter().any(|name| (self.facts.mentions)(name)) {
+            set.push(("environment.TORCH_COMPILE_DISABLE".to_owned(), "1".into()));
+        }
+        set.extend(self.turn_all_off(Role::FusedKernels));
+        set.extend(self.plainer_attention());
+        let why = "PyTorch's own kernels, without compilation: slower, and helps against faults in kernels.";
+        self.push("eager", why, Relief::Kernels, set);
+    }
+
+    fn turn_all_off(&mut self, role: Role) -> Vec<(String, Value)> {
+        let flags = self.roles.get(&role).cloned().unwrap_or_default();
+        flags.into_iter().filter_map(|flag| self.turn(flag, false)).collect()
+    }
+
+    fn plainer_attention(&mut self) -> Option<(String, Value)> {
+        let flag = self.flag(Role::Attention)?;
+        let choices = &self.facts.flags[flag].choices;
+        let Some(Literal::Text(now)) = self.command.value(flag).cloned() else { return None };
+        let plain = &self.table.plain_attention;
+        // An order exists only where the present value is known to be plain or known to be special.
+        let allowed = |word: &&String| choices.is_empty() || choices.contains(word);
+        let rank = plain.iter().position(|word| *word == now);
+        let then = plain.iter().skip(rank.map_or(0, |rank| rank + 1)).find(allowed)?.clone();
+        let path = self.own_path(flag);
+        self.command.add_knob(flag, &path, now.into()).then(|| (path, then.into()))
+    }
+
+    /// Number formats with more range or precision than the present one, nearest first.
+    fn add_wider_formats(&mut self) {
+        let to_bf16 = "bfloat16 has the range of f32, so losses and gradients overflow less.";
+        let to_f32 = "Full precision: slower and in more memory, and helps against NaN.";
+        let unknown = self.flag(Role::Precision).filter(|flag| self.command.value(*flag).is_none());
+        self.notes.extend(unknown.map(|flag| Note::Unknown(self.facts.flags[flag].spelling().to_owned())));
+        if let Some(flag) = self.flag(Role::Precision)
+            && let Some(Literal::Text(now)) = self.command.value(flag).cloned()
+            && let Some((style, format)) = self.style(flag, &now)
+        {
+            let words =
+                [(Format::Bf16, "bf16", to_bf16, style.bf16.clone()), (Format::F32, "f32", to_f32, style.f32.clone())];
+            for (wanted, name, why, word) in words {
+                let choices = &self.facts.flags[flag].choices;
+                let wider = format != Format::F32 && wanted != format;
+                if wider && (choices.is_empty() || choices.contains(&word)) {
+                    let path = self.own_path(flag);
+                    let set = self.command.add_knob(flag, &path, now.as_str().into()).then(|| (path, word.into()));
+                    self.push(name, why, Relief::Numerics, set.into_iter().collect());
+                }
+            }
+            if format != Format::F32 {
+                return;
+            }
+        }
+        let on = |draft: &Self, role| draft.flag(role).filter(|flag| draft.command.is_on(*flag));
+        let (half, brain) = (on(self, Role::Fp16), on(self, Role::Bf16));
+        if let (Some(half), Some(brain)) = (half, self.flag(Role::Bf16).filter(|_| brain.is_none())) {
+            let set = [self.turn(half, false), self.turn(brain, true)];
+            if set.iter().all(Option::is_some) {
+                self.push("bf16", to_bf16, Relief::Numerics, set.into_iter().flatten().collect());
+            }
+        }
+        let set: Vec<(String, Value)> =
+            [half, brain].into_iter().flatten().filter_map(|flag| self.turn(flag, false)).collect();
+        self.push("f32", to_f32, Relief::Numerics, set);
+    }
+
+    /// Returns the words for number formats in the style of an argument, and the present format.
+    fn style(&self, flag: usize, now: &str) -> Option<(&Precisions, Format)> {
+        let choices = &self.facts.flags[flag].choices;
+        let fits = |style: &&Precisions| {
+            [&style.f32, &style.bf16].iter().all(|word| choices.is_empty() || choices.contains(*word))
+        };
+        let format = |style: &Precisions| {
+            let words = [(&style.f16, Format::F16), (&style.bf16, Format::Bf16), (&style.f32, Format::F32)];
+            words.into_iter().find(|(word, _)| *word == now).map(|(_, format)| format)
+        };
+        let styles = &self.table.precisions;
+        let known = |style| format(style).map(|format| (style, format));
+        styles.iter().filter(fits).find_map(known).or_else(|| styles.iter().find_map(known))
+    }
+
+    /// Half the learning rate, with clipping where the script can clip.
+    fn add_lower_rate(&mut self) {
+        let Some(flag) = self.flag(Role::LearningRate) else { return };
+        let Some(rate) = self.number(flag).filter(|rate| *rate > 0.0) else {
+            self.notes.push(Note::Unknown(self.facts.flags[flag].spelling().to_owned()));
+            return;
+        };
+        let path = self.path(Role::LearningRate, flag);
+        if !self.command.add_knob(flag, &path, rate.into()) {
+            return;
+        }
+        let mut set = vec![(path, (rate / 2.0).into())];
+        set.extend(self.clip());
+        let why = "Half the learning rate and tighter clipping, against divergence.";
+        self.push("lower-rate", why, Relief::Numerics, set);
+    }
+
+    fn clip(&mut self) -> Option<(String, Value)> {
+        let flag = self.flag(Role::Clipping)?;
+        let takes_number = matches!(
+            self.facts.flags[flag].takes,
+            Takes::Value(ValueKind::Integer | ValueKind::Number) | Takes::Assignment(ValueKind::Number)
+        );
+        let now = self.number(flag).filter(|_| takes_number)?;
+        let clips = now > 0.0;
+        let path = if clips { self.path(Role::Clipping, flag) } else { self.own_path(flag) };
+        let then = if clips { (now / 2.0).into() } else { MAX_NORM.into() };
+        let now = if clips { Some(now.into()) } else { self.command.value(flag).and_then(knob_value) };
+        self.command.add_knob(flag, &path, now?).then_some((path, then))
+    }
+}
+
+fn smallest_factor(number: i64) -> Option<i64> {
+    (2..=number.min(1 << 16)).find(|factor| number % factor == 0)
+}

@@ -1,0 +1,173 @@
+//! Recognises what a script's arguments do, by their names: `assets/script_flags.yaml`.
+
+use super::flag::Flag;
+use crate::config::yaml;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+const TABLE: &str = include_str!("../../assets/script_flags.yaml");
+
+/// What an argument does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Samples per forward and backward pass.
+    MicroBatch,
+    /// Micro-batches per optimizer step.
+    Accumulation,
+    /// The learning rate.
+    LearningRate,
+    /// The maximum gradient norm.
+    Clipping,
+    /// The number format, one of several.
+    Precision,
+    /// A switch for f16.
+    Fp16,
+    /// A switch for bf16.
+    Bf16,
+    /// Activations recomputed in the backward pass.
+    GradientCheckpointing,
+    /// The implementation of attention.
+    Attention,
+    /// A switch for kernels of their own.
+    FusedKernels,
+    /// torch.compile.
+    Compile,
+    /// Loader processes.
+    Workers,
+    /// The checkpoint to resume from.
+    Resume,
+    /// The folder that the script writes to.
+    OutputDirectory,
+    /// The interval of saves.
+    SaveInterval,
+    /// The seed.
+    Seed,
+    /// The number of epochs.
+    Epochs,
+    /// The number of steps.
+    Steps,
+}
+
+/// The table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// The roles, in the order of the report.
+    pub roles: Vec<RoleNames>,
+    /// One word for each number format, in each style.
+    pub precisions: Vec<Precisions>,
+    /// Attention without kernels of its own, the fastest first.
+    pub plain_attention: Vec<String>,
+    /// Known forms of checkpoints.
+    pub checkpoints: Vec<CheckpointForm>,
+}
+
+/// A role and the names that scripts give it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoleNames {
+    /// The role.
+    pub role: Role,
+    /// Its name in the report.
+    pub title: String,
+    /// The knob that holds its value; `knobs.NAME` if absent.
+    #[serde(default)]
+    pub knob: Option<String>,
+    /// The names, those that say most first.
+    names: Vec<String>,
+}
+
+/// Number formats in one style.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Precisions {
+    /// 32-bit floats.
+    pub f32: String,
+    /// bfloat16.
+    pub bf16: String,
+    /// Half precision.
+    pub f16: String,
+}
+
+/// A known form of checkpoints.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointForm {
+    /// The code that writes them.
+    pub writer: String,
+    /// Names of which the script mentions one.
+    pub script: Vec<String>,
+    /// An argument that the script accepts.
+    #[serde(default)]
+    pub flag: Option<String>,
+    /// A switch without which nothing is saved.
+    #[serde(default)]
+    pub needs: Option<String>,
+    /// The pattern, relative to the output directory.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// The file written last.
+    pub complete: String,
+}
+
+impl Table {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// Returns an error when the table inside the program is damaged.
+    pub fn load() -> Result<Self, yaml::ReadError> {
+        yaml::read(TABLE)
+    }
+
+    /// Returns the flags of each role by their index, those with the better names first.
+    pub fn recognise(&self, flags: &[Flag], is_candidate: impl Fn(&Flag) -> bool) -> BTreeMap<Role, Vec<usize>> {
+        let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
+        let mut by_last: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, flag) in flags.iter().enumerate().filter(|(_, flag)| is_candidate(flag)) {
+            for name in flag.names.iter().chain([&flag.key]) {
+                let name = normalise(name);
+                if let Some((_, last)) = name.rsplit_once('.') {
+                    by_last.entry(last.to_owned()).or_insert(index);
+                }
+                by_name.entry(name).or_insert(index);
+            }
+        }
+        let mut found: BTreeMap<Role, Vec<usize>> = BTreeMap::new();
+        for entry in &self.roles {
+            let named = |index: &BTreeMap<String, usize>| {
+                entry.names.iter().filter_map(|name| index.get(name).copied()).collect()
+            };
+            let mut indexes: Vec<usize> = named(&by_name);
+            if indexes.is_empty() {
+                indexes = named(&by_last);
+            }
+            let mut seen = BTreeSet::new();
+            indexes.retain(|index| seen.insert(*index));
+            if !indexes.is_empty() {
+                found.insert(entry.role, indexes);
+            }
+        }
+        found
+    }
+}
+
+fn normalise(name: &str) -> String {
+    name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_table_is_sound_and_each_name_has_one_role() {
+        let table = Table::load().unwrap();
+        let names: Vec<&String> = table.roles.iter().flat_map(|role| &role.names).collect();
+        let distinct: BTreeSet<&String> = names.iter().copied().collect();
+        assert_eq!(names.len(), distinct.len());
+        assert!(names.iter().all(|name| **name == super::normalise(name)));
+        assert_eq!(table.roles.len(), table.roles.iter().map(|entry| entry.role).collect::<BTreeSet<_>>().len());
+    }
+}

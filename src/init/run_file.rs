@@ -1,0 +1,154 @@
+//! Writes a proposal as a run file, with comments for the person who reads it.
+
+use super::argparse::format_number;
+use super::proposal::{Checkpoints, Proposal, Rung};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Longest line of a list that stays on one line.
+const WIDTH: usize = 110;
+
+/// Where a proposal goes.
+pub struct Heading<'a> {
+    /// The name of the run.
+    pub name: &'a str,
+    /// The file, for the commands in the comments.
+    pub file: &'a str,
+    /// The command's working directory, as the file has it.
+    pub directory: &'a Path,
+}
+
+/// Writes the run file.
+pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
+    let mut text = String::new();
+    let Heading { name, file, directory } = heading;
+    let _ = write!(
+        text,
+        "# Proposed by `downshift init` from the script's arguments. Read it, then:\n\
+         #   downshift check {file}\n\
+         #   downshift run {file}\n\n\
+         name: {}\n\
+         task: command\n",
+        scalar(&Value::from(*name))
+    );
+    text.push_str("# One argument each, no shell. {…} is filled in from the knobs below; a rung can change them.\n");
+    if proposal.command.iter().any(|word| is_lone_placeholder(word)) {
+        text.push_str("# An argument that is a placeholder alone is left out where its knob is empty.\n");
+    }
+    let words: Vec<String> = proposal.command.iter().map(|word| scalar(&Value::from(word.as_str()))).collect();
+    text.push_str(&list("command", &words));
+    let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
+    write_knobs(&mut text, proposal);
+    write_checkpoints(&mut text, proposal.checkpoints.as_ref());
+    text.push_str(
+        "\n# The ladder: `set` changes the rung above, or the one named by `from`; `relieves` lists what a rung helps \
+         against.\nladder:\n",
+    );
+    for rung in &proposal.rungs {
+        write_rung(&mut text, rung);
+    }
+    text
+}
+
+fn is_lone_placeholder(word: &str) -> bool {
+    word.starts_with("{knobs.") && word.ends_with('}')
+}
+
+fn list(key: &str, words: &[String]) -> String {
+    let line = format!("{key}: [{}]\n", words.join(", "));
+    if line.chars().count() <= WIDTH {
+        return line;
+    }
+    let lines: String = words.iter().map(|word| format!("  - {word}\n")).collect();
+    format!("{key}:\n{lines}")
+}
+
+/// Writes the knobs by section.
+fn write_knobs(text: &mut String, proposal: &Proposal) {
+    let comments = [
+        ("training", "# effective batch = micro_batch × accumulation × number of processes"),
+        ("optimizer", ""),
+        ("knobs", "# the script's own arguments"),
+    ];
+    for (section, comment) in comments {
+        let mut lines = String::new();
+        for (path, value) in &proposal.knobs {
+            if let Some(name) = path.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) {
+                let _ = writeln!(lines, "  {name}: {}", scalar(value));
+            }
+        }
+        if !lines.is_empty() {
+            let space = if comment.is_empty() { "" } else { "  " };
+            let _ = write!(text, "\n{section}:{space}{comment}\n{lines}");
+        }
+    }
+}
+
+fn write_checkpoints(text: &mut String, checkpoints: Option<&Checkpoints>) {
+    let Some(Checkpoints { writer, pattern, complete, resume }) = checkpoints else {
+        text.push_str(
+            "\n# Without the script's checkpoints, a failed run cannot continue. With them:\n\
+             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST }\n\
+             #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
+             # or, if the script may start over from its beginning:\n\
+             #   restart: from_start\n",
+        );
+        return;
+    };
+    let _ = write!(
+        text,
+        "\n# Checkpoints as {writer} writes them: complete once they contain the file that is written last.\n\
+         checkpoints: {{ match: {}, complete: {} }}\n",
+        quoted(pattern),
+        scalar(&Value::from(complete.as_str()))
+    );
+    match resume {
+        Some(arguments) => {
+            let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+            let _ = writeln!(text, "resume: {{ arguments: [{}] }}", words.join(", "));
+        }
+        None => text.push_str("# resume: { arguments: [\"--resume={checkpoint}\"] }   # no such argument was found\n"),
+    }
+}
+
+fn write_rung(text: &mut String, rung: &Rung) {
+    let from = if rung.from_full { "    from: full\n" } else { "" };
+    let settings: Vec<String> = rung.set.iter().map(|(path, value)| format!("{path}: {}", scalar(value))).collect();
+    let mut set = format!("    set: {{ {} }}\n", settings.join(", "));
+    if set.chars().count() > WIDTH {
+        set = settings.iter().fold("    set:\n".to_owned(), |lines, setting| format!("{lines}      {setting}\n"));
+    }
+    let _ = write!(text, "  # {}\n  - name: {}\n    relieves: [{}]\n{from}{set}", rung.why, rung.name, rung.relieves);
+}
+
+/// Writes a value as YAML, quoted where it would read as something else.
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (None, Some(number)) => format_number(number),
+            _ => number.to_string(),
+        },
+        Value::String(text) if is_plain(text) => text.clone(),
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+/// Reports whether a text means itself without quotes, also inside brackets.
+fn is_plain(text: &str) -> bool {
+    let first = text.chars().next();
+    let starts = first.is_some_and(|letter| letter.is_ascii_alphabetic() || "./_".contains(letter))
+        || text.strip_prefix("--").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_alphabetic()));
+    let word = text.to_ascii_lowercase();
+    let reads_otherwise = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "."].contains(&word.as_str());
+    starts
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./=".contains(letter))
+        && (!reads_otherwise || text == ".")
+        && text.parse::<f64>().is_err()
+}
+
+/// Quotes a text. JSON's escapes are YAML's too.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}

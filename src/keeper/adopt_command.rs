@@ -1,0 +1,55 @@
+//! A keeper that finds a command of an earlier one: it takes over the harness with everything that happened
+//! meanwhile, or ends what a dead harness left behind.
+
+use super::keeper_state::Keeper;
+use super::worker_process::{Harness, Worker, end_left_behind};
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::Level;
+use crate::store::lock::Record;
+use crate::store::owners;
+
+impl Keeper {
+    /// Takes over the command of an earlier keeper. Returns false if none is running; then nothing of it is left.
+    pub(super) async fn adopt_command(&mut self) -> bool {
+        let Some(record) = owners::worker_record(&self.run_dir) else { return false };
+        if !record.owner.is_alive() {
+            // The harness died together with its keeper.
+            if let Some(token) = record.token {
+                end_left_behind(token).await;
+            }
+            return false;
+        }
+        match self.connect_harness(record).await {
+            Ok(()) => true,
+            Err(why) => {
+                let text = format!("the running command cannot be taken over and is ended: {why}");
+                self.recorder.note(Level::Error, JournalKind::Worker, text);
+                false
+            }
+        }
+    }
+
+    async fn connect_harness(&mut self, record: Record) -> Result<(), String> {
+        let (Some(attempt), Some(token), Some(socket)) = (record.attempt, record.token, record.socket) else {
+            return Err("it does not listen for another keeper".to_owned());
+        };
+        let Some((rung, log_begins)) = self.recorder.continue_attempt(attempt) else {
+            return Err(format!("run.db knows nothing of attempt {attempt}"));
+        };
+        let after = self.recorder.status.step;
+        let pid = record.owner.pid;
+        let harness = Harness { identity: record.owner, socket, token };
+        let log = self.run_dir.append("worker.log").map_err(|error| error.to_string())?;
+        let worker = Worker::adopt(attempt, harness, after, log, self.inputs.clone()).await;
+        self.worker.process = Some(worker.map_err(|error| error.to_string())?);
+        self.witness.continue_attempt(log_begins);
+        self.worker.watched.send_replace(Some(pid));
+        self.gpu.users.started(pid);
+        let now = self.now();
+        self.policy.adopt_worker(rung, now);
+        self.recorder.record_worker(pid);
+        let text = format!("took over the running command after step {after}; it went on without a keeper");
+        self.recorder.note(Level::Info, JournalKind::Worker, text);
+        Ok(())
+    }
+}

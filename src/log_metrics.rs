@@ -1,0 +1,78 @@
+//! Steps and metrics of a training that downshift did not write: read from its output and from the files of its
+//! loggers. Nothing here knows about runs, keepers or harnesses.
+//!
+//! ```text
+//! bytes of a stream ─ Screen ─▶ segments ─┬─ Pattern (yours) ─┐
+//!   (\r, escapes, torn lines)             ├─ Bar ── Clock ────┼─▶ Joiner ─▶ Reading { step, values }
+//!                                         └─ Line ────────────┘    (one a step)
+//! events.out.tfevents.*  *.wandb  *.csv  *.jsonl ─ Tail ─▶ format ─▶ Joiner ─▶ Reading
+//! trackio (SQLite) ──────────────────────────────────────────────────────────▶ Reading
+//! ```
+//! A step is declared only when it is certain: a line that names it, a file that stores it, or the one bar that
+//! counts training steps. Everything else is a reading without a step. NaN and infinity are values like others:
+//! they are evidence. All input is untrusted: lines, names and records are bounded, and time is linear.
+
+mod bar;
+mod clock;
+mod csv;
+mod error;
+mod file;
+mod joiner;
+mod jsonl;
+mod line;
+mod names;
+mod output;
+mod pattern;
+mod progress;
+mod protobuf;
+mod record;
+mod screen;
+mod tail;
+mod tensorboard;
+mod token;
+mod trackio;
+mod wandb;
+
+pub use error::FileError;
+pub use file::FileReader;
+pub use names::{MAX_NAME, MAX_NAMES};
+pub use output::OutputReader;
+pub use pattern::{Pattern, PatternError};
+
+/// Values that a training reported together: those of a step, or those of an evaluation (`eval_…`), never both.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    /// The optimizer step, when certain.
+    pub step: Option<u64>,
+    /// The step at which the training ends, when certain.
+    pub total_steps: Option<u64>,
+    /// The epoch, as the training counts it.
+    pub epoch: Option<f64>,
+    /// Metrics by name, each name once: `loss`, `lr`, `grad_norm`, `eval_loss`, `accuracy`; others by their own
+    /// name in lower case. NaN and infinity stay.
+    pub values: Vec<(String, f64)>,
+}
+
+impl Reading {
+    /// Returns the value of a metric.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.step.is_none() && self.total_steps.is_none() && self.values.is_empty()
+    }
+
+    /// Adds what a later reading of the same step says; its values replace earlier ones.
+    fn merge(&mut self, later: Self) {
+        self.total_steps = later.total_steps.or(self.total_steps);
+        self.epoch = later.epoch.or(self.epoch);
+        for (name, value) in later.values {
+            match self.values.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known = value,
+                None => self.values.push((name, value)),
+            }
+        }
+    }
+}

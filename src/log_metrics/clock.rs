@@ -1,0 +1,202 @@
+//! Turns the count of a bar or a line into the optimizer step: a count may cover the training, or start over with
+//! each epoch. Which of them it is shows when the epoch changes; until then both give the same step.
+
+/// The epoch that a line or a bar names.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Epoch {
+    pub value: f64,
+    /// The count it is out of.
+    pub count: Option<u64>,
+    /// The first epoch is certainly 0.
+    pub zero_based: bool,
+}
+
+impl Epoch {
+    /// Reads `2`, `0.5` or `2/5`.
+    pub fn read(text: &str, out_of: Option<&str>) -> Option<Self> {
+        let value = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
+        Some(Self { value, count: out_of.and_then(|count| count.parse().ok()), zero_based: false })
+    }
+
+    fn index(self) -> Option<u64> {
+        (self.value.fract() == 0.0 && self.value < 1e15).then_some(self.value as u64)
+    }
+}
+
+/// A count, as it was printed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Position {
+    /// Steps counted so far.
+    pub count: u64,
+    /// The number that the count ends at.
+    pub out_of: Option<u64>,
+    /// The epoch it belongs to.
+    pub epoch: Option<Epoch>,
+    /// The count covers the whole training.
+    pub is_whole: bool,
+    /// The count starts over with each epoch.
+    pub is_within: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Mode {
+    #[default]
+    Unknown,
+    /// The count starts over with each epoch.
+    Within,
+    /// The count goes on across epochs.
+    Whole,
+    /// No step is certain any more.
+    Lost,
+}
+
+/// The steps of one count.
+#[derive(Debug, Default)]
+pub struct Clock {
+    mode: Mode,
+    /// The number of the first epoch of the training.
+    base: Option<u64>,
+    last: Option<Last>,
+    /// Steps of earlier passes, where no epoch is named.
+    before: u64,
+    /// The count started over and the epoch's name did not change yet.
+    awaits_epoch: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    count: u64,
+    out_of: Option<u64>,
+    epoch: Option<u64>,
+}
+
+/// A step, and the last step of the training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    pub step: u64,
+    pub total_steps: Option<u64>,
+}
+
+impl Clock {
+    /// Reports whether this position starts over: a new pass over the data.
+    pub fn starts_over(&self, position: &Position) -> bool {
+        self.last.is_some_and(|last| position.count < last.count)
+    }
+
+    /// Returns the step of a position; none when it is uncertain.
+    pub fn place(&mut self, position: &Position) -> Option<Placed> {
+        let epoch = position.epoch.and_then(Epoch::index);
+        self.learn(position, epoch);
+        let step = match (self.mode, epoch) {
+            (Mode::Lost, _) => None,
+            (Mode::Whole, _) => Some(position.count),
+            (Mode::Within, Some(epoch)) => self.within(position, epoch),
+            (Mode::Unknown, Some(epoch)) => (self.base == Some(epoch)).then_some(position.count),
+            (Mode::Unknown | Mode::Within, None) => self.before.checked_add(position.count),
+        };
+        let step = step.filter(|_| !self.awaits_epoch);
+        self.last = Some(Last { count: position.count, out_of: position.out_of, epoch });
+        Some(Placed { step: step?, total_steps: self.total_steps(position) })
+    }
+
+    /// Decides from two positions in a row whether the count starts over with each epoch.
+    fn learn(&mut self, position: &Position, epoch: Option<u64>) {
+        if let (Some(epoch), Some(named), None) = (epoch, position.epoch, self.base) {
+            self.base = match epoch {
+                _ if named.zero_based => Some(0),
+                0 | 1 => Some(epoch),
+                _ if named.count.is_some() => Some(1),
+                _ => None,
+            };
+        }
+        if self.mode == Mode::Unknown && (position.is_whole || position.is_within) {
+            self.mode = if position.is_whole { Mode::Whole } else { Mode::Within };
+        }
+        let Some(last) = self.last else { return };
+        let starts_over = self.starts_over(position);
+        let same_size = last.out_of == position.out_of;
+        self.awaits_epoch = epoch.is_some() && last.epoch == epoch && (starts_over || self.awaits_epoch);
+        match self.mode {
+            // A second training, or an evaluation that looks like one.
+            Mode::Whole if starts_over => self.mode = Mode::Lost,
+            Mode::Within if !same_size => self.mode = Mode::Lost,
+            Mode::Unknown if self.awaits_epoch => self.mode = Mode::Within,
+            Mode::Unknown if epoch.is_some() && last.epoch != epoch => {
+                self.mode = if starts_over { Mode::Within } else { Mode::Whole };
+            }
+            Mode::Unknown | Mode::Within if starts_over && epoch.is_none() => {
+                let complete = same_size && Some(last.count) == last.out_of;
+                self.mode = if complete { Mode::Within } else { Mode::Lost };
+                self.before = self.before.saturating_add(last.count);
+            }
+            _ => {}
+        }
+    }
+
+    fn within(&self, position: &Position, epoch: u64) -> Option<u64> {
+        epoch.checked_sub(self.base?)?.checked_mul(position.out_of?)?.checked_add(position.count)
+    }
+
+    fn total_steps(&self, position: &Position) -> Option<u64> {
+        match self.mode {
+            Mode::Whole if position.is_whole => position.out_of,
+            // Epochs that count from 1 end at their count; from 0, both habits exist.
+            Mode::Within if self.base == Some(1) => position.out_of?.checked_mul(position.epoch?.count?),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, Epoch, Position};
+
+    fn steps(positions: &[(Option<(f64, Option<u64>)>, u64, u64)]) -> Vec<Option<u64>> {
+        let mut clock = Clock::default();
+        let place = |&(epoch, count, out_of): &(Option<(f64, Option<u64>)>, u64, u64)| {
+            let epoch = epoch.map(|(value, count)| Epoch { value, count, zero_based: false });
+            let position = Position { count, out_of: Some(out_of), epoch, ..Position::default() };
+            clock.place(&position).map(|placed| placed.step)
+        };
+        positions.iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_count_that_starts_over_continues_the_steps() {
+        let of = |epoch: f64| Some((epoch, Some(3)));
+        assert_eq!(steps(&[(of(1.0), 8, 8), (of(2.0), 1, 8), (of(3.0), 8, 8)]), [Some(8), Some(9), Some(24)]);
+        let of = |epoch: f64| Some((epoch, None));
+        assert_eq!(steps(&[(of(0.0), 7, 8), (of(1.0), 0, 8), (of(1.0), 3, 8)]), [Some(7), Some(8), Some(11)]);
+        assert_eq!(steps(&[(None, 8, 8), (None, 0, 8), (None, 3, 8)]), [Some(8), Some(8), Some(11)]);
+    }
+
+    #[test]
+    fn a_count_may_start_over_before_the_epoch_is_renamed() {
+        let of = |epoch: f64| Some((epoch, None));
+        let found = steps(&[(of(0.0), 8, 8), (of(0.0), 0, 8), (of(0.0), 1, 8), (of(1.0), 0, 8), (of(1.0), 1, 8)]);
+        assert_eq!(found, [Some(8), None, None, Some(8), Some(9)]);
+    }
+
+    #[test]
+    fn a_count_that_goes_on_is_the_step() {
+        let of = |epoch: f64| Some((epoch, Some(3)));
+        assert_eq!(steps(&[(of(1.0), 8, 24), (of(2.0), 9, 24), (of(3.0), 20, 24)]), [Some(8), Some(9), Some(20)]);
+    }
+
+    #[test]
+    fn uncertain_steps_are_not_declared() {
+        // The pass before was left early, or had another size.
+        assert_eq!(steps(&[(None, 5, 8), (None, 1, 8), (None, 2, 8)]), [Some(5), None, None]);
+        assert_eq!(steps(&[(None, 8, 8), (None, 1, 9)]), [Some(8), None]);
+        // A resumed training: whether epochs count from 0 or 1 is unknown.
+        assert_eq!(steps(&[(Some((4.0, None)), 1, 8), (Some((4.0, None)), 2, 8)]), [None, None]);
+    }
+
+    #[test]
+    fn enormous_counts_do_not_overflow() {
+        let of = |epoch: f64| Some((epoch, Some(u64::MAX)));
+        let most = u64::MAX;
+        assert_eq!(steps(&[(of(1.0), most, most), (of(3.0), 1, most)]), [Some(most), None]);
+        assert_eq!(steps(&[(None, most, most), (None, 0, most), (None, 5, most)]), [Some(most), Some(most), None]);
+    }
+}

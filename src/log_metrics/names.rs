@@ -1,0 +1,247 @@
+//! Names of metrics: the names that trainers use become the ones downshift knows.
+
+use std::collections::BTreeSet;
+
+/// Maximum length of a metric's name.
+pub const MAX_NAME: usize = 64;
+/// Maximum number of metrics that one source may name; later names are dropped.
+pub const MAX_NAMES: usize = 64;
+
+/// Names without the part that says where they were measured.
+const KNOWN: [(&str, &[&str]); 6] = [
+    (
+        "loss",
+        &[
+            "loss",
+            "lm_loss",
+            "avr_loss",
+            "avg_loss",
+            "average_loss",
+            "mean_loss",
+            "loss_step",
+            "step_loss",
+            "lm_loss_value",
+            "loss/current",
+        ],
+    ),
+    ("lr", &["lr", "learning_rate"]),
+    ("grad_norm", &["grad_norm", "gradient_norm", "gnorm", "total_norm"]),
+    ("accuracy", &["accuracy", "acc"]),
+    ("perplexity", &["perplexity", "ppl", "lm_loss_ppl"]),
+    ("reward", &["reward", "mean_reward"]),
+];
+const TRAINING: [&str; 4] = ["training", "train", "trainer", "tr"];
+const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
+const STEPS: [&str; 12] = [
+    "step",
+    "steps",
+    "iter",
+    "iters",
+    "iteration",
+    "iterations",
+    "global_step",
+    "train_step",
+    "training_step",
+    "optimizer_step",
+    "num_updates",
+    "update",
+];
+const TOTALS: [&str; 5] = ["total_steps", "max_steps", "total_optimization_steps", "total_iterations", "train_iters"];
+const EPOCHS: [&str; 4] = ["epoch", "epochs", "train_epoch", "current_epoch"];
+
+/// The role of a number, by the key before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// The optimizer step.
+    Step,
+    /// The step at which the training ends.
+    TotalSteps,
+    /// The epoch.
+    Epoch,
+    /// A metric that downshift knows by this name.
+    Known(String),
+    /// Any other number.
+    Own,
+}
+
+/// Returns the role of a number by its sanitised key.
+pub fn role(key: &str) -> Role {
+    let (place, rest) = place(key);
+    match key {
+        _ if is_step(key) || (place == Place::Training && is_step(rest)) => Role::Step,
+        _ if TOTALS.contains(&key) => Role::TotalSteps,
+        _ if is_epoch(key) || (place == Place::Training && is_epoch(rest)) => Role::Epoch,
+        _ => match known(rest) {
+            Some(name) if place == Place::Evaluation || key.starts_with("lm_loss_") => {
+                Role::Known(format!("eval_{name}"))
+            }
+            Some(name) => Role::Known(name.to_owned()),
+            None => Role::Own,
+        },
+    }
+}
+
+/// Reports whether a word says that numbers were measured on data that is not trained on.
+pub fn is_evaluation(word: &str) -> bool {
+    EVALUATION
+        .iter()
+        .chain(&["validating", "evaluating", "sanity", "predicting", "testing"])
+        .any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Reports whether a key names where its number was measured: `train_loss`, `val/loss`.
+pub fn names_place(key: &str) -> bool {
+    place(key).0 != Place::Unnamed
+}
+
+/// Reports whether a key is a loss of some kind.
+pub fn is_loss(key: &str) -> bool {
+    key.rsplit(['_', '/', '.']).next() == Some("loss")
+}
+
+fn is_step(key: &str) -> bool {
+    STEPS.contains(&key)
+}
+
+fn is_epoch(key: &str) -> bool {
+    EPOCHS.contains(&key)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Training,
+    Evaluation,
+    Unnamed,
+}
+
+/// Splits `train/loss`, `val_loss` and `loss/val` into the place and the rest.
+fn place(key: &str) -> (Place, &str) {
+    let of = |word: &str| match word {
+        word if TRAINING.contains(&word) => Place::Training,
+        word if EVALUATION.contains(&word) => Place::Evaluation,
+        _ => Place::Unnamed,
+    };
+    let before = key.split_once(['_', '/', '.']).map(|(word, rest)| (of(word), rest));
+    let after = key.rsplit_once('/').map(|(rest, word)| (of(word), rest));
+    let named = |found: &(Place, &str)| found.0 != Place::Unnamed;
+    before.filter(named).or(after.filter(named)).unwrap_or((Place::Unnamed, key))
+}
+
+fn known(rest: &str) -> Option<&'static str> {
+    // Lightning and kohya name the rate of a group: `lr-AdamW`, `lr/unet`.
+    if rest.starts_with("lr-") || rest.starts_with("lr/") {
+        return Some("lr");
+    }
+    KNOWN.iter().find(|(_, names)| names.contains(&rest)).map(|(name, _)| *name)
+}
+
+/// Returns a key in lower case, with at most [`MAX_NAME`] of the characters that names may have.
+pub fn sanitise(key: &str) -> String {
+    let letters = key.trim().chars().take(MAX_NAME).map(|letter| match letter {
+        'a'..='z' | '0'..='9' | '_' | '.' | '/' | '-' => letter,
+        'A'..='Z' => letter.to_ascii_lowercase(),
+        _ => '_',
+    });
+    letters.collect()
+}
+
+/// Returns the name that all evaluations have in common: `val/f1` and `eval_f1` are `eval_f1`.
+fn evaluation_name(key: &str) -> Option<String> {
+    let (place, rest) = place(key);
+    (place == Place::Evaluation && key != format!("eval_{rest}")).then(|| format!("eval_{rest}"))
+}
+
+/// Reports whether a metric is one of an evaluation.
+pub fn is_of_evaluation(name: &str) -> bool {
+    name.starts_with("eval_")
+}
+
+/// Turns keys and numbers into metrics: a key keeps its own name where two of them mean the same metric.
+pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
+    // The summary at the end of a Hugging Face training averages over the run.
+    let is_summary = found.iter().any(|(key, _)| key == "train_runtime");
+    let mut taken: BTreeSet<String> = found.iter().map(|(key, _)| key.clone()).collect();
+    let mut values: Vec<(String, f64)> = Vec::with_capacity(found.len());
+    for (key, value) in found {
+        let name = match role(&key) {
+            Role::Known(name) if !is_summary && taken.insert(name.clone()) => name,
+            _ => evaluation_name(&key).filter(|name| taken.insert(name.clone())).unwrap_or(key),
+        };
+        if !name.is_empty() && !values.iter().any(|(known, _)| *known == name) {
+            values.push((name, value));
+        }
+    }
+    values
+}
+
+/// The names that one source has used so far.
+#[derive(Debug, Default)]
+pub struct Names(BTreeSet<String>);
+
+impl Names {
+    /// Drops values whose name would be one too many.
+    pub fn admit(&mut self, values: &mut Vec<(String, f64)>) {
+        values.retain(|(name, _)| self.0.contains(name) || (self.0.len() < MAX_NAMES && self.0.insert(name.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NAMES, Names, Role, canonical_values, role, sanitise};
+
+    #[test]
+    fn keys_of_trainers_become_known_names() {
+        for (key, name) in [
+            ("loss", "loss"),
+            ("train/loss", "loss"),
+            ("Training Loss", "loss"),
+            ("avr_loss", "loss"),
+            ("lm loss", "loss"),
+            ("lm loss value", "eval_loss"),
+            ("lm loss PPL", "eval_perplexity"),
+            ("val_loss", "eval_loss"),
+            ("validation/loss", "eval_loss"),
+            ("Loss/val", "eval_loss"),
+            ("eval_accuracy", "eval_accuracy"),
+            ("learning_rate", "lr"),
+            ("lr-AdamW/pg1", "lr"),
+            ("train/grad_norm", "grad_norm"),
+        ] {
+            assert_eq!(role(&sanitise(&key.replace(' ', "_"))), Role::Known(name.to_owned()), "{key}");
+        }
+        for key in ["best_loss", "kl_loss", "eval_runtime", "train_samples", "throughput", "epochs_left", "eval_step"] {
+            assert_eq!(role(key), Role::Own, "{key}");
+        }
+        for key in ["step", "global_step", "train/global_step", "trainer/global_step", "iteration"] {
+            assert_eq!(role(key), Role::Step, "{key}");
+        }
+    }
+
+    #[test]
+    fn metrics_of_evaluations_have_one_name() {
+        let found = ["val/f1", "eval/runtime", "eval_bleu"].map(|key| (key.to_owned(), 1.0)).to_vec();
+        let names: Vec<String> = canonical_values(found).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["eval_f1", "eval_runtime", "eval_bleu"]);
+    }
+
+    #[test]
+    fn two_keys_of_one_metric_stay_apart() {
+        let found = vec![("avr_loss".to_owned(), 1.0), ("loss".to_owned(), 2.0), ("train_loss".to_owned(), 3.0)];
+        assert_eq!(canonical_values(found.clone()), found);
+        let found = vec![("train_loss".to_owned(), 1.0), ("train_runtime".to_owned(), 2.0)];
+        assert_eq!(canonical_values(found.clone()), found);
+    }
+
+    #[test]
+    fn names_are_short_plain_and_few() {
+        assert_eq!(sanitise(" Größe\u{1b}[31m "), "gr__e__31m");
+        assert_eq!(sanitise(&"x".repeat(100)).len(), 64);
+        let mut names = Names::default();
+        let mut values: Vec<_> = (0..100).map(|index| (format!("m{index}"), 1.0)).collect();
+        names.admit(&mut values);
+        assert_eq!(values.len(), MAX_NAMES);
+        let mut again = vec![("m3".to_owned(), 2.0), ("m99".to_owned(), 2.0)];
+        names.admit(&mut again);
+        assert_eq!(again, [("m3".to_owned(), 2.0)]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Reads the output of a training: one reader per stream.
+
+use super::Reading;
+use super::bar::Bar;
+use super::clock::{Clock, Placed, Position};
+use super::joiner::Joiner;
+use super::line::Line;
+use super::pattern::Pattern;
+use super::progress::Progress;
+use super::screen::{End, Screen};
+
+/// Lines without a step that wait for the bar below them.
+const MAX_HELD: usize = 16;
+
+/// Reads steps and metrics from the bytes of one stream. How the bytes are cut into pushes does not matter.
+#[derive(Debug)]
+pub struct OutputReader {
+    screen: Screen,
+    content: Content,
+}
+
+impl OutputReader {
+    /// Creates the reader of a stream; `patterns` come before the formats it knows.
+    #[must_use]
+    pub fn new(patterns: &[Pattern]) -> Self {
+        Self { screen: Screen::new(), content: Content::new(patterns) }
+    }
+
+    /// Reads bytes, and adds the readings that they complete. A step is complete when the next one begins.
+    pub fn push(&mut self, bytes: &[u8], readings: &mut Vec<Reading>) {
+        self.screen.push(bytes, |text, end| self.content.take(text, end, readings));
+    }
+
+    /// Adds the readings that are held back: call it when the stream pauses. A bar without a line end is read; any
+    /// other unfinished line is not, since it may be cut in the middle of a number.
+    pub fn flush(&mut self, readings: &mut Vec<Reading>) {
+        let open = self.screen.unfinished();
+        if Bar::read(&open).is_some_and(|bar| bar.is_complete) {
+            self.content.take(&open, End::Return, readings);
+        }
+        self.content.flush(readings);
+    }
+
+    /// Adds the last readings of a stream that has ended.
+    pub fn finish(mut self, readings: &mut Vec<Reading>) {
+        self.flush(readings);
+        let waiting = self.content.progress.take_waiting();
+        self.content.emit_unplaced(waiting, readings);
+    }
+}
+
+/// The segments of one stream.
+#[derive(Debug)]
+struct Content {
+    patterns: Vec<Pattern>,
+    /// A pattern names the step: nothing else does.
+    own_steps: bool,
+    /// The step that a pattern named last.
+    own_step: Option<u64>,
+    progress: Progress,
+    /// Steps of lines that name them.
+    lines: Clock,
+    has_line_steps: bool,
+    /// A bar was just cleared to write a line above it.
+    is_cleared: bool,
+    held: Vec<Line>,
+    joiner: Joiner,
+}
+
+impl Content {
+    fn new(patterns: &[Pattern]) -> Self {
+        Self {
+            patterns: patterns.to_vec(),
+            own_steps: patterns.iter().any(Pattern::names_step),
+            own_step: None,
+            progress: Progress::default(),
+            lines: Clock::default(),
+            has_line_steps: false,
+            is_cleared: false,
+            held: Vec::new(),
+            joiner: Joiner::default(),
+        }
+    }
+
+    fn take(&mut self, text: &str, end: End, readings: &mut Vec<Reading>) {
+        if text.bytes().all(|byte| byte == b' ') {
+            self.is_cleared = true;
+            return;
+        }
+        let was_cleared = std::mem::take(&mut self.is_cleared);
+        if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
+            self.take_own(line, readings);
+        } else if let Some(bar) = Bar::read(text) {
+            if !self.own_steps && !self.has_line_steps {
+                self.take_bar(&bar, end, readings);
+            }
+            if !bar.behind.is_empty() {
+                self.take_line(Line::read(bar.behind), false, readings);
+            }
+        } else {
+            self.take_line(Line::read(text), was_cleared, readings);
+        }
+    }
+
+    /// Takes the match of a pattern; without a step it belongs to the step that a pattern named last.
+    fn take_own(&mut self, line: Line, readings: &mut Vec<Reading>) {
+        self.own_step = line.step.or(self.own_step);
+        let placed = self.own_step.map(|step| Placed { step, total_steps: line.total_steps });
+        self.emit(line, placed, readings);
+    }
+
+    fn take_bar(&mut self, bar: &Bar<'_>, end: End, readings: &mut Vec<Reading>) {
+        let frames_loss = self.held.iter().any(Line::has_training_loss);
+        let Some(redraw) = self.progress.draw(bar, end == End::Up, frames_loss) else { return };
+        for line in std::mem::take(&mut self.held) {
+            self.emit(line, redraw.placed, readings);
+        }
+        self.emit_unplaced(redraw.unplaced, readings);
+        let line = Line { epoch: redraw.epoch, values: redraw.values, ..Line::default() };
+        self.emit(line, redraw.placed, readings);
+    }
+
+    fn take_line(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        if !line.reports_metrics() {
+            if line.total_steps.is_some() {
+                self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
+            } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
+                self.progress.announce_epoch(epoch);
+            }
+            return;
+        }
+        match line.step {
+            Some(count) if !self.own_steps => {
+                let placed = self.place_line(count, &line);
+                self.emit(line, placed, readings);
+            }
+            // The bar is redrawn at once, with the step that the line belongs to.
+            None if was_cleared && !self.own_steps && !self.has_line_steps => {
+                self.held.push(line);
+                if self.held.len() > MAX_HELD {
+                    let oldest = self.held.remove(0);
+                    self.emit(oldest, None, readings);
+                }
+            }
+            _ => self.emit(line, None, readings),
+        }
+    }
+
+    /// Returns the step of a line that names one, unless a bar says otherwise.
+    fn place_line(&mut self, count: u64, line: &Line) -> Option<Placed> {
+        if self.progress.is_chosen() {
+            let agrees = self.joiner.step().is_some_and(|step| step.abs_diff(count) <= 1);
+            return agrees.then_some(Placed { step: count, total_steps: None });
+        }
+        self.has_line_steps = true;
+        let position = Position {
+            count,
+            out_of: line.out_of,
+            // A fraction of an epoch says nothing about where the count begins.
+            epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
+            ..Position::default()
+        };
+        if position.epoch.is_none() {
+            return Some(Placed { step: count, total_steps: line.out_of });
+        }
+        self.lines.place(&position)
+    }
+
+    fn emit(&mut self, line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        let reading = Reading {
+            step: placed.map(|placed| placed.step),
+            total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
+            epoch: line.epoch.map(|epoch| epoch.value),
+            values: line.values,
+        };
+        self.joiner.push(reading, readings);
+    }
+
+    /// Emits values whose step the bar did not show, if they are evidence: NaN or infinite.
+    fn emit_unplaced(&mut self, values: Vec<(String, f64)>, readings: &mut Vec<Reading>) {
+        if values.iter().any(|(_, value)| !value.is_finite()) {
+            self.emit(Line { values, ..Line::default() }, None, readings);
+        }
+    }
+
+    fn flush(&mut self, readings: &mut Vec<Reading>) {
+        for line in std::mem::take(&mut self.held) {
+            self.emit(line, None, readings);
+        }
+        self.joiner.flush(readings);
+    }
+}
+
+#[cfg(test)]
+mod tests;

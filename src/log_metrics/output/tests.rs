@@ -1,0 +1,157 @@
+//! Output in parts, and how its readings are joined.
+
+use super::OutputReader;
+use crate::log_metrics::{Pattern, Reading};
+use proptest::prelude::*;
+
+fn read_with(patterns: &[&str], chunks: &[&[u8]]) -> Vec<Reading> {
+    let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();
+    let (mut reader, mut readings) = (OutputReader::new(&patterns), Vec::new());
+    for chunk in chunks {
+        reader.push(chunk, &mut readings);
+    }
+    reader.finish(&mut readings);
+    readings
+}
+
+/// Returns steps and the value of one metric.
+fn metric(readings: &[Reading], name: &str) -> Vec<(Option<u64>, f64)> {
+    readings.iter().filter_map(|reading| Some((reading.step, reading.value(name)?))).collect()
+}
+
+#[test]
+fn a_line_that_a_bar_frames_has_the_step_of_the_redraw() {
+    let output = "\r  0%|     | 0/8 [00:00<?, ?it/s]\r 25%|#    | 2/8 [00:01<00:03,  2.0it/s]\r         \r\
+                  {'loss': '3.214', 'epoch': '0.5'}\n\r 50%|##   | 4/8 [00:02<00:02,  2.0it/s]\r 62%|##   | 5/8 [00:02<00:02,  2.0it/s]";
+    let readings = read_with(&[], &[output.as_bytes()]);
+    let first =
+        Reading { step: Some(4), total_steps: Some(8), epoch: Some(0.5), values: vec![("loss".to_owned(), 3.214)] };
+    let second = Reading { step: Some(5), total_steps: Some(8), ..Reading::default() };
+    assert_eq!(readings, [first, second]);
+}
+
+#[test]
+fn a_line_that_no_bar_frames_has_no_step() {
+    let output = "\r 25%|#    | 2/8 [00:01<00:03,  2.0it/s]{'loss': 3.0}\n{'loss': 2.0}\n\r 50%|##   | 4/8 [00:02<00:02, 2.0it/s]\n";
+    assert_eq!(metric(&read_with(&[], &[output.as_bytes()]), "loss"), [(None, 3.0), (None, 2.0)]);
+}
+
+#[test]
+fn bars_that_do_not_count_training_declare_nothing() {
+    for bar in [
+        "Map: 100%|###| 1000/1000 [00:00<00:00, 5000.0 examples/s]",
+        "Loading checkpoint shards:  50%|#  | 1/2 [00:01<00:01,  1.0s/it]",
+        " 50%|#  | 500/1000 [00:01<00:01,  500.0it/s]",
+        "Validation:  50%|#  | 5/10 [00:01<00:01,  5.0it/s, loss=2.5]",
+        "Sanity Checking DataLoader 0:  50%|#  | 1/2 [00:01<00:01,  5.0it/s]",
+    ] {
+        assert_eq!(read_with(&[], &[bar.as_bytes(), b"\n"]), [], "{bar}");
+    }
+}
+
+/// Not recorded: made from the format strings of kohya-ss/sd-scripts `train_network.py` (its bar and postfix).
+#[test]
+fn kohya() {
+    let output = "epoch 1/2\n\rsteps:   0%|   | 0/4 [00:00<?, ?it/s]\rsteps:  25%|#  | 1/4 [00:01<00:03,  1.0s/it]\
+                  \rsteps:  25%|#  | 1/4 [00:01<00:03,  1.0s/it, avr_loss=0.123]\rsteps:  50%|#  | 2/4 [00:02<00:02,  1.0s/it, avr_loss=0.119]\
+                  \n\nepoch 2/2\n\rsteps:  75%|#  | 3/4 [00:03<00:01,  1.0s/it, avr_loss=nan]\r";
+    let readings = read_with(&[], &[output.as_bytes()]);
+    let found = metric(&readings, "loss");
+    assert_eq!(found[..2], [(Some(1), 0.123), (Some(2), 0.119)]);
+    assert!(found[2].0 == Some(3) && found[2].1.is_nan());
+    assert!(readings.iter().all(|reading| reading.total_steps == Some(4)));
+}
+
+#[test]
+fn own_patterns_come_first_and_hold_the_step() {
+    let output = b"iteration #3 of 9\ncost is 2.5 units\n{'loss': 1.0}\nstep 99 loss 7\n";
+    let readings =
+        read_with(&[r"iteration #(?P<step>\d+) of (?P<total_steps>\d+)", r"cost is (?P<loss>\S+)"], &[output]);
+    assert_eq!(metric(&readings, "loss"), [(None, 1.0), (None, 7.0), (Some(3), 2.5)]);
+    assert_eq!(readings[2].total_steps, Some(9));
+}
+
+#[test]
+fn steps_that_start_over_with_each_epoch_go_on() {
+    let output =
+        b"Epoch [1/2], Step [1/2], Loss: 4\nEpoch [1/2], Step [2/2], Loss: 3\nEpoch [2/2], Step [1/2], Loss: 2\n";
+    assert_eq!(metric(&read_with(&[], &[output]), "loss"), [(Some(1), 4.0), (Some(2), 3.0), (Some(3), 2.0)]);
+}
+
+#[test]
+fn a_pause_shows_the_bar_that_is_drawn_and_nothing_twice() {
+    let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
+    reader.push(b"\rsteps:   0%|   | 0/4 [00:00<?, ?it/s]", &mut readings);
+    reader.push(b"\rsteps:  25%|#  | 1/4 [00:01<00:03,  1.0s/it, loss=0.5]", &mut readings);
+    assert_eq!(readings, []);
+    for _ in 0..3 {
+        reader.flush(&mut readings);
+    }
+    assert_eq!(metric(&readings, "loss"), [(Some(1), 0.5)]);
+    // An unfinished line may be cut within a number.
+    reader.push(b"\nstep 2 loss 0.4", &mut readings);
+    reader.flush(&mut readings);
+    reader.push(b"44\n", &mut readings);
+    reader.finish(&mut readings);
+    assert_eq!(metric(&readings, "loss"), [(Some(1), 0.5), (Some(2), 0.444)]);
+}
+
+#[test]
+fn names_are_limited_and_so_are_lines() {
+    use std::fmt::Write as _;
+    let mut output = String::new();
+    for index in 0..200 {
+        let _ = writeln!(output, "step {index} loss 1 m{index}: 2");
+    }
+    let _ = writeln!(output, "step 500 loss 1 {}", "x".repeat(1 << 20));
+    let readings = read_with(&[], &[output.as_bytes()]);
+    let names: std::collections::BTreeSet<&str> =
+        readings.iter().flat_map(|reading| reading.values.iter().map(|(name, _)| name.as_str())).collect();
+    assert_eq!((names.len(), readings.len()), (64, 200));
+}
+
+/// Pieces of real output, which random bytes would never form.
+const PIECES: [&str; 16] = [
+    "\r",
+    "\n",
+    "\x1b[A",
+    "      ",
+    "step 3 loss 2.5",
+    "{'loss': 'nan', 'epoch': 1.0}",
+    "  0%|   | 0/8 [00:00<?, ?it/s]",
+    " 25%|#  | 2/8 [00:00<00:01, 2.0it/s]",
+    " 25%|#  | 2/8 [00:00<00:01, 2.0it/s, loss=2.5]",
+    "Epoch 1/3: 50%|#  | 4/8 [00:00<00:01, 2.0it/s, loss=1.5]",
+    "Epoch 2/3",
+    " 4/12 ━━━━ 0s 4ms/step - loss: 0.5",
+    "\x1b[2K",
+    "loss: 3",
+    "Epoch 0/2 ━━━╸━━ 5/16 0:00:01 loss: 2",
+    "iteration 5/ 9 | lm loss: 1E+1 |",
+];
+
+proptest! {
+    #[test]
+    fn chunks_do_not_matter(pieces in prop::collection::vec(0..PIECES.len(), 0..60), cuts in prop::collection::vec(0..2000_usize, 0..20)) {
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| PIECES[*piece].bytes()).collect();
+        same_in_chunks(&bytes, cuts);
+    }
+
+    #[test]
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..2000), cuts in prop::collection::vec(0..2000_usize, 0..20)) {
+        same_in_chunks(&bytes, cuts);
+    }
+}
+
+fn same_in_chunks(bytes: &[u8], mut cuts: Vec<usize>) {
+    cuts.retain(|cut| *cut < bytes.len());
+    cuts.sort_unstable();
+    let mut chunks = Vec::new();
+    let mut from = 0;
+    for cut in cuts.into_iter().chain([bytes.len()]) {
+        chunks.push(&bytes[from..cut]);
+        from = cut;
+    }
+    // NaN differs from itself: the text of readings is compared.
+    assert_eq!(format!("{:?}", read_with(&[], &chunks)), format!("{:?}", read_with(&[], &[bytes])));
+}

@@ -1,0 +1,150 @@
+//! What is different about a command. It saves when it likes, or when a signal asks it; without arguments to
+//! resume, whatever ends it costs everything since its start, and a start from the beginning may overwrite its own
+//! outputs. So the keeper ends a command by itself only where little is lost.
+
+use super::event::Effect;
+use super::fault::Fault;
+use super::lifecycle::{Lifecycle, Outcome, Pressure};
+use super::machine::Policy;
+use super::moves::Move;
+use super::refusal::Refusal;
+use super::response::Response;
+use crate::config::knobs::Relief;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{CommandNews, Level};
+use std::time::Duration;
+
+/// Time to end a command that need not save: its own graces, and a margin.
+const ENDING: Duration = Duration::from_secs(10);
+/// Alarm key of a silent command.
+const SILENT: &str = "silent command";
+
+/// The part of a command's run file that decisions depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// It has checkpoints, and arguments to resume from them.
+    pub resumes: bool,
+    /// It may be started again from its beginning.
+    pub from_start: bool,
+    /// Time that a save takes which a signal asks for; none without such a signal.
+    pub save_within: Option<Duration>,
+}
+
+impl CommandLimits {
+    /// Reports whether another start is possible at all.
+    #[must_use]
+    pub fn may_restart(self) -> bool {
+        self.resumes || self.from_start
+    }
+}
+
+impl Policy {
+    /// Continues with the worker that an earlier keeper started on this rung.
+    pub fn adopt_worker(&mut self, rung: usize, now: Duration) {
+        let loaded = self.position.loaded;
+        let _ = self.launch_worker(super::lifecycle::Start::on(rung, "taken over"), now);
+        self.position.loaded = loaded;
+    }
+
+    /// Reports whether the keeper may end the live worker on its own: its work is saved, or can be.
+    pub(super) fn may_end_worker(&self) -> bool {
+        self.limits
+            .command
+            .is_none_or(|command| command.save_within.is_some() || command.resumes && self.position.durable.is_some())
+    }
+
+    /// Refuses a request that ends a live worker which cannot start again.
+    pub(super) fn refuse_loss(&self) -> Result<(), Refusal> {
+        let lives = matches!(self.life, Lifecycle::Running(_));
+        match self.limits.command {
+            Some(command) if lives && !command.may_restart() => {
+                Err(Refusal::LosesEverything { steps: self.current_step() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to save a command that no signal asks to save.
+    pub(super) fn refuse_save(&self) -> Result<(), Refusal> {
+        match self.limits.command {
+            Some(CommandLimits { save_within: None, .. }) => Err(Refusal::CannotAskToSave),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the end of the run, if its command may not be started again.
+    pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
+        let command = self.limits.command.filter(|command| !command.may_restart())?;
+        let why = if command.save_within.is_some() { "its checkpoints" } else { "its own outputs" };
+        let text = format!(
+            "{}; the command cannot resume, and a start from the beginning might overwrite {why}: start it again \
+             yourself, or write `restart: from_start`",
+            fault.text
+        );
+        Some(Outcome::NeedsPerson(text))
+    }
+
+    /// Replaces a response that a command does not understand: it has no loader of ours to make smaller.
+    pub(super) fn response_of_task(&self, response: Response) -> Response {
+        match (response, self.limits.command) {
+            (Response::Lean, Some(_)) => Response::Relieve(Relief::Memory),
+            (response, _) => response,
+        }
+    }
+
+    /// Handles a move that would end a command whose work is not saved: it is only noted, once for each worker.
+    pub(super) fn note_unmade_move(&mut self, what: Move, why: &str) -> Vec<Effect> {
+        let kind = std::mem::discriminant(&what);
+        if self.worker.unmade.contains(&kind) {
+            return Vec::new();
+        }
+        self.worker.unmade.push(kind);
+        let text = format!("{why}; training continues, because ending the command would lose its work");
+        vec![Effect::Journal(Level::Warn, JournalKind::Health, text)]
+    }
+
+    /// Handles news of the command.
+    pub(super) fn handle_command_news(&mut self, news: CommandNews, now: Duration) -> Vec<Effect> {
+        match news {
+            CommandNews::Length { units, .. } => {
+                self.position.total_units = units;
+                Vec::new()
+            }
+            CommandNews::Active => {
+                self.watches.hang.active(now);
+                self.end_silence()
+            }
+            CommandNews::Ended { .. } => Vec::new(),
+        }
+    }
+
+    /// Ends the alarm of a silent command.
+    pub(super) fn end_silence(&mut self) -> Vec<Effect> {
+        let over = std::mem::take(&mut self.worker.silent);
+        over.then_some(Effect::AlarmOver(SILENT)).into_iter().collect()
+    }
+
+    /// Handles the silence of a command that cannot start again: nothing is ended, you are told.
+    pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
+        self.limits.command.filter(|command| !command.may_restart())?;
+        let minutes = (self.watches.hang.limit().as_secs() / 60).max(1);
+        self.watches.hang.active(now);
+        if std::mem::replace(&mut self.worker.silent, true) {
+            return Some(Vec::new());
+        }
+        let text = format!(
+            "the command has printed nothing and used no processor for {minutes} min; it is left alone, because it \
+             cannot resume"
+        );
+        Some(vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }])
+    }
+
+    /// Returns the time that a stop of a command takes.
+    pub(super) fn stop_grace_of_command(&self, pressure: Pressure, checkpoint: bool) -> Option<Duration> {
+        let command = self.limits.command.filter(|_| pressure == Pressure::Asked)?;
+        Some(command.save_within.filter(|_| checkpoint).unwrap_or_default() + ENDING)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use super::super::Policy;
+use super::super::event::{Effect, Event, Signal};
+use super::super::ledger::Ledger;
+use super::super::lifecycle::{Lifecycle, Outcome};
+use super::super::refusal::Refusal;
+use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
+use super::CommandLimits;
+use crate::protocol::control::{Request, Target};
+use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase};
+use std::time::Duration;
+
+const PLAIN: CommandLimits = CommandLimits { resumes: false, from_start: false, save_within: None };
+const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
+const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_secs(60)), ..RESUMES };
+const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
+
+/// Returns the policy of a command that trains.
+fn trains(command: CommandLimits) -> Policy {
+    let mut policy =
+        Policy::new(super::super::event::Limits { command: Some(command), ..limits() }, 0, Ledger::default(), None);
+    policy.decide(Event::Begin, seconds(0));
+    policy.decide(hello_from("cpu", None), seconds(0));
+    policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
+    policy.decide(step(1), seconds(1));
+    policy
+}
+
+fn active() -> Event {
+    Event::Worker(WorkerEvent::Command { news: CommandNews::Active })
+}
+
+#[test]
+fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_over() {
+    let mut plain = trains(PLAIN);
+    let effects = plain.decide(KILLED, seconds(2));
+    let why = effects.iter().find_map(|effect| match effect {
+        Effect::Finish(Outcome::NeedsPerson(why)) => Some(why.clone()),
+        _ => None,
+    });
+    let why = why.unwrap_or_else(|| panic!("{effects:?}"));
+    assert!(why.contains("killed by SIGKILL") && why.contains("restart: from_start"), "{why}");
+    assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);
+    assert_eq!(starts(&trains(AGAIN).decide(KILLED, seconds(2))), [0]);
+}
+
+#[test]
+fn out_of_memory_goes_to_the_next_rung_that_relieves_it() {
+    for class in [FailureClass::DeviceOutOfMemory, FailureClass::HostOutOfMemory] {
+        let mut policy = trains(RESUMES);
+        policy.decide(failed(class), seconds(2));
+        assert_eq!(starts(&policy.decide(super::super::tests::ended_with(class), seconds(2))), [1], "{class}");
+    }
+}
+
+#[test]
+fn what_would_lose_everything_is_refused() {
+    let shift = || Event::Request(Request::Shift { to: Target::Down });
+    for request in [shift(), Event::Request(Request::Pause), Event::Request(Request::Restart)] {
+        let effects = trains(PLAIN).decide(request, seconds(2));
+        assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1 }))]);
+    }
+    assert!(matches!(trains(RESUMES).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
+    assert!(matches!(trains(AGAIN).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
+    let effects = trains(RESUMES).decide(Event::Request(Request::Checkpoint), seconds(2));
+    assert_eq!(effects, [Effect::Reply(Err(Refusal::CannotAskToSave))]);
+    let effects = trains(SAVES).decide(Event::Request(Request::Checkpoint), seconds(2));
+    assert!(effects.contains(&Effect::Order(Order::Checkpoint)), "{effects:?}");
+    let effects = trains(PLAIN).decide(Event::Request(Request::Stop), seconds(2));
+    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "a stop is always possible");
+}
+
+#[test]
+fn a_stop_leaves_a_command_the_time_to_save() {
+    for (command, wait) in [(PLAIN, 10), (SAVES, 70)] {
+        let mut policy = trains(command);
+        policy.decide(Event::Request(Request::Stop), seconds(2));
+        assert_eq!(policy.next_wake(), Some(seconds(2 + wait)));
+        let effects = policy.decide(Event::Tick, seconds(2 + wait));
+        assert!(effects.contains(&Effect::Signal(Signal::Terminate)), "{effects:?}");
+    }
+}
+
+#[test]
+fn the_keeper_ends_no_command_whose_work_is_not_saved() {
+    let hot = || Event::Temperature { celsius: Some(99.0), slowdown_c: None };
+    let heat_up = |policy: &mut Policy| {
+        policy.decide(hot(), seconds(2));
+        policy.decide(hot(), seconds(200))
+    };
+    let mut unsaved = trains(RESUMES);
+    let effects = heat_up(&mut unsaved);
+    assert!(matches!(unsaved.life(), Lifecycle::Running(_)), "{effects:?}");
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("lose its work")))
+    );
+    let mut resumable = trains(RESUMES);
+    resumable.decide(saved(1), seconds(2));
+    heat_up(&mut resumable);
+    assert!(matches!(resumable.life(), Lifecycle::Stopping { .. }));
+}
+
+#[test]
+fn a_silent_command_that_cannot_resume_raises_an_alarm_and_lives() {
+    let mut policy = trains(PLAIN);
+    let mut due = policy.next_wake().unwrap();
+    policy.decide(active(), due - seconds(1));
+    assert!(policy.decide(Event::Tick, due).is_empty(), "it printed something");
+    due = policy.next_wake().unwrap();
+    let effects = policy.decide(Event::Tick, due);
+    assert!(matches!(&effects[..], [Effect::Alarm { .. }]), "{effects:?}");
+    let next = policy.next_wake().unwrap();
+    assert!(policy.decide(Event::Tick, next).is_empty(), "once is enough");
+    assert!(matches!(policy.life(), Lifecycle::Running(_)));
+    assert!(matches!(&policy.decide(active(), next)[..], [Effect::AlarmOver(_)]));
+}
+
+#[test]
+fn a_hung_command_that_can_resume_is_started_again() {
+    let mut policy = trains(RESUMES);
+    for number in 2..=30 {
+        policy.decide(step(number), seconds(number));
+    }
+    let due = policy.next_wake().unwrap();
+    assert_eq!(due, seconds(30 + 180), "no less than `first_steps`, since evaluations are not announced");
+    policy.decide(active(), seconds(200));
+    assert_eq!(policy.next_wake(), Some(seconds(30 + 600)), "it may be evaluating");
+    let effects = policy.decide(Event::Tick, seconds(30 + 600));
+    assert!(effects.contains(&Effect::Signal(Signal::Terminate)), "{effects:?}");
+}
+
+#[test]
+fn another_keeper_goes_on_with_the_living_command() {
+    let limits = super::super::event::Limits { command: Some(PLAIN), ..limits() };
+    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    policy.adopt_worker(1, seconds(5));
+    policy.decide(hello_from("cpu", None), seconds(5));
+    policy.decide(step(70), seconds(6));
+    assert_eq!(policy.rung(), 1);
+    assert!(starts(&policy.decide(Event::Begin, seconds(6))).is_empty(), "no second command starts");
+    let effects = policy.decide(Event::Request(Request::Stop), seconds(7));
+    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })));
+}

@@ -1,0 +1,87 @@
+//! Ends all processes of an attempt: SIGTERM to the command itself, then to the rest, then SIGKILL until /proc
+//! shows none of them.
+
+use super::{Process, members, scan};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::collections::HashSet;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The longest time between two looks at /proc. A process that appears in between is not waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long processes have to end by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// Time in which only the command itself has SIGTERM, since workers that end first look like failures to it.
+    pub command: Duration,
+    /// Time between SIGTERM to all and SIGKILL.
+    pub others: Duration,
+    /// Time after the first SIGKILL before a process counts as unkillable.
+    pub kill: Duration,
+}
+
+/// Ends all processes of the attempt with this token. `command` is the process that was started first, if it may
+/// still be alive; a readable `hurry` skips the graces. Returns the processes that cannot be killed.
+#[must_use]
+pub fn end_all(
+    token: &str,
+    root: u32,
+    command: Option<&Process>,
+    grace: Grace,
+    hurry: Option<BorrowedFd<'_>>,
+) -> Vec<Process> {
+    let mut told = HashSet::new();
+    if let Some(command) = command {
+        command.signal(Signal::TERM);
+        told.insert((command.pid, command.started));
+        wait_until_gone(token, root, grace.command, hurry, |_| {}, |alive| is_among(command, alive));
+    }
+    let terminate = |process: &Process| {
+        if told.insert((process.pid, process.started)) {
+            process.signal(Signal::TERM);
+        }
+    };
+    wait_until_gone(token, root, grace.others, hurry, terminate, |alive| !alive.is_empty());
+    let kill = |process: &Process| {
+        process.signal(Signal::KILL);
+    };
+    wait_until_gone(token, root, grace.kill, None, kill, |alive| !alive.is_empty())
+}
+
+fn is_among(process: &Process, alive: &[&Process]) -> bool {
+    alive.iter().any(|other| (other.pid, other.started) == (process.pid, process.started))
+}
+
+/// Acts on each process of the attempt, again and again, while `goes_on` holds and there is time. Returns those
+/// left.
+fn wait_until_gone(
+    token: &str,
+    root: u32,
+    limit: Duration,
+    hurry: Option<BorrowedFd<'_>>,
+    mut act: impl FnMut(&Process),
+    goes_on: impl Fn(&[&Process]) -> bool,
+) -> Vec<Process> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let all = scan();
+        let alive = members(&all, token, root);
+        alive.iter().for_each(|process| act(process));
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !goes_on(&alive) || left.is_zero() || wait_for_an_exit(&alive, hurry, left.min(LOOK)) {
+            return alive.into_iter().cloned().collect();
+        }
+    }
+}
+
+/// Waits until one of the processes exits, or time is up. Returns true if it is told to hurry.
+fn wait_for_an_exit(alive: &[&Process], hurry: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
+    let handles: Vec<OwnedFd> = alive.iter().filter_map(|process| process.open()).collect();
+    let mut awaited: Vec<PollFd<'_>> = hurry.iter().map(|hurry| PollFd::new(hurry, PollFlags::IN)).collect();
+    awaited.extend(handles.iter().map(|handle| PollFd::new(handle, PollFlags::IN)));
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let _ = poll(&mut awaited, Some(&limit));
+    hurry.is_some() && awaited.first().is_some_and(|first| !first.revents().is_empty())
+}

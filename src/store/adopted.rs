@@ -1,0 +1,406 @@
+//! Checkpoints that a command wrote itself, adopted where they lie: `adopted/step-000000500.json` in the run
+//! directory lists their files with lengths and BLAKE3 hashes.
+//!
+//! The files belong to the command: they are never changed, and deleted only if the run file says how many to
+//! keep. A checkpoint whose files no longer match its list is not used; the command may have begun to overwrite
+//! or to delete it.
+
+use super::run_dir::write_whole;
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The folder in a run directory that holds the lists.
+pub const FOLDER: &str = "adopted";
+/// Most files in one checkpoint.
+const MOST_FILES: usize = 100_000;
+
+/// The list of an adopted checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Version of this format.
+    pub version: u32,
+    /// The step it holds.
+    pub step: u64,
+    /// The run's clock at that step.
+    pub samples: u64,
+    /// When it was adopted, in Unix milliseconds.
+    pub time_ms: i64,
+    /// Its folder, or its only file.
+    pub path: PathBuf,
+    /// Its files.
+    pub files: Vec<ListedFile>,
+    /// What it was copied from, if it is a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<Original>,
+}
+
+/// A checkpoint as the command left it, without hashes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Original {
+    /// Its folder, or its only file.
+    pub path: PathBuf,
+    /// Its files.
+    pub files: Vec<(PathBuf, Stamp)>,
+}
+
+/// A file of an adopted checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedFile {
+    /// Its path below the checkpoint's folder; empty if the checkpoint is one file.
+    pub name: PathBuf,
+    /// What the system says about it; any change of the file changes this.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The BLAKE3 hash of its content.
+    pub blake3: String,
+}
+
+/// Length, number and times of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its inode number.
+    pub inode: u64,
+    /// When its content last changed, in Unix nanoseconds.
+    pub modified_ns: i64,
+    /// When the file last changed in any way, which no program can set.
+    pub changed_ns: i64,
+}
+
+/// Reason why a checkpoint is not adopted, or no longer usable.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// A file changed while it was read.
+    #[error("{} is still being written", text::path(.0))]
+    Changing(PathBuf),
+    /// A file differs from the list.
+    #[error("{} changed after it was adopted", text::path(.0))]
+    Changed(PathBuf),
+    /// A file is missing or unreadable.
+    #[error("{}: {source}", text::path(.path))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It has too many files.
+    #[error("{} has more than {MOST_FILES} files", text::path(.0))]
+    TooMany(PathBuf),
+}
+
+impl Adopted {
+    /// Returns the total size of its files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.stamp.bytes).sum()
+    }
+
+    /// Returns what the command wrote: this, or what this is a copy of.
+    #[must_use]
+    pub fn original(&self) -> Original {
+        let files = || self.files.iter().map(|file| (file.name.clone(), file.stamp)).collect();
+        self.copy_of.clone().unwrap_or_else(|| Original { path: self.path.clone(), files: files() })
+    }
+
+    /// Checks that its files are still the ones that were adopted.
+    ///
+    /// # Errors
+    /// Returns the first file that changed or is missing.
+    pub fn verify(&self) -> Result<(), AdoptError> {
+        self.files.iter().try_for_each(|listed| {
+            let path = place(&self.path, &listed.name);
+            let stamp = stamp_of(&path)?;
+            let same = stamp == listed.stamp || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
+            if same { Ok(()) } else { Err(AdoptError::Changed(path)) }
+        })
+    }
+}
+
+/// Returns the path of a list, relative to the run directory.
+#[must_use]
+pub fn relative_path(step: u64) -> String {
+    format!("{FOLDER}/step-{step:09}.json")
+}
+
+/// Lists the files of a checkpoint, with their stamps. Links inside it are not followed.
+///
+/// # Errors
+/// Returns an error when a folder cannot be read.
+pub fn survey(path: &Path) -> Result<Vec<(PathBuf, Stamp)>, AdoptError> {
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| AdoptError::Io { path, source }
+    };
+    if !path.is_dir() {
+        return Ok(vec![(PathBuf::new(), stamp_of(path)?)]);
+    }
+    let (mut files, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        let here = path.join(&folder);
+        for entry in fs::read_dir(&here).map_err(unreadable(&here))? {
+            let entry = entry.map_err(unreadable(&here))?;
+            let name = folder.join(entry.file_name());
+            let kind = entry.file_type().map_err(unreadable(&here))?;
+            if kind.is_dir() {
+                folders.push(name);
+            } else if kind.is_file() {
+                files.push((name.clone(), stamp_of(&path.join(&name))?));
+            }
+            if files.len() > MOST_FILES {
+                return Err(AdoptError::TooMany(path.to_owned()));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads every file of a checkpoint, and lists it in the run directory. A list of the same step is replaced.
+///
+/// # Errors
+/// Returns an error when a file changes meanwhile, or the list cannot be written.
+pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
+    let adopted = read_files(step, samples, path)?;
+    write_list(run_dir, adopted)
+}
+
+/// Copies a checkpoint into the run directory, and lists the copy there.
+///
+/// # Errors
+/// Returns an error when a file changes meanwhile, or the copy or the list cannot be written.
+pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
+    let files = survey(path)?;
+    let to = run_dir.join(FOLDER).join(format!("files-{step:09}"));
+    let _ = remove_tree(&to);
+    copy(path, &to)?;
+    if survey(path)? != files {
+        let _ = remove_tree(&to);
+        return Err(AdoptError::Changing(path.to_owned()));
+    }
+    let copy_of = Some(Original { path: path.to_owned(), files });
+    write_list(run_dir, Adopted { copy_of, ..read_files(step, samples, &to)? })
+}
+
+fn read_files(step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
+    let found = survey(path)?;
+    let list = |(name, stamp): &(PathBuf, Stamp)| {
+        let blake3 = hash(&place(path, name))?;
+        Ok(ListedFile { name: name.clone(), stamp: *stamp, blake3 })
+    };
+    let files: Vec<ListedFile> = found.iter().map(list).collect::<Result<_, AdoptError>>()?;
+    if survey(path)? != found {
+        return Err(AdoptError::Changing(path.to_owned()));
+    }
+    let time_ms = jiff::Timestamp::now().as_millisecond();
+    Ok(Adopted { version: 1, step, samples, time_ms, path: path.to_owned(), files, copy_of: None })
+}
+
+fn write_list(run_dir: &Path, adopted: Adopted) -> Result<Adopted, AdoptError> {
+    let target = run_dir.join(relative_path(adopted.step));
+    let written = fs::create_dir_all(run_dir.join(FOLDER))
+        .and_then(|()| serde_json::to_vec(&adopted).map_err(io::Error::from))
+        .and_then(|text| write_whole(&target, &text));
+    written.map_err(|source| AdoptError::Io { path: target, source })?;
+    Ok(adopted)
+}
+
+/// Copies a checkpoint to `to`, sharing its blocks where the file system can. A partial copy is removed.
+fn copy(from: &Path, to: &Path) -> Result<(), AdoptError> {
+    let copied = survey(from)?.into_iter().try_for_each(|(name, _)| {
+        let (source, target) = (place(from, &name), place(to, &name));
+        target.parent().map_or(Ok(()), fs::create_dir_all)?;
+        // Clones on file systems that can.
+        fs::copy(&source, &target)?;
+        File::options().write(true).open(&target)?.sync_all()
+    });
+    copied.map_err(|source| {
+        let _ = remove_tree(to);
+        AdoptError::Io { path: to.to_owned(), source }
+    })
+}
+
+/// Returns all lists of a run, newest step first.
+#[must_use]
+pub fn list(run_dir: &Path) -> Vec<Adopted> {
+    let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
+    let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with("step-")));
+    let mut found: Vec<Adopted> = names.filter_map(|entry| read(&entry.path())).collect();
+    found.sort_by_key(|adopted| std::cmp::Reverse(adopted.step));
+    found
+}
+
+/// Returns the list of one step.
+#[must_use]
+pub fn find(run_dir: &Path, step: u64) -> Option<Adopted> {
+    read(&run_dir.join(relative_path(step)))
+}
+
+fn read(path: &Path) -> Option<Adopted> {
+    let text = file::read(path, Limit::Record).ok()?;
+    serde_json::from_slice(&text).ok().filter(|adopted: &Adopted| adopted.version == 1)
+}
+
+/// Returns the newest checkpoint that is still as it was adopted, and why newer ones are not usable.
+#[must_use]
+pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptError)>) {
+    let mut unusable = Vec::new();
+    for adopted in list(run_dir) {
+        match adopted.verify() {
+            Ok(()) => return (Some(adopted), unusable),
+            Err(error) => unusable.push((adopted, error)),
+        }
+    }
+    (None, unusable)
+}
+
+/// Sets the list of a step aside, so that no start uses that checkpoint again. Its files stay where they are.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
+    let from = run_dir.join(relative_path(step));
+    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("aside-step-{step:09}-{count}.json")));
+    let to = names.into_iter().find(|name| !name.exists()).ok_or(io::ErrorKind::AlreadyExists)?;
+    fs::rename(from, &to)?;
+    Ok(to)
+}
+
+/// Deletes a checkpoint: its list first, then the command's files that are still the ones listed.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn remove(run_dir: &Path, step: u64) -> io::Result<()> {
+    let Some(adopted) = find(run_dir, step) else { return Ok(()) };
+    fs::remove_file(run_dir.join(relative_path(step)))?;
+    let unchanged = adopted
+        .files
+        .iter()
+        .all(|listed| stamp_of(&place(&adopted.path, &listed.name)).is_ok_and(|stamp| stamp == listed.stamp));
+    if !unchanged {
+        return Ok(());
+    }
+    for listed in &adopted.files {
+        fs::remove_file(place(&adopted.path, &listed.name))?;
+    }
+    // Folders with anything else in them stay.
+    let mut folders: Vec<PathBuf> =
+        adopted.files.iter().flat_map(|listed| folders_of(&adopted.path, &listed.name)).collect();
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.as_os_str().len()));
+    folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    Ok(())
+}
+
+/// Returns the folders of a file, up to the checkpoint's own.
+fn folders_of(checkpoint: &Path, name: &Path) -> Vec<PathBuf> {
+    name.ancestors().skip(1).map(|folder| checkpoint.join(folder)).collect()
+}
+
+fn remove_tree(path: &Path) -> io::Result<()> {
+    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+fn place(checkpoint: &Path, name: &Path) -> PathBuf {
+    if name.as_os_str().is_empty() { checkpoint.to_owned() } else { checkpoint.join(name) }
+}
+
+fn stamp_of(path: &Path) -> Result<Stamp, AdoptError> {
+    let found = fs::metadata(path).map_err(|source| AdoptError::Io { path: path.to_owned(), source })?;
+    let ns = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    Ok(Stamp {
+        bytes: found.len(),
+        inode: found.ino(),
+        modified_ns: ns(found.mtime(), found.mtime_nsec()),
+        changed_ns: ns(found.ctime(), found.ctime_nsec()),
+    })
+}
+
+fn hash(path: &Path) -> Result<String, AdoptError> {
+    let unreadable = |source| AdoptError::Io { path: path.to_owned(), source };
+    let mut file = file::open(path).map_err(|error| unreadable(error.into()))?;
+    let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer).map_err(unreadable)? {
+            0 => return Ok(hasher.finalize().to_hex().to_string()),
+            count => hasher.update(&buffer[..count]),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdoptError, adopt, adopt_copy, list, newest_usable, remove, set_aside};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn checkpoint(place: &Path, step: u64) -> PathBuf {
+        let path = place.join(format!("out/checkpoint-{step}"));
+        fs::create_dir_all(path.join("optimizer")).unwrap();
+        fs::write(path.join("model.safetensors"), vec![step as u8; 3000]).unwrap();
+        fs::write(path.join("optimizer/state.bin"), "moments").unwrap();
+        path
+    }
+
+    #[test]
+    fn a_changed_checkpoint_is_noticed_and_the_one_before_it_is_used() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let (old, new) = (checkpoint(place.path(), 10), checkpoint(place.path(), 20));
+        adopt(&run, 10, 80, &old).unwrap();
+        let adopted = adopt(&run, 20, 160, &new).unwrap();
+        assert_eq!((adopted.files.len(), adopted.bytes()), (2, 3007));
+        assert_eq!(newest_usable(&run).0.unwrap().step, 20);
+        fs::write(new.join("optimizer/state.bin"), "moments").unwrap();
+        assert_eq!(newest_usable(&run).0.unwrap().step, 20, "written anew with the same content");
+        fs::write(new.join("optimizer/state.bin"), "MOMENTS").unwrap();
+        let (usable, refused) = newest_usable(&run);
+        assert_eq!(usable.unwrap().step, 10);
+        assert!(matches!(&refused[..], [(_, AdoptError::Changed(path))] if path.ends_with("state.bin")), "{refused:?}");
+        fs::remove_file(old.join("model.safetensors")).unwrap();
+        let (usable, refused) = newest_usable(&run);
+        assert!(usable.is_none() && refused.len() == 2);
+        assert_eq!(list(&run).iter().map(|adopted| adopted.step).collect::<Vec<_>>(), [20, 10]);
+    }
+
+    #[test]
+    fn files_of_the_command_are_deleted_only_if_they_are_the_ones_listed() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let (kept, changed, gone) =
+            (checkpoint(place.path(), 1), checkpoint(place.path(), 2), checkpoint(place.path(), 3));
+        for (step, path) in [(1, &kept), (2, &changed), (3, &gone)] {
+            adopt(&run, step, step, path).unwrap();
+        }
+        set_aside(&run, 1).unwrap();
+        fs::write(changed.join("model.safetensors"), "new").unwrap();
+        remove(&run, 2).unwrap();
+        remove(&run, 3).unwrap();
+        assert!(kept.exists() && changed.exists() && !gone.exists());
+        assert!(list(&run).is_empty());
+    }
+
+    #[test]
+    fn a_copy_outlives_its_original_and_one_file_is_a_checkpoint_too() {
+        let place = tempfile::tempdir().unwrap();
+        let from = checkpoint(place.path(), 7);
+        let copied = adopt_copy(place.path(), 7, 7, &from).unwrap();
+        assert_eq!(copied.original().path, from);
+        fs::remove_dir_all(&from).unwrap();
+        let (usable, _) = newest_usable(place.path());
+        assert_eq!(fs::read(usable.unwrap().path.join("optimizer/state.bin")).unwrap(), b"moments");
+        let file = place.path().join("ckpt.pt");
+        fs::write(&file, "weights").unwrap();
+        let adopted = adopt(place.path(), 5, 5, &file).unwrap();
+        adopted.verify().unwrap();
+        fs::write(&file, "other").unwrap();
+        assert!(adopted.verify().is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! Steps and metrics of real trainings: recordings of the scripts in `log_metrics/scripts`, against the truth that
+//! each script wrote.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
+use downshift::log_metrics::{FileReader, OutputReader, Reading};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Values of a step by name, as text: NaN equals itself.
+type Steps = BTreeMap<u64, BTreeMap<String, String>>;
+
+fn recorded(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/log_metrics/recorded").join(name)
+}
+
+/// Reads what a script knew about its steps; `shown` rounds as the reader's source does.
+fn truth(name: &str, shown: fn(f64) -> f64) -> Steps {
+    let mut steps = Steps::new();
+    for line in fs::read_to_string(recorded(name).join("truth.jsonl")).unwrap().lines() {
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+        let step = steps.entry(row["step"].as_u64().unwrap()).or_default();
+        for (name, value) in row.iter().filter(|(name, _)| *name != "step") {
+            let value = value.as_f64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap());
+            step.insert(name.clone(), shown(value).to_string());
+        }
+    }
+    steps
+}
+
+/// Collects the readings that have a step, and keeps the names that the truth knows.
+fn by_step(readings: &[Reading], truth: &Steps) -> Steps {
+    let names: BTreeSet<&String> = truth.values().flat_map(BTreeMap::keys).collect();
+    let mut steps = Steps::new();
+    for reading in readings {
+        for (name, value) in reading.values.iter().filter(|(name, _)| names.contains(name)) {
+            if let Some(step) = reading.step {
+                steps.entry(step).or_default().insert(name.clone(), value.to_string());
+            }
+        }
+    }
+    steps
+}
+
+fn read_output(name: &str, stream: &str) -> Vec<Reading> {
+    let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
+    reader.push(&fs::read(recorded(name).join(stream)).unwrap(), &mut readings);
+    reader.finish(&mut readings);
+    readings
+}
+
+/// Follows a copy of a file that grows by `chunk` bytes between polls.
+fn follow_file(name: &str, file: &str, chunk: usize) -> Vec<Reading> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(file);
+    let bytes = fs::read(recorded(name).join(file)).unwrap();
+    let mut copy = fs::File::create(&path).unwrap();
+    let mut reader: Option<FileReader> = None;
+    let mut readings = Vec::new();
+    for part in bytes.chunks(chunk) {
+        copy.write_all(part).unwrap();
+        let reader = reader.get_or_insert_with(|| FileReader::open(&path).unwrap());
+        reader.poll(&mut readings).unwrap();
+    }
+    let mut reader = reader.unwrap();
+    reader.poll(&mut readings).unwrap();
+    reader.poll(&mut readings).unwrap();
+    readings
+}
+
+/// Checks that every value that was read is the one of its step; returns how many steps have values.
+fn assert_no_value_is_wrong(name: &str, found: &Steps, truth: &Steps) -> usize {
+    for (step, values) in found {
+        for (metric, value) in values {
+            let known = truth.get(step).and_then(|known| known.get(metric));
+            assert_eq!(known, Some(value), "{name}: {metric} of step {step}");
+        }
+    }
+    found.len()
+}
+
+#[test]
+fn hugging_face_output_is_read_exactly() {
+    for name in ["hf", "hf-nan", "hf-4.57", "hf-nan-4.57"] {
+        let readings = read_output(name, "output");
+        let truth = truth(name, |value| value);
+        assert_eq!(by_step(&readings, &truth), truth, "{name}");
+        assert_eq!(truth.contains_key(&48), true, "{name}");
+        let totals: BTreeSet<Option<u64>> =
+            readings.iter().filter(|reading| reading.step.is_some()).map(|reading| reading.total_steps).collect();
+        assert_eq!(totals, BTreeSet::from([Some(48)]), "{name}");
+        assert_eq!(name.contains("nan"), truth[&15]["loss"] == "NaN", "{name}");
+    }
+}
+
+#[test]
+fn output_without_a_terminal_keeps_its_losses_and_declares_no_step() {
+    let truth = truth("hf-pipes", |value| value);
+    let readings = read_output("hf-pipes", "stdout");
+    assert!(readings.iter().all(|reading| reading.step.is_none()));
+    let losses = |name: &str| -> Vec<String> {
+        readings.iter().filter_map(|reading| reading.value(name)).map(|value| value.to_string()).collect()
+    };
+    for name in ["loss", "eval_loss", "lr", "grad_norm"] {
+        let wanted: Vec<String> = truth.values().filter_map(|values| values.get(name).cloned()).collect();
+        assert_eq!(losses(name), wanted, "{name}");
+    }
+    assert_eq!(read_output("hf-pipes", "stderr"), []);
+}
+
+#[test]
+fn bars_give_the_values_of_the_steps_that_they_drew() {
+    // A bar is drawn at most ten times a second: the recordings show so many of the steps.
+    for (name, stream, steps, of) in [
+        ("tqdm-iterated", "output", 12, 48),
+        ("tqdm-updated", "output", 32, 32),
+        ("tqdm-described", "output", 8, 32),
+        ("tqdm-nested", "output", 0, 32),
+        ("lightning-tqdm", "output", 48, 48),
+        ("lightning-rich", "output", 3, 48),
+        ("keras", "output", 0, 36),
+        ("keras-pipes", "stdout", 0, 36),
+    ] {
+        let truth = truth(name, |value| value);
+        let readings = read_output(name, stream);
+        let found = by_step(&readings, &truth);
+        assert_eq!(truth.len(), of, "{name}");
+        assert_eq!(assert_no_value_is_wrong(name, &found, &truth), steps, "{name}");
+    }
+}
+
+fn single(value: f64) -> f64 {
+    f64::from(value as f32)
+}
+
+#[test]
+fn files_are_read_exactly_however_they_grow() {
+    for (name, file, shown) in [
+        ("hf-tensorboard", "events.out.tfevents.hf", single as fn(f64) -> f64),
+        ("hf-tensorboard-4.57", "events.out.tfevents.hf", single),
+        ("lightning-files", "events.out.tfevents.lightning", single),
+        ("lightning-files", "metrics.csv", |value| value),
+        ("tensorboard", "events.out.tfevents.torch", single),
+        ("wandb", "run.wandb", |value| value),
+    ] {
+        let truth = truth(name, shown);
+        for chunk in [1 << 20, 4099, 97] {
+            let found = by_step(&follow_file(name, file, chunk), &truth);
+            assert_eq!(found, truth, "{name}/{file} in parts of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn trackio_gives_the_newest_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.db");
+    fs::copy(recorded("trackio").join("tiny.db"), &path).unwrap();
+    let (mut reader, mut readings) = (FileReader::open(&path).unwrap(), Vec::new());
+    reader.poll(&mut readings).unwrap();
+    reader.poll(&mut readings).unwrap();
+    let truth = truth("trackio", |value| value);
+    assert_eq!(by_step(&readings, &truth), truth);
+    let count = readings.len();
+    reader.poll(&mut readings).unwrap();
+    assert_eq!(readings.len(), count);
+}
+
+#[test]
+fn keras_csv_names_epochs_and_no_steps() {
+    let readings = follow_file("keras", "log.csv", 7);
+    let found: Vec<_> = readings.iter().map(|reading| (reading.step, reading.epoch)).collect();
+    assert_eq!(found, [(None, Some(0.0)), (None, Some(1.0)), (None, Some(2.0))]);
+    assert!(
+        readings
+            .iter()
+            .all(|reading| ["loss", "eval_loss", "accuracy"].iter().all(|name| reading.value(name).is_some()))
+    );
+}
