@@ -22,6 +22,7 @@ fn call(runs: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .args([Path::new("--runs-dir"), runs])
         .env("XDG_RUNTIME_DIR", runs)
+        .env("XDG_STATE_HOME", runs)
         .output()
         .unwrap()
 }
