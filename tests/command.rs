@@ -112,7 +112,8 @@ fn a_file_and_a_typed_command_exclude_each_other() {
 #[test]
 fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
     let place = Place::real();
-    let out = place.output(&["run", "command", "--trust", "--headless", "--device", "cpu", "--set", "training.steps=60"]);
+    let out =
+        place.output(&["run", "command", "--trust", "--headless", "--device", "cpu", "--set", "training.steps=60"]);
     assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
     let status = place.status_json();
     assert_eq!((&status["state"], &status["level"], &status["step"]), (&"finished".into(), &1.into(), &60.into()));
