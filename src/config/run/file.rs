@@ -1,13 +1,14 @@
 //! A run file as written: every key of every task.
 
-use crate::config::climb;
-use crate::config::command::{self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints};
-use crate::config::command::{environment, knobs as command_knobs};
+use crate::config::command::{
+    self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints, environment,
+    knobs as command_knobs,
+};
 use crate::config::integrations::{Notify, Probe};
 use crate::config::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use crate::config::ladder::RungSpec;
 use crate::config::problem::Problem;
-use crate::config::typed;
+use crate::config::{climb, typed};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -146,7 +147,7 @@ impl RunFile {
             training: self.training.clone(),
             optimizer: self.optimizer.clone(),
             evaluation: self.evaluation,
-            checkpoint: self.checkpoint,
+            checkpoint: self.checkpoint.clone(),
             environment: self.environment.clone(),
             knobs: self.knobs.clone(),
             written: self.written.clone(),
