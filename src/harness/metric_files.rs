@@ -26,6 +26,10 @@ impl MetricFiles {
         let mut files = Self { patterns, directory: directory.to_owned(), open: BTreeMap::new() };
         let (mut old, mut notes) = (Vec::new(), Vec::new());
         files.poll(&mut old, &mut notes);
+        for reader in files.open.values_mut().flatten() {
+            // A reader holds the newest step back. An error comes again with the next poll.
+            let _ = reader.skip_existing();
+        }
         files
     }
 

@@ -42,7 +42,7 @@ impl FileReader {
         let unknown = || FileError::UnknownFormat { path: path.to_owned() };
         let source = match recognise(path, &tail.peek()?).ok_or_else(unknown)? {
             Format::Trackio => Source::Trackio(Trackio::new(path)),
-            format => Source::Tailed(Box::new(Tailed {
+            Format::Growing(format) => Source::Tailed(Box::new(Tailed {
                 path: path.to_owned(),
                 tail,
                 format,
@@ -135,9 +135,15 @@ impl Taken {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
+    /// A file that only grows.
+    Growing(Growing),
+    Trackio,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Growing {
     TensorBoard,
     Wandb,
-    Trackio,
     Csv,
     Jsonl,
 }
@@ -147,15 +153,15 @@ fn recognise(path: &Path, first: &[u8]) -> Option<Format> {
     let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     match first {
-        _ if first.starts_with(&wandb::MAGIC) => Some(Format::Wandb),
+        _ if first.starts_with(&wandb::MAGIC) => Some(Format::Growing(Growing::Wandb)),
         _ if first.starts_with(trackio::MAGIC) => Some(Format::Trackio),
-        _ if tensorboard::is_event_file(first) => Some(Format::TensorBoard),
-        _ if name.contains("tfevents") => Some(Format::TensorBoard),
-        _ if ends(&[".wandb"]) => Some(Format::Wandb),
-        _ if ends(&[".jsonl", ".ndjson"]) => Some(Format::Jsonl),
-        _ if ends(&[".csv", ".tsv"]) => Some(Format::Csv),
+        _ if tensorboard::is_event_file(first) => Some(Format::Growing(Growing::TensorBoard)),
+        _ if name.contains("tfevents") => Some(Format::Growing(Growing::TensorBoard)),
+        _ if ends(&[".wandb"]) => Some(Format::Growing(Growing::Wandb)),
+        _ if ends(&[".jsonl", ".ndjson"]) => Some(Format::Growing(Growing::Jsonl)),
+        _ if ends(&[".csv", ".tsv"]) => Some(Format::Growing(Growing::Csv)),
         _ if ends(&[".db", ".sqlite", ".sqlite3"]) && first.is_empty() => Some(Format::Trackio),
-        _ if first.starts_with(b"{") => Some(Format::Jsonl),
+        _ if first.starts_with(b"{") => Some(Format::Growing(Growing::Jsonl)),
         _ => None,
     }
 }
@@ -165,7 +171,7 @@ fn recognise(path: &Path, first: &[u8]) -> Option<Format> {
 struct Tailed {
     path: PathBuf,
     tail: Tail,
-    format: Format,
+    format: Growing,
     parser: Parser,
     /// Bytes of an unfinished record.
     pending: Vec<u8>,
@@ -175,7 +181,7 @@ impl Tailed {
     /// Reads what was appended. Returns whether the file was written anew; then nothing of it is read yet.
     fn poll(&mut self, out: &mut dyn FnMut(Reading)) -> Result<bool, FileError> {
         for _ in 0..MAX_CHUNKS {
-            match self.tail.next()? {
+            match self.tail.read_next()? {
                 Chunk::Nothing => break,
                 Chunk::Restarted => {
                     self.parser = Parser::new(self.format);
@@ -210,12 +216,12 @@ enum Parser {
 }
 
 impl Parser {
-    fn new(format: Format) -> Self {
+    fn new(format: Growing) -> Self {
         match format {
-            Format::TensorBoard => Self::Events(Events::default()),
-            Format::Wandb => Self::Wandb(Wandb::default()),
-            Format::Csv => Self::Csv(Lines::default(), Csv::default()),
-            Format::Jsonl | Format::Trackio => Self::Jsonl(Lines::default()),
+            Growing::TensorBoard => Self::Events(Events::default()),
+            Growing::Wandb => Self::Wandb(Wandb::default()),
+            Growing::Csv => Self::Csv(Lines::default(), Csv::default()),
+            Growing::Jsonl => Self::Jsonl(Lines::default()),
         }
     }
 

@@ -58,16 +58,16 @@ impl Joiner {
 }
 
 /// Adds a reading; values of an evaluation follow in a reading of their own.
-fn pass_on(mut reading: Reading, readings: &mut Vec<Reading>) {
+fn pass_on(reading: Reading, readings: &mut Vec<Reading>) {
+    let Reading { step, total_steps, epoch, values } = reading;
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
-    let (evaluation, training): (Vec<_>, Vec<_>) = reading.values.into_iter().partition(of_evaluation);
-    let Reading { step, total_steps, epoch, .. } = reading;
-    reading.values = training;
-    if !reading.values.is_empty() || evaluation.is_empty() {
-        readings.push(reading);
+    let (evaluation, training): (Vec<_>, Vec<_>) = values.into_iter().partition(of_evaluation);
+    let part = |values| Reading { step, total_steps, epoch, values };
+    if !training.is_empty() || evaluation.is_empty() {
+        readings.push(part(training));
     }
     if !evaluation.is_empty() {
-        readings.push(Reading { step, total_steps, epoch, values: evaluation });
+        readings.push(part(evaluation));
     }
 }
 

@@ -84,10 +84,9 @@ impl Screen {
                 self.state = State::Text;
                 return self.take_text(byte);
             }
-            State::Control => {}
             State::String if byte == 0x07 || byte == b'\n' => self.state = State::Text,
             State::String if byte == 0x1b => self.state = State::StringEscape,
-            State::String => {}
+            State::Control | State::String => {}
             State::StringEscape => self.state = if byte == b'\\' { State::Text } else { State::String },
         }
         None

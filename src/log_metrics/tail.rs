@@ -54,7 +54,7 @@ impl Tail {
     }
 
     /// Reads the next bytes.
-    pub fn next(&mut self) -> Result<Chunk, FileError> {
+    pub fn read_next(&mut self) -> Result<Chunk, FileError> {
         let start = self.read_at(0, self.head.len())?;
         let length = self.file.metadata().map_err(|error| self.failed(error.into()))?.len();
         if start != self.head || length < self.offset {
