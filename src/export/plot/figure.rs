@@ -33,15 +33,18 @@ impl Figure {
     }
 }
 
-impl FromStr for Figure {
-    type Err = String;
+/// A name that is not that of a figure.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown metric `{0}`; choose from eval, {}", Metric::ALL.map(Metric::name).join(", "))]
+pub struct UnknownFigure(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Figure {
+    type Err = UnknownFigure;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFigure> {
         let steps = Metric::ALL.map(|metric| (metric.name(), Self::Step(metric)));
         let mut known = steps.into_iter().chain([("eval", Self::Eval)]);
-        known.find(|(name, _)| *name == text).map(|(_, figure)| figure).ok_or_else(|| {
-            let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
-            format!("unknown metric `{text}`; choose from eval, {}", names.join(", "))
-        })
+        let found = known.find(|(name, _)| *name == text);
+        found.map(|(_, figure)| figure).ok_or_else(|| UnknownFigure(text.to_owned()))
     }
 }
