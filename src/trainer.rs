@@ -162,6 +162,10 @@ impl TaskSections for OnDevice<'_> {
         self.trainer.resolve(task, sections)
     }
 
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.trainer.eval_metrics(task)
+    }
+
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
         // Counting reads the data, so only the first rung's samples are counted here. A rung whose model
         // cuts the data into other samples is checked before the start.

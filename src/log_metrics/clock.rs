@@ -59,6 +59,8 @@ pub struct Clock {
     last: Option<Last>,
     /// Steps of earlier passes, where no epoch is named.
     before: u64,
+    /// The count started over and the epoch's name did not change yet.
+    awaits_epoch: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +94,7 @@ impl Clock {
             (Mode::Unknown, Some(epoch)) => (self.base == Some(epoch)).then_some(position.count),
             (Mode::Unknown | Mode::Within, None) => self.before.checked_add(position.count),
         };
+        let step = step.filter(|_| !self.awaits_epoch);
         self.last = Some(Last { count: position.count, out_of: position.out_of, epoch });
         Some(Placed { step: step?, total_steps: self.total_steps(position) })
     }
@@ -112,10 +115,12 @@ impl Clock {
         let Some(last) = self.last else { return };
         let starts_over = self.starts_over(position);
         let same_size = last.out_of == position.out_of;
+        self.awaits_epoch = epoch.is_some() && last.epoch == epoch && (starts_over || self.awaits_epoch);
         match self.mode {
             // A second training, or an evaluation that looks like one.
             Mode::Whole if starts_over => self.mode = Mode::Lost,
             Mode::Within if !same_size => self.mode = Mode::Lost,
+            Mode::Unknown if self.awaits_epoch => self.mode = Mode::Within,
             Mode::Unknown if epoch.is_some() && last.epoch != epoch => {
                 self.mode = if starts_over { Mode::Within } else { Mode::Whole };
             }
@@ -163,6 +168,13 @@ mod tests {
         let of = |epoch: f64| Some((epoch, None));
         assert_eq!(steps(&[(of(0.0), 7, 8), (of(1.0), 0, 8), (of(1.0), 3, 8)]), [Some(7), Some(8), Some(11)]);
         assert_eq!(steps(&[(None, 8, 8), (None, 0, 8), (None, 3, 8)]), [Some(8), Some(8), Some(11)]);
+    }
+
+    #[test]
+    fn a_count_may_start_over_before_the_epoch_is_renamed() {
+        let of = |epoch: f64| Some((epoch, None));
+        let found = steps(&[(of(0.0), 8, 8), (of(0.0), 0, 8), (of(0.0), 1, 8), (of(1.0), 0, 8), (of(1.0), 1, 8)]);
+        assert_eq!(found, [Some(8), None, None, Some(8), Some(9)]);
     }
 
     #[test]

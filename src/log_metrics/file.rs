@@ -289,3 +289,6 @@ fn is_same(left: &Reading, right: &Reading) -> bool {
         && left.values.len() == right.values.len()
         && left.values.iter().zip(&right.values).all(same)
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,13 +61,13 @@ impl Joiner {
 fn pass_on(mut reading: Reading, readings: &mut Vec<Reading>) {
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
     let (evaluation, training): (Vec<_>, Vec<_>) = reading.values.into_iter().partition(of_evaluation);
-    let (step, epoch) = (reading.step, reading.epoch);
+    let Reading { step, total_steps, epoch, .. } = reading;
     reading.values = training;
     if !reading.values.is_empty() || evaluation.is_empty() {
         readings.push(reading);
     }
     if !evaluation.is_empty() {
-        readings.push(Reading { step, total_steps: None, epoch, values: evaluation });
+        readings.push(Reading { step, total_steps, epoch, values: evaluation });
     }
 }
 

@@ -7,6 +7,8 @@ use super::token::{Token, tokens};
 
 /// Keys have at most as many words; more is prose.
 const MAX_WORDS: usize = 6;
+/// Keys read of one line.
+const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
 /// Words before a key that do not change its meaning.
@@ -121,7 +123,9 @@ impl<'a> Reader<'a> {
             }
             Role::TotalSteps if !is_fraction => self.line.total_steps = text.parse().ok(),
             Role::Epoch if self.line.epoch.is_none() => self.line.epoch = Epoch::read(text, out_of),
-            Role::Known(_) | Role::Own if !is_fraction && !LABELS.contains(&key.as_str()) => {
+            Role::Known(_) | Role::Own
+                if !is_fraction && self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) =>
+            {
                 self.found.extend(text.parse().ok().map(|value| (key, value)));
             }
             _ => {}

@@ -14,6 +14,9 @@ const TRAINING_BARS: [&str; 3] = ["train", "training", "train_epoch"];
 /// Bars that are remembered before one is chosen.
 const MAX_CANDIDATES: usize = 8;
 
+/// Metrics by name.
+pub type Values = Vec<(String, f64)>;
+
 /// The identity of a bar across its redraws.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
@@ -53,9 +56,9 @@ struct Chosen {
     /// until the bar itself draws it.
     is_iterated: bool,
     /// The values last drawn.
-    shown: Vec<(String, f64)>,
+    shown: Values,
     /// Values that await the step they belong to.
-    waiting: Vec<(String, f64)>,
+    waiting: Values,
 }
 
 /// The bars of one stream.
@@ -74,9 +77,9 @@ pub struct Redraw {
     pub placed: Option<Placed>,
     pub epoch: Option<Epoch>,
     /// The new values beside the bar.
-    pub values: Vec<(String, f64)>,
+    pub values: Values,
     /// Earlier values whose step the bar did not show.
-    pub unplaced: Vec<(String, f64)>,
+    pub unplaced: Values,
 }
 
 impl Progress {
@@ -91,7 +94,7 @@ impl Progress {
     }
 
     /// Returns values that await a redraw which may never come.
-    pub fn take_waiting(&mut self) -> Vec<(String, f64)> {
+    pub fn take_waiting(&mut self) -> Values {
         self.chosen.as_mut().map(Chosen::take_waiting).unwrap_or_default()
     }
 
@@ -173,35 +176,50 @@ impl Chosen {
     }
 
     /// Returns the values that belong to the drawn count, and those whose step is unknown.
-    fn assign(&mut self, bar: &Bar<'_>, values: Vec<(String, f64)>) -> (Values, Values) {
+    fn assign(&mut self, bar: &Bar<'_>, values: Values) -> (Values, Values) {
         let has_advanced = self.last.replace(bar.count).is_some_and(|last| bar.count > last);
         let is_new = !values.is_empty() && !same_values(&values, &self.shown);
         // Values at the count where the pass begins: a step has them, and the count does not show it.
         self.is_iterated |= is_new && bar.maker == Maker::Tqdm && bar.count == self.first && !has_advanced;
-        let waiting = if is_new || has_advanced { std::mem::take(&mut self.waiting) } else { Values::new() };
-        if is_new {
-            self.shown.clone_from(&values);
-        }
-        match (self.is_iterated, has_advanced, is_new) {
-            (false, _, true) => (values, waiting),
-            (false, ..) => (Values::new(), waiting),
-            // The bar draws its count after the step that set these values.
-            (true, true, false) => (waiting, Values::new()),
-            (true, true, true) => (values, waiting),
-            (true, false, true) => {
-                self.waiting = values;
+        let waiting = std::mem::take(&mut self.waiting);
+        let fresh = if is_new { self.show(values) } else { Values::new() };
+        // Rich draws from a thread of its own, count and values apart: they agree when they are drawn once more.
+        let (is_due, must_wait) = match bar.maker {
+            Maker::Rich => (!has_advanced && !is_new, true),
+            Maker::Tqdm if self.is_iterated => (has_advanced && !is_new, !has_advanced),
+            Maker::Tqdm | Maker::Keras => (false, false),
+        };
+        match (is_new, must_wait) {
+            (true, false) => (fresh, waiting),
+            (true, true) => {
+                self.waiting = fresh;
                 (Values::new(), waiting)
             }
-            (true, false, false) => (Values::new(), Values::new()),
+            (false, _) if is_due => (waiting, Values::new()),
+            (false, _) if has_advanced => (Values::new(), waiting),
+            (false, _) => {
+                self.waiting = waiting;
+                (Values::new(), Values::new())
+            }
         }
+    }
+
+    /// Remembers what the bar shows; returns the values that are news. The result of an evaluation stays on the bar
+    /// until the next one.
+    fn show(&mut self, values: Values) -> Values {
+        let is_stale = |value: &(String, f64)| {
+            let shown = self.shown.iter().any(|known| known.0 == value.0 && known.1.to_bits() == value.1.to_bits());
+            shown && names::is_of_evaluation(&value.0)
+        };
+        let fresh = values.iter().filter(|value| !is_stale(value)).cloned().collect();
+        self.shown = values;
+        fresh
     }
 
     fn take_waiting(&mut self) -> Values {
         std::mem::take(&mut self.waiting)
     }
 }
-
-type Values = Vec<(String, f64)>;
 
 fn same_values(left: &[(String, f64)], right: &[(String, f64)]) -> bool {
     let same =

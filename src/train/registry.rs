@@ -46,6 +46,9 @@ pub trait AnyTask: Send + Sync {
     /// Returns the unit of the run's clock.
     fn unit(&self) -> &'static str;
 
+    /// Returns the metrics of evaluations beside the loss.
+    fn eval_metrics(&self) -> &'static [&'static str];
+
     /// Resolves the sections of the task; problems have paths from the root of the file.
     fn resolve(&self, sections: OwnedSections<'_>) -> ResolvedSections;
 
@@ -138,6 +141,10 @@ impl TaskSections for Registry {
     fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
         self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(sections))
     }
+
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.get(task).map(AnyTask::eval_metrics)
+    }
 }
 
 fn unreadable_section(problem: Problem) -> DataError {
@@ -164,6 +171,10 @@ impl<T: TrainAll> AnyTask for Erased<T> {
 
     fn unit(&self) -> &'static str {
         T::UNIT
+    }
+
+    fn eval_metrics(&self) -> &'static [&'static str] {
+        T::METRICS
     }
 
     fn resolve(&self, OwnedSections { data, model, base }: OwnedSections<'_>) -> ResolvedSections {
