@@ -81,14 +81,18 @@ pub(super) fn figure_names(runs: &[Loaded]) -> Vec<String> {
     names
 }
 
-impl FromStr for Figure {
-    type Err = String;
+/// A name that no metric can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a metric's name has at most 64 letters, digits and _ . / -")]
+pub struct BadName;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Figure {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
         let steps = Metric::find(text, &MetricNames::default()).map(Self::Step);
         let eval = (text == "eval").then_some(Self::Eval);
         let named = || is_name(text).then(|| Self::Named(text.to_owned()));
-        let wrong = || "a metric's name has at most 64 letters, digits and _ . / -".to_owned();
-        steps.or(eval).or_else(named).ok_or_else(wrong)
+        steps.or(eval).or_else(named).ok_or(BadName)
     }
 }
