@@ -218,10 +218,11 @@ fn a_paused_run_gives_its_card_up_and_waits_for_it_again() {
     let refused = place.output(&["resume", "first", "--headless"]);
     assert!(refused.status.code() == Some(2) && text(&refused).contains("third-"), "{}", text(&refused));
     let resume = ["resume", "first", "--headless", "--wait-for-card"];
-    place.command(&resume).stdout(Stdio::null()).spawn().unwrap();
+    let mut resumed = place.command(&resume).stdout(Stdio::null()).spawn().unwrap();
     waits(&first, "third-");
     let stopped = place.output(&["stop", "first"]);
     assert!(stopped.status.success(), "{}", text(&stopped));
+    assert_eq!(resumed.wait().unwrap().code(), Some(3));
 }
 
 #[test]
