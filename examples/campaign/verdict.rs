@@ -16,7 +16,7 @@ pub struct Trace {
     /// By step: the exported row of the highest attempt, without attempt and rung.
     curve: BTreeMap<u64, Value>,
     /// By step: the validation loss, as bits.
-    evals: BTreeMap<u64, u64>,
+    evals: BTreeMap<u64, Option<u64>>,
     /// The exported weights.
     weights: Vec<u8>,
     /// The optimizer moments of the last checkpoint.
@@ -50,7 +50,7 @@ pub fn read_trace(place: &Place, run: &RunDir) -> Failing<Trace> {
         }
     }
     let evals = Reader::open(run)?.evals()?;
-    let evals = evals.into_iter().map(|row| (row.eval.step, row.eval.loss.to_bits())).collect();
+    let evals = evals.into_iter().map(|row| (row.eval.step, row.eval.loss.map(f64::to_bits))).collect();
     let out = place.file("weights.safetensors");
     place.output(&["checkpoints", "export", "--out", &out.display().to_string()])?;
     let mut newest = checkpoint::newest_valid(run.path()).0.ok_or("no checkpoint verifies")?;

@@ -33,7 +33,7 @@ fn measured(run_dir: &Path, step: u64, preset: Value) -> f64 {
     let path = run_dir.join(checkpoint::relative_path(step));
     let _exclusive = exclusive();
     let registry = registry();
-    registry.get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
+    registry.get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss.unwrap()
 }
 
 fn note<'a>(told: &'a Told, part: &str) -> &'a str {

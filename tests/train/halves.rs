@@ -133,7 +133,7 @@ fn the_loss_before_a_lower_rank_is_that_of_the_original_adapters() {
         let _exclusive = exclusive();
         let path = dir.path().join(checkpoint::relative_path(30));
         let preset = serde_json::from_value(wide).unwrap();
-        registry().get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
+        registry().get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss.unwrap()
     };
     let told = live(lm(dir.path(), text(llama(1), 31)), &[]);
     assert_eq!(told.outcome, Ok(DoneReason::Finished));

@@ -29,7 +29,7 @@ fn shipped(name: &str, dir: &Path) -> Run {
 
 /// Runs an attempt of a few steps on a rung, from where the previous one stopped.
 fn visit(run: &Run, rung: usize, attempt: u64, dir: &Path) -> Told {
-    let preset = Preset { checkpoint: run.rungs[0].preset.checkpoint, ..run.rungs[rung].preset.clone() };
+    let preset = Preset { checkpoint: run.rungs[0].preset.checkpoint.clone(), ..run.rungs[rung].preset.clone() };
     let until = attempt * STEPS;
     let order = WorkerArgs {
         task: run.task.clone(),

@@ -153,7 +153,7 @@ fn checkpoints_carry_the_rows_since_the_one_before() {
         for row in Row::read_all(&loaded.files[checkpoint::STEPS]) {
             match row {
                 Row::Step(row) => steps.push((row.step, row.loss.unwrap(), row.grad_norm.unwrap())),
-                Row::Eval(row) => evals.push((row.eval.step, row.eval.loss)),
+                Row::Eval(row) => evals.push((row.eval.step, row.eval.loss.unwrap())),
             }
         }
     }
