@@ -138,7 +138,7 @@ impl Shaken {
         command
             .arg("run")
             .arg(file)
-            .args(["--headless", "--device", "cpu", "--inject", inject, "--runs-dir"])
+            .args(["--headless", "--another", "--device", "cpu", "--inject", inject, "--runs-dir"])
             .arg(&runs);
         for knob in BUDGET.iter().chain(set) {
             command.args(["--set", knob]);

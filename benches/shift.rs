@@ -13,7 +13,8 @@ fn main() -> Outcome<()> {
     let shifts: u64 = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(20);
     let place = tempfile::tempdir()?;
     let runs = place.path().join("runs");
-    let words = format!("{PROGRAM} run digits --device cpu --set training.epochs=2000 --runs-dir {}", runs.display());
+    let words =
+        format!("{PROGRAM} run digits --another --device cpu --set training.epochs=2000 --runs-dir {}", runs.display());
     let tmux = Tmux::start(&words)?;
     let dir = wait_for("a run", || newest(&runs))?;
     let mut took = Vec::new();

@@ -26,10 +26,9 @@ use downshift::protocol::worker::{
     DoneReason, Eval, Event, Failed, FailureClass, Hello, Level, Order, PROTOCOL, Phase, Skipped, Step,
 };
 use downshift::recipe::leave_out::LeaveOut;
-use downshift::store::checkpoint;
 use downshift::store::checkpoint::state::{Row, TrainState};
-use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
+use downshift::store::{checkpoint, owners};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::exit;
@@ -186,7 +185,7 @@ impl Script {
             step: self.state.step,
             samples: self.state.position.samples,
             loss: Some(0.1),
-            metrics: Metrics::from([(ACCURACY.to_owned(), 0.9)]),
+            metrics: self.scripted_metrics("eval_metrics", [(ACCURACY.to_owned(), 0.9)].into()),
         };
         send_event(&Event::Eval(eval))?;
         if let Some(message) = self.save()? {
@@ -254,8 +253,18 @@ impl Script {
             grad_norm,
             micro_batches,
             compute_ms,
+            metrics: self.scripted_metrics("metrics", Metrics::new()),
             ..Step::default()
         }))
+    }
+
+    /// Adds the named metrics of the scenario; "step" stands for the number of the step.
+    fn scripted_metrics(&self, key: &str, mut metrics: Metrics) -> Metrics {
+        for (name, value) in self.scenario[key].as_object().into_iter().flatten() {
+            let value = if value == "step" { Some(self.state.step as f64) } else { value.as_f64() };
+            metrics.extend(value.map(|value| (name.clone(), value)));
+        }
+        metrics
     }
 
     /// Sends a step, and keeps its row for the next checkpoint.

@@ -4,6 +4,7 @@ pub mod plot;
 pub mod rows;
 pub mod tensorboard;
 
+use crate::config::typed::suggest;
 use crate::store::reader::UnreadableStore;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
@@ -35,6 +36,14 @@ pub enum ExportError {
     /// TensorBoard would show two curves of one run.
     #[error("{} already has event files, and TensorBoard would show both; name another --out", text::path(.0))]
     HasEvents(PathBuf),
+    /// No run reports a metric by this name.
+    #[error("unknown metric `{name}`; {}", suggest(name, &known.iter().map(String::as_str).collect::<Vec<_>>()))]
+    UnknownMetric {
+        /// The name.
+        name: String,
+        /// The names of all metrics.
+        known: Vec<String>,
+    },
     /// No run has a value of the metrics in the range of steps.
     #[error("nothing to draw: {} has no value of these metrics in this range", .0.join(", "))]
     NothingToDraw(Vec<String>),

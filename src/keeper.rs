@@ -20,6 +20,7 @@ mod failure;
 mod file_watch;
 pub mod keeper_parent;
 mod keeper_state;
+mod metric_names;
 pub mod offline;
 mod perform;
 mod planned;

@@ -16,7 +16,7 @@ pub mod exit;
 pub mod gpu_error;
 pub mod inject;
 pub mod line;
-pub mod metrics;
+pub use crate::recipe::metrics;
 pub mod pace;
 pub mod passage;
 pub mod plan;

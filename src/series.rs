@@ -12,7 +12,7 @@
 //! [`Series::missing`] names the rows to read, and the leaf is drawn until they arrive. Returning to an
 //! earlier step (a restart redoes it) truncates every level.
 
-pub use crate::store::summary::{Extent, Metric};
+pub use crate::store::summary::{Extent, Metric, MetricNames};
 pub use axis::Axis;
 
 use crate::protocol::control::StepRow;
@@ -72,10 +72,24 @@ pub struct Series {
     open: Vec<Point>,
     levels: Vec<Vec<Bucket>>,
     segments: Vec<Segment>,
+    /// Names of the run's metrics.
+    names: MetricNames,
     torn: bool,
 }
 
 impl Series {
+    /// Creates a series for leaves from a store with these names.
+    #[must_use]
+    pub fn with_names(names: MetricNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Returns the names of the metrics that steps report.
+    #[must_use]
+    pub fn names(&self) -> &MetricNames {
+        &self.names
+    }
+
     /// Adds a row; returns false if it was already known or belongs to a past attempt.
     pub fn push(&mut self, row: &StepRow) -> bool {
         let attempt = self.segments.last().map(|segment| segment.attempt);
@@ -86,7 +100,7 @@ impl Series {
         if known {
             self.truncate_from(row.step);
         }
-        let point = Point::of(row);
+        let point = Point::of(row, &mut self.names);
         self.begin_segment(row.attempt, row.rung, point.spot);
         self.open.push(point);
         if self.open.len() as u64 == LEAF {
@@ -96,10 +110,12 @@ impl Series {
     }
 
     /// Appends consecutive steps from the store that follow everything known so far.
-    pub fn extend(&mut self, attempt: u64, rung: usize, leaf: &Bucket) {
+    pub fn extend(&mut self, attempt: u64, rung: usize, mut leaf: Bucket) {
         self.close_leaf();
         self.begin_segment(attempt, rung, leaf.first);
-        self.add_leaf(*leaf, None);
+        // A name that the keeper added since the names were read.
+        leaf.named.retain(|id| usize::from(id.0) < self.names.len());
+        self.add_leaf(leaf, None);
     }
 
     /// Returns the number of steps.
@@ -150,7 +166,9 @@ impl Series {
     #[must_use]
     pub fn aggregate(&self) -> Option<Bucket> {
         let mut whole: Option<Bucket> = None;
-        let mut join = |bucket: &Bucket| whole = Some(whole.map_or(*bucket, |all| all.with(bucket)));
+        let mut join = |bucket: &Bucket| {
+            whole = Some(whole.take().map_or_else(|| bucket.clone(), |all| all.with(bucket)));
+        };
         self.walk(0..self.leaves.len(), self.levels.len(), &mut join);
         self.open.iter().for_each(|point| join(&Bucket::one(point)));
         whole
@@ -160,12 +178,12 @@ impl Series {
     /// in memory, returns the middle of the leaf.
     #[must_use]
     pub fn best(&self, metric: Metric) -> Option<(u64, f32)> {
-        let least = self.aggregate()?.extents[metric as usize]?.min;
+        let least = self.aggregate()?.extent(metric)?.min;
         let is = |extent: Option<Extent>| extent.is_some_and(|extent| extent.min.to_bits() == least.to_bits());
         let within = |points: &[Point]| {
-            points.iter().find(|point| point.values[metric as usize].to_bits() == least.to_bits()).map(|p| p.spot.step)
+            points.iter().find(|point| point.value(metric).to_bits() == least.to_bits()).map(|p| p.spot.step)
         };
-        let leaf = self.leaves.iter().position(|leaf| is(leaf.extents[metric as usize]));
+        let leaf = self.leaves.iter().position(|leaf| is(leaf.extent(metric)));
         let step = leaf.and_then(|place| {
             let leaf = &self.leaves[place];
             let exact = self.rows[place].as_deref().and_then(within);
@@ -203,7 +221,7 @@ impl Series {
     #[must_use]
     pub fn skips(&self) -> Skips {
         let whole = self.aggregate();
-        let longest = whole.map_or(0, |whole| u64::from(whole.longest));
+        let longest = whole.as_ref().map_or(0, |whole| u64::from(whole.longest));
         Skips { first: whole.and_then(|whole| whole.skipped_at), longest, streak: self.streak() }
     }
 
@@ -226,13 +244,19 @@ impl Series {
     #[must_use]
     pub fn newest(&self, metric: Metric) -> Option<(u64, f32)> {
         let within = |points: &[Point]| {
-            let point = points.iter().rev().find(|point| point.values[metric as usize].is_finite())?;
-            Some((point.spot.step, point.values[metric as usize]))
+            let point = points.iter().rev().find(|point| point.value(metric).is_finite())?;
+            Some((point.spot.step, point.value(metric)))
         };
         within(&self.open).or_else(|| {
-            let place = self.leaves.iter().rposition(|leaf| leaf.extents[metric as usize].is_some())?;
+            let place = self.leaves.iter().rposition(|leaf| leaf.extent(metric).is_some())?;
             within(self.rows[place].as_deref()?)
         })
+    }
+
+    /// Reports whether a later attempt rolled back past this step of an attempt.
+    #[must_use]
+    pub fn is_redone(&self, attempt: u64, step: u64) -> bool {
+        self.segments.iter().any(|later| later.attempt > attempt && later.first <= step)
     }
 
     fn begin_segment(&mut self, attempt: u64, rung: usize, spot: Spot) {
@@ -272,7 +296,7 @@ impl Series {
         let mut level = 0;
         while self.leaves.len().is_multiple_of(FAN.pow(level as u32 + 1)) {
             let below = if level == 0 { &self.leaves } else { &self.levels[level - 1] };
-            let whole = below[below.len() - FAN..].iter().copied().reduce(|all, part| all.with(&part));
+            let whole = below[below.len() - FAN..].iter().cloned().reduce(|all, part| all.with(&part));
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
             }
@@ -291,7 +315,7 @@ impl Series {
             match self.rows[keep].take() {
                 Some(rows) => {
                     self.held -= 1;
-                    self.open = rows.iter().copied().filter(|point| point.spot.step < step).collect();
+                    self.open = rows.into_iter().filter(|point| point.spot.step < step).collect();
                 }
                 None => self.torn = true,
             }

@@ -4,9 +4,9 @@
 pub mod command;
 pub mod program;
 
-use crate::config::knobs::{Precision, Preset, Section, Training};
+use crate::config::knobs::{Precision, Preset, Training};
 use crate::config::problem::Problem;
-use crate::config::run::{AsWritten, Run, TaskSections};
+use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, TaskSections};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
 use crate::protocol::plan::{MemoryEstimate, Site};
@@ -14,7 +14,7 @@ use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Overrides the worker program; the replacement must speak the same contract.
 pub const WORKER_VARIABLE: &str = "DOWNSHIFT_WORKER";
@@ -158,14 +158,12 @@ impl TaskSections for OnDevice<'_> {
         self.trainer.knows(task)
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        self.trainer.resolve(task, data, model, base)
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        self.trainer.resolve(task, sections)
+    }
+
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.trainer.eval_metrics(task)
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {

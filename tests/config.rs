@@ -1,9 +1,9 @@
 //! Run files: the valid ones must be accepted, and the invalid ones refused with exactly these messages.
 
-use downshift::config::knobs::{MomentBits, Section, Watch};
+use downshift::config::knobs::{MomentBits, Watch};
 use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
-use downshift::config::run::{Refusal, Run, Source, TaskSections};
+use downshift::config::run::{OwnedSections, Refusal, ResolvedSections, Run, Source, TaskSections};
 use downshift::config::shipped;
 use std::{fs, path::Path};
 
@@ -15,13 +15,7 @@ impl TaskSections for Tasks {
         vec!["vision".to_owned(), "lm".to_owned()]
     }
 
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
         let positive = model.get("channels").is_none_or(|channels| channels.as_u64().is_some_and(|count| count > 0));
         let problem = Problem::at("model.channels", "a model needs channels", "write 32");
         (Some((data.clone(), model.clone())), if positive { Vec::new() } else { vec![problem] })

@@ -1,6 +1,8 @@
 //! Runs that want the same card: claims, the queue, and what outlives a killed keeper. The real program with the
 //! scripted worker and a fake NVML library with two cards.
 
+#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
+
 mod helper;
 
 use downshift::protocol::control::{RunState, Status};
@@ -8,7 +10,6 @@ use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use helper::{Place, example, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 
 /// Long enough not to finish during any test.
@@ -217,17 +218,18 @@ fn a_paused_run_gives_its_card_up_and_waits_for_it_again() {
     let refused = place.output(&["resume", "first", "--headless"]);
     assert!(refused.status.code() == Some(2) && text(&refused).contains("third-"), "{}", text(&refused));
     let resume = ["resume", "first", "--headless", "--wait-for-card"];
-    place.command(&resume).stdout(Stdio::null()).spawn().unwrap();
+    let mut resumed = place.command(&resume).stdout(Stdio::null()).spawn().unwrap();
     waits(&first, "third-");
     let stopped = place.output(&["stop", "first"]);
     assert!(stopped.status.success(), "{}", text(&stopped));
+    assert_eq!(resumed.wait().unwrap().code(), Some(3));
 }
 
 #[test]
 fn a_run_that_cannot_register_says_so_and_trains() {
     let mut place = two_cards();
     fs::write(place.dir.path().join("file"), "").unwrap();
-    place.variables.push(("XDG_STATE_HOME", PathBuf::from(place.dir.path().join("file"))));
+    place.variables.push(("XDG_STATE_HOME", place.dir.path().join("file")));
     let run = begin(&place, "run", &["--device", "cuda:0"]);
     assert!(journal_says(&run, "the claim on cuda:0 cannot be stored"));
 }

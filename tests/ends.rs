@@ -51,9 +51,7 @@ fn a_stop_while_the_store_is_locked_is_accepted_and_recorded() {
 
 #[test]
 fn a_keeper_that_dies_six_times_is_not_started_again_and_the_end_says_why() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=40000"]);
+    let (_place, mut child, run, _) = start_run(SLOW, 40000, 5);
     let mut last = None;
     for _ in 0..6 {
         let status =
@@ -186,9 +184,7 @@ fn resume_waits_for_a_keeper_whose_run_has_ended() {
     }
     drop(listener);
     fs::remove_file(&socket).unwrap();
-    drop(lock);
-    // The record names this process, which lives on.
-    fs::remove_file(run.file("keeper.lock")).unwrap();
+    lock.release();
     assert_eq!(resuming.wait().unwrap().code(), Some(0));
     assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }

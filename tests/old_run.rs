@@ -37,6 +37,8 @@ fn a_run_directory_kept_from_before_opens_and_resumes_to_its_end() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/old_run");
     copy_folder(&kept, &place.dir.path().join("runs"));
     let said = |words: &[&str]| stdout(&place.output(words));
+    let store = || fs::read(place.newest().unwrap().file("run.db")).unwrap();
+    let before = store();
 
     let status = place.status_json();
     assert_eq!(
@@ -53,6 +55,7 @@ fn a_run_directory_kept_from_before_opens_and_resumes_to_its_end() {
     let picture = fs::read_to_string(place.dir.path().join("loss.svg")).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("accumulate"), "{picture}");
 
+    assert!(before == store(), "a command that reads changed the store");
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
     let run = place.newest().unwrap();

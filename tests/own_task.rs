@@ -22,6 +22,7 @@ fn call(runs: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .args([Path::new("--runs-dir"), runs])
         .env("XDG_RUNTIME_DIR", runs)
+        .env("XDG_STATE_HOME", runs)
         .output()
         .unwrap()
 }
@@ -41,6 +42,15 @@ fn a_user_defined_task_learns_and_reports_its_own_mistakes() {
         serde_json::from_slice(&status.stdout).unwrap_or_else(|_| panic!("{}", text(&status)));
     assert_eq!(status["state"], "finished");
     assert!(status["eval"]["accuracy"].as_f64().unwrap() > 0.95, "{status}");
+    let confidence = status["eval"]["metrics"]["confidence"].as_f64().unwrap();
+    assert!(confidence > 0.8 && confidence <= 1.0, "{status}");
+    assert_eq!(status["best"]["metric"], "confidence", "{status}");
+    assert!(status["best"]["value"].as_f64().unwrap() >= confidence, "{status}");
+
+    let refused = call(runs.path(), &["check", "--set", "checkpoint.best.metric=confidense", file]);
+    assert_eq!(refused.status.code(), Some(13), "{}", text(&refused));
+    let told = "evaluations of task spirals do not report `confidense`; did you mean `confidence`?";
+    assert!(text(&refused).contains(told), "{}", text(&refused));
 
     let refused = call(runs.path(), &["check", "--set", "data.points=3", file]);
     assert_eq!(refused.status.code(), Some(13), "{}", text(&refused));

@@ -99,6 +99,6 @@ impl<B: AutodiffBackend> Train<B> for Layers {
     ) -> Tally {
         let count = (batch.len() / WIDTH) as u64;
         let mean: f64 = model.loss(batch, device).into_data().iter::<f64>().sum();
-        Tally { loss_sum: mean * count as f64, count, correct: None }
+        Tally { loss_sum: mean * count as f64, count, ..Tally::default() }
     }
 }

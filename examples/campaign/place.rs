@@ -45,6 +45,7 @@ impl Place {
         command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", self.dir.path().join("sockets"));
         command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command.env("XDG_STATE_HOME", self.dir.path().join("state"));
         command.env("DOWNSHIFT_RUNS_DIR", self.dir.path().join("runs"));
         command.env_remove("DOWNSHIFT_WORKER");
         command

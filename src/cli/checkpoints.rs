@@ -5,19 +5,18 @@ mod compare;
 mod copy;
 mod export;
 
-use super::line;
-use super::{Failure, Outcome, client, find_run};
-use crate::format::{bytes, count};
+use super::{Failure, Outcome, client, find_run, line};
+use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
-use crate::store::owners;
-use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::{owners, permissions};
 use crate::trainer::Trainer;
 use crate::untrusted::text;
 use clap::Args;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `checkpoints`.
@@ -110,7 +109,10 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let row = rows.iter().find(|row| row.step == entry.step);
         let size = checkpoint::manifest(&entry.path)
             .map_or_else(|error| error.to_string(), |manifest| bytes(manifest.bytes()));
-        let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
+        let mut eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
+        for (name, value) in row.iter().flat_map(|row| &row.metrics) {
+            let _ = write!(eval, "  {name} {}", figure(*value));
+        }
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));

@@ -118,6 +118,9 @@ impl<'a> IsolatedWorker<'a> {
         before: impl FnOnce(&Path),
         after: impl FnOnce(&Path),
     ) -> Result<Measured, Failure> {
+        if run.command.is_some() {
+            return Err(Failure::new(13, "a command cannot be measured on its own yet; `downshift run` measures it"));
+        }
         let place = TemporaryFolder::new()?;
         let mut run = run.clone();
         // The cost of checkpoints is not measured here.

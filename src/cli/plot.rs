@@ -19,7 +19,8 @@ pub struct PlotArgs {
     /// The output file, ending in .svg or .png
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
-    /// The metrics, one chart each: loss, eval, lr, grad_norm, step_ms, data_wait_ms, compute_ms, waiting
+    /// The metrics, one chart each: loss, eval, lr, grad_norm, step_ms, data_wait_ms, compute_ms, waiting, any
+    /// name the run reports, and eval/NAME for a metric of evaluations
     #[arg(long, short, value_delimiter = ',', default_value = "loss", value_name = "NAMES")]
     metric: Vec<Figure>,
     /// Use a logarithmic scale

@@ -73,7 +73,7 @@ fn prepare_rung(workers: &mut IsolatedWorker<'_>, run: &Run, rung: usize, decisi
     let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", then {ms:.0} ms per step"));
-    Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept? as u64, "file")))
+    Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept?, "file")))
 }
 
 /// Copies existing tuning decisions for this device into a new run.

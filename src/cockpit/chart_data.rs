@@ -18,7 +18,10 @@ impl Quantity {
     pub fn columns(self, state: &State, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         let facts = &state.facts;
         match self.source() {
-            Source::Steps(metric) => {
+            Source::Steps(_) | Source::Named(_) => {
+                let Some(metric) = self.step_metric(&facts.metrics, &facts.series) else {
+                    return vec![Column::default(); width];
+                };
                 let mut columns = facts.series.columns_on(metric, axis, window, width);
                 for column in &mut columns {
                     column.extent = column.extent.map(|extent| self.in_chart_unit(extent));
@@ -26,7 +29,10 @@ impl Quantity {
                 columns
             }
             Source::Skips => skip_rate_columns(facts.series.columns_on(Metric::Lr, axis, window, width)),
-            Source::Evaluations => evaluation_columns(state, axis, window, width),
+            Source::Evaluations | Source::EvalNamed(_) => {
+                let name = self.eval_metric(&facts.metrics).unwrap_or_default();
+                evaluation_columns(facts.evals.values(), name, axis, window, width)
+            }
             Source::Probe(gauge) => facts.readings.columns(gauge, axis, window, width),
         }
     }
@@ -35,7 +41,10 @@ impl Quantity {
     #[must_use]
     pub fn value_at(self, state: &State, axis: Axis, place: f64) -> Option<Extent> {
         match self.source() {
-            Source::Steps(metric) => Some(self.in_chart_unit(state.facts.series.at(axis, place)?.extent(metric)?)),
+            Source::Steps(_) | Source::Named(_) => {
+                let metric = self.step_metric(&state.facts.metrics, &state.facts.series)?;
+                Some(self.in_chart_unit(state.facts.series.at(axis, place)?.extent(metric)?))
+            }
             Source::Probe(gauge) => state.facts.readings.at(gauge, axis, place),
             Source::Skips => {
                 let end = state.facts.series.at(axis, place)?.spot().step as f64;
@@ -43,9 +52,10 @@ impl Quantity {
                 let columns = state.facts.series.columns(Metric::Lr, start..end, 1);
                 skip_rate_columns(columns).pop()?.extent
             }
-            Source::Evaluations => {
+            Source::Evaluations | Source::EvalNamed(_) => {
+                let name = self.eval_metric(&state.facts.metrics)?;
                 let spot = |row: &EvalRow| evaluation_spot(row).on(axis);
-                let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.loss?)));
+                let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.value(name)?)));
                 let near = spots.min_by(|a, b| (a.0 - place).abs().total_cmp(&(b.0 - place).abs()));
                 Extent::one(near?.1 as f32)
             }
@@ -66,6 +76,7 @@ impl Quantity {
             Self::Utilisation | Self::Cpu | Self::DataWait => Some((0.0, 100.0)),
             Self::Ram | Self::Throughput | Self::StepTime => Some((0.0, 0.0)),
             Self::Loss | Self::GradNorm | Self::LearningRate | Self::Evaluation => None,
+            Self::Named(_) | Self::EvalNamed(_) => None,
         }
     }
 
@@ -100,10 +111,10 @@ impl Quantity {
             (Source::Probe(Gauge::Vram), _) => gpu,
             // Explained once: four charts need not repeat the same sentence.
             (Source::Probe(_), _) if state.facts.samples.back().is_some_and(|row| row.reading.gpu.is_err()) => {
-                format!("no GPU reading; the {} chart shows why", Self::Vram.title())
+                format!("no GPU reading; the {} chart shows why", Self::Vram.title(&state.facts.metrics))
             }
             (Source::Probe(_), _) => gpu,
-            (Source::Evaluations, _) => "no evaluations yet".to_owned(),
+            (Source::Evaluations | Source::EvalNamed(_), _) => "no evaluations yet".to_owned(),
             _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),
             _ if state.facts.series.is_empty() => "no steps yet".to_owned(),
             _ => "no finite value yet".to_owned(),
@@ -137,17 +148,24 @@ fn skip_rate_columns(mut columns: Vec<Column>) -> Vec<Column> {
     columns
 }
 
-fn evaluation_columns(state: &State, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
+/// Returns a metric of evaluations, within a window of an axis, in `width` columns.
+pub fn evaluation_columns<'a>(
+    evals: impl Iterator<Item = &'a EvalRow>,
+    name: &str,
+    axis: Axis,
+    window: Range<f64>,
+    width: usize,
+) -> Vec<Column> {
     let mut columns = vec![Column::default(); width];
     let span = window.end - window.start;
-    for row in state.facts.evals.values() {
+    for row in evals {
         let place = evaluation_spot(row).on(axis);
         if !(window.start..=window.end).contains(&place) || width == 0 {
             continue;
         }
         let share = if span > 0.0 { (place - window.start) / span } else { 0.0 };
         let column = &mut columns[((share * (width - 1) as f64).round().max(0.0) as usize).min(width - 1)];
-        let one = row.eval.loss.and_then(|loss| Extent::one(loss as f32));
+        let one = row.eval.value(name).and_then(|value| Extent::one(value as f32));
         column.rows += 1;
         column.extent = match (column.extent, one) {
             (Some(a), Some(b)) => Some(a.with(b)),

@@ -60,7 +60,7 @@ impl Places {
 }
 
 /// The part of the state that determines the layout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutInput {
     /// The view.
     pub view: View,
@@ -68,6 +68,8 @@ pub struct LayoutInput {
     pub charts_from: usize,
     /// Chart that fills the whole view.
     pub full: Option<Quantity>,
+    /// The quantities of the run, in chart order.
+    pub quantities: Vec<Quantity>,
     /// Whether GPU readings are available.
     pub gpu: bool,
 }
@@ -78,7 +80,8 @@ impl LayoutInput {
     pub fn from_state(state: &State) -> Self {
         let screen = &state.screen;
         let gpu = state.facts.readings.has(Gauge::Vram);
-        Self { view: screen.view, charts_from: screen.charts_from, full: screen.full, gpu }
+        let quantities = state.quantities();
+        Self { view: screen.view, charts_from: screen.charts_from, full: screen.full, quantities, gpu }
     }
 }
 
@@ -122,7 +125,7 @@ pub fn lay_out((width, height): (u16, u16), look: LayoutInput) -> Places {
     let panels = match (look.view, room) {
         (View::Overview, Room::Wide) => lay_out_wide_overview(body),
         (View::Overview, _) => lay_out_compact_overview(body),
-        (View::Charts, _) => lay_out_charts(body, look),
+        (View::Charts, _) => lay_out_charts(body, &look),
         (View::Ladder, _) => lay_out_ladder(body),
         (View::Log, _) => lay_out_log(body),
         (View::Health, _) => lay_out_health(body, look.gpu),
@@ -181,27 +184,27 @@ fn chart_grid(body: Rect) -> (usize, usize) {
     (usize::from(body.width / wide).max(1), usize::from(body.height / high).max(1))
 }
 
-/// Returns how many charts a screen of this size shows at once.
+/// Returns how many of these charts a screen shows at once.
 #[must_use]
-pub fn charts_per_page(size: (u16, u16)) -> usize {
-    let look = LayoutInput { view: View::Charts, charts_from: 0, full: None, gpu: false };
+pub fn charts_per_page(size: (u16, u16), quantities: Vec<Quantity>) -> usize {
+    let look = LayoutInput { view: View::Charts, charts_from: 0, full: None, quantities, gpu: false };
     lay_out(size, look).panels.len()
 }
 
-fn lay_out_charts(body: Rect, look: LayoutInput) -> Vec<(Panel, Rect)> {
+fn lay_out_charts(body: Rect, look: &LayoutInput) -> Vec<(Panel, Rect)> {
     if let Some(full) = look.full {
         return vec![(Panel::Chart(full), body)];
     }
     let (columns, rows) = chart_grid(body);
-    let seen = (columns * rows).min(Quantity::ALL.len());
-    let from = look.charts_from.min(Quantity::ALL.len() - seen);
+    let seen = (columns * rows).min(look.quantities.len());
+    let from = look.charts_from.min(look.quantities.len() - seen);
     let rows = seen.div_ceil(columns);
     let gap = u16::from(body.width >= 108) * 2 + 1;
     let lanes = Layout::vertical(vec![Constraint::Fill(1); rows]).split(body);
     let cells = lanes
         .iter()
         .flat_map(|lane| Layout::horizontal(vec![Constraint::Fill(1); columns]).spacing(gap).split(*lane).to_vec());
-    Quantity::ALL.into_iter().skip(from).take(seen).map(Panel::Chart).zip(cells).collect()
+    look.quantities.iter().copied().skip(from).take(seen).map(Panel::Chart).zip(cells).collect()
 }
 
 fn lay_out_ladder(body: Rect) -> Vec<(Panel, Rect)> {
@@ -260,7 +263,10 @@ mod tests {
 
     #[test]
     fn four_charts_on_80_columns_and_more_on_a_large_screen() {
-        assert_eq!([(80, 24), (120, 40), (200, 50)].map(charts_per_page), [4, 4, 9]);
+        assert_eq!(
+            [(80, 24), (120, 40), (200, 50)].map(|size| charts_per_page(size, Quantity::ALL.to_vec())),
+            [4, 4, 9]
+        );
     }
 
     proptest! {
@@ -269,7 +275,9 @@ mod tests {
             width in 0u16..420, height in 0u16..120, view in 0usize..6, charts_from in 0usize..30, full: bool, gpu: bool,
         ) {
             let full = full.then_some(Quantity::Loss);
-            let places = lay_out((width, height), LayoutInput { view: View::ALL[view], charts_from, full, gpu });
+            let quantities = Quantity::ALL.to_vec();
+            let look = LayoutInput { view: View::ALL[view], charts_from, full, quantities, gpu };
+            let places = lay_out((width, height), look);
             prop_assert_eq!(places.room == Room::Tiny, width < SMALLEST.0 || height < SMALLEST.1);
             let screen = Rect::new(0, 0, width, height);
             let areas: Vec<_> = places.panels.iter().map(|(_, area)| *area).chain([places.footer]).collect();

@@ -1,9 +1,12 @@
 //! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
-//! its display unit. Their values are read in `chart_data`.
+//! its display unit, and the metrics that a run reports by name. Their values are read in `chart_data`.
 
+use super::state::metrics::RunMetrics;
 use super::state::readings::{GIB, Gauge};
-use crate::format::{bytes, figure, percent, rate};
-use crate::series::{Extent, Metric};
+use crate::format::{UNKNOWN, bytes, figure, percent, rate};
+use crate::protocol::metrics::LOSS;
+use crate::series::{Extent, Metric, Series};
+use crate::store::summary::MetricId;
 
 /// A quantity measured over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,23 +39,31 @@ pub enum Quantity {
     Ram,
     /// CPU use in percent of all cores.
     Cpu,
+    /// A metric that steps report by name.
+    Named(MetricId),
+    /// A metric that evaluations report by name.
+    EvalNamed(MetricId),
 }
 
 /// Source of a quantity's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A metric of the steps.
+    /// A metric that every step has.
     Steps(Metric),
+    /// A metric of the steps, by its id among [`RunMetrics`].
+    Named(MetricId),
     /// The skipped steps.
     Skips,
-    /// The evaluations.
+    /// The loss of the evaluations.
     Evaluations,
+    /// A metric of the evaluations, by its id among [`RunMetrics`].
+    EvalNamed(MetricId),
     /// A metric of the probe.
     Probe(Gauge),
 }
 
 impl Quantity {
-    /// All quantities, in chart order.
+    /// The quantities of every run, in chart order.
     pub const ALL: [Self; 14] = [
         Self::Loss,
         Self::GradNorm,
@@ -72,8 +83,10 @@ impl Quantity {
 
     /// Returns the name.
     #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
+    pub fn title(self, metrics: &RunMetrics) -> String {
+        let title = match self {
+            Self::Named(id) => metrics.steps.name(id).unwrap_or(UNKNOWN),
+            Self::EvalNamed(id) => return format!("evaluation {}", metrics.evals.name(id).unwrap_or(UNKNOWN)),
             Self::Loss => "loss",
             Self::GradNorm => "gradient norm",
             Self::Throughput => "speed without pauses",
@@ -88,7 +101,15 @@ impl Quantity {
             Self::Power => "GPU power",
             Self::Ram => "worker RAM",
             Self::Cpu => "CPU",
-        }
+        };
+        title.to_owned()
+    }
+
+    /// Reports whether a logarithmic scale makes sense.
+    #[must_use]
+    pub fn may_be_log(self) -> bool {
+        use Quantity::{EvalNamed, Evaluation, GradNorm, LearningRate, Loss, Named};
+        matches!(self, Loss | GradNorm | LearningRate | Evaluation | Named(_) | EvalNamed(_))
     }
 
     /// Reports whether the newest value is written beside the curve. Throughput is not: the screen
@@ -103,6 +124,7 @@ impl Quantity {
     pub fn format_value(self, value: f64) -> String {
         match self {
             Self::Loss | Self::GradNorm | Self::LearningRate | Self::Evaluation => figure(value),
+            Self::Named(_) | Self::EvalNamed(_) => figure(value),
             Self::Throughput => format!("{} steps/s", rate(value)),
             Self::StepTime => format!("{} ms", figure(value)),
             Self::SkipRate | Self::DataWait | Self::Utilisation | Self::Cpu => percent(value / 100.0),
@@ -151,17 +173,35 @@ impl Quantity {
             Self::Power => Source::Probe(Gauge::Power),
             Self::Ram => Source::Probe(Gauge::WorkerRam),
             Self::Cpu => Source::Probe(Gauge::Cpu),
+            Self::Named(id) => Source::Named(id),
+            Self::EvalNamed(id) => Source::EvalNamed(id),
         }
     }
 
-    /// Returns the per-step metric, for quantities where smoothing makes sense.
+    /// Returns the metric of a curve that holds the values; `None` if that curve has none of this name.
     #[must_use]
-    pub fn smoothed_metric(self) -> Option<Metric> {
-        match (self, self.source()) {
-            (Self::LearningRate, _) => None,
-            (_, Source::Steps(metric)) => Some(metric),
+    pub fn step_metric(self, metrics: &RunMetrics, series: &Series) -> Option<Metric> {
+        match self.source() {
+            Source::Steps(metric) => Some(metric),
+            Source::Named(id) => series.names().find(metrics.steps.name(id)?).map(Metric::Named),
             _ => None,
         }
+    }
+
+    /// Returns the name of the metric of evaluations that holds the values.
+    #[must_use]
+    pub fn eval_metric(self, metrics: &RunMetrics) -> Option<&str> {
+        match self.source() {
+            Source::Evaluations => Some(LOSS),
+            Source::EvalNamed(id) => metrics.evals.name(id),
+            _ => None,
+        }
+    }
+
+    /// Reports whether smoothing makes sense: for measurements of steps, not for a schedule.
+    #[must_use]
+    pub fn is_noisy(self) -> bool {
+        self != Self::LearningRate && matches!(self.source(), Source::Steps(_) | Source::Named(_))
     }
 
     /// Converts a stored extent to the unit of the chart.

@@ -7,6 +7,7 @@ use super::state::facts::History;
 use super::state::runs::{OtherRun, RunRow};
 use crate::config::run::Run;
 use crate::protocol::control::StepRow;
+use crate::series::Series;
 use crate::store::curve::{Piece, Stretch};
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -61,10 +62,11 @@ pub fn read_history(dir: &RunDir) -> Result<History, ReadError> {
 /// Reads the curve: as many whole leaves as possible, then the newest steps.
 fn read_curve(reader: &Reader, history: &mut History) -> Result<(), ReadError> {
     let mut rows = Vec::new();
+    history.series = Series::with_names(reader.metric_names().map_err(ReadError::from_store)?);
     let series = &mut history.series;
-    let collect = |stretch: &Stretch, piece: Piece<'_>| match piece {
+    let collect = |stretch: &Stretch, piece: Piece| match piece {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
-        Piece::Row(row) => rows.push(row.clone()),
+        Piece::Row(row) => rows.push(row),
     };
     reader.curve(collect).map_err(ReadError::from_store)?;
     for row in &rows {
@@ -128,13 +130,16 @@ fn read_other_run(runs: PathBuf) -> OtherSource {
     Arc::new(move |name, with_curve| {
         let dir = RunDir::find(&runs, Some(name))?;
         let run = dir.run()?;
-        let series = if with_curve {
+        let mut other =
+            OtherRun { ladder: rung_views(&run), watch: Some(run.watch.clone()), series: None, evals: Vec::new() };
+        if with_curve {
+            let reader = Reader::open(&dir).map_err(ReadError::from_store)?;
             let mut history = History::default();
-            read_curve(&Reader::open(&dir).map_err(ReadError::from_store)?, &mut history)?;
-            Some(history.series)
-        } else {
-            None
-        };
-        Ok(OtherRun { ladder: rung_views(&run), watch: Some(run.watch.clone()), series })
+            read_curve(&reader, &mut history)?;
+            other.evals = reader.evals().map_err(ReadError::from_store)?;
+            other.evals.retain(|row| !history.series.is_redone(row.attempt, row.eval.step));
+            other.series = Some(history.series);
+        }
+        Ok(other)
     })
 }

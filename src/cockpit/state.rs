@@ -5,6 +5,7 @@ pub mod chart;
 pub mod facts;
 pub mod forecast;
 pub mod ladder;
+pub mod metrics;
 pub mod pace;
 pub mod readings;
 pub mod replay;
@@ -16,6 +17,7 @@ pub mod shift_progress;
 pub use ladder::RungView;
 
 use super::keymap::Keymap;
+use crate::config::best::Best;
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, RunState, Status};
@@ -148,8 +150,17 @@ impl State {
         if self.moment.is_none() {
             return rows.find(|row| row.best && row.kept);
         }
-        let measured = rows.filter_map(|row| Some((row.eval_loss?, row)));
-        measured.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
+        let ranking = self.ranking();
+        let measured = rows.filter_map(|row| Some((ranking.value(row.eval_loss, &row.metrics)?, row)));
+        measured.min_by(|a, b| ranking.compare(a.0, b.0)).map(|(_, row)| row)
+    }
+
+    /// Returns how the current rung ranks checkpoints.
+    #[must_use]
+    pub fn ranking(&self) -> Best {
+        let written = |rung: &RungView| rung.preset.pointer("/checkpoint/best").cloned();
+        let best = self.ladder.get(self.rung().unwrap_or(0)).and_then(written);
+        best.and_then(|best| serde_json::from_value(best).ok()).unwrap_or_default()
     }
 
     /// Returns the run's status, once known.

@@ -1,69 +1,119 @@
 //! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
+use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, is_name};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
-/// How checkpoints are ranked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// How checkpoints are ranked: by a metric of the evaluation of exactly their weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Best {
-    /// The evaluation metric that ranks.
-    #[serde(default)]
-    pub metric: Metric,
+    /// The metric: `loss`, or any other that evaluations report.
+    pub metric: String,
     /// Whether lower or higher is better.
-    #[serde(default)]
     pub goal: Goal,
 }
 
-/// A metric of an evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Metric {
-    /// The validation loss.
-    #[default]
-    Loss,
-}
-
-/// The optimization direction of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Goal {
-    /// Smaller is better.
-    #[default]
-    Min,
-}
-
-/// A ranking this version does not support.
-#[derive(Debug, thiserror::Error)]
-pub enum UnsupportedRanking {
-    /// An unsupported metric.
-    #[error("checkpoints cannot be ranked by `{0}`, only by the validation loss; write loss")]
-    Metric(String),
-    /// An unsupported goal.
-    #[error("the goal for the loss cannot be `{0}`, lower is better; write min")]
-    Goal(String),
-}
-
-impl TryFrom<String> for Metric {
-    type Error = UnsupportedRanking;
-
-    fn try_from(name: String) -> Result<Self, UnsupportedRanking> {
-        if name == "loss" { Ok(Self::Loss) } else { Err(UnsupportedRanking::Metric(name)) }
+impl Default for Best {
+    fn default() -> Self {
+        Self { metric: LOSS.to_owned(), goal: Goal::Min }
     }
 }
 
-impl From<Metric> for String {
-    fn from(metric: Metric) -> Self {
-        match metric {
-            Metric::Loss => "loss".to_owned(),
+/// The optimization direction of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Goal {
+    /// Smaller is better.
+    Min,
+    /// Larger is better.
+    Max,
+}
+
+impl Best {
+    /// Returns the value that ranks an evaluation; `None` if it lacks the metric.
+    #[must_use]
+    pub fn value(&self, loss: Option<f64>, metrics: &Metrics) -> Option<f64> {
+        let value = if self.metric == LOSS { loss } else { metrics.get(&self.metric).copied() };
+        value.filter(|value| value.is_finite())
+    }
+
+    /// Orders two values; the better one is less.
+    #[must_use]
+    pub fn compare(&self, a: f64, b: f64) -> Ordering {
+        match self.goal {
+            Goal::Min => a.total_cmp(&b),
+            Goal::Max => b.total_cmp(&a),
         }
     }
 }
 
-impl TryFrom<String> for Goal {
-    type Error = UnsupportedRanking;
+/// [`Best`] as written in a run file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    metric: MetricName,
+    goal: Option<Goal>,
+}
 
-    fn try_from(name: String) -> Result<Self, UnsupportedRanking> {
-        if name == "min" { Ok(Self::Min) } else { Err(UnsupportedRanking::Goal(name)) }
+impl TryFrom<Written> for Best {
+    type Error = InvalidRanking;
+
+    fn try_from(written: Written) -> Result<Self, InvalidRanking> {
+        let metric = written.metric.0;
+        let goal = match (written.goal, metric.as_str()) {
+            (Some(goal), _) => goal,
+            (None, LOSS | PERPLEXITY) => Goal::Min,
+            (None, ACCURACY) => Goal::Max,
+            (None, _) => return Err(InvalidRanking::NoGoal(metric)),
+        };
+        Ok(Self { metric, goal })
+    }
+}
+
+/// The name of a metric.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct MetricName(String);
+
+impl Default for MetricName {
+    fn default() -> Self {
+        Self(LOSS.to_owned())
+    }
+}
+
+impl TryFrom<String> for MetricName {
+    type Error = InvalidRanking;
+
+    fn try_from(name: String) -> Result<Self, InvalidRanking> {
+        if is_name(&name) { Ok(Self(name)) } else { Err(InvalidRanking::Name(name)) }
+    }
+}
+
+/// A ranking that cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRanking {
+    /// Not a metric's name.
+    #[error("`{0}` is no metric's name; it has at most 64 letters, digits and _ . / -")]
+    Name(String),
+    /// An unknown goal.
+    #[error("the goal cannot be `{0}`; write min if lower is better, or max")]
+    Goal(String),
+    /// Nothing says whether lower or higher is better.
+    #[error("which {0} is better? add goal: min for the lowest, or goal: max for the highest")]
+    NoGoal(String),
+}
+
+impl TryFrom<String> for Goal {
+    type Error = InvalidRanking;
+
+    fn try_from(name: String) -> Result<Self, InvalidRanking> {
+        match name.as_str() {
+            "min" => Ok(Self::Min),
+            "max" => Ok(Self::Max),
+            _ => Err(InvalidRanking::Goal(name)),
+        }
     }
 }
 
@@ -71,26 +121,54 @@ impl From<Goal> for String {
     fn from(goal: Goal) -> Self {
         match goal {
             Goal::Min => "min".to_owned(),
+            Goal::Max => "max".to_owned(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{Best, Goal};
     use crate::config::knobs::Checkpoint;
     use crate::config::typed;
-    use serde_json::json;
+    use crate::recipe::metrics::Metrics;
+    use serde_json::{Value, json};
+
+    fn read(best: &Value) -> (Option<Best>, Vec<String>) {
+        let (read, problems) = typed::read_tree::<Checkpoint>(&json!({ "best": best }));
+        (read.map(|checkpoint| checkpoint.best), problems.iter().map(ToString::to_string).collect())
+    }
 
     #[test]
-    fn only_the_lowest_loss_ranks_and_anything_else_is_refused_with_a_sentence() {
-        let (read, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "loss", "goal": "min"}}));
-        assert_eq!((read, problems.len()), (Some(Checkpoint::default()), 0));
-        let (_, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "accuracy", "goal": "max"}}));
-        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert!(
-            messages[0].contains("best.metric") && messages[0].contains("cannot be ranked by `accuracy`"),
-            "{messages:?}"
-        );
-        assert!(messages[1].contains("best.goal") && messages[1].contains("write min"), "{messages:?}");
+    fn any_metric_ranks_and_the_goal_is_never_guessed() {
+        for (written, metric, goal) in [
+            (json!({}), "loss", Goal::Min),
+            (json!({"metric": "loss", "goal": "min"}), "loss", Goal::Min),
+            (json!({"metric": "accuracy"}), "accuracy", Goal::Max),
+            (json!({"metric": "perplexity"}), "perplexity", Goal::Min),
+            (json!({"metric": "val/fid", "goal": "min"}), "val/fid", Goal::Min),
+            (json!({"metric": "reward", "goal": "max"}), "reward", Goal::Max),
+        ] {
+            let best = Best { metric: metric.to_owned(), goal };
+            assert_eq!(read(&written), (Some(best.clone()), Vec::new()), "{written}");
+            assert_eq!(read(&serde_json::to_value(&best).unwrap()).0, Some(best), "run.yaml reads what it writes");
+        }
+        for (written, path, text) in [
+            (json!({"metric": "reward"}), "best", "goal: max"),
+            (json!({"metric": "a b"}), "best.metric", "`a b` is no metric's name"),
+            (json!({"goal": "up"}), "best.goal", "write min if lower is better"),
+        ] {
+            let (_, problems) = read(&written);
+            assert!(problems.len() == 1 && problems[0].contains(path) && problems[0].contains(text), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn the_better_value_is_less() {
+        let best = Best { metric: "accuracy".to_owned(), goal: Goal::Max };
+        let metrics = |value| Metrics::from([("accuracy".to_owned(), value)]);
+        let ranked = |value| best.value(Some(0.1), &metrics(value));
+        assert_eq!((ranked(0.5), ranked(f64::NAN), best.value(Some(0.1), &Metrics::new())), (Some(0.5), None, None));
+        assert!(best.compare(0.9, 0.8).is_lt() && Best::default().compare(0.8, 0.9).is_lt());
     }
 }

@@ -19,7 +19,6 @@ pub mod template;
 mod tests;
 mod typed;
 
-pub use cost::ShiftCost;
 pub use launch::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 pub use typed::run_file;
 

@@ -119,14 +119,25 @@ impl fmt::Display for Text {
     }
 }
 
-impl FromStr for Text {
-    type Err = String;
+/// A reference that names nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadReference {
+    /// `env:` without a name.
+    #[error("write the name of a variable: env:NAME")]
+    Variable,
+    /// `file:` without a path.
+    #[error("write the path of a file: file:PATH")]
+    File,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Text {
+    type Err = BadReference;
+
+    fn from_str(text: &str) -> Result<Self, BadReference> {
         match text.split_once(':') {
-            Some(("env", "")) => Err("write the name of a variable: env:NAME".to_owned()),
+            Some(("env", "")) => Err(BadReference::Variable),
             Some(("env", name)) => Ok(Self::Env(name.to_owned())),
-            Some(("file", "")) => Err("write the path of a file: file:PATH".to_owned()),
+            Some(("file", "")) => Err(BadReference::File),
             Some(("file", path)) => Ok(Self::File(path.into())),
             _ => Ok(Self::Plain(text.to_owned())),
         }

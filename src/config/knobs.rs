@@ -203,7 +203,7 @@ impl Default for Evaluation {
 }
 
 /// The checkpoint schedule and retention.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The interval; the end of the run is always saved.

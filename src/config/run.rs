@@ -1,7 +1,7 @@
 //! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
 mod file;
-
+use super::best::Best;
 use super::command::{self, CommandSpec};
 use super::integrations::{Notify, Probe};
 use super::knobs::{Preset, Section, Watch};
@@ -9,6 +9,7 @@ use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
 use super::problem::{Problem, max_listed};
 use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
+use crate::recipe::metrics::LOSS;
 use crate::untrusted::text;
 use file::RunFile;
 use serde_json::{Value, json};
@@ -38,6 +39,21 @@ pub struct Run {
     pub rungs: Vec<Rung>,
 }
 
+/// The sections that a task owns, and the folder that paths in them start from.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnedSections<'a> {
+    /// The section `data`.
+    pub data: &'a Section,
+    /// The section `model`.
+    pub model: &'a Section,
+    /// The folder.
+    pub base: &'a Path,
+}
+
+/// The sections `data` and `model` with every default and absolute paths, as far as they can be read, and every error
+/// in them.
+pub type ResolvedSections = (Option<(Section, Section)>, Vec<Problem>);
+
 /// Validates the sections that tasks own. Implemented by the trainer's registry.
 pub trait TaskSections {
     /// Returns the names of all tasks.
@@ -48,15 +64,13 @@ pub trait TaskSections {
         self.names().iter().any(|name| name == task)
     }
 
-    /// Resolves the sections `data` and `model`: fills in every default, makes paths absolute from
-    /// `base`, and returns every error in them.
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>);
+    /// Resolves the sections of a task.
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections;
+
+    /// Returns the metrics that evaluations of a task report beside the loss; `None` if any name is possible.
+    fn eval_metrics(&self, _task: &str) -> Option<&'static [&'static str]> {
+        None
+    }
 
     /// Returns the reasons why a rung cannot be trained on the target: the device, the amount of data.
     fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
@@ -78,13 +92,7 @@ impl TaskSections for AsWritten {
         true
     }
 
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
         (Some((data.clone(), model.clone())), Vec::new())
     }
 }
@@ -164,8 +172,9 @@ impl Run {
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
-        problems.extend(file::misplaced_keys(&tree, |task| tasks.knows(task)));
-        let (file, wrong) = file::read(&tree);
+        let knows = |task: &str| tasks.knows(task);
+        problems.extend(file::misplaced_keys(&tree, knows));
+        let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
         problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|(path, _)| path.as_str()))));
@@ -309,7 +318,7 @@ fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, proble
         problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
         return false;
     }
-    let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
+    let (sections, wrong) = tasks.resolve(&file.task, OwnedSections { data: &file.data, model: &file.model, base });
     problems.extend(wrong);
     if let Some((data, model)) = sections {
         (file.data, file.model) = (data, model);
@@ -327,8 +336,10 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         let preset = &rung.rung.preset;
         let mut found = check::check_preset(preset);
         if let Some((tasks, task, base)) = tasks {
+            found.extend(unknown_ranking(&preset.checkpoint.best, task, tasks.eval_metrics(task)));
             if rung.place.is_some() {
-                found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+                let sections = OwnedSections { data: &preset.data, model: &preset.model, base };
+                found.extend(tasks.resolve(task, sections).1);
             }
             // This loads the data and builds the model, so it must not run on an invalid section.
             if sound(problems) && sound(&found) {
@@ -341,6 +352,14 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         });
         problems.extend(found.into_iter().map(|problem| rung.blame(problem)));
     }
+}
+
+/// Refuses to rank checkpoints by a metric that no evaluation of the task reports.
+fn unknown_ranking(best: &Best, task: &str, metrics: Option<&[&str]>) -> Option<Problem> {
+    let known = [&[LOSS][..], metrics?].concat();
+    let wrong = format!("evaluations of task {task} do not report `{}`", best.metric);
+    (!known.contains(&best.metric.as_str()))
+        .then(|| Problem::at("checkpoint.best.metric", wrong, typed::suggest(&best.metric, &known)))
 }
 
 fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {

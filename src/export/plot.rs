@@ -48,6 +48,10 @@ pub fn draw_svg(
     theme: &Theme,
 ) -> Result<String, ExportError> {
     let mut loaded = dirs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    if let Some(unknown) = figures.iter().find(|figure| loaded.iter().all(|run| figure.find_in(run).is_none())) {
+        let (name, known) = (unknown.title().to_owned(), figure::figure_names(&loaded));
+        return Err(ExportError::UnknownMetric { name, known });
+    }
     load_steps(&mut loaded, options, dirs, size.0 as usize)?;
     svg::draw(&loaded, figures, size, options, &Palette::of(theme))
         .ok_or_else(|| ExportError::NothingToDraw(loaded.into_iter().map(|run| run.name).collect()))
@@ -56,17 +60,19 @@ pub fn draw_svg(
 fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
     let query_failed = |source| ExportError::query(dir, source);
     let reader = Reader::open_begun(dir)?;
-    let mut series = Series::default();
-    let add_piece = |stretch: &Stretch, piece: Piece<'_>| match piece {
+    let mut series = Series::with_names(reader.metric_names().map_err(query_failed)?);
+    let add_piece = |stretch: &Stretch, piece: Piece| match piece {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
-        Piece::Row(row) => drop(series.push(row)),
+        Piece::Row(row) => drop(series.push(&row)),
     };
     reader.curve(add_piece).map_err(query_failed)?;
     let kept: Vec<_> = reader.checkpoints().map_err(query_failed)?.into_iter().filter(|row| row.kept).collect();
+    let mut evals = reader.evals().map_err(query_failed)?;
+    evals.retain(|row| !series.is_redone(row.attempt, row.eval.step));
     Ok(Loaded {
         name: dir.name(),
         series,
-        evals: reader.evals().map_err(query_failed)?,
+        evals,
         checkpoints: kept.iter().map(|row| row.step).collect(),
         best: kept.iter().find(|row| row.best).and_then(|row| Some((row.step, row.eval_loss?))),
         rungs: dir.run().map(|run| run.rungs.into_iter().map(|rung| rung.name).collect()).unwrap_or_default(),

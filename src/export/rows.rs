@@ -1,9 +1,11 @@
-//! The curve as rows. Rows of the highest attempt are the curve; the others were redone later.
+//! The curve as rows, named metrics last. Rows of the highest attempt are the curve; the others were redone later.
 
 use super::ExportError;
 use crate::protocol::control::StepRow;
+use crate::protocol::metrics::Metrics;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::summary::MetricNames;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -29,6 +31,8 @@ struct Row {
     lr: Option<f64>,
     grad_norm: Option<f64>,
     skipped: bool,
+    #[serde(skip_serializing_if = "Metrics::is_empty")]
+    metrics: Metrics,
 }
 
 /// Writes a row for each step of each attempt.
@@ -37,30 +41,38 @@ struct Row {
 /// Returns an error when the store cannot be read, or `out` cannot be written.
 pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<(), ExportError> {
     let reader = Reader::open_begun(run)?;
+    let names = reader.metric_names().map_err(|source| ExportError::query(run, source))?;
     let mut written = match format {
-        RowFormat::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),
+        RowFormat::Csv => {
+            let named: String = names.iter().map(|(_, name)| format!(",{name}")).collect();
+            writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped{named}")
+        }
         RowFormat::Jsonl => Ok(()),
     };
     let each = |row| {
         if written.is_ok() {
-            written = write_row(out, format, &row);
+            written = write_row(out, format, row, &names);
         }
     };
     reader.each_step(each).map_err(|source| ExportError::query(run, source))?;
     written.and_then(|()| out.flush()).map_err(|source| ExportError::Io { path: PathBuf::from("stdout"), source })
 }
 
-fn write_row(out: &mut impl Write, format: RowFormat, step: &StepRow) -> io::Result<()> {
-    let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, .. } = *step;
+fn write_row(out: &mut impl Write, format: RowFormat, step: StepRow, names: &MetricNames) -> io::Result<()> {
+    let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, metrics, .. } = step;
     match format {
         RowFormat::Jsonl => {
-            let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped };
+            let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, metrics };
             writeln!(out, "{}", serde_json::to_string(&row)?)
         }
         RowFormat::Csv => {
             let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
             let (loss, lr, norm) = (number(loss), number(lr), number(grad_norm));
-            writeln!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")
+            write!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")?;
+            for (_, name) in names.iter() {
+                write!(out, ",{}", number(metrics.get(name).copied()))?;
+            }
+            writeln!(out)
         }
     }
 }

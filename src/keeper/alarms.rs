@@ -135,8 +135,9 @@ impl Alarms {
     /// Reports every rise of the count: more of the GPU's memory is failing.
     fn check_ecc(&mut self, seen: EccSeen, now: Duration) -> Option<String> {
         let all = seen.uncorrected;
-        let before = self.ecc_seen.replace(seen.clone()).filter(|before| before.pci == seen.pci)?;
-        let more = all.checked_sub(before.uncorrected).filter(|more| *more > 0)?;
+        let before = self.ecc_seen.take().filter(|before| before.pci == seen.pci).map(|before| before.uncorrected);
+        self.ecc_seen = Some(seen);
+        let more = all.checked_sub(before?).filter(|more| *more > 0)?;
         let text = format!(
             "{more} new uncorrectable ECC {} in the GPU's memory, {all} since the driver was loaded; `downshift \
              doctor` says what to do",

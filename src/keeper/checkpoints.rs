@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 impl Keeper {
     fn checkpoint_knobs(&self) -> knobs::Checkpoint {
-        self.run.rungs[self.recorder.attempt.rung].preset.checkpoint
+        self.run.rungs[self.recorder.attempt.rung].preset.checkpoint.clone()
     }
 
     /// Updates the checkpoints on disk after a worker event.

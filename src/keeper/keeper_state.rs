@@ -1,6 +1,5 @@
 //! The state of a keeper, by concern.
 
-use super::Input;
 use super::alarms::Alarms;
 use super::author::Author;
 use super::card_users::CardUsers;
@@ -13,10 +12,10 @@ use super::run_loop::KeeperArgs;
 use super::socket::Clients;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::{LaunchState, StoredState};
-use super::takeover;
 use super::turn::Turn;
 use super::witness::Witness;
 use super::worker_process::Worker;
+use super::{Input, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::lifecycle::Outcome;
@@ -145,6 +144,7 @@ impl Keeper {
         let logged = store.is_logged();
         let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        recorder.rank_by(&run, known.rung);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }

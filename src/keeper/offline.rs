@@ -13,10 +13,9 @@ use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
 use crate::store::lock::{Identity, Lock};
-use crate::store::owners;
-use crate::store::reserve;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::store::{owners, reserve};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -129,6 +128,7 @@ impl OfflineKeeper {
         let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let run = run_dir.run()?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
+        recorder.rank_by(&run, recorder.status.rung.min(run.rungs.len() - 1));
         if let Some(replaced) = replaced {
             recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         }

@@ -133,6 +133,7 @@ impl Keeper {
             self.recorder.status.pauses += 1;
         }
         let name = self.run.rungs[start.rung].name.clone();
+        self.recorder.rank_by(&self.run, start.rung);
         let attempt = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => attempt,
             Err(error) => return self.postpone_start(start, &error.to_string()),

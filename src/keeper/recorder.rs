@@ -6,10 +6,12 @@ mod writing;
 pub use writing::describe_replacement;
 
 use super::attempt::Attempt;
+use super::metric_names::Admission;
 use super::planned::Planned;
 use super::proving::Proving;
 use super::sentences;
 use super::shift_timer::ShiftTimer;
+use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
@@ -46,6 +48,10 @@ pub struct Recorder {
     said: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
+    /// How they are ranked.
+    ranking: Best,
+    /// Names of the run's metrics.
+    admission: Admission,
     proving: Proving,
     dirty: bool,
     planned: Planned,
@@ -73,6 +79,8 @@ impl Recorder {
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
         let (next_journal, facts) = (store.last_journal_id()? + 1, store.facts()?);
+        let measured = status.eval.iter().flat_map(|eval| eval.metrics.keys().cloned());
+        let admission = Admission::new(store.metric_names()?.into_iter().chain(measured));
         Ok(Self {
             store,
             batch: Batch::default(),
@@ -88,6 +96,8 @@ impl Recorder {
             said: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
+            ranking: Best::default(),
+            admission,
             proving: Proving::default(),
             dirty: true,
             planned: Planned::default(),
@@ -164,6 +174,13 @@ impl Recorder {
     /// Ends a transition that leads to no other worker: the run pauses or ends.
     pub fn end_passage(&mut self) {
         self.passage = None;
+    }
+
+    /// Leaves out metrics that may not enter the run, and tells the user once.
+    pub fn admit_metrics(&mut self, event: &mut Event) {
+        if let Some(refused) = self.admission.admit(event) {
+            self.note(Level::Warn, JournalKind::Note, refused.to_string());
+        }
     }
 
     /// Records a worker event.

@@ -1,5 +1,6 @@
 //! Decides which checkpoints to keep.
 
+use crate::config::best::Best;
 use crate::config::knobs;
 use crate::config::run::Run;
 use crate::protocol::control::CheckpointRow;
@@ -50,18 +51,19 @@ pub fn delete(run_dir: &Path, step: u64) -> Result<(), DeleteError> {
 pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
     let kept: BTreeSet<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
     let newest: BTreeSet<u64> = kept.iter().rev().take(knobs.keep_last.max(1) as usize).copied().collect();
-    let best = best(rows).filter(|_| knobs.keep_best);
+    let best = best(rows, &knobs.best).filter(|_| knobs.keep_best);
     let wanted = |step: &u64| {
         newest.contains(step) || [best, newest_proven(rows), next_to_be_proven(rows)].contains(&Some(*step))
     };
     kept.into_iter().filter(|step| !wanted(step)).collect()
 }
 
-/// Returns the step of the checkpoint on disk with the lowest evaluation loss; the older one when
-/// several share the same evaluation.
-pub fn best(rows: &[CheckpointRow]) -> Option<u64> {
-    let measured = rows.iter().filter(|row| row.kept).filter_map(|row| Some((row.eval_loss?, row.step)));
-    measured.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, step)| step)
+/// Returns the step of the checkpoint on disk with the best evaluation; the older one when several share
+/// the same value.
+pub fn best(rows: &[CheckpointRow], ranking: &Best) -> Option<u64> {
+    let value = |row: &CheckpointRow| ranking.value(row.eval_loss, &row.metrics);
+    let measured = rows.iter().filter(|row| row.kept).filter_map(|row| Some((value(row)?, row.step)));
+    measured.min_by(|a, b| ranking.compare(a.0, b.0).then(a.1.cmp(&b.1))).map(|(_, step)| step)
 }
 
 /// Returns the step of the newest proven checkpoint on disk.
@@ -80,6 +82,7 @@ pub fn next_to_be_proven(rows: &[CheckpointRow]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{best, newest_proven, next_to_be_proven, superfluous};
+    use crate::config::best::{Best, Goal};
     use crate::config::knobs;
     use crate::keeper::proving::Proving;
     use crate::protocol::control::CheckpointRow;
@@ -96,7 +99,7 @@ mod tests {
     #[test]
     fn the_newest_and_the_best_stay() {
         let mut rows = vec![row(1, None), row(2, Some(0.2)), row(3, Some(0.5)), row(4, Some(0.2)), row(5, Some(0.4))];
-        assert_eq!(best(&rows), Some(2));
+        assert_eq!(best(&rows, &Best::default()), Some(2));
         rows[0].proven = true;
         rows[2].proven = true;
         assert_eq!(superfluous(&rows, &keep(2, true)), [1]);
@@ -107,7 +110,21 @@ mod tests {
         rows[4].proven = true;
         assert_eq!(superfluous(&rows, &keep(0, false)), [1, 2, 3, 4], "the newest always stays");
         rows[1].kept = false;
-        assert_eq!(best(&rows), Some(4));
+        assert_eq!(best(&rows, &Best::default()), Some(4));
+    }
+
+    #[test]
+    fn any_metric_of_an_evaluation_ranks() {
+        let accurate = |step, accuracy| CheckpointRow {
+            metrics: [("accuracy".to_owned(), accuracy)].into(),
+            ..row(step, Some(1.0 / accuracy))
+        };
+        let rows = vec![accurate(1, 0.5), accurate(2, 0.9), row(3, Some(0.01)), accurate(4, 0.9)];
+        let ranking = |goal| Best { metric: "accuracy".to_owned(), goal };
+        assert_eq!(best(&rows, &ranking(Goal::Max)), Some(2));
+        assert_eq!(best(&rows, &ranking(Goal::Min)), Some(1));
+        let knobs = knobs::Checkpoint { best: ranking(Goal::Max), ..keep(1, true) };
+        assert_eq!(superfluous(&rows, &knobs), [3], "1 is the next to be proven, 2 the best, 4 the newest");
     }
 
     #[test]

@@ -95,7 +95,9 @@ impl Keeper {
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::keep_alive(dir, gpu, nvml, self.worker.watched.subscribe(), inputs));
-        let planner = planner::start(&self.run_dir, &self.stored.launch.device);
+        // The memory of a command cannot be counted.
+        let plans = self.run.command.is_none();
+        let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.take_over_run(asked_by, &path).await?;
         self.clock.delay.restart();
         while self.outcome.is_none() {

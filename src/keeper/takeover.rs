@@ -147,9 +147,12 @@ impl Keeper {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
         self.note_recovery(by_person);
+        let stays_paused = before == RunState::Paused && !by_person;
         self.join_registry();
-        if self.run.command.is_some() && self.adopt_command().await {
+        if !stays_paused {
             self.claim_devices();
+        }
+        if self.run.command.is_some() && self.adopt_command().await {
             self.take_over_checkpoints()?;
             self.recorder.stop_waiting()?;
             self.policy.set_durable_step(self.recorder.status.durable_step);
@@ -174,7 +177,7 @@ impl Keeper {
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
         self.policy.set_durable_step(self.recorder.status.durable_step);
-        if before == RunState::Paused && !by_person {
+        if stays_paused {
             self.policy.stay_paused();
             return Ok(());
         }
@@ -184,7 +187,6 @@ impl Keeper {
         }
         // A stop may have ended the run meanwhile.
         if self.outcome.is_none() {
-            self.claim_devices();
             self.decide(Event::Begin, None);
         }
         Ok(())

@@ -44,6 +44,8 @@ impl Keeper {
         self.turn.asked = Some(Instant::now());
         let waiting = match member.claim(&request, first) {
             Ok(waiting) => waiting,
+            // A waiting run has a place in the queue already; it asks again.
+            Err(_) if matches!(self.policy.life(), Lifecycle::AwaitingTurn { .. }) => return,
             Err(error) => {
                 self.give_up_registry(&error);
                 None

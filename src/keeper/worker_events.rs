@@ -11,7 +11,8 @@ use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Level, PROTOCOL
 use std::time::Duration;
 
 impl Keeper {
-    pub(super) fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) {
+    pub(super) fn handle_worker_event(&mut self, mut event: WorkerEvent, now: Duration) {
+        self.recorder.admit_metrics(&mut event);
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
                 let why = format!("the worker uses protocol version {}, this keeper {PROTOCOL}", hello.protocol);

@@ -151,7 +151,7 @@ impl Claim {
         rivals.sort_by_key(|rival| rival.ticket);
         let (holders, ahead): (Vec<&Self>, Vec<&Self>) = rivals.iter().partition(|rival| rival.stage == Stage::Holds);
         let names = |claims: &[&Self]| claims.iter().map(|claim| claim.run_name()).collect();
-        let devices = self.devices.claimed_by(&rivals).to_string();
+        let devices = self.devices.claimed_by(if holders.is_empty() { &ahead } else { &holders }).to_string();
         Some(Waiting::Devices { devices, holders: names(&holders), ahead: names(&ahead) })
     }
 }

@@ -6,7 +6,7 @@ use crate::store::summary::{Bucket, Point, Spot};
 use std::ops::Range;
 
 /// Data of the curve at a position.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct At(Bucket);
 
 impl At {
@@ -31,7 +31,7 @@ impl At {
     /// Returns the value of a metric.
     #[must_use]
     pub fn extent(&self, metric: Metric) -> Option<Extent> {
-        self.0.extents[metric as usize]
+        self.0.extent(metric)
     }
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Seen {
 impl Seen {
     fn from_point(point: &Point, metric: Metric, axis: Axis) -> Self {
         let place = point.spot.on(axis);
-        let extent = Extent::one(point.values[metric as usize]);
+        let extent = Extent::one(point.value(metric));
         Self { ends: (place, place), steps: 1, skipped: u32::from(point.skipped), extent }
     }
 
     fn from_bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
         let ends = (bucket.first.on(axis), bucket.last.on(axis));
-        Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extents[metric as usize] }
+        Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extent(metric) }
     }
 }
 
@@ -112,7 +112,8 @@ impl Series {
             let leaf = &self.leaves[place];
             let start = rows.partition_point(|row| row.step < leaf.first.step);
             let end = rows.partition_point(|row| row.step <= leaf.last.step);
-            let points: Box<[Point]> = rows[start..end.max(start)].iter().map(Point::of).collect();
+            let names = &mut self.names;
+            let points: Box<[Point]> = rows[start..end.max(start)].iter().map(|row| Point::of(row, names)).collect();
             // If the number of steps differs, the store and this curve are snapshots of different moments.
             if points.len() == leaf.steps as usize && self.rows[place].is_none() {
                 self.rows[place] = Some(points);
@@ -141,9 +142,9 @@ impl Series {
             if let Some(points) = self.rows.get(index)? {
                 return nearest(points);
             }
-            let leaf = self.leaves[index];
+            let leaf = &self.leaves[index];
             let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
-            Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf))
+            Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf.clone()))
         };
         let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
         found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
@@ -156,7 +157,7 @@ impl Series {
         let (mut newest_first, mut steps): (Vec<(f32, u32)>, usize) = (Vec::new(), 0);
         let finite = |points: &[Point], into: &mut Vec<(f32, u32)>, room: usize| {
             let end = points.partition_point(|point| point.spot.on(axis) < place);
-            let values = points[..end].iter().rev().map(|point| point.values[metric as usize]);
+            let values = points[..end].iter().rev().map(|point| point.value(metric));
             let before = into.len();
             into.extend(values.filter(|value| value.is_finite()).take(room).map(|value| (value, 1)));
             into.len() - before
@@ -165,7 +166,7 @@ impl Series {
         let mut leaf = self.leaves.partition_point(|leaf| leaf.first.on(axis) < place);
         while leaf > 0 && steps < count {
             leaf -= 1;
-            match (&self.rows[leaf], self.leaves[leaf].extents[metric as usize]) {
+            match (&self.rows[leaf], self.leaves[leaf].extent(metric)) {
                 (Some(rows), _) => steps += finite(rows, &mut newest_first, count - steps),
                 (None, Some(extent)) => {
                     newest_first.push((extent.mean, extent.count));

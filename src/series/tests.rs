@@ -1,5 +1,5 @@
 use super::axis::Axis;
-use super::{Column, Extent, Metric, Series};
+use super::{Column, Extent, Metric, MetricNames, Series};
 use crate::protocol::control::StepRow;
 use crate::store::summary::{Point, leaves};
 use proptest::prelude::*;
@@ -95,10 +95,11 @@ proptest! {
 
 /// Builds a series as the store would: leaves, then the newest rows.
 fn stored(rows: &[StepRow], newest: usize) -> Series {
-    let mut series = Series::default();
     let (old, new) = rows.split_at(rows.len().saturating_sub(newest));
-    let points: Vec<Point> = old.iter().map(Point::of).collect();
-    for leaf in &leaves(&points) {
+    let mut names = MetricNames::default();
+    let points: Vec<Point> = old.iter().map(|row| Point::of(row, &mut names)).collect();
+    let mut series = Series::with_names(names);
+    for leaf in leaves(&points) {
         series.extend(1, 1, leaf);
     }
     for row in new {
@@ -174,7 +175,7 @@ proptest! {
             let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
             prop_assert_eq!(&columns, &all_columns(&series, width));
             let step = 1 + (at * (length - 1) as f64) as u64;
-            let spot = Point::of(&rows[step as usize - 1]).spot;
+            let spot = Point::of(&rows[step as usize - 1], &mut MetricNames::default()).spot;
             let found = series.at(axis, spot.on(axis)).unwrap();
             let near = if found.steps() == 1 { 0 } else { 64 };
             prop_assert!(found.spot().step.abs_diff(step) <= near);

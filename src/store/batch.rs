@@ -1,5 +1,7 @@
 //! Rows waiting for the store: written in one transaction, or kept whole for the next try.
 
+use super::step_metrics;
+use super::summary::MetricNames;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
 use rusqlite::{Transaction, params};
@@ -65,8 +67,8 @@ impl Batch {
     }
 
     /// Writes everything. Steps, evaluations and journal lines already in the store stay unchanged.
-    pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        self.write_steps(transaction)?;
+    pub(super) fn write(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
+        self.write_steps(transaction, names)?;
         let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
         for row in &self.evals {
             eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
@@ -92,9 +94,11 @@ impl Batch {
         self.checkpoints.values().try_for_each(|row| put_checkpoint(transaction, row))
     }
 
-    fn write_steps(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let mut step = transaction
-            .prepare_cached("INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
+    fn write_steps(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
+        let known = names.len();
+        let mut step = transaction.prepare_cached(
+            "INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?;
         for row in &self.steps {
             step.execute(params![
                 row.attempt as i64,
@@ -108,10 +112,11 @@ impl Batch {
                 row.skipped,
                 row.data_wait_ms,
                 row.compute_ms,
-                row.time_ms
+                row.time_ms,
+                step_metrics::encode(&row.metrics, names)
             ])?;
         }
-        Ok(())
+        step_metrics::write_names(transaction, names, known)
     }
 
     fn write_attempts(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
@@ -138,8 +143,8 @@ impl Batch {
 fn put_checkpoint(transaction: &Transaction<'_>, row: &CheckpointRow) -> rusqlite::Result<()> {
     let mut put = transaction.prepare_cached(
         "INSERT OR REPLACE INTO checkpoints
-         (step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+         (step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven, metrics)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     put.execute(params![
         row.step as i64,
@@ -152,7 +157,8 @@ fn put_checkpoint(transaction: &Transaction<'_>, row: &CheckpointRow) -> rusqlit
         row.eval_loss,
         row.best,
         row.kept,
-        row.proven
+        row.proven,
+        (!row.metrics.is_empty()).then(|| json(&row.metrics))
     ])?;
     Ok(())
 }

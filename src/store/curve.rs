@@ -5,10 +5,11 @@
 //! stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
 //! the newest steps.
 
-use super::reader::{Reader, step_row};
+use super::reader::Reader;
+use super::rows::{StepReader, count};
 use super::summary::{BLOCK, Bucket, Point, bytes, leaves};
 use crate::protocol::control::StepRow;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -27,16 +28,15 @@ pub struct Stretch {
 }
 
 /// A piece of the curve.
-#[derive(Debug, Clone, Copy)]
-pub enum Piece<'a> {
+#[derive(Debug, Clone)]
+pub enum Piece {
     /// A summary of neighbouring steps.
-    Leaf(&'a Bucket),
+    Leaf(Bucket),
     /// One of the newest steps.
-    Row(&'a StepRow),
+    Row(StepRow),
 }
 
-const ROW: &str = "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
-                   time_ms FROM steps WHERE attempt = ?1 AND step >= ?2 AND step < ?3 ORDER BY step";
+const WITHIN: &str = "WHERE attempt = ?1 AND step >= ?2 AND step < ?3 ORDER BY step";
 
 impl Reader {
     /// Returns the stretches of the curve, oldest first.
@@ -46,33 +46,35 @@ impl Reader {
     pub fn stretches(&self) -> rusqlite::Result<Vec<Stretch>> {
         let mut found: Vec<Stretch> = Vec::new();
         let mut attempt = 0;
-        while let Some(row) = self.first_after(attempt)? {
-            attempt = row.attempt;
+        while let Some((first, rung, step)) = self.first_after(attempt)? {
+            attempt = first;
             let last = self.connection.query_row(
                 "SELECT step FROM steps WHERE attempt = ?1 ORDER BY step DESC LIMIT 1",
                 [attempt as i64],
                 |row| row.get::<_, i64>(0),
             )?;
-            found.retain(|earlier| earlier.steps.start < row.step);
+            found.retain(|earlier| earlier.steps.start < step);
             if let Some(earlier) = found.last_mut() {
-                earlier.steps.end = earlier.steps.end.min(row.step);
+                earlier.steps.end = earlier.steps.end.min(step);
             }
-            found.push(Stretch { attempt, rung: row.rung, steps: row.step..last.unsigned_abs() + 1 });
+            found.push(Stretch { attempt, rung, steps: step..last.unsigned_abs() + 1 });
         }
         Ok(found)
     }
 
-    /// Calls `each` with the curve from first to last step, in few pieces: whole leaves, and the newest steps as rows.
+    /// Calls `each` with the curve from first to last step, in few pieces: whole leaves, and the newest steps as
+    /// rows. Metrics in leaves have the ids of [`Reader::metric_names`].
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
-    pub fn curve(&self, mut each: impl FnMut(&Stretch, Piece<'_>)) -> rusqlite::Result<()> {
+    pub fn curve(&self, mut each: impl FnMut(&Stretch, Piece)) -> rusqlite::Result<()> {
         let stretches = self.stretches()?;
         let newest = stretches.last().map_or(0, |last| last.steps.end.saturating_sub(NEWEST));
+        let rows = CurveRows::new(&self.connection)?;
         for stretch in &stretches {
             let whole = stretch.steps.start..stretch.steps.end.min(newest).max(stretch.steps.start);
-            self.read_leaves(stretch, whole.clone(), |leaf| each(stretch, Piece::Leaf(leaf)))?;
-            self.rows(stretch.attempt, whole.end..stretch.steps.end, |row| each(stretch, Piece::Row(&row)))?;
+            rows.read_leaves(stretch.attempt, whole.clone(), |leaf| each(stretch, Piece::Leaf(leaf)))?;
+            rows.read(stretch.attempt, whole.end..stretch.steps.end, |row| each(stretch, Piece::Row(row)))?;
         }
         Ok(())
     }
@@ -82,10 +84,11 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn curve_rows(&self, steps: &Range<u64>) -> rusqlite::Result<Vec<StepRow>> {
+        let reader = CurveRows::new(&self.connection)?;
         let mut rows = Vec::new();
         for stretch in self.stretches()? {
             let within = stretch.steps.start.max(steps.start)..stretch.steps.end.min(steps.end);
-            self.rows(stretch.attempt, within, |row| rows.push(row))?;
+            reader.read(stretch.attempt, within, |row| rows.push(row))?;
         }
         Ok(rows)
     }
@@ -95,48 +98,60 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn each_row(&self, stretch: &Stretch, mut each: impl FnMut(&StepRow)) -> rusqlite::Result<()> {
-        self.rows(stretch.attempt, stretch.steps.clone(), |row| each(&row))
+        let rows = CurveRows::new(&self.connection)?;
+        rows.read(stretch.attempt, stretch.steps.clone(), |row| each(&row))
     }
 
-    /// Returns the first row of the first attempt after this one.
-    fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<StepRow>> {
-        let first =
-            "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
-                     time_ms FROM steps WHERE attempt > ?1 ORDER BY attempt, step LIMIT 1";
-        self.connection.query_row(first, [attempt as i64], step_row).optional()
+    /// Returns attempt, rung and step of the first row of the first attempt after this one.
+    fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<(u64, usize, u64)>> {
+        let first = "SELECT attempt, rung, step FROM steps WHERE attempt > ?1 ORDER BY attempt, step LIMIT 1";
+        let row = |row: &Row<'_>| Ok((count(row, 0)?, count(row, 1)? as usize, count(row, 2)?));
+        self.connection.query_row(first, [attempt as i64], row).optional()
+    }
+}
+
+/// Reads parts of an attempt's curve.
+struct CurveRows<'a> {
+    connection: &'a Connection,
+    steps: StepReader<'a>,
+}
+
+impl<'a> CurveRows<'a> {
+    fn new(connection: &'a Connection) -> rusqlite::Result<Self> {
+        Ok(Self { connection, steps: StepReader::new(connection)? })
     }
 
-    fn rows(&self, attempt: u64, steps: Range<u64>, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
+    fn read(&self, attempt: u64, steps: Range<u64>, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
         if steps.is_empty() {
             return Ok(());
         }
-        let mut query = self.connection.prepare_cached(ROW)?;
+        let mut query = self.steps.query(WITHIN)?;
         let mut rows = query.query(params![attempt as i64, steps.start as i64, steps.end as i64])?;
         while let Some(row) = rows.next()? {
-            each(step_row(row)?);
+            each(self.steps.row(row)?);
         }
         Ok(())
     }
 
     /// Calls `each` with the leaves of a range of an attempt's steps: from `summaries`, or else computed from rows.
-    fn read_leaves(&self, stretch: &Stretch, steps: Range<u64>, mut each: impl FnMut(&Bucket)) -> rusqlite::Result<()> {
+    fn read_leaves(&self, attempt: u64, steps: Range<u64>, mut each: impl FnMut(Bucket)) -> rusqlite::Result<()> {
         if steps.is_empty() {
             return Ok(());
         }
-        let mut known = self.blocks(stretch.attempt, steps.start / BLOCK..steps.end.div_ceil(BLOCK))?;
+        let mut known = self.read_blocks(attempt, steps.start / BLOCK..steps.end.div_ceil(BLOCK))?;
         for block in steps.start / BLOCK..steps.end.div_ceil(BLOCK) {
             let part = steps.start.max(block * BLOCK)..steps.end.min((block + 1) * BLOCK);
             let Some(leaves) = known.remove(&block) else {
-                self.sum_rows(stretch.attempt, part)?.iter().for_each(&mut each);
+                self.sum_rows(attempt, part)?.into_iter().for_each(&mut each);
                 continue;
             };
             for leaf in leaves {
                 let (first, last) = (leaf.first.step, leaf.last.step);
                 if first >= part.start && last < part.end {
-                    each(&leaf);
+                    each(leaf);
                 } else if last >= part.start && first < part.end {
                     let cut = first.max(part.start)..(last + 1).min(part.end);
-                    self.sum_rows(stretch.attempt, cut)?.iter().for_each(&mut each);
+                    self.sum_rows(attempt, cut)?.into_iter().for_each(&mut each);
                 }
             }
         }
@@ -145,13 +160,14 @@ impl Reader {
 
     /// Computes the leaves of a range of an attempt's steps from rows.
     fn sum_rows(&self, attempt: u64, steps: Range<u64>) -> rusqlite::Result<Vec<Bucket>> {
-        let mut points = Vec::new();
-        self.rows(attempt, steps, |row| points.push(Point::of(&row)))?;
+        // Rows hold known names only, so none is added here.
+        let (mut points, mut names) = (Vec::new(), self.steps.names.clone());
+        self.read(attempt, steps, |row| points.push(Point::of(&row, &mut names)))?;
         Ok(leaves(&points))
     }
 
     /// Reads the leaves of an attempt's summarized blocks.
-    fn blocks(&self, attempt: u64, blocks: Range<u64>) -> rusqlite::Result<BTreeMap<u64, Vec<Bucket>>> {
+    fn read_blocks(&self, attempt: u64, blocks: Range<u64>) -> rusqlite::Result<BTreeMap<u64, Vec<Bucket>>> {
         let asked = "SELECT block, leaves FROM summaries WHERE attempt = ?1 AND block >= ?2 AND block < ?3";
         // Older stores have no summaries.
         let Ok(mut query) = self.connection.prepare_cached(asked) else { return Ok(BTreeMap::new()) };
@@ -171,12 +187,10 @@ impl Reader {
 /// # Errors
 /// Returns an error when `SQLite` fails.
 pub fn sum_up(connection: &Connection, attempt: u64, block: u64) -> rusqlite::Result<()> {
-    let steps = [block.saturating_mul(BLOCK), (block + 1).saturating_mul(BLOCK)];
-    let mut query = connection.prepare_cached(ROW)?;
-    let rows = query.query_map(params![attempt as i64, steps[0] as i64, steps[1] as i64], step_row)?;
-    let points = rows.map(|row| row.map(|row| Point::of(&row))).collect::<rusqlite::Result<Vec<_>>>()?;
+    let rows = CurveRows::new(connection)?;
+    let leaves = rows.sum_rows(attempt, block.saturating_mul(BLOCK)..(block + 1).saturating_mul(BLOCK))?;
     let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO summaries VALUES (?1, ?2, ?3)")?;
-    insert.execute(params![attempt as i64, block as i64, bytes::encode(&leaves(&points))])?;
+    insert.execute(params![attempt as i64, block as i64, bytes::encode(&leaves)])?;
     Ok(())
 }
 

@@ -1,16 +1,17 @@
 //! Replaces an unreadable store by a new one, and salvages the rows that are still readable.
 
+use super::step_metrics::{are_named, read_names};
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, params_from_iter};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Salvaged tables, each with its key. The checkpoints on disk hold more than their table, and
 /// summaries are computed from steps.
-const TABLES: [(&str, &[&str]); 7] = [
+const TABLES: [(&str, &[&str]); 8] = [
     ("facts", &["key"]),
+    ("metric_names", &["id"]),
     ("attempts", &["id"]),
     ("steps", &["attempt", "step"]),
     ("evals", &["attempt", "step"]),
@@ -76,13 +77,20 @@ pub fn salvage(damaged: &Path, into: &mut Connection) -> rusqlite::Result<usize>
     // The log stays as it is, for whoever looks into the damaged store.
     from.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).ok();
     let transaction = into.transaction()?;
-    let mut saved = 0;
+    let (mut saved, mut names) = (0, 0);
     for (table, key) in TABLES {
-        let columns = columns(&transaction, table)?;
+        // A store of before lacks the newest columns.
+        let known = columns(&from, table).unwrap_or_default();
+        let mut columns = columns(&transaction, table)?;
+        columns.retain(|column| known.is_empty() || known.contains(column));
         // Copying from both ends: a damaged page in the middle hides neither side.
         for order in ["ASC", "DESC"] {
             let order = key.iter().map(|name| format!("{name} {order}")).collect::<Vec<_>>().join(", ");
-            saved += copy(&from, &transaction, table, &columns, &order)?;
+            saved += copy(&from, &transaction, (table, &columns), &order, names)?;
+        }
+        if table == "metric_names" {
+            names = read_names(&transaction)?.len();
+            transaction.execute("DELETE FROM metric_names WHERE id >= ?1", [names as i64])?;
         }
     }
     transaction.commit()?;
@@ -97,13 +105,14 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>
     query.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Copies rows in this order up to the first unreadable one.
+/// Copies rows in this order up to the first unreadable one. The only blobs are the metrics of steps: without
+/// all of their `known` names they are left out, for a new name may get the id of a lost one.
 fn copy(
     from: &Connection,
     into: &Transaction<'_>,
-    table: &str,
-    columns: &[Column],
+    (table, columns): (&str, &[Column]),
     order: &str,
+    known: usize,
 ) -> rusqlite::Result<usize> {
     let names = columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let places = vec!["?"; columns.len()].join(", ");
@@ -112,7 +121,12 @@ fn copy(
     let Ok(mut rows) = query.query([]) else { return Ok(0) };
     let mut saved = 0;
     while let Ok(Some(row)) = rows.next() {
-        if let Some(values) = sound(row, columns) {
+        if let Some(mut values) = sound(row, columns) {
+            for value in &mut values {
+                if matches!(value, Value::Blob(bytes) if !are_named(bytes, known)) {
+                    *value = Value::Null;
+                }
+            }
             saved += insert.execute(params_from_iter(values))?;
         }
     }
@@ -141,7 +155,11 @@ fn sound(row: &Row<'_>, columns: &[Column]) -> Option<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::{draft, salvage, set_aside, settle};
-    use crate::store::database::{check_pages, open_writer};
+    use crate::protocol::control::StepRow;
+    use crate::protocol::metrics::Metrics;
+    use crate::store::database::{check_pages, open_reader, open_writer};
+    use crate::store::reader::Reader;
+    use crate::store::writer::{Batch, Writer};
     use rusqlite::Connection;
     use std::fs;
     use std::path::Path;
@@ -173,6 +191,44 @@ mod tests {
         let mut new = store(&place.path().join("new.db"));
         assert_eq!(salvage(&place.path().join("run.db"), &mut new).unwrap() as i64, ROWS + 1);
         assert_eq!(count(&new), ROWS);
+    }
+
+    /// Creates a store with two metrics in one step, and closes it.
+    fn with_metrics(path: &Path) {
+        let mut writer = Writer::open(path).unwrap();
+        let metrics = Metrics::from([("accuracy".to_owned(), 0.5), ("fid".to_owned(), 12.0)]);
+        let row = StepRow { attempt: 1, step: 1, metrics, ..StepRow::default() };
+        writer.append(&Batch { steps: vec![row], ..Batch::default() }).unwrap();
+    }
+
+    #[test]
+    fn metrics_are_kept_with_their_names_and_never_without() {
+        for (lost, kept) in [("", 2), ("DELETE FROM metric_names WHERE id = 1", 0), ("DELETE FROM metric_names", 0)] {
+            let place = tempfile::tempdir().unwrap();
+            let (old, path) = (place.path().join("run.db"), place.path().join("new.db"));
+            with_metrics(&old);
+            Connection::open(&old).unwrap().execute_batch(lost).unwrap();
+            salvage(&old, &mut store(&path)).unwrap();
+            let row =
+                StepRow { attempt: 1, step: 2, metrics: [("other".to_owned(), 1.0)].into(), ..StepRow::default() };
+            Writer::open(&path).unwrap().append(&Batch { steps: vec![row], ..Batch::default() }).unwrap();
+            let reader = Reader { connection: open_reader(&path).unwrap() };
+            let mut found = Vec::new();
+            reader.each_step(|row| found.push(row.metrics)).unwrap();
+            assert_eq!((found[0].len(), found[1]["other"].to_bits()), (kept, 1f64.to_bits()), "{lost}");
+        }
+    }
+
+    #[test]
+    fn rows_of_an_older_store_are_salvaged() {
+        let place = tempfile::tempdir().unwrap();
+        let old = place.path().join("run.db");
+        let first = Connection::open(&old).unwrap();
+        first.execute_batch(include_str!("../../tests/data/schema_1.sql")).unwrap();
+        first.execute("INSERT INTO steps VALUES (1, 1, 0, 32, 0, 0.5, 0.001, 1.0, 0, 0.1, 9.0, 1000)", []).unwrap();
+        drop(first);
+        let mut new = store(&place.path().join("new.db"));
+        assert_eq!(salvage(&old, &mut new).unwrap(), 1);
     }
 
     #[test]

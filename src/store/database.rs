@@ -2,17 +2,18 @@
 
 use crate::untrusted::database::distrust_schema;
 use crate::untrusted::file::{self, ReadError};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
 use std::time::Duration;
 
 /// Schema version; incremented when the schema changes.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// Largest store that is checked in full (3 million steps, 4 s).
 const READ_THROUGH: i64 = 256 << 20;
 /// Tables that stay small for a run of any length.
-const SMALL_TABLES: [&str; 6] = ["facts", "attempts", "evals", "journal", "causes", "checkpoints"];
+const SMALL_TABLES: [&str; 7] = ["facts", "attempts", "metric_names", "evals", "journal", "causes", "checkpoints"];
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS facts (
@@ -36,15 +37,20 @@ CREATE TABLE IF NOT EXISTS steps (
     rung         INTEGER NOT NULL,
     samples      INTEGER NOT NULL,
     epoch        INTEGER NOT NULL,
-    loss         REAL,                  -- NULL where skipped
-    lr           REAL NOT NULL,
+    loss         REAL,                  -- NULL where skipped or not reported
+    lr           REAL,
     grad_norm    REAL,
     skipped      INTEGER NOT NULL,
     data_wait_ms REAL NOT NULL,
     compute_ms   REAL NOT NULL,
     time_ms      INTEGER NOT NULL,
+    metrics      BLOB,                  -- store/step_metrics.rs; NULL without named metrics
     PRIMARY KEY (attempt, step)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS metric_names (
+    id   INTEGER PRIMARY KEY,           -- counts up from 0
+    name TEXT NOT NULL UNIQUE
+);
 CREATE TABLE IF NOT EXISTS summaries ( -- of `steps`, for charts; may lack blocks
     attempt INTEGER NOT NULL,
     block   INTEGER NOT NULL,           -- step / 1024
@@ -86,7 +92,8 @@ CREATE TABLE IF NOT EXISTS checkpoints (
     eval_loss REAL,
     best      INTEGER NOT NULL,
     kept      INTEGER NOT NULL,
-    proven    INTEGER NOT NULL DEFAULT 0
+    proven    INTEGER NOT NULL DEFAULT 0,
+    metrics   TEXT                      -- JSON: the other metrics of the evaluation
 );
 ";
 
@@ -143,14 +150,45 @@ pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connect
         connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    connection.execute_batch(SCHEMA)?;
+    migrate(&connection, found)?;
+    Ok((connection, logged))
+}
+
+/// Brings the schema of a store up to date, completely or not at all.
+fn migrate(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(SCHEMA)?;
     if found == 1 {
-        connection.execute_batch("ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 0")?;
+        transaction.execute_batch("ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 0")?;
+    }
+    if (1..3).contains(&found) {
+        transaction.execute_batch(
+            "ALTER TABLE steps ADD COLUMN metrics BLOB; ALTER TABLE checkpoints ADD COLUMN metrics TEXT",
+        )?;
+        allow_unknown_rate(&transaction)?;
     }
     if found != VERSION {
-        connection.pragma_update(None, "user_version", VERSION)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
     }
-    Ok((connection, logged))
+    transaction.commit()
+}
+
+/// Removes `NOT NULL` from the learning rate, in the text of the schema, as `SQLite` documents for constraints
+/// (lang_altertable.html, section 7): no row changes, so a run of any length takes no time and no room.
+fn allow_unknown_rate(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
+    connection.pragma_update(None, "writable_schema", true)?;
+    let edited = connection.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'lr           REAL NOT NULL', 'lr           REAL')
+         WHERE type = 'table' AND name = 'steps'",
+        [],
+    );
+    // A new version makes every connection read the schema again.
+    let version: i64 = connection.query_row("PRAGMA schema_version", [], |row| row.get(0))?;
+    connection.pragma_update(None, "schema_version", version + 1)?;
+    connection.pragma_update(None, "writable_schema", false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    edited.map(drop)
 }
 
 /// Opens run.db for reading.
@@ -194,8 +232,16 @@ fn quick_check(connection: &Connection, of: &str) -> rusqlite::Result<()> {
     Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(verdict.trim().replace('\n', " "))))
 }
 
+/// Returns the schema version of an open store.
+///
+/// # Errors
+/// Returns the error of `SQLite`.
+pub fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
 fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let found = schema_version(connection)?;
     if found > VERSION {
         return Err(Error::ToSqlConversionFailure(Box::new(NewerStore { found })));
     }
@@ -205,8 +251,71 @@ fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::{open_reader, open_writer};
+    use crate::protocol::control::StepRow;
+    use crate::protocol::metrics::{ACCURACY, Metrics};
+    use crate::store::reader::Reader;
+    use crate::store::writer::{Batch, Writer};
     use rusqlite::Connection;
+    use std::path::Path;
     use std::time::Duration;
+
+    /// The schema of the first version, as it was released.
+    const FIRST: &str = include_str!("../../tests/data/schema_1.sql");
+
+    fn first_store(path: &Path) -> Connection {
+        let old = Connection::open(path).unwrap();
+        old.execute_batch(FIRST).unwrap();
+        let rows = "INSERT INTO steps VALUES (1, 1, 0, 32, 0, 0.5, 0.001, 1.0, 0, 0.1, 9.0, 1000);
+                    INSERT INTO checkpoints VALUES (1, 32, 'checkpoints/step-000000001', 9, 1000, 1.0, 2.0, 0.25, 1, 1);
+                    INSERT INTO evals VALUES (1, 1, 1000, '{\"step\":1,\"samples\":32,\"loss\":0.25,\"accuracy\":0.5}');";
+        old.execute_batch(rows).unwrap();
+        old
+    }
+
+    #[test]
+    fn a_store_of_the_first_version_is_read_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.db");
+        drop(first_store(&path));
+        let before = std::fs::read(&path).unwrap();
+        let reader = Reader { connection: open_reader(&path).unwrap() };
+        let checkpoints = reader.checkpoints().unwrap();
+        assert_eq!((checkpoints.len(), checkpoints[0].eval_loss, checkpoints[0].proven), (1, Some(0.25), false));
+        let mut rows = Vec::new();
+        reader.each_step(|row| rows.push(row)).unwrap();
+        assert_eq!((rows.len(), rows[0].loss, rows[0].lr), (1, Some(0.5), Some(0.001)));
+        let mut pieces = 0;
+        reader.curve(|_, _| pieces += 1).unwrap();
+        let eval = reader.evals().unwrap().remove(0).eval;
+        assert_eq!((pieces, eval.loss, eval.value(ACCURACY)), (1, Some(0.25), Some(0.5)));
+        assert!(reader.metric_names().unwrap().is_empty());
+        drop(reader);
+        assert_eq!(std::fs::read(&path).unwrap(), before, "a reader changed the store");
+    }
+
+    #[test]
+    fn a_store_of_the_first_version_takes_rows_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.db");
+        // Another process that still has the store open.
+        let other = first_store(&path);
+        let mut writer = Writer::open(&path).unwrap();
+        let metrics = Metrics::from([("tokens_per_s".to_owned(), 1e6)]);
+        let row = StepRow { attempt: 1, step: 2, loss: Some(0.4), metrics: metrics.clone(), ..StepRow::default() };
+        writer.append(&Batch { steps: vec![row.clone()], ..Batch::default() }).unwrap();
+        drop(writer);
+        // The second time, there is nothing to bring up to date.
+        drop(Writer::open(&path).unwrap());
+        let reader = Reader { connection: open_reader(&path).unwrap() };
+        let mut rows = Vec::new();
+        reader.each_step(|row| rows.push(row)).unwrap();
+        assert_eq!((rows.len(), rows[0].lr, &rows[1]), (2, Some(0.001), &row), "no rate, and a metric");
+        assert_eq!(reader.checkpoints().unwrap()[0].metrics, Metrics::new());
+        let lr: Option<f64> = other.query_row("SELECT lr FROM steps WHERE step = 2", [], |row| row.get(0)).unwrap();
+        assert_eq!(lr, None);
+        let verdict: String = other.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(verdict, "ok");
+    }
 
     #[test]
     fn the_schema_of_a_store_from_elsewhere_runs_nothing() {

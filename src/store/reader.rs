@@ -1,17 +1,17 @@
 //! Reads run.db while the keeper writes it: short, read-only queries.
 
 use super::batch::AttemptRow;
-use super::checkpoint;
 use super::database::{NewerStore, open_reader};
-use super::owners;
+use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
+use super::summary::MetricNames;
+use super::{checkpoint, owners};
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
-use crate::protocol::metrics::Metrics;
 use crate::protocol::worker::{Eval, Level};
 use crate::untrusted::text;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
@@ -62,15 +62,21 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn each_step(&self, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
-        let mut query = self.connection.prepare(
-            "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms, time_ms
-             FROM steps ORDER BY attempt, step",
-        )?;
+        let reader = StepReader::new(&self.connection)?;
+        let mut query = reader.query("ORDER BY attempt, step")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
-            each(step_row(row)?);
+            each(reader.row(row)?);
         }
         Ok(())
+    }
+
+    /// Returns the names of the metrics that steps report beside those that every step has.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn metric_names(&self) -> rusqlite::Result<MetricNames> {
+        Ok(StepReader::new(&self.connection)?.names)
     }
 
     /// Returns all evaluations, in order of attempt and step.
@@ -141,7 +147,7 @@ impl Reader {
         )?;
         let rows = query.query_map([], |row| {
             Ok(AttemptRow {
-                id: count(row, 0)?,
+                id: rows::count(row, 0)?,
                 rung: row.get::<_, i64>(1)?.unsigned_abs() as usize,
                 rung_name: row.get(2)?,
                 reason: row.get(3)?,
@@ -171,33 +177,8 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
-        checkpoints(&self.connection)
+        rows::checkpoints(&self.connection)
     }
-}
-
-/// Returns all checkpoints in the store, oldest first.
-pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<CheckpointRow>> {
-    let mut query = connection.prepare(
-        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven
-         FROM checkpoints ORDER BY step",
-    )?;
-    let rows = query.query_map([], |row| {
-        Ok(CheckpointRow {
-            step: count(row, 0)?,
-            samples: count(row, 1)?,
-            path: row.get(2)?,
-            bytes: count(row, 3)?,
-            time_ms: row.get(4)?,
-            pause_ms: row.get(5)?,
-            total_ms: row.get(6)?,
-            eval_loss: row.get(7)?,
-            best: row.get(8)?,
-            kept: row.get(9)?,
-            proven: row.get(10)?,
-            metrics: Metrics::new(),
-        })
-    })?;
-    rows.collect()
 }
 
 /// Returns a fact, if it exists and has this type.
@@ -361,27 +342,4 @@ pub fn unreadable(run: &RunDir) -> Option<UnreadableStore> {
     }
     let verify = format!("downshift checkpoints {} verify", run.name());
     Some(UnreadableStore::Damaged { file, source: Box::new(source), verify, resume: run.command("resume") })
-}
-
-/// Reads a row of `steps`.
-pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
-    Ok(StepRow {
-        attempt: count(row, 0)?,
-        step: count(row, 1)?,
-        rung: row.get::<_, i64>(2)?.unsigned_abs() as usize,
-        samples: count(row, 3)?,
-        epoch: count(row, 4)?,
-        loss: row.get(5)?,
-        lr: row.get(6)?,
-        grad_norm: row.get(7)?,
-        skipped: row.get(8)?,
-        data_wait_ms: row.get(9)?,
-        compute_ms: row.get(10)?,
-        time_ms: row.get(11)?,
-        metrics: Metrics::new(),
-    })
-}
-
-fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(i64::unsigned_abs)
 }

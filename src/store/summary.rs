@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! steps      s s s s s s s s s s s s s s s s …      one row each, in the table `steps`
-//! leaves     [--- 64 steps ---][--- 64 ---] …       minimum, maximum, mean, count of each metric;
+//! leaves     [--- 64 steps ---][--- 64 ---] …       minimum, maximum, mean, count of each metric, named ones too;
 //!                                                   skipped steps: how many, where, how long in a row
 //! summaries  [----------- 1 024 steps ------------] the leaves of a block, one row in `summaries`
 //! ```
@@ -17,7 +17,7 @@ pub const LEAF: u64 = 64;
 /// Steps in a row of `summaries`.
 pub const BLOCK: u64 = 1024;
 
-/// A metric kept for every step.
+/// A metric kept for every step, or reported under a name by some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Mean training loss.
@@ -34,19 +34,28 @@ pub enum Metric {
     ComputeMs,
     /// Share of the step spent waiting for data, 0 to 1.
     Waiting,
+    /// A metric with a name of its own.
+    Named(MetricId),
 }
 
-/// Number of [`Metric`]s.
+/// Number of metrics that every step has.
 pub const METRICS: usize = 7;
 
 impl Metric {
-    /// All metrics, in storage order.
+    /// The metrics that every step has, in storage order.
     pub const ALL: [Self; METRICS] =
         [Self::Loss, Self::GradNorm, Self::StepMs, Self::Lr, Self::DataWaitMs, Self::ComputeMs, Self::Waiting];
 
+    /// Returns the metric with a name on the command line and in files.
+    #[must_use]
+    pub fn find(name: &str, names: &MetricNames) -> Option<Self> {
+        let known = Self::ALL.into_iter().find(|metric| metric.name(names) == name);
+        known.or_else(|| names.find(name).map(Self::Named))
+    }
+
     /// Returns the name on the command line and in files.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(self, names: &MetricNames) -> &str {
         match self {
             Self::Loss => "loss",
             Self::GradNorm => "grad_norm",
@@ -55,7 +64,22 @@ impl Metric {
             Self::DataWaitMs => "data_wait_ms",
             Self::ComputeMs => "compute_ms",
             Self::Waiting => "waiting",
+            Self::Named(id) => names.name(id).unwrap_or_default(),
         }
+    }
+
+    /// Returns the place among the metrics that every step has, or the id of the name.
+    fn place(self) -> Result<usize, MetricId> {
+        Ok(match self {
+            Self::Loss => 0,
+            Self::GradNorm => 1,
+            Self::StepMs => 2,
+            Self::Lr => 3,
+            Self::DataWaitMs => 4,
+            Self::ComputeMs => 5,
+            Self::Waiting => 6,
+            Self::Named(id) => return Err(id),
+        })
     }
 }
 
@@ -107,21 +131,24 @@ pub struct Spot {
 }
 
 /// The metrics of one step.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// The position of the step.
     pub spot: Spot,
-    /// Value of each metric; NaN when missing.
+    /// Value of each metric that every step has; NaN when missing.
     pub values: [f32; METRICS],
+    /// The named metrics it reports.
+    pub named: Box<[(MetricId, f32)]>,
     /// Whether the guard dropped the step.
     pub skipped: bool,
 }
 
 impl Point {
-    /// Returns the part of a row that charts use. A skipped step has no loss and no norm, and no time
-    /// unless it was measured.
+    /// Returns the part of a row that charts use, and adds its names. A skipped step has no loss and no
+    /// norm, and no time unless it was measured.
     #[must_use]
-    pub fn of(row: &StepRow) -> Self {
+    pub fn of(row: &StepRow, names: &mut MetricNames) -> Self {
+        let named = |(name, value): (&String, &f64)| Some((names.find_or_add(name)?, *value as f32));
         let figure = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
         let kept = |value: Option<f64>| figure(value.filter(|_| !row.skipped));
         let measured = !row.skipped || row.compute_ms > 0.0;
@@ -137,13 +164,23 @@ impl Point {
                 time(row.compute_ms),
                 time(row.data_wait_ms / (row.data_wait_ms + row.compute_ms)),
             ],
+            named: row.metrics.iter().filter_map(named).collect(),
             skipped: row.skipped,
+        }
+    }
+
+    /// Returns the value of a metric; NaN when missing.
+    #[must_use]
+    pub fn value(&self, metric: Metric) -> f32 {
+        match metric.place() {
+            Ok(place) => self.values[place],
+            Err(id) => self.named.iter().find(|(known, _)| *known == id).map_or(f32::NAN, |(_, value)| *value),
         }
     }
 }
 
 /// A summary of neighbouring steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Bucket {
     /// Position of the first step.
     pub first: Spot,
@@ -163,6 +200,8 @@ pub struct Bucket {
     pub skipped_at: Option<u64>,
     /// Extent of each metric, in the order of [`Metric::ALL`]; none when no step has it.
     pub extents: [Option<Extent>; METRICS],
+    /// Extents of the named metrics.
+    pub named: NamedExtents,
 }
 
 impl Bucket {
@@ -170,6 +209,12 @@ impl Bucket {
     #[must_use]
     pub fn one(point: &Point) -> Self {
         let skipped = u32::from(point.skipped);
+        let mut named = NamedExtents::default();
+        for (id, value) in &point.named {
+            if let Some(extent) = Extent::one(*value) {
+                named.add(*id, extent);
+            }
+        }
         Self {
             first: point.spot,
             last: point.spot,
@@ -180,6 +225,16 @@ impl Bucket {
             longest: skipped,
             skipped_at: point.skipped.then_some(point.spot.step),
             extents: point.values.map(Extent::one),
+            named,
+        }
+    }
+
+    /// Returns the extent of a metric; none when no step has it.
+    #[must_use]
+    pub fn extent(&self, metric: Metric) -> Option<Extent> {
+        match metric.place() {
+            Ok(place) => self.extents[place],
+            Err(id) => self.named.get(id),
         }
     }
 
@@ -206,6 +261,7 @@ impl Bucket {
                 (a, b) => a.or(b),
             };
         }
+        self.named.merge(&other.named);
         self
     }
 }
@@ -217,6 +273,9 @@ pub fn leaves(points: &[Point]) -> Vec<Bucket> {
 }
 
 pub mod bytes;
+mod named;
+
+pub use named::{MetricId, MetricNames, NamedExtents};
 
 #[cfg(test)]
 mod tests;

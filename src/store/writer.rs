@@ -2,18 +2,17 @@
 
 pub use super::batch::{AttemptRow, Batch};
 use super::curve::sum_up;
-use super::damaged;
 use super::database::{check_pages, is_damage, open_writer};
-use super::reader;
-use super::summary::BLOCK;
+use super::step_metrics::read_names;
+use super::summary::{BLOCK, MetricNames};
+use super::{damaged, reader, rows};
 use crate::protocol::control::CheckpointRow;
 use rusqlite::{Connection, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 /// Default wait for a store locked by another process.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,6 +26,8 @@ pub struct Writer {
     logged: bool,
     /// Blocks of an attempt with rows added since their last summary.
     open: BTreeSet<(u64, u64)>,
+    /// Names of the metrics in the store, once read.
+    names: Option<MetricNames>,
 }
 
 /// Report on the replacement of a damaged store.
@@ -64,8 +65,8 @@ impl Writer {
     pub fn open(path: &Path) -> rusqlite::Result<Self> {
         damaged::settle(path);
         let (connection, logged) = open_writer(path, PATIENCE)?;
-        let open = BTreeSet::new();
-        Ok(Self { path: path.to_owned(), connection: Some(connection), patience: PATIENCE, logged, open })
+        let (open, names) = (BTreeSet::new(), None);
+        Ok(Self { path: path.to_owned(), connection: Some(connection), patience: PATIENCE, logged, open, names })
     }
 
     /// Opens the store of a run that is about to continue: checks it in full first, and replaces it if it is damaged.
@@ -83,9 +84,8 @@ impl Writer {
         match Self::open(path).and_then(sound) {
             Ok(writer) => Ok((writer, None)),
             Err(error) if is_damage(&error) => {
-                let open = BTreeSet::new();
-                let mut writer =
-                    Self { path: path.to_owned(), connection: None, patience: PATIENCE, logged: false, open };
+                let (path, open) = (path.to_owned(), BTreeSet::new());
+                let mut writer = Self { path, connection: None, patience: PATIENCE, logged: false, open, names: None };
                 let replaced = writer.replace(&error)?;
                 Ok((writer, Some(replaced)))
             }
@@ -99,7 +99,7 @@ impl Writer {
     /// # Errors
     /// Returns an error when that is not possible now; then the damaged store is still in its place.
     pub fn replace(&mut self, why: &rusqlite::Error) -> rusqlite::Result<Replaced> {
-        self.connection = None;
+        (self.connection, self.names) = (None, None);
         self.open.clear();
         let why = why.to_string();
         let draft = damaged::draft(&self.path);
@@ -173,7 +173,9 @@ impl Writer {
         self.connection()?;
         let (Some(connection), open) = (&mut self.connection, &mut self.open) else { return Ok(()) };
         let transaction = connection.transaction()?;
-        batch.write(&transaction)?;
+        // Read again after a failure, which may have taken new names back.
+        let mut names = self.names.take().map_or_else(|| read_names(&transaction), Ok)?;
+        batch.write(&transaction, &mut names)?;
         open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
         // The newest block keeps growing; it is summarized when the run has left it.
         while open.len() > 1 {
@@ -181,7 +183,9 @@ impl Writer {
                 sum_up(&transaction, attempt, block)?;
             }
         }
-        transaction.commit()
+        transaction.commit()?;
+        self.names = Some(names);
+        Ok(())
     }
 
     /// Writes a batch in one transaction, flushed to disk when this returns.
@@ -200,7 +204,7 @@ impl Writer {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn checkpoints(&mut self) -> rusqlite::Result<Vec<CheckpointRow>> {
-        reader::checkpoints(self.connection()?)
+        rows::checkpoints(self.connection()?)
     }
 
     /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once.
@@ -241,6 +245,15 @@ impl Writer {
     pub fn facts(&mut self) -> rusqlite::Result<BTreeMap<String, String>> {
         let mut query = self.connection()?.prepare("SELECT key, value FROM facts")?;
         query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    }
+
+    /// Returns the names of the run's metrics.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn metric_names(&mut self) -> rusqlite::Result<Vec<String>> {
+        let names = read_names(self.connection()?)?;
+        Ok(names.iter().map(|(_, name)| name.to_owned()).collect())
     }
 
     /// Returns the id of the newest journal line.

@@ -3,7 +3,7 @@
 use super::loader::{Loader, Request, validation_end_requests, validation_requests};
 use super::task::{Split, Tally, Train};
 use crate::config::knobs::Training;
-use crate::protocol::metrics::Metrics;
+use crate::protocol::metrics::{Metrics, sanitize_name};
 use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use std::{io, sync::Arc};
@@ -63,5 +63,6 @@ fn evaluate_requests<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request
 
 fn to_means(total: &Tally, metrics: Vec<(&'static str, f64)>) -> Means {
     let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
-    Means { loss: total.mean_loss(), metrics: finite.map(|(name, value)| (name.to_owned(), value)).collect() }
+    let metrics = finite.filter_map(|(name, value)| Some((sanitize_name(name)?, value))).collect();
+    Means { loss: total.mean_loss(), metrics }
 }

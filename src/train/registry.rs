@@ -13,14 +13,14 @@ use super::tasks::{lm::LanguageModel, vision::Vision};
 use crate::config::{
     knobs::{Preset, Section},
     problem::Problem,
-    run::TaskSections,
+    run::{OwnedSections, ResolvedSections, TaskSections},
 };
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Sizes of the data and the model.
@@ -46,9 +46,11 @@ pub trait AnyTask: Send + Sync {
     /// Returns the unit of the run's clock.
     fn unit(&self) -> &'static str;
 
-    /// Returns the sections `data` and `model` with every knob explicit and paths made absolute from `base`,
-    /// as far as they can be read, and all problems with them, by path from the root of the file.
-    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>);
+    /// Returns the metrics of evaluations beside the loss.
+    fn eval_metrics(&self) -> &'static [&'static str];
+
+    /// Resolves the sections of the task; problems have paths from the root of the file.
+    fn resolve(&self, sections: OwnedSections<'_>) -> ResolvedSections;
 
     /// Reads the data and returns the sizes.
     ///
@@ -136,14 +138,12 @@ impl TaskSections for Registry {
         self.0.iter().map(|task| task.name().to_owned()).collect()
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(data, model, base))
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(sections))
+    }
+
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.get(task).map(AnyTask::eval_metrics)
     }
 }
 
@@ -173,7 +173,11 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         T::UNIT
     }
 
-    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn eval_metrics(&self) -> &'static [&'static str] {
+        T::METRICS
+    }
+
+    fn resolve(&self, OwnedSections { data, model, base }: OwnedSections<'_>) -> ResolvedSections {
         let (data, mut problems) = read_section::<T::DataConfig>("data", data);
         let (model, wrong) = read_section::<T::ModelConfig>("model", model);
         problems.extend(wrong);

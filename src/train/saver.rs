@@ -12,7 +12,8 @@
 use super::job::EventSink;
 use super::params::HostTensors;
 use super::params::safetensors_file::{HeaderError, safetensors_header};
-use crate::protocol::worker::{Event, Failed, Saved};
+use crate::config::best::Best;
+use crate::protocol::worker::{Eval, Event, Failed, Saved};
 use crate::store::checkpoint::{
     self, CheckpointError, MODEL, OPTIMIZER, Pieces, STATE, STEPS,
     state::{Row, TrainState},
@@ -94,10 +95,12 @@ pub struct Saver {
     outcomes: Receiver<Outcome>,
     in_flight: bool,
     durable: Option<Saved>,
-    /// The lowest validation loss whose weights are on disk.
+    /// How evaluations are ranked.
+    ranking: Best,
+    /// The best evaluation whose weights are on disk, by its ranking value.
     best: Option<f64>,
-    /// The validation loss of the weights in flight.
-    in_flight_loss: Option<f64>,
+    /// The ranking value of the weights in flight.
+    in_flight_value: Option<f64>,
     failure: String,
     /// Whether the disk caused the last failure.
     disk_refuses: bool,
@@ -110,8 +113,13 @@ impl Saver {
     ///
     /// # Errors
     /// Returns an error when the operating system refuses a thread.
-    pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn EventSink>) -> io::Result<Self> {
-        let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step));
+    pub fn start(
+        run_dir: PathBuf,
+        durable: Option<Saved>,
+        ranking: Best,
+        sink: Arc<dyn EventSink>,
+    ) -> io::Result<Self> {
+        let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step, &ranking));
         let (jobs, inbox) = sync_channel::<(SaveJob, Vec<Row>)>(1);
         let (outbox, outcomes) = sync_channel(1);
         let events = Arc::clone(&sink);
@@ -134,9 +142,21 @@ impl Saver {
                 }
             }
         })?;
-        let (in_flight, in_flight_loss) = (false, None);
+        let (in_flight, in_flight_value) = (false, None);
         let (failure, disk_refuses, rows) = (String::new(), false, Vec::new());
-        Ok(Self { jobs, outcomes, in_flight, durable, best, in_flight_loss, failure, disk_refuses, rows, sink })
+        Ok(Self {
+            jobs,
+            outcomes,
+            in_flight,
+            durable,
+            ranking,
+            best,
+            in_flight_value,
+            failure,
+            disk_refuses,
+            rows,
+            sink,
+        })
     }
 
     /// Adds a row of the curve to the next checkpoint.
@@ -170,10 +190,11 @@ impl Saver {
         self.durable.as_ref().map(|saved| saved.step)
     }
 
-    /// Reports whether weights with this validation loss beat all that are on disk or in flight.
-    pub fn is_new_best(&mut self, loss: f64) -> bool {
-        let in_flight = if self.is_busy() { self.in_flight_loss } else { None };
-        self.best.into_iter().chain(in_flight).all(|best| loss < best)
+    /// Reports whether weights with this evaluation beat all that are on disk or in flight.
+    pub fn is_new_best(&mut self, eval: &Eval) -> bool {
+        let in_flight = if self.is_busy() { self.in_flight_value } else { None };
+        let Some(value) = rank(&self.ranking, eval) else { return false };
+        self.best.into_iter().chain(in_flight).all(|best| self.ranking.compare(value, best).is_lt())
     }
 
     /// Returns the reason of the latest failed save.
@@ -195,9 +216,10 @@ impl Saver {
 
     /// Submits a save. Call only while none is in flight.
     pub fn submit(&mut self, job: SaveJob) {
-        let (step, loss) = (job.state.step, job.state.own_eval_loss());
+        let step = job.state.step;
+        let value = job.state.own_eval().and_then(|eval| rank(&self.ranking, eval));
         match self.jobs.send((job, std::mem::take(&mut self.rows))) {
-            Ok(()) => (self.in_flight, self.in_flight_loss) = (true, loss),
+            Ok(()) => (self.in_flight, self.in_flight_value) = (true, value),
             Err(refused) => {
                 self.rows = refused.0.1;
                 "the saver thread has stopped".clone_into(&mut self.failure);
@@ -211,7 +233,8 @@ impl Saver {
         self.in_flight = false;
         match outcome {
             Ok(saved) => {
-                self.best = self.best.into_iter().chain(saved.eval_loss).reduce(f64::min);
+                let value = self.ranking.value(saved.eval_loss, &saved.metrics);
+                self.best = self.best.into_iter().chain(value).min_by(|a, b| self.ranking.compare(*a, *b));
                 self.durable = Some(saved);
             }
             Err((mut rows, error)) => {
@@ -222,14 +245,18 @@ impl Saver {
     }
 }
 
-/// Returns the lowest validation loss among the checkpoints on disk up to `step`, each measured on its own weights.
-fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
+fn rank(ranking: &Best, eval: &Eval) -> Option<f64> {
+    ranking.value(eval.loss, &eval.metrics)
+}
+
+/// Returns the best value among the checkpoints on disk up to `step`, each measured on its own weights.
+fn best_on_disk(run_dir: &Path, step: u64, ranking: &Best) -> Option<f64> {
     let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
-    let loss = |entry: checkpoint::Entry| {
+    let value = |entry: checkpoint::Entry| {
         let text = file::read(&entry.path.join(STATE), Limit::Record).ok()?;
-        serde_json::from_slice::<TrainState>(&text).ok()?.own_eval_loss()
+        rank(ranking, serde_json::from_slice::<TrainState>(&text).ok()?.own_eval()?)
     };
-    entries.filter_map(loss).filter(|loss| loss.is_finite()).reduce(f64::min)
+    entries.filter_map(value).min_by(|a, b| ranking.compare(*a, *b))
 }
 
 fn write_checkpoint(run_dir: &Path, job: SaveJob, rows: &[Row]) -> Result<Saved, SaveError> {

@@ -8,8 +8,6 @@ mod attempt;
 mod save_timer;
 
 use super::device::TensorDevice;
-use super::evaluate;
-use super::failure;
 use super::inject::FaultInjector;
 use super::job::{EventSink, TrainingJob, WorkerArgs};
 use super::load_values::load_values;
@@ -25,6 +23,7 @@ use super::sections::parse_sections;
 use super::step::{self, StepSettings};
 use super::stored_tensor::Masters;
 use super::task::{Split, Task, Train, load_data};
+use super::{evaluate, failure};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
@@ -78,8 +77,9 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
         let text = describe_rank_change::<T, B>(change, &session, &args.preset, &*sink, device)?;
         sink.send(Event::Note { level: Level::Info, text });
     }
-    let saver =
-        Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(failure::no_thread)?;
+    let ranking = args.preset.checkpoint.best.clone();
+    let saver = Saver::start(args.run_dir.clone(), session.saved.clone(), ranking, Arc::clone(&sink));
+    let saver = saver.map_err(failure::no_thread)?;
     let injector = FaultInjector::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
     let mut attempt = Attempt::begin(&args, T::UNIT, session.state.clone(), sink, pulse, saver);
     attempt.enter_phase(if chosen.compiles_kernels() { Phase::Compiling } else { Phase::Training });

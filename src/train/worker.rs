@@ -21,6 +21,8 @@ use super::exit::{STOPPED, exit_now};
 use super::failure;
 use super::job::{EventSink, StepPulse, TrainingJob, WorkerArgs};
 use super::registry::Registry;
+use crate::config::knobs::Preset;
+use crate::config::run::OwnedSections;
 use crate::protocol::worker::{DoneReason, Event, Failed, FailureClass, Order};
 use crate::store::checkpoint;
 use orders::OrderForwarder;
@@ -114,7 +116,9 @@ fn train_task(
     let task = registry.get(&args.task).ok_or_else(|| {
         failure::invalid_config(format!("unknown task `{}`; known tasks: {}", args.task, registry.names().join(", ")))
     })?;
-    if let Some(problem) = task.resolve(&args.preset.data, &args.preset.model, &args.run_dir).1.first() {
+    let Preset { data, model, .. } = &args.preset;
+    let sections = OwnedSections { data, model, base: &args.run_dir };
+    if let Some(problem) = task.resolve(sections).1.first() {
         return Err(failure::invalid_config(problem));
     }
     let training = &args.preset.training;

@@ -2,12 +2,12 @@
 //! compiled, planned or evaluated here.
 
 use super::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs};
-use crate::config::knobs::{Precision, Preset, Section};
+use crate::config::knobs::{Precision, Preset};
 use crate::config::problem::Problem;
-use crate::config::run::{Run, TaskSections};
+use crate::config::run::{OwnedSections, ResolvedSections, Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A trainer that also knows commands.
 pub struct WithCommands<'a> {
@@ -39,14 +39,8 @@ impl TaskSections for WithCommands<'_> {
         self.trainer.knows(task)
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        self.trainer.resolve(task, data, model, base)
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        self.trainer.resolve(task, sections)
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {

@@ -68,7 +68,7 @@ impl Place {
         command.env("XDG_STATE_HOME", self.dir.path().join("state"));
         command.env("DOWNSHIFT_KERNEL_LOG", self.dir.path().join("kern.log"));
         command.env("DOWNSHIFT_RUNS_DIR", self.dir.path().join("runs"));
-        command.env_remove("DOWNSHIFT_WORKER");
+        command.env_remove("DOWNSHIFT_WORKER").env_remove("CUDA_VISIBLE_DEVICES");
         if let Some(worker) = &self.worker {
             command.env("DOWNSHIFT_WORKER", worker);
         }

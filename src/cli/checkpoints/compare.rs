@@ -12,7 +12,7 @@ use crate::untrusted::text;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Ranks the checkpoints, or the `last` newest ones, by their loss.
+/// Ranks the checkpoints, or the `last` newest ones, as `checkpoint.best` says.
 pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
@@ -35,8 +35,15 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     if ranked.is_empty() {
         return Err(Failure::new(14, format!("{} has no checkpoint that can be measured", run.name())));
     }
-    let loss = |eval: &Eval| eval.loss.unwrap_or(f64::INFINITY);
-    ranked.sort_by(|(a, _), (b, _)| loss(a).total_cmp(&loss(b)).then(a.step.cmp(&b.step)));
+    let ranking = &config.rungs[0].preset.checkpoint.best;
+    let value = |eval: &Eval| ranking.value(eval.loss, &eval.metrics);
+    ranked.sort_by(|(a, _), (b, _)| {
+        let better = match (value(a), value(b)) {
+            (Some(a), Some(b)) => ranking.compare(a, b),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        better.then(a.step.cmp(&b.step))
+    });
     for (place, (eval, rung)) in (1..).zip(&ranked) {
         let (step, name) = (count(eval.step), &config.rungs[*rung].name);
         line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));

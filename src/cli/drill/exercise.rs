@@ -104,7 +104,7 @@ mod tests {
 
     fn attempt(id: u64, rung: usize, lived: (i64, i64), reason: &str) -> AttemptRow {
         let (started_ms, ended_ms, reason) = (lived.0, Some(lived.1), reason.to_owned());
-        AttemptRow { id, rung, started_ms, ended_ms, reason, ..AttemptRow::default() }
+        AttemptRow { id, rung, reason, started_ms, ended_ms, ..AttemptRow::default() }
     }
 
     fn tracks() -> Tracks {

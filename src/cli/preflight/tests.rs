@@ -1,10 +1,8 @@
 use super::{Preflight, Start};
-use crate::config::knobs::Section;
-use crate::config::problem::Problem;
-use crate::config::run::{AsWritten, Run, Source, TaskSections};
+use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, Source, TaskSections};
 use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A trainer that finds this.
 struct Finds {
@@ -21,14 +19,8 @@ impl TaskSections for Finds {
         AsWritten.knows(task)
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        AsWritten.resolve(task, data, model, base)
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        AsWritten.resolve(task, sections)
     }
 }
 
@@ -55,21 +47,18 @@ fn found() -> Prospect {
 }
 
 /// Returns the rows of the list without their fixes, and the exit code and message of a start.
-fn list(tokenizer: &str, finds: Finds) -> (Vec<String>, Option<(u8, String)>) {
+fn list(tokenizer: &str, finds: &Finds) -> (Vec<String>, Option<(u8, String)>) {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("whole.json"), "{}").unwrap();
     fs::write(place.path().join("cut.json"), "{").unwrap();
-    let tokenizer = if tokenizer.ends_with(".json") {
-        place.path().join(tokenizer).display().to_string()
-    } else {
-        tokenizer.to_owned()
-    };
+    let file = place.path().join(tokenizer).display().to_string();
+    let tokenizer = if tokenizer == "bytes" { "bytes" } else { &file };
     let text = format!(
         "name: a\ntask: text\ndata: {{ tokenizer: {tokenizer} }}\ntraining: {{ steps: 4, micro_batch: 1 }}\n\
          optimizer: {{ lr: 0.1 }}\n"
     );
     let run = Run::read(&Source { file: "a.yaml", text: &text, base: place.path(), overrides: &[] }, &AsWritten);
-    let start = Start { device: "cpu", runs: place.path(), trainer: &finds, approved: false };
+    let start = Start { device: "cpu", runs: place.path(), trainer: finds, approved: false };
     let list = Preflight::of(Ok(run.unwrap()), start);
     let rows = list.checks.iter().map(|check| check.to_string().lines().next().unwrap_or_default().to_owned());
     let rows = rows.map(|row| row.replace(&place.path().display().to_string(), "PLACE")).collect();
@@ -83,7 +72,7 @@ fn verdicts(rows: &[String]) -> Vec<String> {
 
 #[test]
 fn all_that_a_start_needs_is_one_list() {
-    let (rows, failure) = list("whole.json", Finds { looked: Ok(found()), examined: Ok(()) });
+    let (rows, failure) = list("whole.json", &Finds { looked: Ok(found()), examined: Ok(()) });
     assert_eq!(failure, None);
     assert_eq!(verdicts(&rows), ["ok config", "ok device", "ok data", "ok tokenizer", "ok others", "ok disk"]);
     assert_eq!(rows[2], "ok    data            1 200 training and 30 validation samples");
@@ -110,7 +99,7 @@ fn each_failure_has_its_row_and_the_rest_is_checked_all_the_same() {
         ),
     ];
     for (tokenizer, finds, parts, code) in cases {
-        let (rows, failure) = list(tokenizer, finds);
+        let (rows, failure) = list(tokenizer, &finds);
         let verdicts = verdicts(&rows);
         assert!(parts.iter().all(|part| verdicts.iter().any(|row| row == part)), "{parts:?}: {rows:?}");
         assert_eq!(verdicts.iter().filter(|row| row.starts_with("fail")).count(), 1, "{rows:?}");

@@ -4,8 +4,9 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
+use crate::config::command::cost::ShiftCost;
 use crate::config::theme::Theme;
-use crate::format::count;
+use crate::format::{count, counted};
 use crate::protocol::control::RunState;
 use ratatui::{
     Frame,
@@ -59,8 +60,13 @@ pub fn measure_box(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let rest = resume_lines(within, &state.resume_command()).len() + 3;
     let rows = question_lines(within, state).len() + rest;
     let high = u16::try_from(rows).unwrap_or(u16::MAX);
+    let stop = match (again, &state.command) {
+        (true, _) => "stop now",
+        (false, Some(_)) => "stop",
+        (false, None) => "save and stop",
+    };
     let keys = ui::KeyLine(vec![
-        (state.keys.key_of(Action::Confirm), if again { "stop now" } else { "save and stop" }, Action::Confirm),
+        (state.keys.key_of(Action::Confirm), stop, Action::Confirm),
         (state.keys.key_of(Action::Back), "keep training", Action::Back),
     ]);
     ((60, high), keys)
@@ -72,8 +78,30 @@ fn question_lines(within: Rect, state: &State) -> Vec<String> {
         let durable =
             status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
         format!("The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}.")
+    } else if let Some(spec) = &state.command {
+        command_question(spec.shift_cost(status.step, status.durable_step), status.step)
     } else {
         format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
     };
     ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))
+}
+
+/// Asks before a command ends: its script resumes only as well as it can itself.
+fn command_question(cost: ShiftCost, step: u64) -> String {
+    let step = count(step);
+    match cost {
+        ShiftCost::SavesFirst => {
+            format!("Stop the run at step {step}? The script saves first, and everything it started ends.")
+        }
+        ShiftCost::BackTo { checkpoint, steps } => format!(
+            "Stop the run at step {step}? Everything the script started ends; it resumes from checkpoint {} and repeats {}.",
+            count(checkpoint),
+            counted(steps, "step")
+        ),
+        ShiftCost::Everything { .. } | ShiftCost::Refused(_) => {
+            format!(
+                "Stop the run at step {step}? Everything the script started ends, and there is no checkpoint to resume from."
+            )
+        }
+    }
 }

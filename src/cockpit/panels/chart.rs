@@ -12,6 +12,7 @@ use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, clock, count, figure};
 use crate::protocol::control::EvalRow;
+use crate::protocol::metrics::LOSS;
 use crate::series::Axis;
 use crate::store::summary::Spot;
 use ratatui::{
@@ -32,7 +33,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &Sta
         ui::render_placeholder(frame, inner, &quantity.why_empty(state), theme);
     }
     let unit = plot.map_or("", |plot| plot.geometry.unit);
-    let title = if unit.is_empty() { quantity.title().to_owned() } else { format!("{}, {unit}", quantity.title()) };
+    let name = quantity.title(&state.facts.metrics);
+    let title = if unit.is_empty() { name } else { format!("{name}, {unit}") };
     let room = usize::from(area.width).saturating_sub(title.len() + 6);
     let legend = legend(quantity, plot, state, theme, room);
     ui::render_heading(frame, area, &title, legend, focused, theme);
@@ -50,8 +52,7 @@ fn below_heading(area: Rect) -> Rect {
 
 fn curve_of(quantity: Quantity, state: &State) -> Curve {
     let chart = state.screen.chart;
-    let log = chart.log
-        && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate | Quantity::Evaluation);
+    let log = chart.log && quantity.may_be_log();
     let evaluations = (quantity == Quantity::Loss).then(|| evaluation_range(state)).flatten();
     Curve { quantity, weight: chart.weight(), log, hold: quantity.held_range(state).or(evaluations) }
 }
@@ -205,9 +206,11 @@ fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPa
     let chart = state.screen.chart;
     let best = visible_best(state);
     // The best evaluation is one whose weights are on disk; without one, only the lowest loss is shown.
-    let (sign, word, best) = match best {
-        Some(best) => ("◆", " best ", Some(best)),
-        None => ("", "lowest ", plot.and_then(|plot| plot.least)),
+    let by = state.status().and_then(|status| status.best.as_ref()).map(|best| best.metric.as_str());
+    let (sign, word, best) = match (best, by.filter(|metric| *metric != LOSS)) {
+        (Some(best), Some(metric)) => ("◆", format!(" best by {metric} "), Some(best)),
+        (Some(best), None) => ("◆", " best ".to_owned(), Some(best)),
+        (None, _) => ("", "lowest ".to_owned(), plot.and_then(|plot| plot.least)),
     };
     let mut parts = Vec::new();
     if let Some((place, loss)) = best {

@@ -3,9 +3,11 @@
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
+use crate::config::best::Best;
 use crate::config::theme::Theme;
 use crate::format::{age, bytes, count, figure, took};
 use crate::protocol::control::CheckpointRow;
+use crate::protocol::metrics::LOSS;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -31,11 +33,19 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let skip = state.screen.checkpoints_back.min(kept.len().saturating_sub(1));
     let durable = state.status().and_then(|status| status.durable_step);
     let rows = kept.into_iter().skip(skip).take(usize::from(inner.height));
-    let lines = rows.map(|row| checkpoint_line(row, durable, state.now_ms, inner.width, theme)).collect();
+    let (ranking, now_ms) = (state.ranking(), state.now_ms);
+    let lines = rows.map(|row| checkpoint_line(row, &ranking, durable, now_ms, inner.width, theme)).collect();
     ui::render_lines(frame, inner, lines);
 }
 
-fn checkpoint_line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, theme: &Theme) -> Line<'static> {
+fn checkpoint_line(
+    row: &CheckpointRow,
+    ranking: &Best,
+    durable: Option<u64>,
+    now_ms: i64,
+    width: u16,
+    theme: &Theme,
+) -> Line<'static> {
     let verified = durable.is_some_and(|durable| row.step <= durable);
     let (dot, style) = if verified { ("●", theme.good) } else { ("○", theme.warn) };
     let mut line = Line::from(vec![
@@ -52,13 +62,15 @@ fn checkpoint_line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width
     };
     line.push_span(mark);
     if width >= 90 {
-        let loss = row.eval_loss.map_or_else(String::new, |loss| format!("evaluation loss {}", figure(loss)));
+        let value = ranking.value(row.eval_loss, &row.metrics);
+        let name = if ranking.metric == LOSS { "evaluation loss" } else { &ranking.metric };
+        let value = value.map_or_else(String::new, |value| format!("{name} {}", figure(value)));
         let paused = row.pause_ms.max(0.0).round() as u64;
         let total = row.total_ms.max(0.0).round() as u64;
         let times = format!("paused {}, durable in {}", took(paused), took(total));
         let verdict = if row.proven { "proven" } else { ["unproven", "verified"][usize::from(verified)] };
         line.push_span(Span::raw(ui::pad(verdict, 10)));
-        line.push_span(Span::raw(ui::pad(&loss, 23)));
+        line.push_span(Span::raw(ui::pad(&value, 23)));
         line.push_span(Span::styled(times, theme.dim));
     }
     line

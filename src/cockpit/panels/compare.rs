@@ -1,24 +1,34 @@
-//! Smoothed losses of several runs on one chart, this run first.
+//! A metric of several runs on one chart, smoothed where it is noisy, this run first.
 
+use crate::cockpit::action::Action;
+use crate::cockpit::chart_data::evaluation_columns;
 use crate::cockpit::plot::{axis, braille::Braille, curve};
+use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
-use crate::format::figure;
+use crate::protocol::control::EvalRow;
 use crate::series::scale::Scale;
-use crate::series::{Axis, Metric, Series};
+use crate::series::{Axis, Extent, Series};
 use ratatui::{
     Frame,
     layout::Rect,
     text::{Line, Span},
 };
+use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 /// A run on the chart.
 struct Entry<'a> {
     name: &'a str,
-    series: Result<&'a Series, String>,
+    curves: Result<Curves<'a>, String>,
+}
+
+/// The values of a run.
+struct Curves<'a> {
+    series: &'a Series,
+    evals: Vec<&'a EvalRow>,
 }
 
 const READING: &str = "reading …";
@@ -26,21 +36,27 @@ const READING: &str = "reading …";
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Compare;
-    let chart = state.screen.chart;
+    let (chart, quantity) = (state.screen.chart, state.screen.compared);
     let over = if chart.axis == Axis::Samples { "over samples" } else { "over steps" };
-    let note = Line::styled(format!("{over}   smoothed {:.2}", chart.weight()), theme.dim);
-    let inner = ui::render_heading(frame, area, "losses", note, focused, theme);
+    let mut note = over.to_owned();
+    if quantity.is_noisy() {
+        let _ = write!(note, "   smoothed {:.2}", chart.weight());
+    }
+    if focused {
+        let _ = write!(note, "   {} next metric", state.keys.key_of(Action::PageDown));
+    }
+    let title = if quantity == Quantity::Loss { "losses".to_owned() } else { quantity.title(&state.facts.metrics) };
+    let inner = ui::render_heading(frame, area, &title, Line::styled(note, theme.dim), focused, theme);
     let entries = compared_runs(state);
     let legend_rows = u16::try_from(entries.len()).unwrap_or(0).min(inner.height / 3);
     let legend_area = Rect { y: inner.bottom() - legend_rows, height: legend_rows, ..inner };
     let room = Rect { height: inner.height - legend_rows, ..inner };
-    let newest = draw_losses(frame, room, &entries, state, theme);
+    let newest = draw_curves(frame, room, &entries, state, theme);
     let lines = entries.iter().enumerate().map(|(place, entry)| {
-        let (text, style) = match &entry.series {
+        let newest = newest.get(place).copied().flatten().map(|value| quantity.format_value(value));
+        let (text, style) = match &entry.curves {
             Err(why) => (why.clone(), theme.warn),
-            Ok(_) => {
-                (newest.get(place).copied().flatten().map_or_else(|| "no loss yet".to_owned(), figure), theme.strong)
-            }
+            Ok(_) => (newest.unwrap_or_else(|| "no value yet".to_owned()), theme.strong),
         };
         let width = usize::from(inner.width).saturating_sub(text.width() + 6);
         Line::from(vec![
@@ -54,20 +70,49 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 }
 
 fn compared_runs(state: &State) -> Vec<Entry<'_>> {
-    let mut entries = vec![Entry { name: state.run_name(), series: Ok(&state.facts.series) }];
+    let facts = &state.facts;
+    let own = Curves { series: &facts.series, evals: facts.evals.values().collect() };
+    let mut entries = vec![Entry { name: state.run_name(), curves: Ok(own) }];
     for name in &state.runs.marked {
-        let series = match state.runs.read.get(name) {
-            Some(Ok(run)) => run.series.as_ref().ok_or_else(|| READING.to_owned()),
+        let curves = match state.runs.read.get(name) {
+            Some(Ok(run)) => run
+                .series
+                .as_ref()
+                .map(|series| Curves { series, evals: run.evals.iter().collect() })
+                .ok_or_else(|| READING.to_owned()),
             Some(Err(why)) => Err(why.to_string()),
             None => Err(READING.to_owned()),
         };
-        entries.push(Entry { name, series });
+        entries.push(Entry { name, curves });
     }
     entries
 }
 
+impl Curves<'_> {
+    /// Returns the values of a quantity in `width` columns of a window, smoothed if it is noisy.
+    fn values(&self, state: &State, over: Axis, (start, end): (f64, f64), width: usize) -> Vec<Option<f64>> {
+        let (quantity, metrics) = (state.screen.compared, &state.facts.metrics);
+        if let Some(name) = quantity.eval_metric(metrics) {
+            let columns = evaluation_columns(self.evals.iter().copied(), name, over, start..end, width);
+            return curve::smooth_columns(&columns, 0.0, &[]);
+        }
+        let Some(metric) = quantity.step_metric(metrics, self.series) else { return vec![None; width] };
+        let mut columns = self.series.columns_on(metric, over, start..end, width);
+        for column in &mut columns {
+            column.extent = column.extent.map(|extent| quantity.in_chart_unit(extent));
+        }
+        let weight = if quantity.is_noisy() { state.screen.chart.weight() } else { 0.0 };
+        let mut before = self.series.before_on(metric, over, start, 256);
+        for (value, count) in &mut before {
+            let extent = Extent { min: *value, max: *value, mean: *value, count: *count };
+            *value = quantity.in_chart_unit(extent).mean;
+        }
+        curve::smooth_columns(&columns, weight, &before)
+    }
+}
+
 /// Draws the curves; returns the newest value of each.
-fn draw_losses(
+fn draw_curves(
     frame: &mut Frame<'_>,
     area: Rect,
     entries: &[Entry<'_>],
@@ -77,8 +122,8 @@ fn draw_losses(
     let chart = state.screen.chart;
     // Runs happened at different times, so they have no common time axis.
     let over = if chart.axis == Axis::Time { Axis::Steps } else { chart.axis };
-    let known: Vec<_> = entries.iter().map(|entry| entry.series.as_ref().ok().copied()).collect();
-    let ends = known.iter().flatten().filter_map(|series| series.spots()).fold(None, |ends, (first, last)| {
+    let known: Vec<Option<&Curves<'_>>> = entries.iter().map(|entry| entry.curves.as_ref().ok()).collect();
+    let ends = known.iter().flatten().filter_map(|curves| curves.series.spots()).fold(None, |ends, (first, last)| {
         let (first, last) = (first.on(over), last.on(over));
         Some(ends.map_or((first, last), |(low, high): (f64, f64)| (low.min(first), high.max(last))))
     });
@@ -87,16 +132,13 @@ fn draw_losses(
         return Vec::new();
     };
     let (start, end) = if chart.axis == over { chart.window((start, end)) } else { (start, end) };
-    let smooth = |series: &Series, width: usize| {
-        let columns = series.columns_on(Metric::Loss, over, start..end, width);
-        let before = series.before_on(Metric::Loss, over, start, 256);
-        curve::smooth_columns(&columns, chart.weight(), &before)
-    };
+    let values = |curves: &Curves<'_>, width: usize| curves.values(state, over, (start, end), width);
     let rough: Vec<f64> =
-        known.iter().flatten().flat_map(|series| smooth(series, usize::from(area.width))).flatten().collect();
+        known.iter().flatten().flat_map(|curves| values(curves, usize::from(area.width))).flatten().collect();
     let (low, high) = (rough.iter().copied().reduce(f64::min), rough.iter().copied().reduce(f64::max));
-    let Some(scale) = low.zip(high).and_then(|(low, high)| Scale::new(low, high, chart.log)) else {
-        ui::render_placeholder(frame, area, "no finite loss yet", theme);
+    let log = chart.log && state.screen.compared.may_be_log();
+    let Some(scale) = low.zip(high).and_then(|(low, high)| Scale::new(low, high, log)) else {
+        ui::render_placeholder(frame, area, "no finite value yet", theme);
         return Vec::new();
     };
     let left = axis::gutter_width(scale, area.height - 2) + 1;
@@ -109,9 +151,9 @@ fn draw_losses(
     axis::draw_bottom_axis(buffer, plot, labels.into_iter(), theme.faint, theme.dim);
     let mut newest = vec![None; known.len()];
     // This run last, so that it is drawn on top.
-    for (place, series) in known.iter().enumerate().rev() {
-        let Some(series) = series else { continue };
-        let values = smooth(series, usize::from(plot.width) * 2);
+    for (place, curves) in known.iter().enumerate().rev() {
+        let Some(curves) = curves else { continue };
+        let values = values(curves, usize::from(plot.width) * 2);
         let mut line = Braille::new(usize::from(plot.width), usize::from(plot.height));
         curve::draw_line(&mut line, &values, |_| false, scale);
         line.paint(plot, buffer, theme.line(place));

@@ -87,10 +87,12 @@ fn draw_lines(
     let size = (usize::from(plot.area.width), usize::from(plot.area.height));
     let mut band = Braille::new(size.0, size.1);
     curve::draw_band(&mut band, columns, plot.scale);
-    let metric = curve.quantity.smoothed_metric();
+    let facts = &state.facts;
+    let metric = Some(curve.quantity).filter(|quantity| quantity.is_noisy());
+    let metric = metric.and_then(|quantity| quantity.step_metric(&facts.metrics, &facts.series));
     let weight = if metric.is_some() { curve.weight } else { 0.0 };
     let before = metric.filter(|_| weight > 0.0).map_or_else(Vec::new, |metric| {
-        let raw = state.facts.series.before_on(metric, plot.axis, plot.window.0, 256);
+        let raw = facts.series.before_on(metric, plot.axis, plot.window.0, 256);
         let converted = |(value, steps): (f32, u32)| {
             let extent = Extent { min: value, max: value, mean: value, count: steps };
             (curve.quantity.in_chart_unit(extent).mean, steps)

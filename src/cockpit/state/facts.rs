@@ -4,6 +4,7 @@
 //! queued and applied on top of the history. Rows present in both are recognised by attempt and step,
 //! or by id.
 
+use super::metrics::RunMetrics;
 use super::readings::Readings;
 use crate::cockpit::read_error::ReadError;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
@@ -94,6 +95,8 @@ pub struct Facts {
     pub history_error: Option<ReadError>,
     /// The curve.
     pub series: Series,
+    /// Names of the metrics that the run reports.
+    pub metrics: RunMetrics,
     /// Range of steps last requested from the store for a zoomed-in chart.
     pub rows_asked: Option<Range<u64>>,
     /// Newest steps in full.
@@ -125,6 +128,7 @@ impl Default for Facts {
             asked: 0,
             history_error: None,
             series: Series::default(),
+            metrics: RunMetrics::default(),
             recent: VecDeque::new(),
             pacer: Pacer::default(),
             evals: BTreeMap::new(),
@@ -193,6 +197,7 @@ impl Facts {
         self.history_error = None;
         self.rows_asked = None;
         self.series = history.series;
+        self.metrics.add_names(self.series.names());
         self.recent = history.recent;
         self.pacer = history.pacer;
         self.evals.clear();
@@ -225,6 +230,7 @@ impl Facts {
     fn record_step(&mut self, row: &StepRow) {
         let before = self.series.segments().len();
         if self.series.push(row) {
+            self.metrics.add_step(row);
             self.recent.push_back(row.clone());
             trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
@@ -236,19 +242,16 @@ impl Facts {
 
     fn record_eval(&mut self, row: EvalRow) {
         let known = self.evals.get(&row.eval.step);
-        if known.is_none_or(|known| known.attempt <= row.attempt) && !self.is_redone(&row) {
+        if known.is_none_or(|known| known.attempt <= row.attempt) && !self.series.is_redone(row.attempt, row.eval.step)
+        {
+            self.metrics.add_eval(&row);
             self.evals.insert(row.eval.step, row);
         }
     }
 
-    /// Reports whether a later attempt rolled back past this evaluation.
-    fn is_redone(&self, row: &EvalRow) -> bool {
-        self.series.segments().iter().any(|later| later.attempt > row.attempt && later.first <= row.eval.step)
-    }
-
     fn drop_redone_evals(&mut self) {
         let mut evals = std::mem::take(&mut self.evals);
-        evals.retain(|_, row| !self.is_redone(row));
+        evals.retain(|_, row| !self.series.is_redone(row.attempt, row.eval.step));
         self.evals = evals;
     }
 

@@ -6,7 +6,6 @@ use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
 use crate::cockpit::read_error::ReadError;
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
-use crate::protocol::metrics::LOSS;
 use crate::series::{Axis, Metric};
 
 /// An open replay.
@@ -47,7 +46,9 @@ impl State {
         // The list of runs stays current, and so do their curves.
         past.runs.rows.clone_from(&self.runs.rows);
         past.runs.chosen = self.runs.chosen;
-        past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
+        // The same names, so that a chart on the screen stays the same chart.
+        let metrics = self.facts.metrics.clone();
+        past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, metrics, ..Facts::default() };
         past.facts.load_history(1, Ok(history), at_ms);
         past.facts.heard_ms = Some(at_ms);
         past.facts.status = self.status().map(|status| status_at_moment(&past, status));
@@ -77,8 +78,9 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval.clone()),
         best: past.best().and_then(|row| {
-            let value = row.eval_loss?;
-            Some(Best { step: row.step, eval_loss: Some(value), metric: LOSS.to_owned(), value })
+            let ranking = past.ranking();
+            let value = ranking.value(row.eval_loss, &row.metrics)?;
+            Some(Best { step: row.step, eval_loss: row.eval_loss, metric: ranking.metric, value })
         }),
         pid_keeper: None,
         pid_worker: None,

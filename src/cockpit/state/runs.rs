@@ -3,7 +3,7 @@
 use super::ladder::RungView;
 use crate::cockpit::read_error::ReadError;
 use crate::config::knobs::Watch;
-use crate::protocol::control::Status;
+use crate::protocol::control::{EvalRow, Status};
 use crate::series::Series;
 use std::collections::BTreeMap;
 
@@ -25,6 +25,8 @@ pub struct OtherRun {
     pub watch: Option<Watch>,
     /// Curve, if requested.
     pub series: Option<Series>,
+    /// Evaluations, read with the curve.
+    pub evals: Vec<EvalRow>,
 }
 
 /// The list, and the data read from its runs.
@@ -34,7 +36,7 @@ pub struct Runs {
     pub rows: Option<Vec<RunRow>>,
     /// Index under the cursor.
     pub chosen: usize,
-    /// Runs whose losses are overlaid, in colour order.
+    /// Runs whose curves are overlaid, in colour order.
     pub marked: Vec<String>,
     /// Data read, or the reason why it could not be.
     pub read: BTreeMap<String, Result<OtherRun, ReadError>>,
@@ -76,6 +78,7 @@ impl Runs {
             && run.series.is_none()
         {
             run.series = known.series.take();
+            run.evals = std::mem::take(&mut known.evals);
         }
         self.read.insert(name, run);
     }

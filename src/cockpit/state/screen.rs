@@ -57,7 +57,7 @@ pub enum Panel {
     Log,
     /// All runs.
     RunList,
-    /// Losses of several runs.
+    /// A metric of several runs.
     Compare,
     /// Configuration differences of a run.
     Difference,
@@ -120,6 +120,8 @@ pub struct Screen {
     pub charts_from: usize,
     /// Chart that fills the whole view.
     pub full: Option<Quantity>,
+    /// Quantity that is compared between runs.
+    pub compared: Quantity,
     /// The rung under the cursor of the ladder.
     pub chosen_rung: Option<usize>,
     /// Lines above the newest in the journal.
@@ -150,6 +152,7 @@ impl Screen {
             chart: Chart::default(),
             charts_from: 0,
             full: None,
+            compared: Quantity::Loss,
             chosen_rung: None,
             journal_back: 0,
             log_back: 0,

@@ -34,6 +34,8 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Down => scroll_panel(state, state.screen.focus, -1),
         Action::PageUp if state.screen.view == View::Charts => charts::page_charts(state, -1),
         Action::PageDown if state.screen.view == View::Charts => charts::page_charts(state, 1),
+        Action::PageUp if state.screen.focus == Panel::Compare => run_list::next_compared(state, -1),
+        Action::PageDown if state.screen.focus == Panel::Compare => run_list::next_compared(state, 1),
         Action::PageUp => scroll_panel(state, state.screen.focus, 10),
         Action::PageDown => scroll_panel(state, state.screen.focus, -10),
         Action::Confirm => open_focused(state),

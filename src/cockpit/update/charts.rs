@@ -83,25 +83,35 @@ fn place_at(state: &State, column: u16, panel: Panel) -> Option<f64> {
     Some(chart_geometry(area, quantity, state)?.place_at(column))
 }
 
-/// Shows the next or the previous page of charts.
+/// Shows the next or the previous page of charts, or the next chart where one fills the view, and says which.
 pub fn page_charts(state: &mut State, direction: isize) -> Vec<Effect> {
-    let seen = charts_per_page(state.screen.size).max(1);
-    let last = Quantity::ALL.len().saturating_sub(seen);
+    let quantities = state.quantities();
+    let seen = charts_per_page(state.screen.size, quantities.clone()).max(1);
+    let last = quantities.len().saturating_sub(seen);
     let screen = &mut state.screen;
-    if let Some(full) = screen.full {
-        let here = Quantity::ALL.iter().position(|quantity| *quantity == full).unwrap_or(0);
-        let next = here.saturating_add_signed(direction).min(Quantity::ALL.len() - 1);
-        screen.full = Some(Quantity::ALL[next]);
+    let shown = if let Some(full) = screen.full {
+        let here = quantities.iter().position(|quantity| *quantity == full).unwrap_or(0);
+        let next = here.saturating_add_signed(direction).min(quantities.len() - 1);
+        screen.full = Some(quantities[next]);
+        next..next + 1
     } else {
         let step = direction.saturating_mul(isize::try_from(seen).unwrap_or(1));
         screen.charts_from = screen.charts_from.saturating_add_signed(step).min(last);
-    }
+        screen.charts_from..(screen.charts_from + seen).min(quantities.len())
+    };
+    let which = if shown.len() == 1 {
+        format!("chart {}", shown.end)
+    } else {
+        format!("charts {} to {}", shown.start + 1, shown.end)
+    };
+    state.show_notice(format!("{which} of {}", quantities.len()), false);
     focus_visible_panel(state);
     vec![Effect::Redraw]
 }
 
 /// Handles Enter on a chart: shows it alone in the Charts view; a second Enter shows all charts again.
 pub fn toggle_full_chart(state: &mut State, quantity: Quantity) -> Vec<Effect> {
+    let quantities = state.quantities();
     let screen = &mut state.screen;
     screen.full = match (screen.view, screen.full) {
         (View::Charts, Some(_)) => None,
@@ -110,10 +120,11 @@ pub fn toggle_full_chart(state: &mut State, quantity: Quantity) -> Vec<Effect> {
     screen.view = View::Charts;
     screen.focus = Panel::Chart(quantity);
     if screen.full.is_none() {
-        let seen = charts_per_page(screen.size);
-        let here = Quantity::ALL.iter().position(|other| *other == quantity).unwrap_or(0);
+        let here = quantities.iter().position(|other| *other == quantity).unwrap_or(0);
+        let last = quantities.len();
+        let seen = charts_per_page(screen.size, quantities);
         if here < screen.charts_from || here >= screen.charts_from + seen {
-            screen.charts_from = here.min(Quantity::ALL.len().saturating_sub(seen));
+            screen.charts_from = here.min(last.saturating_sub(seen));
         }
     }
     vec![Effect::Redraw]

@@ -1,6 +1,7 @@
 //! The list of runs: navigation, marking, opening.
 
 use super::message::Effect;
+use crate::cockpit::quantity::{Quantity, Source};
 use crate::cockpit::state::State;
 use crate::cockpit::state::runs::{MARKS, RunRow};
 
@@ -27,6 +28,17 @@ pub fn move_cursor(state: &mut State, lines: isize) -> Vec<Effect> {
     let mut effects = vec![Effect::Redraw];
     effects.extend(load_chosen_run(state));
     effects
+}
+
+/// Compares the next quantity, of those that runs can be compared by: measurements of steps and of evaluations.
+pub fn next_compared(state: &mut State, direction: isize) -> Vec<Effect> {
+    let is_compared = |quantity: &Quantity| {
+        matches!(quantity.source(), Source::Steps(_) | Source::Named(_) | Source::Evaluations | Source::EvalNamed(_))
+    };
+    let all: Vec<Quantity> = state.quantities().into_iter().filter(is_compared).collect();
+    let here = all.iter().position(|quantity| *quantity == state.screen.compared).unwrap_or(0);
+    state.screen.compared = all[here.saturating_add_signed(direction).min(all.len() - 1)];
+    vec![Effect::Redraw]
 }
 
 /// Marks or unmarks the run under the cursor.

@@ -98,7 +98,7 @@ fn with_runs(state: &mut State) {
     let mut ladder = fixture::ladder();
     ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
     let watch = Some(crate::config::knobs::Watch { vram: 0.8, ..state.watch.clone() });
-    let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series) };
+    let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series), evals: Vec::new() };
     update(state, Msg::Other { name: other.run, run: Ok(OtherBox(Box::new(run))) });
 }
 

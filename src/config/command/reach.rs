@@ -17,7 +17,8 @@ use std::path::PathBuf;
 #[must_use]
 pub fn useless_rungs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (index, rung) in rungs.iter().enumerate().skip(1) {
+    let mut sound: Vec<&Resolved> = rungs.iter().take(1).collect();
+    for rung in rungs.iter().skip(1) {
         let taken = placeholders(spec, rung);
         let unread = rung.sets.iter().filter(|path| !reaches(path, &taken));
         let unread: Vec<Problem> = unread.map(|path| rung.blame(unread_knob(path, &rungs[0].tree))).collect();
@@ -26,10 +27,12 @@ pub fn useless_rungs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
             continue;
         }
         let own = launches(spec, rung);
-        if let Some(twin) = rungs[..index].iter().find(|above| launches(spec, above) == own) {
+        if let Some(twin) = sound.iter().find(|above| launches(spec, above) == own) {
             let wrong = format!("rung `{}` starts exactly the same command as `{}`", rung.rung.name, twin.rung.name);
             let fix = "change a knob that the command takes, or remove the rung";
             problems.push(Problem::at(rung.place.clone().unwrap_or_default(), wrong, fix));
+        } else {
+            sound.push(rung);
         }
     }
     problems

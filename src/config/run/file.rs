@@ -1,17 +1,18 @@
 //! A run file as written: every key of every task.
 
-use crate::config::climb;
-use crate::config::command::{self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints};
-use crate::config::command::{environment, knobs as command_knobs};
+use crate::config::command::{
+    self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints, environment,
+    knobs as command_knobs,
+};
 use crate::config::integrations::{Notify, Probe};
 use crate::config::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use crate::config::ladder::RungSpec;
 use crate::config::problem::Problem;
-use crate::config::typed;
+use crate::config::{climb, typed};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Keys that only a command has.
 const OF_COMMAND: [&str; 12] = [
@@ -46,7 +47,7 @@ pub struct RunFile {
     #[serde(default)]
     command: Vec<String>,
     #[serde(default)]
-    directory: PathBuf,
+    directory: String,
     #[serde(default, deserialize_with = "environment::read")]
     environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -106,9 +107,9 @@ fn default_terminal() -> bool {
     true
 }
 
-/// Reads a file's tree, and returns every error in it.
-pub fn read(tree: &Value) -> (Option<RunFile>, Vec<Problem>) {
-    if !is_command(tree) {
+/// Reads a file's tree, and returns every error in it; `knows` tells the tasks of the trainer.
+pub fn read(tree: &Value, knows: impl Fn(&str) -> bool) -> (Option<RunFile>, Vec<Problem>) {
+    if !is_command(tree, knows) {
         return typed::read_tree(tree);
     }
     let mut whole = tree.clone();
@@ -121,21 +122,20 @@ pub fn read(tree: &Value) -> (Option<RunFile>, Vec<Problem>) {
     (file, problems)
 }
 
-/// Returns the keys that belong to another kind of task; none if the task is unknown.
+/// Returns the keys that belong to another kind of task.
 pub fn misplaced_keys(tree: &Value, knows: impl Fn(&str) -> bool) -> Vec<Problem> {
-    if is_command(tree) {
+    if is_command(tree, &knows) {
         let there = NOT_OF_COMMAND.iter().filter(|(key, ..)| tree.pointer(&format!("/{key}")).is_some());
         return there.map(|(key, wrong, fix)| Problem::at(key.replace('/', "."), *wrong, *fix)).collect();
-    }
-    if !tree.get("task").and_then(Value::as_str).is_some_and(knows) {
-        return Vec::new();
     }
     let there = OF_COMMAND.iter().filter(|key| tree.get(key).is_some());
     there.map(|key| Problem::at(*key, "only `task: command` has this key", "remove it")).collect()
 }
 
-fn is_command(tree: &Value) -> bool {
-    tree.get("task").and_then(Value::as_str) == Some(command::TASK)
+/// Reports whether a file is that of a command, even if the name of its task is misspelt.
+fn is_command(tree: &Value, knows: impl Fn(&str) -> bool) -> bool {
+    let task = tree.get("task").and_then(Value::as_str).unwrap_or_default();
+    task == command::TASK || tree.get("command").is_some() && !knows(task)
 }
 
 impl RunFile {
@@ -147,7 +147,7 @@ impl RunFile {
             training: self.training.clone(),
             optimizer: self.optimizer.clone(),
             evaluation: self.evaluation,
-            checkpoint: self.checkpoint,
+            checkpoint: self.checkpoint.clone(),
             environment: self.environment.clone(),
             knobs: self.knobs.clone(),
             written: self.written.clone(),

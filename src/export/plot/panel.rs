@@ -1,7 +1,8 @@
 //! The layout of one chart, before it is written as SVG.
 
 use super::Loaded;
-use super::figure::Figure;
+use super::figure::{Figure, Values};
+use crate::protocol::metrics::LOSS;
 use crate::series::scale::{Scale, range_top};
 use crate::series::{Column, Metric};
 
@@ -60,7 +61,7 @@ pub fn shared_window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f6
 /// Lays out a chart `pixels` wide; returns none if there are no values.
 pub fn lay_out_panel(
     runs: &[Loaded],
-    figure: Figure,
+    figure: &Figure,
     window: (f64, f64),
     pixels: usize,
     options: &ChartOptions,
@@ -82,7 +83,7 @@ pub fn lay_out_panel(
         let air = (high - low) * 0.05;
         (if low >= 0.0 { (low - air).max(0.0) } else { low - air }, high + air)
     };
-    Some(Panel { figure, scale: Scale::new(low, high, log)?, range: (low, high), cut, traces })
+    Some(Panel { figure: figure.clone(), scale: Scale::new(low, high, log)?, range: (low, high), cut, traces })
 }
 
 impl Panel {
@@ -99,21 +100,23 @@ impl Panel {
 
 fn lay_out_trace(
     run: &Loaded,
-    figure: Figure,
+    figure: &Figure,
     (start, end): (f64, f64),
     pixels: usize,
     options: &ChartOptions,
 ) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
-    let measured = || {
-        let losses = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.loss?)));
-        losses.filter(|(step, loss)| (start..=end).contains(step) && loss.is_finite()).map(|(s, loss)| (share(s), loss))
+    let measured = |name: &str| {
+        let values = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.value(name)?)));
+        let within = values.filter(|(step, value)| (start..=end).contains(step) && value.is_finite());
+        within.map(|(step, value)| (share(step), value)).collect::<Vec<Dot>>()
     };
-    let metric = match figure {
-        Figure::Step(metric) => metric,
-        Figure::Eval => {
-            let line = vec![measured().collect()];
-            return Trace { band: Vec::new(), line, evals: measured().collect(), ..Trace::default() };
+    let metric = match figure.find_in(run) {
+        None => return Trace::default(),
+        Some(Values::Steps(metric)) => metric,
+        Some(Values::Evals(name)) => {
+            let evals = measured(name);
+            return Trace { line: vec![evals.clone()], evals, ..Trace::default() };
         }
     };
     let columns = run.series.columns(metric, start..end, pixels);
@@ -143,7 +146,7 @@ fn lay_out_trace(
     Trace {
         band,
         line: smooth(&columns, weight, at),
-        evals: if metric == Metric::Loss { measured().collect() } else { Vec::new() },
+        evals: if metric == Metric::Loss { measured(LOSS) } else { Vec::new() },
         best,
         lowest: least.filter(|least| best.is_none() && seen(least)).map(dot),
         skips: if matches!(metric, Metric::Loss | Metric::GradNorm) { skips } else { Vec::new() },

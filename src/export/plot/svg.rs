@@ -55,7 +55,7 @@ pub fn draw(
     let window = panel::shared_window(runs, options)?;
     let pixels = (width - 80.0).max(60.0) as usize;
     let panels: Vec<Panel> =
-        figures.iter().filter_map(|figure| panel::lay_out_panel(runs, *figure, window, pixels, options)).collect();
+        figures.iter().filter_map(|figure| panel::lay_out_panel(runs, figure, window, pixels, options)).collect();
     if panels.is_empty() {
         return None;
     }

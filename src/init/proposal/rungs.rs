@@ -184,7 +184,11 @@ impl Draft<'_> {
         }
         let mut set = vec![(path, (rate / 2.0).into())];
         set.extend(self.clip());
-        let why = "Half the learning rate and tighter clipping, against divergence.";
+        let why = if set.len() > 1 {
+            "Half the learning rate and tighter clipping, against divergence."
+        } else {
+            "Half the learning rate, against divergence."
+        };
         self.push("lower-rate", why, Relief::Numerics, set);
     }
 

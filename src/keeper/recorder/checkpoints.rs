@@ -2,10 +2,10 @@
 
 use super::{Recorder, now_ms};
 use crate::config::knobs;
+use crate::config::run::Run;
 use crate::format::counted;
 use crate::keeper::{retention, sentences};
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
-use crate::protocol::metrics;
 use crate::protocol::worker::{Level, Saved};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -136,8 +136,15 @@ impl Recorder {
         proven.into_iter().max()
     }
 
+    /// Ranks checkpoints as a rung of the run says.
+    pub fn rank_by(&mut self, run: &Run, rung: usize) {
+        if let Some(rung) = run.rungs.get(rung) {
+            self.ranking = rung.preset.checkpoint.best.clone();
+        }
+    }
+
     pub(super) fn mark_best(&mut self) {
-        let best = retention::best(&self.checkpoints);
+        let best = retention::best(&self.checkpoints, &self.ranking);
         let changed: Vec<u64> = self
             .checkpoints
             .iter_mut()
@@ -152,8 +159,8 @@ impl Recorder {
         }
         let row = self.checkpoints.iter().find(|row| row.best);
         self.status.best = row.and_then(|row| {
-            let value = row.eval_loss?;
-            Some(Best { step: row.step, eval_loss: Some(value), metric: metrics::LOSS.to_owned(), value })
+            let value = self.ranking.value(row.eval_loss, &row.metrics)?;
+            Some(Best { step: row.step, eval_loss: row.eval_loss, metric: self.ranking.metric.clone(), value })
         });
         self.dirty = true;
     }

@@ -8,6 +8,8 @@ use crate::store::writer::{Batch, Writer};
 use proptest::prelude::*;
 use std::path::Path;
 
+const NAMES: [&str; 2] = ["val/fid", "accuracy"];
+
 fn row(attempt: u64, step: u64) -> StepRow {
     let skipped = (step * 7 + attempt).is_multiple_of(53);
     StepRow {
@@ -23,7 +25,11 @@ fn row(attempt: u64, step: u64) -> StepRow {
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: step as i64 * 10,
-        metrics: Metrics::new(),
+        metrics: if step % 5 == attempt % 5 {
+            Metrics::from([(NAMES[step as usize % 2].to_owned(), step as f64)])
+        } else {
+            Metrics::new()
+        },
     }
 }
 
@@ -51,9 +57,9 @@ fn read(reader: &Reader) -> (Vec<Bucket>, Vec<StepRow>) {
         .curve(|_, piece| match piece {
             Piece::Leaf(leaf) => {
                 assert!(rows.is_empty());
-                leaves.push(*leaf);
+                leaves.push(leaf);
             }
-            Piece::Row(row) => rows.push(row.clone()),
+            Piece::Row(row) => rows.push(row),
         })
         .unwrap();
     (leaves, rows)
@@ -78,13 +84,14 @@ proptest! {
         let lose = rusqlite::Connection::open(&path).unwrap();
         lose.execute("DELETE FROM summaries WHERE block % 7 = ?1", [drop]).unwrap();
         let curve = naive(&rows);
+        let mut names = reader.metric_names().unwrap();
         let (leaves, newest) = read(&reader);
         let from = curve.last().unwrap().step.saturating_add(1).saturating_sub(NEWEST);
         let (old, new): (Vec<_>, Vec<_>) = curve.iter().cloned().partition(|row| row.step < from);
         prop_assert_eq!(newest, new);
         let mut at = 0;
         for leaf in &leaves {
-            let points: Vec<_> = old[at..at + leaf.steps as usize].iter().map(Point::of).collect();
+            let points: Vec<_> = old[at..at + leaf.steps as usize].iter().map(|row| Point::of(row, &mut names)).collect();
             let expected = Bucket::of(&points).unwrap();
             prop_assert_eq!(leaf, &expected);
             at += points.len();
@@ -108,7 +115,7 @@ fn a_store_without_summaries_is_read_from_its_steps() {
     let (without, newest) = read(&Reader { connection: open_reader(&path).unwrap() });
     assert_eq!(with, without);
     assert_eq!(newest.len(), 4096);
-    assert_eq!(without.iter().filter(|leaf| leaf.extents[Metric::Loss as usize].is_none()).count(), 0);
+    assert_eq!(without.iter().filter(|leaf| leaf.extent(Metric::Loss).is_none()).count(), 0);
 }
 
 #[test]

@@ -1,9 +1,12 @@
-use super::{Bucket, LEAF, METRICS, Metric, Point, Spot, bytes, leaves};
+use super::{Bucket, LEAF, METRICS, Metric, MetricId, Point, Spot, bytes, leaves};
 use proptest::prelude::*;
 
 fn point(step: u64, value: Option<f32>) -> Point {
     let spot = Spot { step, samples: step * 32, time_ms: step as i64 * 20 };
-    Point { spot, values: [value.unwrap_or(f32::NAN); METRICS], skipped: value.is_none() }
+    // Half of the steps report a named metric.
+    let named = value.filter(|_| step.is_multiple_of(2)).map(|value| (MetricId(3), value));
+    let values = [value.unwrap_or(f32::NAN); METRICS];
+    Point { spot, values, named: named.into_iter().collect(), skipped: value.is_none() }
 }
 
 fn points(values: &[Option<f32>]) -> Vec<Point> {
@@ -28,7 +31,14 @@ proptest! {
         prop_assert_eq!(bucket.trail as usize, skipped.iter().rev().take_while(|skipped| **skipped).count());
         prop_assert_eq!(bucket.skipped_at, skipped.iter().position(|skipped| *skipped).map(|place| place as u64 + 1));
         let least = values.iter().flatten().copied().reduce(f32::min);
-        prop_assert_eq!(bucket.extents[Metric::Lr as usize].map(|extent| extent.min), least);
+        prop_assert_eq!(bucket.extent(Metric::Lr).map(|extent| extent.min), least);
+        let even = points.iter().filter(|point| point.spot.step % 2 == 0).filter_map(|point| {
+            Some(point.value(Metric::Lr)).filter(|value| value.is_finite())
+        });
+        let named = bucket.extent(Metric::Named(MetricId(3)));
+        prop_assert_eq!(named.map(|extent| extent.max), even.clone().reduce(f32::max));
+        prop_assert_eq!(named.map_or(0, |extent| extent.count as usize), even.count());
+        prop_assert_eq!(bucket.extent(Metric::Named(MetricId(4))), None);
     }
 
     #[test]
@@ -53,4 +63,12 @@ fn a_blob_of_other_figures_is_not_read() {
     assert_eq!(bytes::decode(&[METRICS as u8 + 1]), None);
     assert_eq!(bytes::decode(&[]), None);
     assert_eq!(bytes::decode(&[METRICS as u8]), Some(Vec::new()));
+}
+
+#[test]
+fn leaves_without_named_metrics_are_written_as_before_there_were_any() {
+    let plain = leaves(&points(&[Some(1.0)]));
+    let bytes = bytes::encode(&plain);
+    assert_eq!((bytes[0], bytes.len()), (7, 1 + 2 * 24 + 5 * 4 + 8 + 7 * 16));
+    assert!(bytes::encode(&leaves(&points(&[Some(1.0), Some(2.0)]))).len() > bytes.len());
 }

@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
             loss: Some(means.loss),
             metrics: means.metrics,
         };
-        self.is_best = self.saver.is_new_best(means.loss);
+        self.is_best = self.saver.is_new_best(&eval);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(means.loss, |best| best.min(means.loss)));
         self.state.eval = Some(eval.clone());
         let row = EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval: eval.clone() };

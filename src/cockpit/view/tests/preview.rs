@@ -95,6 +95,19 @@ fn the_preview_of_a_command_says_what_its_level_loses() {
 }
 
 #[test]
+fn the_question_before_a_stop_says_what_a_command_loses() {
+    let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
+    for (more, wanted) in
+        [("", "no checkpoint to resume"), (RESUMES, "resumes from checkpoint 600"), (&saves, "The script saves first")]
+    {
+        let mut state = command_preview((120, 40), more);
+        press_keys(&mut state, "\u{1b}x");
+        let shown = draw_text(&state);
+        assert!(shown.contains(wanted) && !shown.contains("nothing is lost"), "{wanted}: {shown}");
+    }
+}
+
+#[test]
 fn a_command_shows_its_own_knobs_and_its_level() {
     let mut state = command_preview((120, 40), RESUMES);
     assert_snapshot!("command_preview", draw_text(&state));

@@ -1,0 +1,123 @@
+//! Run files of commands on the command line: checked, shown, approved, and typed without a file.
+
+mod helper;
+
+use helper::Place;
+use std::fs;
+use std::process::Output;
+
+const FILE: &str = "name: sft\ntask: command\ncommand: [sh, train.sh, '--batch={training.micro_batch}']\n\
+    training: { micro_batch: 4 }\nladder:\n\
+    \x20 - { name: small, relieves: [memory], set: { training.micro_batch: 2 } }\n\
+    \x20 - { name: words, relieves: [memory], set: { environment.MODE: careful } }\n";
+
+fn shown(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn place_with(text: &str) -> Place {
+    let place = Place::scripted();
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    place
+}
+
+#[test]
+fn check_shows_the_knobs_of_the_file_its_level_and_everything_it_starts() {
+    let place = place_with(FILE);
+    let out = place.output(&["check", "run.yaml", "--device", "cpu"]);
+    let text = shown(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    for part in [
+        "sft (command)",
+        "training.micro_batch",
+        "level 0: nothing is resumed",
+        "needs your approval for:",
+        "sh train.sh '--batch={training.micro_batch}'",
+        "MODE=careful",
+        "ladder[1].set.environment.MODE",
+        "sft is valid",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("precision") && !text.contains("optimizer"), "no knob that the file does not write: {text}");
+}
+
+#[test]
+fn a_missing_program_or_directory_is_found_before_the_start() {
+    for (line, wrong) in [
+        (
+            "command: [no-such-program-9, x, '{training.micro_batch}']",
+            "no program called `no-such-program-9` is on the PATH",
+        ),
+        ("command: [./train.sh, '{training.micro_batch}']", "train.sh does not exist"),
+        ("command: [sh, '{training.micro_batch}']\ndirectory: elsewhere", "elsewhere does not exist"),
+    ] {
+        let text = FILE.replace("command: [sh, train.sh, '--batch={training.micro_batch}']", line);
+        let place = place_with(&text);
+        assert_eq!(place.output(&["check", "run.yaml"]).status.code(), Some(0), "{line}");
+        for words in [&["check", "run.yaml", "--preflight"][..], &["run", "run.yaml", "--trust", "--headless"]] {
+            let out = place.output(words);
+            assert_eq!(out.status.code(), Some(13), "{}", shown(&out));
+            assert!(shown(&out).contains(wrong), "{}", shown(&out));
+        }
+        assert!(place.newest().is_none(), "nothing was started");
+    }
+}
+
+#[test]
+fn a_command_in_a_file_needs_approval_and_another_number_does_not_ask_again() {
+    let place = place_with(FILE);
+    let refused = place.output(&["run", "run.yaml", "--headless"]);
+    assert_eq!(refused.status.code(), Some(13));
+    assert!(shown(&refused).contains("train.sh"), "{}", shown(&refused));
+    assert!(place.newest().is_none(), "nothing was started");
+    place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    let approved = |words: &[&str]| {
+        let words: Vec<&str> =
+            ["check", "run.yaml", "--preflight", "--device", "cpu"].iter().chain(words).copied().collect();
+        shown(&place.output(&words)).contains("approved") && place.output(&words).status.code() == Some(0)
+    };
+    assert!(approved(&[]) && approved(&["--set", "training.micro_batch=8"]));
+    assert!(!approved(&["--set", "environment.LD_PRELOAD=x.so"]));
+    assert!(!approved(&["--set", "ladder.small.environment.LD_PRELOAD=x.so"]), "nor on a rung");
+}
+
+#[test]
+fn a_typed_command_needs_no_file_and_no_approval() {
+    let place = Place::scripted();
+    let out = place.output(&["run", "--headless", "--device", "cpu", "--", "sh", "-c", "exit 0 # {x} {{y"]);
+    assert!(!shown(&out).contains("approval"), "{}", shown(&out));
+    let run = place.newest().unwrap_or_else(|| panic!("{}", shown(&out)));
+    assert!(run.name().starts_with("sh-"), "{}", run.name());
+    let text = fs::read_to_string(run.file("run.yaml")).unwrap();
+    let config = run.run().unwrap();
+    let spec = config.command.unwrap();
+    assert!(spec.command[0].starts_with('/') && spec.command[0].ends_with("/sh"), "{text}");
+    assert_eq!(spec.command[1..], ["-c", "exit 0 # {{x}} {{{{y"], "{text}");
+    assert_eq!(spec.directory, place.dir.path().canonicalize().unwrap(), "{text}");
+    for burn in ["micro_batch", "precision", "lr:", "evaluation"] {
+        assert!(!text.contains(burn), "{burn} in {text}");
+    }
+    let trusted = fs::read_to_string(place.dir.path().join("state/downshift/trusted")).unwrap();
+    assert_eq!(trusted.lines().count(), 1, "resume does not ask for it: {trusted}");
+}
+
+#[test]
+fn a_file_and_a_typed_command_exclude_each_other() {
+    let place = place_with(FILE);
+    let out = place.output(&["run", "run.yaml", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2), "{}", shown(&out));
+}
+
+#[test]
+fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
+    let place = Place::real();
+    let out =
+        place.output(&["run", "command", "--trust", "--headless", "--device", "cpu", "--set", "training.steps=60"]);
+    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
+    let status = place.status_json();
+    assert_eq!((&status["state"], &status["level"], &status["step"]), (&"finished".into(), &1.into(), &60.into()));
+    assert!(shown(&place.output(&["status"])).contains("  level 1  "));
+    let run = place.newest().unwrap();
+    assert!(run.file("out/checkpoint-50/state").is_file(), "the script writes where the run file says");
+}
