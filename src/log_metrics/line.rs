@@ -107,10 +107,14 @@ impl<'a> Reader<'a> {
         if self.separated && WRAPPERS.contains(&word) {
             return;
         }
-        if self.separated || word.eq_ignore_ascii_case("at") {
+        // `validation loss at iteration 100`: the step is the key, the rest is prose.
+        let is_at = word.eq_ignore_ascii_case("at");
+        if self.separated || is_at {
             self.drop_words();
         }
-        self.words.push(word);
+        if !is_at {
+            self.words.push(word);
+        }
     }
 
     fn take_number(&mut self, text: &str, out_of: Option<&str>) {
