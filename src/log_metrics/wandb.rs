@@ -15,7 +15,7 @@ use crate::untrusted::checksum::CRC32;
 
 const BLOCK: u64 = 32 << 10;
 const HEADER: usize = 7;
-/// What every file begins with, up to its version.
+/// The first bytes of every file, before its version.
 pub const MAGIC: [u8; 6] = *b":W&B\xe1\xbe";
 /// Maximum length of a record that is read; longer ones hold tables and text.
 const MAX_RECORD: usize = 1 << 20;

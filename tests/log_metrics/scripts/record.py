@@ -2,6 +2,7 @@
 
     python record.py OUT [NAME…]      (run by an interpreter that has the framework)
 
+The environment variable SUFFIX is appended to the names: recordings named -4.57 come from transformers 4.57.
 A recording on a terminal has one stream (`output`, 120 columns); one without has two (`stdout`, `stderr`).
 """
 

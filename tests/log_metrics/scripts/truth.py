@@ -1,4 +1,4 @@
-"""Writes what a script itself knows about its steps: one JSON object a line, names as downshift calls them."""
+"""Records the steps that a script itself has taken: one JSON object a line, names as downshift calls them."""
 
 import json
 import math
