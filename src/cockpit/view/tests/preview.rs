@@ -101,7 +101,8 @@ fn the_question_before_a_stop_says_what_a_command_loses() {
         [("", "no checkpoint to resume"), (RESUMES, "resumes from checkpoint 600"), (&saves, "The script saves first")]
     {
         let mut state = command_preview((120, 40), more);
-        press_keys(&mut state, "\u{1b}x");
+        press_keys(&mut state, "\u{1b}");
+        press_keys(&mut state, "x");
         let shown = draw_text(&state);
         assert!(shown.contains(wanted) && !shown.contains("nothing is lost"), "{wanted}: {shown}");
     }
