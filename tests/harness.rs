@@ -54,7 +54,7 @@ fn of_fifty_awkward_scripts_nothing_is_left() {
 /// Runs one awkward script to its end: by itself, by an order, or by the loss of its harness.
 fn leave_nothing(seed: u64) {
     let seed_text = seed.to_string();
-    let ends_itself = seed % 2 == 0;
+    let ends_itself = seed.is_multiple_of(2);
     let steps = if ends_itself { "10" } else { "1000000" };
     let (dir, marker) = place(&["--seed", &seed_text, "--steps", steps], "");
     let mut harness = Harness::start(dir.path(), 1);

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an event.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Writes the run file of a command.
 pub fn write_run(dir: &Path, program: &Path, arguments: &[&str], more: &str) {
