@@ -5,7 +5,7 @@ use crate::config::run::Run;
 use crate::untrusted::text;
 use rustix::fs::{Access, access};
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// Why a command cannot be started.
@@ -43,7 +43,7 @@ pub fn settle_program(mut run: Run) -> Result<Run, ProgramError> {
         Some(path) => Some(OsString::from(path)),
         None => env::var_os("PATH"),
     };
-    let found = find_program(&program, &spec.directory, path.unwrap_or_default())?;
+    let found = find_program(&program, &spec.directory, &path.unwrap_or_default())?;
     if let Some(found) = found.to_str() {
         *first = escape(found);
     }
@@ -51,7 +51,7 @@ pub fn settle_program(mut run: Run) -> Result<Run, ProgramError> {
 }
 
 /// Returns the file that a program's name stands for.
-fn find_program(program: &str, directory: &Path, path: OsString) -> Result<PathBuf, ProgramError> {
+fn find_program(program: &str, directory: &Path, path: &OsStr) -> Result<PathBuf, ProgramError> {
     if program.contains('/') {
         let file: PathBuf = directory.join(program).components().collect();
         return match (file.is_file(), is_executable(&file)) {
@@ -60,7 +60,7 @@ fn find_program(program: &str, directory: &Path, path: OsString) -> Result<PathB
             (true, true) => Ok(file),
         };
     }
-    let found = env::split_paths(&path).map(|folder| directory.join(folder).join(program));
+    let found = env::split_paths(path).map(|folder| directory.join(folder).join(program));
     let found = found.filter(|file| file.is_file()).find(|file| is_executable(file));
     found.ok_or_else(|| ProgramError::NotOnPath(text::escape_line(program).into_owned()))
 }
@@ -87,7 +87,7 @@ mod tests {
         };
         let (script, plain) = (place("bin/train", 0o755), place("train.py", 0o644));
         let path = dir.path().join("bin").into_os_string();
-        let find = |program: &str| find_program(program, dir.path(), path.clone());
+        let find = |program: &str| find_program(program, dir.path(), &path);
         assert_eq!(find("train"), Ok(script.clone()));
         assert_eq!(find("./bin/train"), Ok(script.clone()));
         assert_eq!(find(&script.display().to_string()), Ok(script));

@@ -51,7 +51,7 @@ impl Use {
 }
 
 /// A text with placeholders, and the path of its key.
-struct Text<'a> {
+struct Entry<'a> {
     path: String,
     text: &'a str,
     used: Use,
@@ -80,11 +80,11 @@ pub fn check_command(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
 }
 
 /// Returns every text of a command except its variables, which each rung may change.
-fn texts<'a>(spec: &'a CommandSpec) -> Vec<Text<'a>> {
+fn texts<'a>(spec: &'a CommandSpec) -> Vec<Entry<'a>> {
     let mut texts = Vec::new();
     let mut list = |path: &str, listed: &'a [String], used| {
         let numbered = listed.iter().enumerate();
-        texts.extend(numbered.map(|(index, text)| Text { path: format!("{path}[{index}]"), text, used }));
+        texts.extend(numbered.map(|(index, text)| Entry { path: format!("{path}[{index}]"), text, used }));
     };
     list("command", &spec.command, Use::Start);
     list("metrics.files", &spec.metrics.files, Use::Files);
@@ -97,18 +97,18 @@ fn texts<'a>(spec: &'a CommandSpec) -> Vec<Text<'a>> {
         ("resume.environment", Use::Resume, variables.collect()),
     ];
     for (section, used, named) in named {
-        texts.extend(named.into_iter().map(|(name, text)| Text { path: format!("{section}.{name}"), text, used }));
+        texts.extend(named.into_iter().map(|(name, text)| Entry { path: format!("{section}.{name}"), text, used }));
     }
     let samples = spec.samples.iter();
-    texts.extend(samples.map(|text| Text { path: "samples.match".to_owned(), text, used: Use::Files }));
+    texts.extend(samples.map(|text| Entry { path: "samples.match".to_owned(), text, used: Use::Files }));
     let checkpoints = spec.checkpoints.iter().map(|found| &found.pattern);
-    texts.extend(checkpoints.map(|text| Text { path: "checkpoints.match".to_owned(), text, used: Use::AllFiles }));
+    texts.extend(checkpoints.map(|text| Entry { path: "checkpoints.match".to_owned(), text, used: Use::AllFiles }));
     texts
 }
 
 /// Returns the first error in a text: its braces, or a placeholder without a value.
-fn check_text(text: &Text<'_>, knobs: &Value) -> Option<Problem> {
-    let Text { path, text, used } = text;
+fn check_text(entry: &Entry<'_>, knobs: &Value) -> Option<Problem> {
+    let Entry { path, text, used } = entry;
     if text.contains('\0') {
         return Some(Problem::at(path, "it contains a NUL character", "remove it"));
     }
@@ -242,7 +242,7 @@ fn check_rung(rung: &Resolved) -> Vec<Problem> {
     let mut problems: Vec<Problem> =
         preset.environment.keys().filter_map(|name| check_variable("environment", name)).collect();
     problems.extend(preset.environment.iter().filter_map(|(name, text)| {
-        check_text(&Text { path: format!("environment.{name}"), text, used: Use::Start }, &rung.tree)
+        check_text(&Entry { path: format!("environment.{name}"), text, used: Use::Start }, &rung.tree)
     }));
     let mut paths = Vec::new();
     collect_paths("knobs", rung.tree.get("knobs"), &mut paths);
