@@ -1,6 +1,6 @@
 //! `init`: for scripts of many styles, the proposed run file is the expected one, and `check` accepts it.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -43,7 +43,7 @@ pub fn init(args: &InitArgs) -> Outcome {
     let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions };
     let proposal = propose(&facts, &Table::load()?);
     let directory = working_directory(&file)?;
-    let shown = text::path(&file).to_string();
+    let shown = text::path(&file);
     let heading = Heading { name: &name, file: &shown, directory: &directory };
     write_new(&file, &write_run_file(&proposal, &heading))?;
     report(&found, &declared, &proposal);

@@ -75,8 +75,12 @@ impl Quantity {
             Self::Power => Some(top(|gpu| gpu.power_limit_w.get())),
             Self::Utilisation | Self::Cpu | Self::DataWait => Some((0.0, 100.0)),
             Self::Ram | Self::Throughput | Self::StepTime => Some((0.0, 0.0)),
-            Self::Loss | Self::GradNorm | Self::LearningRate | Self::Evaluation => None,
-            Self::Named(_) | Self::EvalNamed(_) => None,
+            Self::Loss
+            | Self::GradNorm
+            | Self::LearningRate
+            | Self::Evaluation
+            | Self::Named(_)
+            | Self::EvalNamed(_) => None,
         }
     }
 

@@ -88,7 +88,7 @@ impl LayoutInput {
 /// Lays out a state on its own screen.
 #[must_use]
 pub fn lay_out_state(state: &State) -> Places {
-    lay_out(state.screen.size, LayoutInput::from_state(state))
+    lay_out(state.screen.size, &LayoutInput::from_state(state))
 }
 
 /// The smallest screen with panels.
@@ -96,7 +96,7 @@ pub const SMALLEST: (u16, u16) = (60, 16);
 
 /// Lays out a screen of the given columns and rows.
 #[must_use]
-pub fn lay_out((width, height): (u16, u16), look: LayoutInput) -> Places {
+pub fn lay_out((width, height): (u16, u16), look: &LayoutInput) -> Places {
     let area = Rect::new(0, 0, width, height);
     if width < SMALLEST.0 || height < SMALLEST.1 {
         let none = Rect::ZERO;
@@ -125,7 +125,7 @@ pub fn lay_out((width, height): (u16, u16), look: LayoutInput) -> Places {
     let panels = match (look.view, room) {
         (View::Overview, Room::Wide) => lay_out_wide_overview(body),
         (View::Overview, _) => lay_out_compact_overview(body),
-        (View::Charts, _) => lay_out_charts(body, &look),
+        (View::Charts, _) => lay_out_charts(body, look),
         (View::Ladder, _) => lay_out_ladder(body),
         (View::Log, _) => lay_out_log(body),
         (View::Health, _) => lay_out_health(body, look.gpu),
@@ -188,7 +188,7 @@ fn chart_grid(body: Rect) -> (usize, usize) {
 #[must_use]
 pub fn charts_per_page(size: (u16, u16), quantities: Vec<Quantity>) -> usize {
     let look = LayoutInput { view: View::Charts, charts_from: 0, full: None, quantities, gpu: false };
-    lay_out(size, look).panels.len()
+    lay_out(size, &look).panels.len()
 }
 
 fn lay_out_charts(body: Rect, look: &LayoutInput) -> Vec<(Panel, Rect)> {
@@ -277,7 +277,7 @@ mod tests {
             let full = full.then_some(Quantity::Loss);
             let quantities = Quantity::ALL.to_vec();
             let look = LayoutInput { view: View::ALL[view], charts_from, full, quantities, gpu };
-            let places = lay_out((width, height), look);
+            let places = lay_out((width, height), &look);
             prop_assert_eq!(places.room == Room::Tiny, width < SMALLEST.0 || height < SMALLEST.1);
             let screen = Rect::new(0, 0, width, height);
             let areas: Vec<_> = places.panels.iter().map(|(_, area)| *area).chain([places.footer]).collect();

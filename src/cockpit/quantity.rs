@@ -123,8 +123,12 @@ impl Quantity {
     #[must_use]
     pub fn format_value(self, value: f64) -> String {
         match self {
-            Self::Loss | Self::GradNorm | Self::LearningRate | Self::Evaluation => figure(value),
-            Self::Named(_) | Self::EvalNamed(_) => figure(value),
+            Self::Loss
+            | Self::GradNorm
+            | Self::LearningRate
+            | Self::Evaluation
+            | Self::Named(_)
+            | Self::EvalNamed(_) => figure(value),
             Self::Throughput => format!("{} steps/s", rate(value)),
             Self::StepTime => format!("{} ms", figure(value)),
             Self::SkipRate | Self::DataWait | Self::Utilisation | Self::Cpu => percent(value / 100.0),

@@ -19,7 +19,7 @@ pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
 fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     let screen = frame.area();
     frame.buffer_mut().set_style(screen, theme.base);
-    let places = lay_out((screen.width, screen.height), LayoutInput::from_state(state));
+    let places = lay_out((screen.width, screen.height), &LayoutInput::from_state(state));
     if places.room == Room::Tiny {
         return panels::tiny::render(frame, screen, state, theme);
     }

@@ -44,8 +44,9 @@ pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<()
     let names = reader.metric_names().map_err(|source| ExportError::query(run, source))?;
     let mut written = match format {
         RowFormat::Csv => {
-            let named: String = names.iter().map(|(_, name)| format!(",{name}")).collect();
-            writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped{named}")
+            let fixed = ["attempt", "rung", "step", "samples", "epoch", "loss", "lr", "grad_norm", "skipped"];
+            let columns: Vec<&str> = fixed.into_iter().chain(names.iter().map(|(_, name)| name)).collect();
+            writeln!(out, "{}", columns.join(","))
         }
         RowFormat::Jsonl => Ok(()),
     };

@@ -53,12 +53,11 @@ fn takes(program: &Program, place: Place, call: &Call) -> Option<Takes> {
     let action = call.keyword("action");
     let action = action.and_then(|action| action.text().or_else(|| action.name())).unwrap_or("store");
     match action.rsplit('.').next().unwrap_or(action) {
-        "store_true" => return Some(Takes::Presence(true)),
         "store_false" => return Some(Takes::Presence(false)),
-        "store_const" | "append_const" | "count" => return Some(Takes::Presence(true)),
+        "store_true" | "store_const" | "append_const" | "count" => return Some(Takes::Presence(true)),
         "BooleanOptionalAction" => {
-            let names = call.positional.iter().filter_map(Expr::text);
-            let long = names.filter_map(|name| name.strip_prefix("--")).next()?;
+            let mut names = call.positional.iter().filter_map(Expr::text);
+            let long = names.find_map(|name| name.strip_prefix("--"))?;
             return Some(Takes::Pair { off: format!("--no-{long}") });
         }
         "help" | "version" => return None,

@@ -1,5 +1,7 @@
 //! Finds the script in a command: behind python, a launcher, `uv run`, or as the program itself.
 
+use std::path::Path;
+
 /// A command, split at its script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
@@ -73,7 +75,7 @@ pub fn find_script(command: &[String]) -> Option<Invocation> {
             "torchrun" => return launched(command, at + 1, Launcher::Torchrun, None),
             "deepspeed" => return launched(command, at + 1, Launcher::DeepSpeed, None),
             _ if is_python(name) => return after_python(command, at),
-            _ if word.ends_with(".py") => return Some(plain(Target::Script(word.clone()), at + 1)),
+            _ if is_script(word) => return Some(plain(Target::Script(word.clone()), at + 1)),
             "sh" | "bash" | "dash" | "zsh" => {
                 at = skip(command, at + 1, &["-o"], |_| false);
                 return Some(plain(Target::Program(command.get(at)?.clone()), at + 1));
@@ -139,7 +141,7 @@ fn after_python(command: &[String], python: usize) -> Option<Invocation> {
 /// the module after `-m`.
 fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Option<usize>) -> Option<Invocation> {
     let rest = command.get(from..)?;
-    let at = rest.iter().position(|word| word.ends_with(".py") || ["-m", "--module"].contains(&word.as_str()))?;
+    let at = rest.iter().position(|word| is_script(word) || ["-m", "--module"].contains(&word.as_str()))?;
     let word = &rest[at];
     let (target, used) = if word.starts_with('-') {
         (Target::Module(rest.get(at + 1)?.clone()), 2)
@@ -147,6 +149,11 @@ fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Op
         (Target::Script(word.clone()), 1)
     };
     Some(Invocation { target, arguments: from + at + used, launcher: Some(launcher), interpreter })
+}
+
+/// Reports whether a word names a Python file.
+fn is_script(word: &str) -> bool {
+    Path::new(word).extension().is_some_and(|end| end == "py")
 }
 
 #[cfg(test)]

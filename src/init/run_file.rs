@@ -60,8 +60,8 @@ fn list(key: &str, words: &[String]) -> String {
     if line.chars().count() <= WIDTH {
         return line;
     }
-    let lines: String = words.iter().map(|word| format!("  - {word}\n")).collect();
-    format!("{key}:\n{lines}")
+    let lines = words.iter().map(|word| format!("  - {word}"));
+    [format!("{key}:")].into_iter().chain(lines).chain([String::new()]).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes the knobs by section.

@@ -87,10 +87,9 @@ impl<'a> Reader<'a> {
                 self.words.extend(last);
                 self.separated = true;
             }
-            Token::Mark(':' | '=', _) if !self.words.is_empty() => self.separated = true,
             // `Step [10/50]`, `elapsed time (ms): 5`
+            Token::Mark(':' | '=' | '[', _) if !self.words.is_empty() => self.separated = true,
             Token::Mark('(' | ')', _) => {}
-            Token::Mark('[', _) if !self.words.is_empty() => self.separated = true,
             Token::Other | Token::Mark(..) => self.drop_words(),
         }
     }

@@ -105,7 +105,7 @@ fn read_tensor(bytes: &[u8]) -> Option<f64> {
     for field in Fields(bytes) {
         match field {
             (1, Content::Varint(value)) => kind = value,
-            (4 | 5 | 6, Content::Bytes(bytes)) => content = bytes,
+            (4..=6, Content::Bytes(bytes)) => content = bytes,
             (5, Content::Fixed32(bytes)) => single = Some(f64::from(f32::from_le_bytes(bytes))),
             (6, Content::Fixed64(bytes)) => single = Some(f64::from_le_bytes(bytes)),
             _ => {}

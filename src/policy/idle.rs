@@ -132,11 +132,11 @@ mod tests {
     }
 
     /// Feeds one reading per second, with a step before each if given; returns the news with their seconds.
-    fn news(readings: &[(Option<f64>, u64)], each: Option<Step>) -> Vec<(u64, News)> {
+    fn news(readings: &[(Option<f64>, u64)], each: Option<&Step>) -> Vec<(u64, News)> {
         let (mut watch, mut told, mut second) = (IdleWatch::default(), Vec::new(), 0);
         for (share, seconds) in readings {
             for _ in 0..*seconds {
-                if let Some(step) = &each {
+                if let Some(step) = each {
                     watch.step(step);
                 }
                 let seen = watch.measured(*share, Utilisation::default(), Duration::from_secs(second));
@@ -155,7 +155,7 @@ mod tests {
             (Some(step(30.0, 10.0)), Reason::DataWait(0.75)),
             (Some(step(1.0, 500.0)), Reason::HostBound(60)),
         ] {
-            assert_eq!(news(&idle, each), [(65, News::Idle(reason))]);
+            assert_eq!(news(&idle, each.as_ref()), [(65, News::Idle(reason))]);
         }
     }
 

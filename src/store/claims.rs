@@ -13,7 +13,6 @@ use super::run_dir::RunDir;
 use super::user_folder::user_folder;
 use crate::protocol::claim::{Claim, ClaimRequest, Devices, Stage, Waiting};
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -170,7 +169,7 @@ impl Membership {
     fn write(&mut self) -> Result<(), LockError> {
         let claim = Some(self.claim.clone());
         if self.lock.record().claim != claim {
-            self.lock.update(|record| record.claim = claim).map_err(io::Error::from)?;
+            self.lock.update(|record| record.claim = claim)?;
         }
         self.lock.restore().map(drop)
     }

@@ -148,7 +148,7 @@ impl Point {
     /// norm, and no time unless it was measured.
     #[must_use]
     pub fn of(row: &StepRow, names: &mut MetricNames) -> Self {
-        let named = |(name, value): (&String, &f64)| Some((names.find_or_add(name)?, *value as f32));
+        let find = |(name, value): (&String, &f64)| Some((names.find_or_add(name)?, *value as f32));
         let figure = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
         let kept = |value: Option<f64>| figure(value.filter(|_| !row.skipped));
         let measured = !row.skipped || row.compute_ms > 0.0;
@@ -164,7 +164,7 @@ impl Point {
                 time(row.compute_ms),
                 time(row.data_wait_ms / (row.data_wait_ms + row.compute_ms)),
             ],
-            named: row.metrics.iter().filter_map(named).collect(),
+            named: row.metrics.iter().filter_map(find).collect(),
             skipped: row.skipped,
         }
     }

@@ -157,6 +157,7 @@ pub fn frame_of(frames: &[OwnFrame], line: u64) -> Option<&OwnFrame> {
 mod tests {
     use super::{OwnFrame, TracebackReader, frame_of};
     use proptest::prelude::*;
+    use std::fmt::Write as _;
 
     fn frames(log: &str) -> Vec<OwnFrame> {
         let mut reader = TracebackReader::default();
@@ -184,7 +185,7 @@ mod tests {
     fn ranks_that_print_at_the_same_time_are_told_apart() {
         let mut log = String::new();
         for (line, second) in LOG.lines().skip(1).zip(LOG.replace("model.py", "other.py").lines().skip(1)) {
-            log.push_str(&format!("[rank0]: {line}\n[rank1]: {second}\nnoise\n"));
+            let _ = write!(log, "[rank0]: {line}\n[rank1]: {second}\nnoise\n");
         }
         let files: Vec<String> = frames(&log).into_iter().map(|frame| frame.file).collect();
         assert_eq!(files, ["/home/me/model.py", "/home/me/other.py"]);

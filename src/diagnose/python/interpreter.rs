@@ -63,8 +63,8 @@ fn follow(command: &[String], search: &Search<'_>, depth: usize) -> Result<PathB
     let program = match found {
         // The launcher stands somewhere before the script, after wrappers such as nohup.
         Some(Invocation { launcher: Some(_), arguments, .. }) => {
-            let names = ["accelerate", "torchrun", "deepspeed"];
-            let is_launcher = |word: &&String| names.contains(&word.rsplit('/').next().unwrap_or(word));
+            let launchers = ["accelerate", "torchrun", "deepspeed"];
+            let is_launcher = |word: &&String| launchers.contains(&word.rsplit('/').next().unwrap_or(word));
             command.iter().take(arguments).find(is_launcher).cloned()
         }
         Some(Invocation { target: Target::Script(script) | Target::Program(script), .. }) => Some(script),
@@ -94,7 +94,7 @@ impl Search<'_> {
 
     /// Finds a program as the system does: a path as it is, a name on the PATH.
     fn program(&self, word: &str) -> Result<PathBuf, InterpreterError> {
-        if word.contains('/') || word.ends_with(".py") {
+        if word.contains('/') || Path::new(word).extension().is_some_and(|end| end == "py") {
             let path = self.directory.join(word);
             return if path.exists() { Ok(path) } else { Err(InterpreterError::Missing(path)) };
         }
@@ -123,7 +123,7 @@ impl Search<'_> {
             version.or_else(|| self.directory.ancestors().find_map(|folder| read(folder.join(".python-version"))));
         let version = version.or_else(|| read(root.join("version"))).unwrap_or_default();
         let version = version.split([':', ' ', '\n']).next().unwrap_or_default().trim();
-        let real = root.join("versions").join(version).join("bin").join(name);
-        if version.is_empty() || !real.exists() { python } else { real }
+        let installed = root.join("versions").join(version).join("bin").join(name);
+        if version.is_empty() || !installed.exists() { python } else { installed }
     }
 }

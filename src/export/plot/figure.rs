@@ -70,10 +70,10 @@ pub(super) fn figure_names(runs: &[Loaded]) -> Vec<String> {
     let every = MetricNames::default();
     let mut names: Vec<String> = Metric::ALL.iter().map(|metric| metric.name(&every).to_owned()).collect();
     names.push("eval".to_owned());
-    let named = runs.iter().flat_map(|run| run.series.names().iter().map(|(_, name)| name.to_owned()));
+    let of_steps = runs.iter().flat_map(|run| run.series.names().iter().map(|(_, name)| name.to_owned()));
     let evals = runs.iter().flat_map(|run| &run.evals);
     let evals = evals.flat_map(|row| row.eval.metrics.keys().map(|name| format!("{EVAL}{name}")));
-    for name in named.chain(evals) {
+    for name in of_steps.chain(evals) {
         if !names.contains(&name) {
             names.push(name);
         }

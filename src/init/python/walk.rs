@@ -163,14 +163,14 @@ impl Walk<'_> {
             written.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect()
         };
         let mut cursor = node.walk();
-        let named: Vec<Vec<String>> =
+        let imported: Vec<Vec<String>> =
             node.children_by_field_name("name", &mut cursor).take(FIELDS).map(parts).collect();
         let Some(module) = node.child_by_field_name("module_name") else {
-            self.module.imports.extend(named.into_iter().map(|parts| Import { dots: 0, parts, names: Vec::new() }));
+            self.module.imports.extend(imported.into_iter().map(|parts| Import { dots: 0, parts, names: Vec::new() }));
             return;
         };
         let dots = text_of(module, self.text).chars().take_while(|character| *character == '.').count();
-        let names = named.into_iter().map(|name| name.join(".")).collect();
+        let names = imported.into_iter().map(|name| name.join(".")).collect();
         self.module.imports.push(Import { dots, parts: parts(module), names });
     }
 }

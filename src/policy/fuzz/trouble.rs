@@ -23,25 +23,8 @@ impl World {
                     (worker.hung, worker.unkillable) = (true, unkillable);
                 }
             }
-            10 => {
-                for offset in 0..8 {
-                    let (what, place, samples) = ("loss".to_owned(), String::new(), (step + offset) * 32);
-                    let skipped = Skipped {
-                        step: step + offset,
-                        samples,
-                        epoch: 0,
-                        lr: 0.1,
-                        what,
-                        place,
-                        rescaled: false,
-                        applied: false,
-                    };
-                    self.say(WorkerEvent::Skipped(skipped));
-                }
-            }
-            11 => {
-                self.die_of(signal(9), FailureClass::HostOutOfMemory);
-            }
+            10 => (0..8).for_each(|offset| self.skip(step + offset)),
+            11 => self.die_of(signal(9), FailureClass::HostOutOfMemory),
             12 => {
                 let number = Some([13, 31, 43, 45, 63, 79, 94, 109, 119][self.dice.below(9) as usize]);
                 let (class, text) = (FailureClass::Xid, format!("Xid {number:?}"));
@@ -70,6 +53,21 @@ impl World {
             _ if self.dice.below(30) == 0 => self.fail(FailureClass::Data),
             _ => self.now += Duration::from_secs(self.dice.below(9)),
         }
+    }
+
+    fn skip(&mut self, step: u64) {
+        let (what, place) = ("loss".to_owned(), String::new());
+        let (samples, epoch, lr) = (step * 32, 0, 0.1);
+        self.say(WorkerEvent::Skipped(Skipped {
+            step,
+            samples,
+            epoch,
+            lr,
+            what,
+            place,
+            rescaled: false,
+            applied: false,
+        }));
     }
 
     pub(super) fn measure(&mut self) {

@@ -99,7 +99,7 @@ proptest! {
         prop_assert_eq!(at, old.len());
         prop_assert!(leaves.len() as u64 <= old.len() as u64 / 64 + 12);
         let some = from / 3..from / 2 + 7;
-        let expected: Vec<_> = curve.iter().cloned().filter(|row| some.contains(&row.step)).collect();
+        let expected: Vec<_> = curve.iter().filter(|row| some.contains(&row.step)).cloned().collect();
         prop_assert_eq!(reader.curve_rows(&some).unwrap(), expected);
     }
 }

@@ -76,23 +76,28 @@ fn leaf(rest: &mut &[u8], ids: &[u8]) -> Option<Bucket> {
     let skipped_at = Some(u64_of(rest)?).filter(|step| *step != u64::MAX);
     let mut extents = [None; METRICS];
     for place in &mut extents {
-        *place = extent(rest)?;
+        *place = Some(extent(rest)?).filter(is_known);
     }
     let mut named = NamedExtents::default();
     for id in ids {
-        if let Some(extent) = extent(rest)? {
+        let extent = extent(rest)?;
+        if is_known(&extent) {
             named.add(MetricId(*id), extent);
         }
     }
     Some(Bucket { first, last, steps, skipped, lead, trail, longest, skipped_at, extents, named })
 }
 
-/// Reads an extent; the outer `None` is the end of the bytes.
-fn extent(rest: &mut &[u8]) -> Option<Option<Extent>> {
+/// Reports whether any step of a leaf has the metric.
+fn is_known(extent: &Extent) -> bool {
+    extent.count > 0
+}
+
+/// Reads an extent; its count is 0 where no step of the leaf has the metric.
+fn extent(rest: &mut &[u8]) -> Option<Extent> {
     let mut float = || take_bytes(rest).map(f32::from_le_bytes);
     let (min, max, mean) = (float()?, float()?, float()?);
-    let count = u32_of(rest)?;
-    Some((count > 0).then_some(Extent { min, max, mean, count }))
+    Some(Extent { min, max, mean, count: u32_of(rest)? })
 }
 
 fn spot(rest: &mut &[u8]) -> Option<Spot> {
