@@ -125,7 +125,7 @@ fn moments_missing_from_a_checkpoint_are_named() {
     let head = with(preset(0.0), &[("training.trained", json!("head"))]);
     live(args(dir.path(), head), &[(6, STOP)]);
     let all = live(args(dir.path(), preset(0.0)), &[(12, STOP)]);
-    let wanted = "the checkpoint has no moments of 2 of 6 trained parameters, so these start at zero: \
+    let wanted = "the checkpoint lacks the moments of 2 out of 6 trained parameters, which start at zero: \
                   blocks.0.bias, blocks.0.weight";
     assert_eq!(notes(&all.events), [wanted]);
     assert_eq!(notes(&live(args(dir.path(), preset(0.0)), &[]).events), [""; 0]);
