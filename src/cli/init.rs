@@ -101,6 +101,7 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     }
     for argument in &proposal.recognised {
         let value = match (&argument.value, argument.given) {
+            (Some(value), _) if value.is_empty() => "empty".to_owned(),
             (Some(value), true) => value.clone(),
             (Some(value), false) => format!("{value} by default"),
             (None, _) => "not set".to_owned(),
@@ -110,8 +111,10 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     if !declared.flags.is_empty() && !proposal.missing.is_empty() {
         line!("not found: {}", proposal.missing.join(", "));
     }
-    if declared.computed > 0 {
-        line!("note: {} more are named while the script runs, and are not read", declared.computed);
+    match declared.computed {
+        0 => {}
+        1 => line!("note: 1 more argument is named while the script runs, and is not read"),
+        count => line!("note: {count} more arguments are named while the script runs, and are not read"),
     }
     for note in &proposal.notes {
         line!("note: {note}");

@@ -109,18 +109,29 @@ fn add_fields(
     }
     let own = match program.definition(class).map(|definition| &definition.shape) {
         Some(Shape::Class { bases, fields: own }) => {
-            for base in bases {
+            for base in bases.iter().filter(|base| *base != class) {
                 add_fields(program, classes, base, declared, fields, seen);
+            }
+            // `class TrainingArguments(transformers.TrainingArguments)` extends the listed one.
+            if bases.iter().any(|base| base == class) {
+                replace_fields(fields, listed_fields(classes, class, declared));
             }
             own.iter().filter(|field| is_argument(field)).map(|field| read_field(program, field)).collect()
         }
-        _ => {
-            let listed = classes.fields(class);
-            declared.packages.extend(listed.iter().map(|(package, _)| (*package).to_owned()));
-            listed.into_iter().map(|(_, field)| listed_field(field)).collect::<Vec<_>>()
-        }
+        _ => listed_fields(classes, class, declared),
     };
-    for field in own {
+    replace_fields(fields, own);
+}
+
+fn listed_fields(classes: &Classes, class: &str, declared: &mut Declared) -> Vec<DataField> {
+    let listed = classes.fields(class);
+    declared.packages.extend(listed.iter().map(|(package, _)| (*package).to_owned()));
+    listed.into_iter().map(|(_, field)| listed_field(field)).collect()
+}
+
+/// Adds fields; one of the same name replaces an earlier one, in its place.
+fn replace_fields(fields: &mut Vec<DataField>, new: Vec<DataField>) {
+    for field in new {
         match fields.iter_mut().find(|earlier| earlier.name == field.name) {
             Some(earlier) => *earlier = field,
             None => fields.push(field),

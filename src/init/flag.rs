@@ -79,9 +79,10 @@ impl ValueKind {
 }
 
 impl Flag {
-    /// Returns the spelling to write: the longest, since short ones are cryptic in a run file.
+    /// Returns the spelling to write: a long one, since short ones are cryptic in a run file.
     pub fn spelling(&self) -> &str {
-        self.names.iter().max_by_key(|name| name.starts_with("--")).map_or("", String::as_str)
+        let long = self.names.iter().find(|name| name.starts_with("--"));
+        long.or(self.names.first()).map_or("", String::as_str)
     }
 }
 

@@ -100,20 +100,20 @@ impl Program {
                 }
             }
         }
+        let own: Vec<BTreeSet<&str>> = self.files.iter().map(Module::names).collect();
         let mut included = BTreeSet::new();
-        while let Some(place) = waiting.pop() {
-            if !included.insert(place) {
+        let mut looked_up = BTreeSet::new();
+        while let Some((file, index)) = waiting.pop() {
+            if !included.insert((file, index)) {
                 continue;
             }
-            let module = &self.files[place.0];
-            let own: BTreeSet<&str> = module.definitions.iter().map(|definition| definition.name.as_str()).collect();
-            for name in &module.definitions[place.1].mentions {
-                let mut places = by_name.get(name.as_str()).cloned().unwrap_or_default();
-                // A name the file itself defines means that definition.
-                if own.contains(name.as_str()) {
-                    places.retain(|(file, _)| *file == place.0);
+            for name in &self.files[file].definitions[index].mentions {
+                if looked_up.insert((file, name)) {
+                    let places = by_name.get(name.as_str()).into_iter().flatten();
+                    // A name the file itself defines means that definition.
+                    let here = own[file].contains(name.as_str());
+                    waiting.extend(places.filter(|(other, _)| !here || *other == file));
                 }
-                waiting.extend(places);
             }
         }
         self.included = included;

@@ -272,6 +272,17 @@ impl Draft<'_> {
         })
     }
 
+    /// Reports whether another argument does the same.
+    fn is_covered(&self, role: Role) -> bool {
+        let same: &[Role] = match role {
+            Role::Precision | Role::Fp16 | Role::Bf16 => &[Role::Precision, Role::Fp16, Role::Bf16],
+            Role::Steps | Role::Epochs => &[Role::Steps, Role::Epochs],
+            Role::Attention | Role::FusedKernels => &[Role::Attention, Role::FusedKernels],
+            _ => &[],
+        };
+        same.iter().any(|role| self.flag(*role).is_some())
+    }
+
     /// Returns the recognised arguments, and the titles of roles without one.
     fn report(&self) -> (Vec<Recognised>, Vec<String>) {
         let (mut recognised, mut missing) = (Vec::new(), Vec::new());
@@ -283,6 +294,7 @@ impl Draft<'_> {
                     value: self.command.value(flag).and_then(super::argparse::written),
                     given: self.command.is_given(flag),
                 }),
+                None if self.is_covered(entry.role) => {}
                 None => missing.push(entry.title.clone()),
             }
         }

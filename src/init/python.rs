@@ -15,7 +15,7 @@ use tree_sitter::{ParseOptions, Parser, Tree};
 /// Parser operations allowed for every file, in units of the parser's progress reports.
 const BASE_BUDGET: usize = 2_000;
 /// Bytes of text that allow one more progress report.
-const BYTES_PER_REPORT: usize = 8;
+const BYTES_PER_REPORT: usize = 12;
 
 /// The facts of one file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,6 +28,13 @@ pub struct Module {
     pub assignments: Assignments,
     /// Modules the file imports.
     pub imports: Vec<Import>,
+}
+
+impl Module {
+    /// Returns the names that the file defines.
+    pub fn names(&self) -> BTreeSet<&str> {
+        self.definitions.iter().map(|definition| definition.name.as_str()).collect()
+    }
 }
 
 /// A function or class at the top level, or the top level itself.

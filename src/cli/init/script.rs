@@ -94,7 +94,20 @@ fn read_program(program: &str, words: Words, shells: usize) -> Result<(PathBuf, 
     let Some(line) = find_python_line(&content).filter(|_| shells > 0) else { return Ok((path, None, words)) };
     let mut fixed = line.words[line.invocation.arguments..].to_vec();
     fixed.retain(|word| !word.starts_with("$@") && !word.starts_with("$*"));
-    let (_, program, _) = read(&line.invocation, Words::default(), shells - 1)?;
+    // A line whose script is not found here, because of a variable or a change of the folder, has its help alone.
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let program = read_beside(&line.invocation, beside, shells - 1);
     // The run is named after what the person started.
     Ok((path, program, Words { fixed, open: line.passes_arguments, ..words }))
+}
+
+/// Reads the script of a shell script's line: from the current folder, or from that of the shell script.
+fn read_beside(invocation: &Invocation, folder: &Path, shells: usize) -> Option<Program> {
+    let here = read(invocation, Words::default(), shells).ok().and_then(|(_, program, _)| program);
+    let Target::Script(script) = &invocation.target else { return here };
+    here.or_else(|| {
+        let script = folder.join(script);
+        let own = script.parent().map(Path::to_owned).unwrap_or_default();
+        read_python(&script, &[own, folder.to_owned()]).ok()
+    })
 }

@@ -91,7 +91,9 @@ impl Draft<'_> {
     /// No compiled, fused or special kernels.
     fn add_eager(&mut self) {
         let mut set: Vec<(String, Value)> = self.turn_all_off(Role::Compile).into_iter().collect();
-        if set.is_empty() && ["compile", "torch_compile"].iter().any(|name| (self.facts.mentions)(name)) {
+        if self.flag(Role::Compile).is_none()
+            && ["compile", "torch_compile"].iter().any(|name| (self.facts.mentions)(name))
+        {
             set.push(("environment.TORCH_COMPILE_DISABLE".to_owned(), "1".into()));
         }
         set.extend(self.turn_all_off(Role::FusedKernels));
