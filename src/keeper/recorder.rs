@@ -17,7 +17,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{CommandNews, Event, FailureClass, Level, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ pub struct Recorder {
     pub attempt: Attempt,
     /// Row of the current attempt.
     row: AttemptRow,
+    /// Step and clock of an attempt that was taken over, until its worker introduces itself again.
+    continued: Option<(u64, u64)>,
     passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
     moved: Duration,
@@ -89,6 +91,7 @@ impl Recorder {
             status,
             attempt: Attempt::default(),
             row: AttemptRow::default(),
+            continued: None,
             passage: None,
             moved: Duration::ZERO,
             skips_in_a_row: 0,
@@ -190,24 +193,7 @@ impl Recorder {
             self.record_step(row, now);
         }
         match event {
-            Event::Hello(hello) => {
-                self.status.device = Some(hello.device.clone());
-                self.status.parameters = Some(hello.parameters);
-                // The length of a command is not known from the start.
-                let known = |number: u64| Some(number).filter(|number| *number > 0);
-                self.status.total_samples = known(hello.total_units);
-                self.status.total_steps = known(hello.total_steps);
-                self.status.epoch_samples = known(hello.epoch_units);
-                self.status.unit.clone_from(&hello.unit);
-                self.status.step = hello.resumed_from.unwrap_or(0);
-                self.status.samples = hello.position.samples;
-                self.row.from_step = hello.resumed_from;
-                self.put_attempt();
-                self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
-                self.passage_part(StageName::FirstStep, now);
-                self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
-                self.restart_proving(hello.resumed_from.unwrap_or(0));
-            }
+            Event::Hello(hello) => self.record_hello(hello, now),
             Event::Phase { phase: Phase::Compiling } => self.passage_part(StageName::Compile, now),
             Event::Skipped(skipped) => {
                 self.skips_in_a_row += 1;
@@ -250,6 +236,29 @@ impl Recorder {
             Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
+    }
+
+    /// Records a worker that introduces itself: for the first time, or again to a keeper that took it over.
+    fn record_hello(&mut self, hello: &Hello, now: Duration) {
+        self.status.device = Some(hello.device.clone());
+        self.status.parameters = Some(hello.parameters);
+        // The length of a command is not known from the start.
+        let known = |number: u64| Some(number).filter(|number| *number > 0);
+        self.status.total_samples = known(hello.total_units);
+        self.status.total_steps = known(hello.total_steps);
+        self.status.epoch_samples = known(hello.epoch_units);
+        self.status.unit.clone_from(&hello.unit);
+        let continued = self.continued.take();
+        let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
+        (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
+        if continued.is_none() {
+            self.row.from_step = hello.resumed_from;
+            self.put_attempt();
+            self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
+        }
+        self.passage_part(StageName::FirstStep, now);
+        self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
+        self.restart_proving(self.status.step);
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
