@@ -37,6 +37,8 @@ struct Script {
     step_ms: u64,
     marker: String,
     out: Option<PathBuf>,
+    /// Steps between two saves.
+    every: u64,
     from: u64,
 }
 
@@ -50,6 +52,7 @@ fn main() -> Failing<()> {
         step_ms: number("--step-ms", 5),
         marker: value("--marker").cloned().unwrap_or_default(),
         out: value("--out").map(PathBuf::from),
+        every: number("--every", 20),
         from: value("--resume").and_then(|path| path.rsplit('-').next()?.parse().ok()).unwrap_or(0),
     };
     match words.first().map(String::as_str) {
@@ -116,7 +119,7 @@ impl Script {
         for step in self.from + 1..=self.steps {
             std::thread::sleep(Duration::from_millis(self.step_ms));
             println!("step {step} loss {:.4}", 1.0 / step as f64);
-            if self.out.is_some() && (step.is_multiple_of(20) || asked.swap(false, Ordering::Relaxed)) {
+            if self.out.is_some() && (step.is_multiple_of(self.every) || asked.swap(false, Ordering::Relaxed)) {
                 self.save(step)?;
             }
         }

@@ -1,6 +1,7 @@
 //! The command line: one file per command. No policy lives here; commands read the store, talk to the
 //! keeper, or become one of the processes.
 
+mod adopt;
 mod attach;
 mod bad_value;
 mod bundle;
@@ -84,6 +85,8 @@ struct Which {
 enum Command {
     /// Start a run with a detached keeper and open the cockpit on it
     Run(run::RunArgs),
+    /// Watch a training that already runs, in a tmux session or as a process
+    Adopt(adopt::AdoptArgs),
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
     /// List runs
@@ -205,6 +208,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
+        Some(Command::Adopt(args)) => adopt::adopt(&args, runs),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs(args)) => Ok(runs::print_list(&args, runs)),
         Some(Command::Status(args)) => status::print_status(&args, runs),

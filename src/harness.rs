@@ -13,6 +13,7 @@ mod activity;
 mod backlog;
 mod checkpoints;
 mod ending;
+mod foreign;
 mod holder;
 mod keeper_link;
 mod launch;

@@ -12,7 +12,7 @@
 
 mod end;
 
-pub use end::{Grace, end_all};
+pub use end::{Family, Grace, end_all};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -52,6 +52,24 @@ pub fn new_token() -> String {
 pub fn scan() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Process::of(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// Returns a process and everything that descends from it.
+#[must_use]
+pub fn descendants(all: &[Process], root: u32) -> Vec<&Process> {
+    let by_pid: HashMap<u32, &Process> = all.iter().map(|process| (process.pid, process)).collect();
+    let descends = |process: &&Process| {
+        let mut here = *process;
+        for _ in 0..by_pid.len() {
+            if here.pid == root {
+                return true;
+            }
+            let Some(parent) = by_pid.get(&here.parent) else { return false };
+            here = parent;
+        }
+        false
+    };
+    all.iter().filter(descends).collect()
 }
 
 /// Returns the processes that belong to the attempt with this token: those that have it, and those without any
@@ -130,7 +148,7 @@ fn token_in(environment: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, members, new_token, parse_stat, scan, token_in};
+    use super::{Process, descendants, members, new_token, parse_stat, scan, token_in};
 
     fn process(pid: u32, parent: u32, token: Option<&str>) -> Process {
         Process { pid, parent, started: 1, cpu_ticks: 0, token: token.map(str::to_owned) }
@@ -157,6 +175,7 @@ mod tests {
         };
         assert_eq!(found("mine", 20), [30, 31, 32, 33, 34, 42], "the harness ends what it started");
         assert_eq!(found("mine", 10), [30, 31, 32, 34, 42, 50], "without the harness, orphans come to process 10");
+        assert_eq!(descendants(&all, 40).into_iter().map(|process| process.pid).collect::<Vec<_>>(), [40, 41, 42]);
         assert_eq!(found("unknown", 99), [0; 0]);
         assert_eq!(found("unknown", 1), [0; 0], "init has no token: nothing that descends from it is ours");
     }

@@ -15,6 +15,7 @@ pub mod curve;
 mod damaged;
 pub mod database;
 pub mod disk;
+pub mod foreign;
 pub mod kernels;
 pub mod lock;
 pub mod owners;

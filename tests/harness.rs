@@ -59,9 +59,9 @@ fn leave_nothing(seed: u64) {
     let (dir, marker) = place(&["--seed", &seed_text, "--steps", steps], "");
     let mut harness = Harness::start(dir.path(), 1);
     harness.wait_for("steps", |event| matches!(event, Event::Step(step) if step.step >= 5));
-    assert!(!left_behind(&marker).is_empty());
     let since = Instant::now();
     if !ends_itself {
+        assert!(!left_behind(&marker).is_empty());
         harness.order(&Order::Stop { checkpoint: true });
     }
     let ended =
@@ -129,14 +129,18 @@ fn a_save_signal_comes_before_the_end_and_a_checkpoint_is_adopted() {
     let dir = tempfile::tempdir().unwrap();
     let marker = format!("zoo-{}", dir.path().file_name().unwrap().to_string_lossy());
     let out = dir.path().join("out");
-    let words = ["train", "--marker", &marker, "--out", out.to_str().unwrap()];
+    let words = ["train", "--marker", &marker, "--every", "1000000", "--out", out.to_str().unwrap()];
     let more = "checkpoints: { match: out/checkpoint-*, complete: trainer_state.json }\n\
                 resume: { arguments: [--resume, '{checkpoint}'] }\nsave: { signal: USR1, within: 20 s }\n";
     write_run(dir.path(), &example("awkward_script"), &words, more);
     let mut harness = Harness::start(dir.path(), 1);
-    harness.wait_for("a checkpoint", |event| matches!(event, Event::Saved(_)));
+    harness.wait_for("steps", |event| matches!(event, Event::Step(_)));
+    harness.order(&Order::Checkpoint);
+    let Event::Saved(first) = harness.wait_for("a checkpoint", |event| matches!(event, Event::Saved(_))) else {
+        panic!()
+    };
     harness.order(&Order::Stop { checkpoint: true });
-    harness.wait_for("another one", |event| matches!(event, Event::Saved(saved) if saved.step % 20 != 0));
+    harness.wait_for("another one", |event| matches!(event, Event::Saved(saved) if saved.step > first.step));
     assert_eq!(harness.wait().code(), Some(3));
     let newest = adopted::newest_usable(dir.path()).0.unwrap();
     assert!(newest.path.starts_with(&out) && newest.bytes() > 4096);
@@ -150,7 +154,7 @@ fn a_save_signal_comes_before_the_end_and_a_checkpoint_is_adopted() {
     second.wait();
     let mut third = Harness::start(dir.path(), 3);
     let Event::Hello(hello) = third.next() else { panic!("no hello") };
-    assert!(hello.resumed_from.is_some_and(|step| step != newest.step), "{hello:?}");
+    assert_eq!(hello.resumed_from, Some(first.step));
     third
         .wait_for("a note", |event| matches!(event, Event::Note { text, .. } if text.contains("changed after it was")));
     third.order(&Order::Stop { checkpoint: false });
@@ -208,10 +212,11 @@ fn a_killed_command_is_named_never_resumed_and_a_stop_takes_less_than_five_secon
     assert_eq!(child.wait().unwrap().code(), Some(4), "{:#?}", journal(&run));
     assert!(journal_says(&run, "killed by SIGKILL"));
     assert!(!journal_says(&run, "resumed at"), "{:#?}", journal(&run));
-    let (mut child, run, marker) = keep(&place, &["--seed", "511"], "name: second\n");
+    let other = Place::real();
+    let (mut child, run, marker) = keep(&other, &["--seed", "511"], "");
     wait_status(&run, "steps", |status| status.step >= 20);
     let since = Instant::now();
-    assert!(place.output(&["stop"]).status.success());
+    assert!(other.output(&["stop"]).status.success());
     wait_until_gone(&marker, since, "after a stop");
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
@@ -229,4 +234,46 @@ fn a_command_with_checkpoints_is_resumed_from_the_newest_complete_one() {
     assert!(status.restarts == 1 && journal_says(&run, "resumed at step"), "{:#?}", journal(&run));
     assert_eq!(child.wait().unwrap().code(), Some(0), "{:#?}", journal(&run));
     assert!(Path::new(&out).join("checkpoint-20").exists(), "files of the command are never deleted");
+}
+
+#[test]
+fn a_training_that_runs_already_is_watched_and_started_again_when_it_dies() {
+    let place = Place::real();
+    let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());
+    let log = place.dir.path().join("by-hand.log");
+    let script = example("awkward_script");
+    let mut by_hand = std::process::Command::new(&script)
+        .args(["train", "--marker", &marker])
+        .current_dir(place.dir.path())
+        .stdout(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let (pid, script) = (by_hand.id().to_string(), script.display().to_string());
+    let words = ["adopt", "--pid", &pid, "--log", log.to_str().unwrap(), "--max-restarts", "1", "--headless"];
+    let again = ["--restart", "--", &script, "train", "--seed", "1", "--steps", "50", "--marker", &marker];
+    let out = std::fs::File::create(place.dir.path().join("out.txt")).unwrap();
+    let mut client = place.command(&[&words[..], &again[..]].concat()).stdout(out).spawn().unwrap();
+    let run = wait_for("a run", || place.newest());
+    wait_status(&run, "steps of the running training", |status| status.step >= 20 && status.attempts == 1);
+    let refused = place.output(&["pause"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("without --may-end"), "{refused:?}");
+    assert_eq!(left_behind(&marker), [by_hand.id()]);
+    by_hand.kill().unwrap();
+    by_hand.wait().unwrap();
+    assert_eq!(client.wait().unwrap().code(), Some(4), "one restart, then it exits with 1: {:#?}", journal(&run));
+    assert_eq!(wait_state(&run, RunState::NeedsPerson).attempts, 2);
+    assert!(journal_says(&run, "gone, with an unknown exit code"), "{:#?}", journal(&run));
+    assert!(left_behind(&marker).is_empty());
+}
+
+#[test]
+fn a_command_that_died_with_its_keeper_and_its_harness_is_not_started_over() {
+    let place = Place::real();
+    let (mut child, run, marker) = keep(&place, &["--seed", "127"], "");
+    let status = wait_status(&run, "steps", |status| status.step >= 20);
+    kill(status.pid_keeper.unwrap());
+    kill(status.pid_worker.unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{:#?}", journal(&run));
+    assert_eq!(wait_state(&run, RunState::NeedsPerson).attempts, 1);
+    assert!(left_behind(&marker).is_empty());
 }

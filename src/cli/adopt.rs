@@ -74,7 +74,7 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
     let identity = Identity::of(process.pid).filter(|identity| identity.started == process.started);
     let identity = identity.ok_or_else(|| Failure::new(1, format!("process {} has just ended", process.pid)))?;
     ForeignProcess { identity, output, may_end: args.may_end }.record(&dir)?;
-    start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), inject: Vec::new() }))?;
+    start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() }))?;
     look_on(&dir, args.headless, 0)
 }
 
@@ -136,11 +136,15 @@ fn tmux(words: &[&str]) -> Result<String, Failure> {
 /// Returns the run of an adopted process: its own command line, or the one that starts it again.
 fn run_of(args: &AdoptArgs, process: &Process) -> Result<Run, Failure> {
     let own = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    let own: Vec<String> = own.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let own: Vec<String> =
+        own.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     let own: Vec<String> = own.into_iter().filter(|word| !word.is_empty()).collect();
     let words = if args.command.is_empty() { &own } else { &args.command };
     if words.is_empty() {
-        return Err(Failure::new(2, format!("process {} has no command line; give one with --restart --", process.pid)));
+        return Err(Failure::new(
+            2,
+            format!("process {} has no command line; give one with --restart --", process.pid),
+        ));
     }
     let directory = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
     let text = command::run_file(words);

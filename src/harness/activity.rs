@@ -1,7 +1,7 @@
 //! Whether the command does anything: it prints, or it uses the processor. Silence alone proves nothing, since
 //! many scripts report a step once in a quarter of an hour.
 
-use crate::process_tree::{Process, members, scan};
+use crate::process_tree::{Family, Process, scan};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two reports.
@@ -32,7 +32,7 @@ impl Activity {
     }
 
     /// Reports, at intervals, whether the command was active. Reads /proc only when it was silent.
-    pub fn look(&mut self, token: &str, root: u32, now: Instant) -> bool {
+    pub fn look(&mut self, family: &Family, now: Instant) -> bool {
         let since = now.duration_since(self.looked);
         if since < EVERY {
             return false;
@@ -43,7 +43,7 @@ impl Activity {
             return true;
         }
         let all = scan();
-        let ticks = members(&all, token, root).iter().map(|process: &&Process| process.cpu_ticks).sum();
+        let ticks = family.among(&all).iter().map(|process: &&Process| process.cpu_ticks).sum();
         let before = self.ticks.replace(ticks);
         before.is_some_and(|before| is_work(ticks.saturating_sub(before), since))
     }
@@ -56,16 +56,18 @@ fn is_work(ticks: u64, time: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Activity, EVERY, is_work};
+    use crate::process_tree::Family;
     use std::time::{Duration, Instant};
 
     #[test]
     fn output_and_processor_time_are_signs_of_life() {
         let now = Instant::now();
         let mut activity = Activity::new(now);
+        let nobody = Family::Attempt { token: "no such token".to_owned(), root: 0 };
         activity.printed();
-        assert!(!activity.look("no such token", 0, now + EVERY / 2), "too early");
-        assert!(activity.look("no such token", 0, now + EVERY));
-        assert!(!activity.look("no such token", 0, now + EVERY * 2), "silent, and no process works");
+        assert!(!activity.look(&nobody, now + EVERY / 2), "too early");
+        assert!(activity.look(&nobody, now + EVERY));
+        assert!(!activity.look(&nobody, now + EVERY * 2), "silent, and no process works");
         assert!(is_work(100, Duration::from_secs(10)));
         assert!(!is_work(10, Duration::from_secs(10)));
     }

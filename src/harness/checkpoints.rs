@@ -16,6 +16,17 @@ use std::path::{Path, PathBuf};
 /// The list of checkpoints that are not the run's, in the folder of adopted ones.
 const IGNORED: &str = "ignored.json";
 
+/// When a look is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The command may be writing: a checkpoint must have been the same at the last look.
+    Alive,
+    /// The command has just ended.
+    JustEnded,
+    /// The command of this attempt has not started; nobody watched since the last one.
+    BeforeStart,
+}
+
 /// A checkpoint to adopt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
@@ -68,23 +79,22 @@ impl CheckpointWatch {
         Ok(watch)
     }
 
-    /// Looks once. Returns a checkpoint that is complete and not adopted yet. While the command is alive, it must
-    /// have been the same at the last look.
-    pub fn look(&mut self, command_is_alive: bool) -> Option<Candidate> {
+    /// Looks once. Returns the newest checkpoint that is complete and not adopted yet.
+    pub fn look(&mut self, moment: Moment) -> Option<Candidate> {
         let before = std::mem::take(&mut self.seen);
-        let mut found = None;
+        let mut found: Option<Original> = None;
         for path in self.complete() {
             let Some(now) = look_at(&path) else { continue };
-            // A known checkpoint that has lost files is being deleted.
-            if self.known.get(&path).is_some_and(|known| *known == now || lacks_files(&now, known)) {
+            if self.known.get(&path).is_some_and(|known| !is_new(&now, known, moment)) {
                 continue;
             }
-            if found.is_none() && (!command_is_alive || before.get(&path) == Some(&now)) {
-                found = Some(Candidate { step: step_in_name(&path), path: path.clone() });
+            let is_still = moment != Moment::Alive || before.get(&path) == Some(&now);
+            if is_still && found.as_ref().is_none_or(|other| other.modified_ns() < now.modified_ns()) {
+                found = Some(now.clone());
             }
             self.seen.insert(path, now);
         }
-        found
+        found.map(|found| Candidate { step: step_in_name(&found.path), path: found.path })
     }
 
     /// Records that a checkpoint was adopted.
@@ -119,8 +129,11 @@ fn look_at(path: &Path) -> Option<Original> {
     Some(Original { path: path.to_owned(), files: survey(path).ok()? })
 }
 
-fn lacks_files(now: &Original, before: &Original) -> bool {
-    before.files.iter().any(|(name, _)| now.files.iter().all(|(other, _)| other != name))
+/// Reports whether a known checkpoint was written anew. One that has lost files is being deleted. One that changed
+/// while nobody watched may have been damaged.
+fn is_new(now: &Original, known: &Original, moment: Moment) -> bool {
+    let lost = known.files.iter().any(|(name, _)| now.files.iter().all(|(other, _)| other != name));
+    now != known && !lost && moment != Moment::BeforeStart
 }
 
 /// Reports whether the file that the command writes last is there, and whole as far as its format tells. If no

@@ -31,7 +31,7 @@ impl Reason {
         let (command, others) = match self {
             // What is left are processes that outlived the command.
             Self::Exited => (Duration::ZERO, ms(1000)),
-            Self::Asked | Self::Broken(_) => (ms(2500), ms(1000)),
+            Self::Asked | Self::Broken(_) => (ms(2000), ms(750)),
             // The keeper sends this before it kills, or the machine shuts down.
             Self::Signalled => (ms(1500), ms(500)),
         };
@@ -39,10 +39,18 @@ impl Reason {
     }
 }
 
+/// Reports whether the command has done all its steps. The exit code of an adopted one is unknown: it has, if its
+/// last step is known and was seen.
+fn has_finished(exit: Exit, progress: &Progress) -> bool {
+    let is_unknown = exit.code.is_none() && exit.signal.is_none();
+    progress.is_complete() && (exit.code == Some(0) || is_unknown && progress.total.is_some())
+}
+
 /// Returns the last events of an attempt and the exit code of the harness.
 #[must_use]
 pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (Vec<Event>, u8) {
-    let news = CommandNews::Ended { pid, code: exit.code, signal: exit.signal };
+    let is_fine = *reason == Reason::Exited && has_finished(exit, progress);
+    let news = CommandNews::Ended { pid, code: exit.code.or(is_fine.then_some(0)), signal: exit.signal };
     let mut events = vec![Event::Command { news }];
     let step = progress.step;
     let code = match reason {
@@ -54,7 +62,7 @@ pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (
             events.push(Event::Done { reason: DoneReason::Stopped, step });
             STOPPED
         }
-        Reason::Exited if exit.code == Some(0) && progress.is_complete() => {
+        Reason::Exited if has_finished(exit, progress) => {
             events.push(Event::Done { reason: DoneReason::Finished, step });
             0
         }
@@ -94,6 +102,9 @@ mod tests {
         assert_eq!(ends(&Reason::Exited, fine, &at(50, None)), (Some(DoneReason::Finished), 0));
         assert_eq!(ends(&Reason::Exited, fine, &at(99, Some(100))), (Some(DoneReason::Finished), 0));
         assert_eq!(ends(&Reason::Exited, fine, &at(50, Some(100))), (None, 1), "an early exit");
+        let unknown = Exit::of_command(None, None);
+        assert_eq!(ends(&Reason::Exited, unknown, &at(99, Some(100))), (Some(DoneReason::Finished), 0));
+        assert_eq!(ends(&Reason::Exited, unknown, &at(99, None)), (None, 1), "nobody knows");
         assert_eq!(ends(&Reason::Exited, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
         assert_eq!(ends(&Reason::Asked, Exit::by_signal(15), &at(5, None)), (Some(DoneReason::Stopped), 3));
         assert_eq!(ends(&Reason::Signalled, Exit::by_signal(15), &at(5, None)), (None, 1));

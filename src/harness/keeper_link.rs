@@ -33,11 +33,13 @@ pub enum FromKeeper {
 pub struct KeeperLink {
     listener: Option<UnixListener>,
     heard: mpsc::Receiver<(u64, FromKeeper)>,
-    hears: mpsc::Sender<(u64, FromKeeper)>,
+    says: mpsc::Sender<(u64, FromKeeper)>,
     connection: Option<Connection>,
     /// Connections so far; only the newest one counts.
     number: u64,
     backlog: Backlog,
+    /// The keeper has said what it knows. Until then it gets nothing.
+    introduced: bool,
 }
 
 struct Connection {
@@ -52,11 +54,13 @@ impl KeeperLink {
     /// # Errors
     /// Returns an error when they are no pipes.
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
-        let (hears, heard) = mpsc::channel(64);
-        let mut link = Self { listener, heard, hears, connection: None, number: 0, backlog: Backlog::default() };
+        let (says, heard) = mpsc::channel(64);
+        let mut link =
+            Self { listener, heard, says, connection: None, number: 0, backlog: Backlog::default(), introduced: false };
         let stdin = pipe::Receiver::from_owned_fd(rustix::io::dup(rustix::stdio::stdin())?)?;
         let stdout = pipe::Sender::from_owned_fd(rustix::io::dup(rustix::stdio::stdout())?)?;
         link.connect(stdin, stdout);
+        link.introduced = true;
         Ok(link)
     }
 
@@ -66,6 +70,7 @@ impl KeeperLink {
         mut writer: impl AsyncWrite + Send + Unpin + 'static,
     ) {
         self.number += 1;
+        self.introduced = false;
         let (lines, mut queue) = mpsc::channel::<String>(QUEUE);
         let writer = tokio::spawn(async move {
             while let Some(line) = queue.recv().await {
@@ -75,7 +80,7 @@ impl KeeperLink {
             }
             true
         });
-        tokio::spawn(read_orders(self.number, reader, self.hears.clone()));
+        tokio::spawn(read_orders(self.number, reader, self.says.clone()));
         self.connection = Some(Connection { lines, writer });
     }
 
@@ -87,14 +92,14 @@ impl KeeperLink {
 
     /// Sends an event that only this keeper needs: one that takes over has to be introduced again.
     pub fn send_unkept(&mut self, event: &Event) {
-        if let (Some(connection), Ok(line)) = (&self.connection, line::encode(event)) {
+        if let (Some(connection), true, Ok(line)) = (&self.connection, self.introduced, line::encode(event)) {
             let _ = connection.lines.try_send(line);
         }
     }
 
     /// Sends what waits, as far as the keeper reads.
     pub fn pump(&mut self) {
-        let Some(connection) = &self.connection else { return };
+        let Some(connection) = self.connection.as_ref().filter(|_| self.introduced) else { return };
         while let Some(line) = self.backlog.next() {
             if connection.lines.try_send(line.to_owned()).is_err() {
                 return;
@@ -105,6 +110,7 @@ impl KeeperLink {
 
     /// Prepares what a keeper needs that has stored everything up to step `after`.
     pub fn replay_after(&mut self, after: u64) {
+        self.introduced = true;
         self.backlog.replay_after(after);
     }
 
@@ -136,6 +142,9 @@ impl KeeperLink {
 
     /// Writes what waits and closes the line. Returns false if no keeper took it.
     pub async fn finish(&mut self) -> bool {
+        if !self.introduced {
+            return false;
+        }
         let Some(connection) = self.connection.take() else { return false };
         let backlog = &mut self.backlog;
         let all = timeout(LAST_WORDS, async {
@@ -166,7 +175,7 @@ async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
     }
 }
 
-async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, hears: mpsc::Sender<(u64, FromKeeper)>) {
+async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, says: mpsc::Sender<(u64, FromKeeper)>) {
     let mut reader = BufReader::new(reader);
     let mut text = Vec::new();
     loop {
@@ -174,11 +183,11 @@ async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, hears: mpsc::S
         match (&mut reader).take(LONGEST).read_until(b'\n', &mut text).await {
             Ok(count) if count > 0 => {
                 if let Some(order) = line::decode::<Order>(&String::from_utf8_lossy(&text)) {
-                    let _ = hears.send((number, FromKeeper::Order(order))).await;
+                    let _ = says.send((number, FromKeeper::Order(order))).await;
                 }
             }
             _ => break,
         }
     }
-    let _ = hears.send((number, FromKeeper::Gone)).await;
+    let _ = says.send((number, FromKeeper::Gone)).await;
 }

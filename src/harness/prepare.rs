@@ -1,31 +1,44 @@
 //! What happens before the command starts: its checkpoint, its files, its place to be found by the next keeper.
 
 use super::activity::Activity;
-use super::checkpoints::CheckpointWatch;
+use super::checkpoints::{CheckpointWatch, Moment};
+use super::foreign::{self, Foreign};
+use super::holder::Holder;
 use super::keeper_link::KeeperLink;
 use super::launch;
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::run_loop::{Harness, Life, Signals};
+use super::run_loop::{Harness, Life, Report, Signals};
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
 use crate::config::command::{AttemptContext, Level as CommandLevel, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
+use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
 use crate::store::adopted::{self, Adopted};
+use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
 use crate::store::{owners, socket_place};
 use rustix::process::{getpid, set_child_subreaper};
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
+
+/// What runs, and what belongs to it.
+struct Running {
+    process: Process,
+    family: Family,
+    foreign: Option<Foreign>,
+    output: Option<mpsc::Receiver<Vec<u8>>>,
+    holder: Option<Holder>,
+}
 
 /// Starts the command, and announces it to the keeper.
 pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
@@ -35,25 +48,14 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes);
     let context = context_of(&args, from.as_ref());
-    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
-    let checkpoints = args.spec.checkpoints.as_ref().map(|spec| {
-        let pattern = resolve_pattern(&spec.pattern, &args.preset, &context);
-        CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path())
-    });
-    let checkpoints = checkpoints.transpose().map_err(HarnessError::of("adopted"))?;
+    let checkpoints = watch_checkpoints(&args, &context).transpose().map_err(HarnessError::of("adopted"))?;
     let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
     let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory);
     let signals = Signals::listen().map_err(HarnessError::of("signals"))?;
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the line to the keeper"))?;
-    let mut launch = resolve_launch(&args.spec, &args.preset, &context);
-    let attempt_dir = context.attempt_dir.display().to_string();
-    launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
-    let cards = visible_devices(&args.device.parse().unwrap_or_default());
-    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    let log = || stderr_file().map_err(HarnessError::of("worker.log"));
-    let started = launch::start(&launch, &args.token, args.spec.terminal, log()?)?;
     let (reports, reported) = mpsc::unbounded_channel();
+    let running = start_or_watch(&args, &context, &reports)?;
     let (units, micro_batches, total) = size_of(&args);
     let progress = Progress::new(context.step, units, micro_batches, total, Duration::ZERO);
     let hello = hello(&args, &progress, from.as_ref());
@@ -64,13 +66,15 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let patterns: Vec<Pattern> = args.spec.metrics.patterns.iter().filter_map(|text| Pattern::new(text).ok()).collect();
     let now = Instant::now();
     Ok(Harness {
-        command: started.process,
-        _holder: started.holder,
-        output: Some(read_output(started.output)),
+        command: running.process,
+        family: running.family,
+        foreign: running.foreign,
+        _holder: running.holder,
+        output: running.output,
         reader: OutputReader::new(&patterns),
         paused: false,
         output_log: OutputLog::default(),
-        log: log()?,
+        log: stderr_file().map_err(HarnessError::of("worker.log"))?,
         files,
         checkpoints,
         progress,
@@ -89,6 +93,41 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     })
 }
 
+/// Starts the command, or watches the process that the run adopted: while it lives, nothing is started beside it.
+fn start_or_watch(
+    args: &HarnessArgs,
+    context: &AttemptContext,
+    reports: &mpsc::UnboundedSender<Report>,
+) -> Result<Running, HarnessError> {
+    let adopted = ForeignProcess::of_run(&args.run_dir);
+    if let Some(adopted) = adopted.filter(|adopted| args.attempt == 1 || adopted.identity.is_alive()) {
+        let (process, foreign) = foreign::watch(&adopted, reports.clone());
+        let family = Family::Adopted(adopted.identity.pid);
+        return Ok(Running { process, family, foreign: Some(foreign), output: None, holder: None });
+    }
+    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
+    let mut launch = resolve_launch(&args.spec, &args.preset, context);
+    let attempt_dir = context.attempt_dir.display().to_string();
+    launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
+    let cards = visible_devices(&args.device.parse().unwrap_or_default());
+    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    let log = stderr_file().map_err(HarnessError::of("worker.log"))?;
+    let started = launch::start(&launch, &args.token, args.spec.terminal, log)?;
+    Ok(Running {
+        process: started.process,
+        family: Family::Attempt { token: args.token.clone(), root: std::process::id() },
+        foreign: None,
+        output: Some(read_output(started.output)),
+        holder: Some(started.holder),
+    })
+}
+
+fn watch_checkpoints(args: &HarnessArgs, context: &AttemptContext) -> Option<io::Result<CheckpointWatch>> {
+    let spec = args.spec.checkpoints.as_ref()?;
+    let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
+    Some(CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path()))
+}
+
 /// Finds the checkpoint to resume from: the newest one that is as it was adopted.
 fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adopted> {
     if args.spec.level() < CommandLevel::Checkpoints {
@@ -103,14 +142,9 @@ fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adop
 /// Adopts what the last attempt completed just before its end.
 fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
-    let context = context_of(args, None);
-    let pattern = resolve_pattern(&spec.pattern, &args.preset, &context);
     let run_dir = args.run_dir.path();
-    let Ok(mut watch) = CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, run_dir)
-    else {
-        return;
-    };
-    while let Some(found) = watch.look(false) {
+    let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None)) else { return };
+    while let Some(found) = watch.look(Moment::BeforeStart) {
         // A checkpoint without a number in its name cannot be placed any more.
         let Some(step) = found.step else { break };
         let samples = step.saturating_mul(size_of(args).0);
@@ -201,7 +235,7 @@ fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Optio
     listener
 }
 
-fn stderr_file() -> std::io::Result<File> {
+fn stderr_file() -> io::Result<File> {
     let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
     Ok(File::from(copy))
 }

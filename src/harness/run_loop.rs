@@ -2,8 +2,9 @@
 
 use super::HarnessArgs;
 use super::activity::Activity;
-use super::checkpoints::{Candidate, CheckpointWatch};
+use super::checkpoints::{Candidate, CheckpointWatch, Moment};
 use super::ending::{Reason, conclude};
+use super::foreign::Foreign;
 use super::holder::Holder;
 use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
@@ -11,7 +12,7 @@ use super::output_log::OutputLog;
 use super::progress::Progress;
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
-use crate::process_tree::{Process, end_all};
+use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Level, Order, Phase};
 use crate::store::adopted::{AdoptError, Adopted};
@@ -41,6 +42,8 @@ pub enum Life {
     Saving {
         /// When to give up.
         until: Instant,
+        /// When it was asked, in Unix nanoseconds; older checkpoints do not count.
+        since_ns: i64,
     },
     /// Its processes are being ended.
     Ending {
@@ -60,6 +63,8 @@ pub enum Report {
     Adopted(Candidate, Result<Adopted, AdoptError>, Duration),
     /// All processes were ended, but for these.
     Ended(Vec<Process>),
+    /// The adopted process is gone.
+    Gone,
 }
 
 /// The signals that a harness handles.
@@ -94,7 +99,11 @@ impl Signals {
 pub struct Harness {
     pub(super) args: HarnessArgs,
     pub(super) command: Process,
-    pub(super) _holder: Holder,
+    /// The processes that are the command's.
+    pub(super) family: Family,
+    /// The command was running before the run; only if it may be ended is it ended.
+    pub(super) foreign: Option<Foreign>,
+    pub(super) _holder: Option<Holder>,
     /// Where the command's output is read, until nobody writes to it any more.
     pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
     pub(super) reader: OutputReader,
@@ -148,6 +157,13 @@ impl Harness {
         matches!(self.life, Life::Ending { done: true, .. }) && !self.adopting
     }
 
+    /// Reads what an adopted command wrote.
+    fn read_foreign(&mut self) {
+        if let Some(bytes) = self.foreign.as_mut().and_then(Foreign::read) {
+            self.take_output(&bytes);
+        }
+    }
+
     fn take_output(&mut self, bytes: &[u8]) {
         self.activity.printed();
         self.paused = false;
@@ -198,7 +214,10 @@ impl Harness {
                 let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
                 let saves = saves.filter(|_| matches!(self.life, Life::Running));
                 match saves {
-                    Some(limit) if self.ask_to_save() => self.life = Life::Saving { until: Instant::now() + limit },
+                    Some(limit) if self.ask_to_save() => {
+                        let since_ns = jiff::Timestamp::now().as_nanosecond() as i64;
+                        self.life = Life::Saving { until: Instant::now() + limit, since_ns };
+                    }
                     _ => self.end(Reason::Asked),
                 }
             }
@@ -207,6 +226,7 @@ impl Harness {
 
     /// Tells a keeper that takes over who this is, where the command is, and what nobody has stored yet.
     fn introduce_again(&mut self, after: u64) {
+        self.link.replay_after(after);
         self.link.send_unkept(&Event::Hello(self.hello.clone()));
         let phase =
             if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
@@ -215,7 +235,6 @@ impl Harness {
             let units = self.progress.samples(steps);
             self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
         }
-        self.link.replay_after(after);
         let dropped = self.link.take_dropped();
         if dropped > 0 {
             let text = format!("{dropped} steps are missing in the curve: no keeper took them for too long");
@@ -243,13 +262,18 @@ impl Harness {
             }
             return;
         }
-        let (token, grace) = (self.args.token.clone(), reason.grace());
+        let (family, grace) = (self.family.clone(), reason.grace());
         let command = self.exit.is_none().then(|| self.command.clone());
         let reports = self.reports.clone();
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
-        self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done: false };
+        // What may not be ended is left alone: the harness only stops to watch it.
+        let done = self.foreign.as_ref().is_some_and(|foreign| !foreign.may_end);
+        self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done };
+        if done {
+            return;
+        }
         std::thread::spawn(move || {
-            let left = end_all(&token, std::process::id(), command.as_ref(), grace, Some(hurry.as_fd()));
+            let left = end_all(&family, command.as_ref(), grace, Some(hurry.as_fd()));
             let _ = reports.send(Report::Ended(left));
         });
     }
@@ -265,7 +289,11 @@ impl Harness {
                     self.link.send(&Event::Note { level: Level::Error, text });
                 }
                 self.reap();
-                self.look_for_checkpoint(false);
+                self.look_for_checkpoint(Moment::JustEnded);
+            }
+            Report::Gone => {
+                self.exit = Some(Exit::of_command(None, None));
+                self.end(Reason::Exited);
             }
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
         }
@@ -281,17 +309,18 @@ impl Harness {
         }
         self.files.poll(&mut readings, &mut notes);
         self.take_readings(&readings);
+        self.read_foreign();
         for text in notes {
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
         if let Some(event) = self.progress.tick(self.began.elapsed()) {
             self.send(event);
         }
-        if matches!(self.life, Life::Running) && self.activity.look(&self.args.token, std::process::id(), now) {
+        if matches!(self.life, Life::Running) && self.activity.look(&self.family, now) {
             self.link.send_unkept(&Event::Command { news: CommandNews::Active });
         }
-        self.look_for_checkpoint(true);
-        if let Life::Saving { until } = self.life
+        self.look_for_checkpoint(Moment::Alive);
+        if let Life::Saving { until, .. } = self.life
             && now >= until
         {
             self.life = Life::Running;
@@ -305,6 +334,7 @@ impl Harness {
         while let Ok(Some(bytes)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
             self.take_output(&bytes);
         }
+        self.read_foreign();
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.finish(&mut log);
         self.write_log(&log);

@@ -1,10 +1,10 @@
 //! The harness's work on checkpoints: it asks the command to save, and adopts what is complete.
 
-use super::checkpoints::Candidate;
+use super::checkpoints::{Candidate, Moment};
 use super::ending::Reason;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
-use crate::process_tree::{members, scan};
+use crate::process_tree::scan;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::untrusted::text;
@@ -18,7 +18,7 @@ impl Harness {
     pub(super) fn ask_to_save(&mut self) -> bool {
         let Some(save) = &self.args.spec.save else { return false };
         let all = scan();
-        let asked = ask_to_save(&members(&all, &self.args.token, std::process::id()), save.signal.signal());
+        let asked = ask_to_save(&self.family.among(&all), save.signal.signal());
         if asked == 0 {
             let message = format!("no process of the command handles {} yet", save.signal);
             self.link.send(&Event::SaveFailed { step: self.progress.step, message, of_disk: false });
@@ -27,11 +27,11 @@ impl Harness {
     }
 
     /// Looks for a new checkpoint, and adopts it on another thread.
-    pub(super) fn look_for_checkpoint(&mut self, alive: bool) {
+    pub(super) fn look_for_checkpoint(&mut self, moment: Moment) {
         let Some(watch) = self.checkpoints.as_mut().filter(|_| !self.adopting) else { return };
-        let Some(candidate) = watch.look(alive) else { return };
+        let Some(candidate) = watch.look(moment) else { return };
         let size = |path| adopted::survey(path).map_or(0, |files| files.iter().map(|(_, stamp)| stamp.bytes).sum());
-        if !alive && size(&candidate.path) > HASHED_AT_END {
+        if moment == Moment::JustEnded && size(&candidate.path) > HASHED_AT_END {
             return;
         }
         if self.progress.nan_in_a_row > 0 {
@@ -73,10 +73,12 @@ impl Harness {
                     total_ms: took.as_secs_f64() * 1000.0,
                     ..Saved::default()
                 }));
-                if matches!(self.life, Life::Saving { .. }) {
-                    self.end(Reason::Asked);
-                } else if matches!(self.life, Life::Ending { done: true, .. }) {
-                    self.look_for_checkpoint(false);
+                match self.life {
+                    Life::Saving { since_ns, .. } if adopted.original().modified_ns() >= since_ns => {
+                        self.end(Reason::Asked);
+                    }
+                    Life::Ending { done: true, .. } => self.look_for_checkpoint(Moment::JustEnded),
+                    _ => {}
                 }
             }
             // It changed while it was read: it will be looked at again.

@@ -194,6 +194,9 @@ impl Keeper {
                 let status = &self.recorder.status;
                 (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
             }
+            Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
+                (Level::Info, sentences::stopped_command(self.recorder.status.step))
+            }
             Outcome::Stopped => {
                 let resume = self.run_dir.command("resume");
                 sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step, &resume)

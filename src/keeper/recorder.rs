@@ -40,6 +40,8 @@ pub struct Recorder {
     pub attempt: Attempt,
     /// Row of the current attempt.
     row: AttemptRow,
+    /// Step and clock of an attempt that was taken over, until its worker introduces itself again.
+    continued: Option<(u64, u64)>,
     passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
     moved: Duration,
@@ -89,6 +91,7 @@ impl Recorder {
             status,
             attempt: Attempt::default(),
             row: AttemptRow::default(),
+            continued: None,
             passage: None,
             moved: Duration::ZERO,
             skips_in_a_row: 0,
@@ -239,6 +242,7 @@ impl Recorder {
         self.dirty = true;
     }
 
+    /// Records a worker that introduces itself: for the first time, or again to a keeper that took it over.
     fn record_hello(&mut self, hello: &Hello, now: Duration) {
         self.status.device = Some(hello.device.clone());
         self.status.parameters = Some(hello.parameters);
@@ -248,14 +252,17 @@ impl Recorder {
         self.status.total_steps = known(hello.total_steps);
         self.status.epoch_samples = known(hello.epoch_units);
         self.status.unit.clone_from(&hello.unit);
-        self.status.step = hello.resumed_from.unwrap_or(0);
-        self.status.samples = hello.position.samples;
-        self.row.from_step = hello.resumed_from;
-        self.put_attempt();
-        self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
+        let continued = self.continued.take();
+        let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
+        (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
+        if continued.is_none() {
+            self.row.from_step = hello.resumed_from;
+            self.put_attempt();
+            self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
+        }
         self.passage_part(StageName::FirstStep, now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
-        self.restart_proving(hello.resumed_from.unwrap_or(0));
+        self.restart_proving(self.status.step);
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {

@@ -43,6 +43,12 @@ pub fn saved(saved: &Saved) -> String {
     format!("checkpoint {step} · {size} · {total}{paused}")
 }
 
+/// Describes a stopped run whose command cannot resume.
+#[must_use]
+pub fn stopped_command(step: u64) -> String {
+    format!("stopped at step {}; the command cannot resume", grouped(step))
+}
+
 /// Describes a failed save.
 #[must_use]
 pub fn save_failed(step: u64, message: &str) -> String {

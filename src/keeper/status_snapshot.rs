@@ -5,6 +5,7 @@ use crate::config::run::Run;
 use crate::policy::command::CommandLimits;
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::store::foreign::ForeignProcess;
 use crate::store::run_dir::RunDir;
 use std::collections::BTreeMap;
 
@@ -71,15 +72,16 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         barriers: barriers(run),
         watch: run.watch.clone(),
         plan: run.plan.clone(),
-        command: run.command.as_ref().map(command_limits),
+        command: run.command.as_ref().map(|spec| command_limits(spec, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
     }
 }
 
-fn command_limits(spec: &CommandSpec) -> CommandLimits {
+fn command_limits(spec: &CommandSpec, run_dir: &RunDir) -> CommandLimits {
     CommandLimits {
         resumes: spec.level() >= Level::Checkpoints,
         from_start: spec.restart == RestartPolicy::FromStart,
+        may_end: ForeignProcess::of_run(run_dir).is_none_or(|foreign| foreign.may_end),
         save_within: spec.save.as_ref().map(SaveSignal::limit),
     }
 }

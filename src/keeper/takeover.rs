@@ -176,6 +176,10 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
+        if let Some(outcome) = self.policy.end_of_lost_command().filter(|_| self.recorder.status.attempts > 0) {
+            self.perform(vec![Effect::Finish(outcome)], None);
+            return Ok(());
+        }
         self.policy.set_durable_step(self.recorder.status.durable_step);
         if stays_paused {
             self.policy.stay_paused();

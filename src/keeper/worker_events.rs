@@ -13,6 +13,10 @@ use std::time::Duration;
 impl Keeper {
     pub(super) fn handle_worker_event(&mut self, mut event: WorkerEvent, now: Duration) {
         self.recorder.admit_metrics(&mut event);
+        // A command that was taken over has saved since it resumed.
+        if let (WorkerEvent::Hello(hello), true) = (&mut event, self.recorder.is_continued()) {
+            hello.resumed_from = self.recorder.status.durable_step;
+        }
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
                 let why = format!("the worker uses protocol version {}, this keeper {PROTOCOL}", hello.protocol);

@@ -3,7 +3,7 @@
 
 use super::Input;
 use crate::policy::event::Signal;
-use crate::process_tree::{Grace, Process, end_all};
+use crate::process_tree::{Family, Grace, Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
@@ -123,7 +123,7 @@ impl Worker {
             // Not this process's child: its exit code is unknown, but it has said how the command ended.
             let _ = tokio::task::spawn_blocking(move || wait_until_gone(&process)).await;
             end_left_behind(harness.token).await;
-            let _ = inputs.send(Input::Exited(attempt, Exit::default())).await;
+            let _ = inputs.send(Input::Exited(attempt, Exit::of_command(None, None))).await;
         });
         Ok(worker)
     }
@@ -160,7 +160,8 @@ fn wait_until_gone(process: &OwnedFd) {
 /// Ends what a dead harness left behind. Its keeper's parent is handed the orphans.
 pub async fn end_left_behind(token: String) {
     let root = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
-    let _ = tokio::task::spawn_blocking(move || end_all(&token, root, None, LEFT_BEHIND, None)).await;
+    let _ =
+        tokio::task::spawn_blocking(move || end_all(&Family::Attempt { token, root }, None, LEFT_BEHIND, None)).await;
 }
 
 async fn pass_orders(mut queue: mpsc::Receiver<Order>, mut writer: impl AsyncWrite + Unpin) {

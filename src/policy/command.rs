@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use super::response::Response;
 use crate::config::knobs::Relief;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{CommandNews, Level};
+use crate::protocol::worker::{CommandNews, FailureClass, Level};
 use std::time::Duration;
 
 /// Time to end a command that need not save: its own graces, and a margin.
@@ -26,6 +26,8 @@ pub struct CommandLimits {
     pub resumes: bool,
     /// It may be started again from its beginning.
     pub from_start: bool,
+    /// It may be ended: it was started by the run, or adopted with permission.
+    pub may_end: bool,
     /// Time that a save takes which a signal asks for; none without such a signal.
     pub save_within: Option<Duration>,
 }
@@ -35,6 +37,12 @@ impl CommandLimits {
     #[must_use]
     pub fn may_restart(self) -> bool {
         self.resumes || self.from_start
+    }
+
+    /// Reports whether the keeper may end a command that hangs.
+    #[must_use]
+    pub fn may_end_hung(self) -> bool {
+        self.may_end && self.may_restart()
     }
 }
 
@@ -48,15 +56,17 @@ impl Policy {
 
     /// Reports whether the keeper may end the live worker on its own: its work is saved, or can be.
     pub(super) fn may_end_worker(&self) -> bool {
-        self.limits
-            .command
-            .is_none_or(|command| command.save_within.is_some() || command.resumes && self.position.durable.is_some())
+        let is_saved = |command: CommandLimits| {
+            command.save_within.is_some() || command.resumes && self.position.durable.is_some()
+        };
+        self.limits.command.is_none_or(|command| command.may_end && is_saved(command))
     }
 
     /// Refuses a request that ends a live worker which cannot start again.
     pub(super) fn refuse_loss(&self) -> Result<(), Refusal> {
         let lives = matches!(self.life, Lifecycle::Running(_));
         match self.limits.command {
+            Some(CommandLimits { may_end: false, .. }) if lives => Err(Refusal::NotOurs),
             Some(command) if lives && !command.may_restart() => {
                 Err(Refusal::LosesEverything { steps: self.current_step() })
             }
@@ -82,6 +92,12 @@ impl Policy {
             fault.text
         );
         Some(Outcome::NeedsPerson(text))
+    }
+
+    /// Returns the end of a run whose command ended while no keeper watched it, unless it may start again.
+    #[must_use]
+    pub fn end_of_lost_command(&self) -> Option<Outcome> {
+        self.end_of_command(&Fault::new(FailureClass::Unknown, "the command ended while no keeper watched it"))
     }
 
     /// Replaces a response that a command does not understand: it has no loader of ours to make smaller.
@@ -126,16 +142,13 @@ impl Policy {
 
     /// Handles the silence of a command that cannot start again: nothing is ended, you are told.
     pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
-        self.limits.command.filter(|command| !command.may_restart())?;
+        self.limits.command.filter(|command| !command.may_end_hung())?;
         let minutes = (self.watches.hang.limit().as_secs() / 60).max(1);
         self.watches.hang.active(now);
         if std::mem::replace(&mut self.worker.silent, true) {
             return Some(Vec::new());
         }
-        let text = format!(
-            "the command has printed nothing and used no processor for {minutes} min; it is left alone, because it \
-             cannot resume"
-        );
+        let text = format!("the command has printed nothing and used no processor for {minutes} min; it is left alone");
         Some(vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }])
     }
 

@@ -60,7 +60,7 @@ impl Watches {
 fn hang_watch(limits: &Limits, now: Duration) -> HangWatch {
     let mut watch = HangWatch::new(&limits.watch, now);
     if let Some(command) = limits.command {
-        watch.watch_command(command.may_restart());
+        watch.watch_command(command.may_end_hung());
     }
     watch
 }

@@ -177,10 +177,10 @@ impl Policy {
         }
         let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
-            Some(step) => {
+            Some(step) if self.limits.command.is_none_or(|command| command.resumes) => {
                 format!("continues on {} from the newest usable checkpoint (step {step})", self.rung_name(self.rung))
             }
-            None => format!("starts on {}", self.rung_name(self.rung)),
+            _ => format!("starts on {}", self.rung_name(self.rung)),
         };
         self.start_worker(Start::on(self.rung, reason), now)
     }

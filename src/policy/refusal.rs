@@ -26,6 +26,11 @@ pub enum Refusal {
         /// The steps taken so far.
         steps: u64,
     },
+    /// The training was adopted, and may not be ended.
+    #[error(
+        "this training was adopted without --may-end, so nothing here ends it; `downshift stop` only stops to watch it"
+    )]
+    NotOurs,
     /// No signal asks the command to save.
     #[error("this command cannot be asked to save; name a signal on which it does: `save: {{ signal: USR1 }}`")]
     CannotAskToSave,

@@ -215,7 +215,13 @@ impl Policy {
                 let mut effects = vec![stop];
                 self.wishes.note_stop(now);
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
-                let answer = "will save at the next step boundary, then end; a second stop does not wait for that";
+                let answer = match self.limits.command {
+                    Some(command) if !command.may_end => "stops to watch; the training goes on",
+                    Some(command) if command.save_within.is_none() => {
+                        "will end the command; a second stop does not wait for it"
+                    }
+                    _ => "will save at the next step boundary, then end; a second stop does not wait for that",
+                };
                 (answer.to_owned(), effects)
             }
             Lifecycle::Stopping { then: Then::End, pressure: Pressure::Asked, .. }

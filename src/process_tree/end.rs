@@ -1,7 +1,7 @@
 //! Ends all processes of an attempt: SIGTERM to the command itself, then to the rest, then SIGKILL until /proc
 //! shows none of them.
 
-use super::{Process, members, scan};
+use super::{Process, descendants, members, scan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::collections::HashSet;
@@ -22,12 +22,36 @@ pub struct Grace {
     pub kill: Duration,
 }
 
-/// Ends all processes of the attempt with this token. `command` is the process that was started first, if it may
+/// Which processes are ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Family {
+    /// Those of an attempt.
+    Attempt {
+        /// Its token.
+        token: String,
+        /// The process to which its orphans come.
+        root: u32,
+    },
+    /// A process that was adopted, and everything below it.
+    Adopted(u32),
+}
+
+impl Family {
+    /// Returns the members among all processes.
+    #[must_use]
+    pub fn among<'a>(&self, all: &'a [Process]) -> Vec<&'a Process> {
+        match self {
+            Self::Attempt { token, root } => members(all, token, *root),
+            Self::Adopted(pid) => descendants(all, *pid),
+        }
+    }
+}
+
+/// Ends all processes of a family. `command` is the process that was started first, if it may
 /// still be alive; a readable `hurry` skips the graces. Returns the processes that cannot be killed.
 #[must_use]
 pub fn end_all(
-    token: &str,
-    root: u32,
+    family: &Family,
     command: Option<&Process>,
     grace: Grace,
     hurry: Option<BorrowedFd<'_>>,
@@ -36,18 +60,18 @@ pub fn end_all(
     if let Some(command) = command {
         command.signal(Signal::TERM);
         told.insert((command.pid, command.started));
-        wait_until_gone(token, root, grace.command, hurry, |_| {}, |alive| is_among(command, alive));
+        wait_until_gone(family, grace.command, hurry, |_| {}, |alive| is_among(command, alive));
     }
     let terminate = |process: &Process| {
         if told.insert((process.pid, process.started)) {
             process.signal(Signal::TERM);
         }
     };
-    wait_until_gone(token, root, grace.others, hurry, terminate, |alive| !alive.is_empty());
+    wait_until_gone(family, grace.others, hurry, terminate, |alive| !alive.is_empty());
     let kill = |process: &Process| {
         process.signal(Signal::KILL);
     };
-    wait_until_gone(token, root, grace.kill, None, kill, |alive| !alive.is_empty())
+    wait_until_gone(family, grace.kill, None, kill, |alive| !alive.is_empty())
 }
 
 fn is_among(process: &Process, alive: &[&Process]) -> bool {
@@ -57,8 +81,7 @@ fn is_among(process: &Process, alive: &[&Process]) -> bool {
 /// Acts on each process of the attempt, again and again, while `goes_on` holds and there is time. Returns those
 /// left.
 fn wait_until_gone(
-    token: &str,
-    root: u32,
+    family: &Family,
     limit: Duration,
     hurry: Option<BorrowedFd<'_>>,
     mut act: impl FnMut(&Process),
@@ -67,7 +90,7 @@ fn wait_until_gone(
     let deadline = Instant::now() + limit;
     loop {
         let all = scan();
-        let alive = members(&all, token, root);
+        let alive = family.among(&all);
         alive.iter().for_each(|process| act(process));
         let left = deadline.saturating_duration_since(Instant::now());
         if !goes_on(&alive) || left.is_zero() || wait_for_an_exit(&alive, hurry, left.min(LOOK)) {

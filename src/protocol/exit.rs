@@ -70,6 +70,7 @@ impl fmt::Display for Exit {
                 write!(formatter, "exit code {code} before the last step")
             }
             (None, Some(code)) => write!(formatter, "exit code {code}"),
+            (None, None) if self.of_command => formatter.write_str("gone, with an unknown exit code"),
             (None, None) => formatter.write_str("unknown exit"),
         }
     }

@@ -73,6 +73,14 @@ pub struct Stamp {
     pub changed_ns: i64,
 }
 
+impl Original {
+    /// Returns when it was last written, in Unix nanoseconds.
+    #[must_use]
+    pub fn modified_ns(&self) -> i64 {
+        self.files.iter().map(|(_, stamp)| stamp.modified_ns).max().unwrap_or(0)
+    }
+}
+
 /// Reason why a checkpoint is not adopted, or no longer usable.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {

@@ -103,7 +103,7 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
-            (None, None) if evidence.exit.code.is_some() => self.log_class().unwrap_or(FailureClass::Unknown),
+            (None, None) if evidence.exit.of_command => self.log_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }

@@ -4,7 +4,7 @@
 use crate::cli::{Failure, confirm, line};
 use crate::init::flag::Declared;
 use crate::init::help_text::read_help;
-use crate::process_tree::{Grace, TOKEN_VARIABLE, end_all, new_token};
+use crate::process_tree::{Family, Grace, TOKEN_VARIABLE, end_all, new_token};
 use std::io::{self, IsTerminal, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -53,7 +53,7 @@ fn run_help(command: &[String]) -> io::Result<String> {
     // The command holds copies of the pipe, which would keep the reader waiting.
     drop(command);
     let output = read_output(reader).recv_timeout(LIMIT).unwrap_or_default();
-    let _ = end_all(&token, std::process::id(), None, NOW, None);
+    let _ = end_all(&Family::Attempt { token, root: std::process::id() }, None, NOW, None);
     let _ = child.kill();
     child.wait()?;
     Ok(output)

@@ -1,4 +1,4 @@
-use super::{CheckpointWatch, step_in_name};
+use super::{CheckpointWatch, Moment, step_in_name};
 use crate::store::adopted;
 use std::fs;
 use std::path::Path;
@@ -46,12 +46,12 @@ fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
         fs::create_dir(&run).unwrap();
         let mut watch = watch_of(place.path(), &run);
         save_operations(place.path(), 10).iter().for_each(|operation| operation());
-        let whole = watch.look(false).unwrap();
+        let whole = watch.look(Moment::JustEnded).unwrap();
         watch.record_adopted(&adopted::adopt(&run, whole.step.unwrap(), 80, &whole.path).unwrap());
         save_operations(place.path(), 20)[..prefix].iter().for_each(|operation| operation());
         // The command was killed here; the next start looks once.
         let mut later = watch_of(place.path(), &run);
-        let found = later.look(false);
+        let found = later.look(Moment::BeforeStart);
         assert_eq!(found.as_ref().and_then(|found| found.step), (prefix == count).then_some(20), "after {prefix}");
         assert_eq!(adopted::newest_usable(&run).0.unwrap().step, 10, "the one before is untouched");
     }
@@ -62,14 +62,15 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
     save_operations(place.path(), 5).iter().for_each(|operation| operation());
-    assert_eq!(watch.look(true), None);
+    assert_eq!(watch.look(Moment::Alive), None);
     fs::write(place.path().join("out/checkpoint-5/late.bin"), "more").unwrap();
-    assert_eq!(watch.look(true), None, "a file came in between");
-    let found = watch.look(true).unwrap();
+    assert_eq!(watch.look(Moment::Alive), None, "a file came in between");
+    let found = watch.look(Moment::Alive).unwrap();
     watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
-    assert_eq!((watch.look(true), watch.look(false)), (None, None));
+    assert_eq!((watch.look(Moment::Alive), watch.look(Moment::JustEnded)), (None, None));
     fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
-    assert!(watch.look(false).is_some(), "written anew by a later run over the same step");
+    assert_eq!(watch.look(Moment::BeforeStart), None, "it may have been damaged");
+    assert!(watch.look(Moment::JustEnded).is_some(), "the command wrote it anew");
 }
 
 #[test]
@@ -77,10 +78,10 @@ fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
     save_operations(place.path(), 5).iter().for_each(|operation| operation());
-    let found = watch.look(false).unwrap();
+    let found = watch.look(Moment::JustEnded).unwrap();
     watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
     fs::remove_file(place.path().join("out/checkpoint-5/model.safetensors")).unwrap();
-    assert_eq!(watch.look(false), None, "its last file is there, its weights are gone");
+    assert_eq!(watch.look(Moment::JustEnded), None, "its last file is there, its weights are gone");
     assert!(adopted::newest_usable(place.path()).0.is_none());
 }
 
@@ -89,16 +90,16 @@ fn checkpoints_from_before_the_run_are_not_the_runs() {
     let place = tempfile::tempdir().unwrap();
     save_operations(place.path(), 500).iter().for_each(|operation| operation());
     let mut first = watch_of(place.path(), place.path());
-    assert_eq!(first.look(false), None);
+    assert_eq!(first.look(Moment::JustEnded), None);
     save_operations(place.path(), 10).iter().for_each(|operation| operation());
     let mut second = watch_of(place.path(), place.path());
-    let found = second.look(false).unwrap();
+    let found = second.look(Moment::JustEnded).unwrap();
     assert_eq!(found.step, Some(10));
     second.ignore(&found.path).unwrap();
     let mut third = watch_of(place.path(), place.path());
-    assert_eq!(third.look(false), None, "weights that were NaN stay ignored");
+    assert_eq!(third.look(Moment::JustEnded), None, "weights that were NaN stay ignored");
     save_operations(place.path(), 500).iter().for_each(|operation| operation());
-    assert_eq!(third.look(false).and_then(|found| found.step), Some(500), "written anew");
+    assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "written anew");
 }
 
 #[test]

@@ -69,8 +69,14 @@ impl Recorder {
         self.status.rung = rung;
         self.status.rung_name.clone_from(&row.rung_name);
         self.status.pid_worker = row.pid;
+        self.continued = Some((self.status.step, self.status.samples));
         self.row = row;
         Some((rung, log_begins))
+    }
+
+    /// Reports whether the attempt was taken over, and its worker has not introduced itself again.
+    pub fn is_continued(&self) -> bool {
+        self.continued.is_some()
     }
 
     /// Writes everything new immediately, unless the store currently refuses; then the next

@@ -9,7 +9,7 @@ use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase};
 use std::time::Duration;
 
-const PLAIN: CommandLimits = CommandLimits { resumes: false, from_start: false, save_within: None };
+const PLAIN: CommandLimits = CommandLimits { resumes: false, from_start: false, may_end: true, save_within: None };
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
 const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_secs(60)), ..RESUMES };
 const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
@@ -38,7 +38,7 @@ fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_ove
         _ => None,
     });
     let why = why.unwrap_or_else(|| panic!("{effects:?}"));
-    assert!(why.contains("killed by SIGKILL") && why.contains("restart: from_start"), "{why}");
+    assert!(why.starts_with("killed; the command cannot resume") && why.contains("restart: from_start"), "{why}");
     assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);
     assert_eq!(starts(&trains(AGAIN).decide(KILLED, seconds(2))), [0]);
 }
@@ -126,6 +126,17 @@ fn a_hung_command_that_can_resume_is_started_again() {
     assert_eq!(policy.next_wake(), Some(seconds(30 + 600)), "it may be evaluating");
     let effects = policy.decide(Event::Tick, seconds(30 + 600));
     assert!(effects.contains(&Effect::Signal(Signal::Terminate)), "{effects:?}");
+}
+
+#[test]
+fn an_adopted_training_is_not_ended_without_permission() {
+    let adopted = CommandLimits { may_end: false, from_start: true, ..PLAIN };
+    let effects = trains(adopted).decide(Event::Request(Request::Pause), seconds(2));
+    assert_eq!(effects, [Effect::Reply(Err(Refusal::NotOurs))]);
+    let mut policy = trains(adopted);
+    let due = policy.next_wake().unwrap();
+    assert!(matches!(&policy.decide(Event::Tick, due)[..], [Effect::Alarm { .. }]));
+    assert_eq!(starts(&policy.decide(KILLED, due)), [0], "but it is started again once it is dead");
 }
 
 #[test]
