@@ -1,5 +1,7 @@
 //! Run files of commands on the command line: checked, shown, approved, and typed without a file.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
 mod helper;
 
 use helper::Place;

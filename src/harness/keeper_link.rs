@@ -20,8 +20,8 @@ const LONGEST: u64 = 1 << 16;
 /// How long the last events may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What a keeper said.
-#[derive(Debug)]
+/// A message from a keeper.
+#[derive(Debug, Clone, Copy)]
 pub enum FromKeeper {
     /// An order.
     Order(Order),

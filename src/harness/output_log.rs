@@ -111,7 +111,7 @@ mod tests {
         output.finish(&mut log);
         assert_eq!(log, b"Overwrite? [y/n] y\n");
         log.clear();
-        output.push(&[b'x'; 200_000], now, &mut log);
+        output.push(&vec![b'x'; 200_000], now, &mut log);
         assert!(log.len() >= 190_000 && log.len() <= 200_000, "memory is bounded: {}", log.len());
         output.finish(&mut log);
         assert_eq!(log.len(), 200_001);

@@ -80,7 +80,7 @@ impl Progress {
         }
         if is_eval(reading) {
             events.extend(self.flush());
-            events.extend(self.eval(reading));
+            events.push(self.eval(reading));
             return events;
         }
         let step = reading.step.unwrap_or(self.step);
@@ -161,7 +161,7 @@ impl Progress {
         }))
     }
 
-    fn eval(&self, reading: &Reading) -> Option<Event> {
+    fn eval(&self, reading: &Reading) -> Event {
         let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
         for (name, value) in reading.values.iter().filter(|(_, value)| value.is_finite()) {
             let short = OF_EVAL.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
@@ -169,7 +169,7 @@ impl Progress {
         }
         let step = reading.step.unwrap_or(self.step).max(self.step);
         let loss = metrics.remove("loss");
-        Some(Event::Eval(Eval { step, samples: self.samples(step), loss, metrics }))
+        Event::Eval(Eval { step, samples: self.samples(step), loss, metrics })
     }
 
     /// Reports whether the command has taken its last step, as far as its output tells. The last steps are often
@@ -228,7 +228,7 @@ pub(in crate::harness) mod tests {
         let events = progress.take(&reading(Some(2), &[("loss", 2.0)]), ms(110));
         let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
         assert_eq!((step.step, step.samples, step.loss, step.lr), (1, 8, Some(2.5), None));
-        assert_eq!(step.metrics["mfu"], 0.4);
+        assert_eq!(step.metrics.get("mfu"), Some(&0.4));
         let Some(Event::Step(step)) = progress.tick(ms(110) + MERGED) else { panic!("time has passed") };
         assert_eq!((step.step, step.compute_ms), (2, 100.0));
     }

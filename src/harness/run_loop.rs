@@ -188,13 +188,15 @@ impl Harness {
                 let units = self.progress.samples(steps);
                 self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
             }
-            events.into_iter().for_each(|event| self.send(event));
+            for event in events {
+                self.send(&event);
+            }
         }
     }
 
     /// Sends an event about the training, and ends a command whose loss stays NaN.
-    fn send(&mut self, event: Event) {
-        self.link.send(&event);
+    fn send(&mut self, event: &Event) {
+        self.link.send(event);
         let nan = self.progress.nan_in_a_row;
         if nan >= self.args.skips_in_a_row && !matches!(self.life, Life::Ending { .. }) {
             let (class, step) = (FailureClass::NonFinite, Some(self.progress.step));
@@ -314,7 +316,7 @@ impl Harness {
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
         if let Some(event) = self.progress.tick(self.began.elapsed()) {
-            self.send(event);
+            self.send(&event);
         }
         if matches!(self.life, Life::Running) && self.activity.look(&self.family, now) {
             self.link.send_unkept(&Event::Command { news: CommandNews::Active });
@@ -346,7 +348,9 @@ impl Harness {
         }
         let Life::Ending { reason, .. } = &self.life else { return FailureClass::Unknown.exit_code() };
         let (events, code) = conclude(reason, self.command.pid, self.exit.unwrap_or_default(), &self.progress);
-        events.iter().for_each(|event| self.link.send(event));
+        for event in &events {
+            self.link.send(event);
+        }
         while !self.link.finish().await {
             // The run's end must not be forgotten because its keeper is gone.
             tokio::select! {

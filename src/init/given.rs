@@ -42,13 +42,14 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
         let read = |kind, text: &str| read_value(kind, text);
         let (value, place) = match (&flags[index].takes, joined, next) {
             (Takes::Presence(sets), ..) => (Literal::Bool(*sets), Place::Alone(here)),
-            (Takes::Pair { .. }, ..) => (Literal::Bool(!is_off), Place::Alone(here)),
             (Takes::Value(kind) | Takes::Assignment(kind), Some(text), _) => (read(*kind, text), Place::Joined(here)),
             (Takes::OptionalBoolean, Some(text), _) => (read(ValueKind::Boolean, text), Place::Joined(here)),
             (Takes::OptionalBoolean, None, Some(text)) if is_boolean(text) => {
                 (read(ValueKind::Boolean, text), Place::After(at))
             }
-            (Takes::OptionalBoolean, None, _) => (Literal::Bool(!is_off), Place::Alone(here)),
+            (Takes::Pair { .. }, ..) | (Takes::OptionalBoolean, None, _) => {
+                (Literal::Bool(!is_off), Place::Alone(here))
+            }
             (Takes::Value(kind), None, Some(text)) => (read(*kind, text), Place::After(at)),
             (Takes::Value(_) | Takes::Values | Takes::Assignment(_), ..) => continue,
         };

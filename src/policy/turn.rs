@@ -59,15 +59,15 @@ mod tests {
     use crate::protocol::claim::Waiting;
     use crate::protocol::control::{Request, RunState, Target};
 
-    fn held() -> Option<Waiting> {
+    fn held() -> Waiting {
         let name = |text: &str| vec![text.to_owned()];
-        Some(Waiting::Devices { devices: "cuda:0".to_owned(), holders: name("other"), ahead: Vec::new() })
+        Waiting::Devices { devices: "cuda:0".to_owned(), holders: name("other"), ahead: Vec::new() }
     }
 
     /// Returns a run that began while another one held its card.
     fn waiting() -> Policy {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), Some(7));
-        assert_eq!(policy.decide(Event::Turn(held()), seconds(0)), []);
+        assert_eq!(policy.decide(Event::Turn(Some(held())), seconds(0)), []);
         let effects = policy.decide(Event::Begin, seconds(1));
         let [Effect::Journal(_, _, text)] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(text, "waiting for the card: other holds cuda:0; next in the queue");
@@ -132,7 +132,7 @@ mod tests {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
         policy.stay_paused();
         policy.decide(hello("cuda:0 X"), seconds(1));
-        policy.decide(Event::Turn(held()), seconds(2));
+        policy.decide(Event::Turn(Some(held())), seconds(2));
         assert!(!starts(&policy.decide(Event::Request(Request::Resume), seconds(2))));
         assert_eq!(policy.life().state(), RunState::AwaitingCard);
         // The run before may still hold memory, as the last worker of this run may.

@@ -91,7 +91,9 @@ fn wait_until_gone(
     loop {
         let all = scan();
         let alive = family.among(&all);
-        alive.iter().for_each(|process| act(process));
+        for process in &alive {
+            act(process);
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         if !goes_on(&alive) || left.is_zero() || wait_for_an_exit(&alive, hurry, left.min(LOOK)) {
             return alive.into_iter().cloned().collect();

@@ -301,7 +301,9 @@ pub fn remove(run_dir: &Path, step: u64) -> io::Result<()> {
     let mut folders: Vec<PathBuf> =
         adopted.files.iter().flat_map(|listed| folders_of(&adopted.path, &listed.name)).collect();
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.as_os_str().len()));
-    folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    for folder in folders {
+        let _ = fs::remove_dir(folder);
+    }
     Ok(())
 }
 

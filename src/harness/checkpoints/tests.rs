@@ -45,7 +45,9 @@ fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
         let run = place.path().join("run");
         fs::create_dir(&run).unwrap();
         let mut watch = watch_of(place.path(), &run);
-        save_operations(place.path(), 10).iter().for_each(|operation| operation());
+        for operation in save_operations(place.path(), 10) {
+            operation();
+        }
         let whole = watch.look(Moment::JustEnded).unwrap();
         watch.record_adopted(&adopted::adopt(&run, whole.step.unwrap(), 80, &whole.path).unwrap());
         save_operations(place.path(), 20)[..prefix].iter().for_each(|operation| operation());
@@ -61,7 +63,9 @@ fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
 fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
-    save_operations(place.path(), 5).iter().for_each(|operation| operation());
+    for operation in save_operations(place.path(), 5) {
+        operation();
+    }
     assert_eq!(watch.look(Moment::Alive), None);
     fs::write(place.path().join("out/checkpoint-5/late.bin"), "more").unwrap();
     assert_eq!(watch.look(Moment::Alive), None, "a file came in between");
@@ -77,7 +81,9 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
 fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
-    save_operations(place.path(), 5).iter().for_each(|operation| operation());
+    for operation in save_operations(place.path(), 5) {
+        operation();
+    }
     let found = watch.look(Moment::JustEnded).unwrap();
     watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
     fs::remove_file(place.path().join("out/checkpoint-5/model.safetensors")).unwrap();
@@ -88,17 +94,23 @@ fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
 #[test]
 fn checkpoints_from_before_the_run_are_not_the_runs() {
     let place = tempfile::tempdir().unwrap();
-    save_operations(place.path(), 500).iter().for_each(|operation| operation());
+    for operation in save_operations(place.path(), 500) {
+        operation();
+    }
     let mut first = watch_of(place.path(), place.path());
     assert_eq!(first.look(Moment::JustEnded), None);
-    save_operations(place.path(), 10).iter().for_each(|operation| operation());
+    for operation in save_operations(place.path(), 10) {
+        operation();
+    }
     let mut second = watch_of(place.path(), place.path());
     let found = second.look(Moment::JustEnded).unwrap();
     assert_eq!(found.step, Some(10));
     second.ignore(&found.path).unwrap();
     let mut third = watch_of(place.path(), place.path());
     assert_eq!(third.look(Moment::JustEnded), None, "weights that were NaN stay ignored");
-    save_operations(place.path(), 500).iter().for_each(|operation| operation());
+    for operation in save_operations(place.path(), 500) {
+        operation();
+    }
     assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "written anew");
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const PLAIN: CommandLimits = CommandLimits { resumes: false, from_start: false, may_end: true, save_within: None };
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
-const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_secs(60)), ..RESUMES };
+const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
 const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
 
 /// Returns the policy of a command that trains.
@@ -103,7 +103,7 @@ fn the_keeper_ends_no_command_whose_work_is_not_saved() {
 fn a_silent_command_that_cannot_resume_raises_an_alarm_and_lives() {
     let mut policy = trains(PLAIN);
     let mut due = policy.next_wake().unwrap();
-    policy.decide(active(), due - seconds(1));
+    policy.decide(active(), due.saturating_sub(seconds(1)));
     assert!(policy.decide(Event::Tick, due).is_empty(), "it printed something");
     due = policy.next_wake().unwrap();
     let effects = policy.decide(Event::Tick, due);
