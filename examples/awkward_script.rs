@@ -20,7 +20,9 @@ use std::time::Duration;
 type Failing<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Something that the script does before it trains.
-const HABITS: [(&str, fn(&Script) -> Failing<()>); 8] = [
+type Habit = (&'static str, fn(&Script) -> Failing<()>);
+
+const HABITS: [Habit; 8] = [
     ("fork", |script| script.spawn("linger", |_| {})),
     ("eight loaders", |script| (0..8).try_for_each(|_| script.spawn("linger", |_| {}))),
     ("daemon", |script| script.spawn("daemonise", detach)),

@@ -194,6 +194,18 @@ impl Script {
         self.end(DoneReason::Finished, 0)
     }
 
+    /// Prints what is no event, if the scenario asks for it.
+    fn print_noise(&self, step: u64) -> Failing<()> {
+        if self.scenario["flood"] == json!(true) {
+            writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
+            std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
+        }
+        if self.scenario["noise"] == json!(true) {
+            println!("a stray print of step {step}\n{{\"half\": ");
+        }
+        Ok(())
+    }
+
     fn step(&mut self) -> Failing<()> {
         let step = self.state.step + 1;
         let began = Instant::now();
@@ -203,13 +215,7 @@ impl Script {
         }
         let jump = self.inject_faults(Moment::Step(step, self.state.position.samples))?;
         self.hold_vram(step)?;
-        if self.scenario["flood"] == json!(true) {
-            writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
-            std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
-        }
-        if self.scenario["noise"] == json!(true) {
-            println!("a stray print of step {step}\n{{\"half\": ");
-        }
+        self.print_noise(step)?;
         self.sleep_for("step_ms");
         self.state.step = step;
         self.state.position.samples += self.batch;

@@ -12,6 +12,10 @@ use downshift::recipe::batch::Position;
 use proptest::prelude::*;
 
 fn every_event() -> Vec<Event> {
+    [earlier_events(), later_events()].concat()
+}
+
+fn earlier_events() -> Vec<Event> {
     let position = Position { epoch: 1, offset: 32, samples: 1469 };
     vec![
         Event::Hello(Hello {
@@ -57,6 +61,12 @@ fn every_event() -> Vec<Event> {
             loss: Some(0.5),
             metrics: Metrics::from([("accuracy".to_owned(), 0.875)]),
         }),
+    ]
+}
+
+/// Returns the events of saves and ends.
+fn later_events() -> Vec<Event> {
+    vec![
         Event::Saved(Saved {
             path: "checkpoints/step-000000090".to_owned(),
             step: 90,

@@ -151,9 +151,12 @@ impl Clock {
 mod tests {
     use super::{Clock, Epoch, Position};
 
-    fn steps(positions: &[(Option<(f64, Option<u64>)>, u64, u64)]) -> Vec<Option<u64>> {
+    /// An epoch and how many of them there are, a count, and its end.
+    type Drawn = (Option<(f64, Option<u64>)>, u64, u64);
+
+    fn steps(positions: &[Drawn]) -> Vec<Option<u64>> {
         let mut clock = Clock::default();
-        let place = |&(epoch, count, out_of): &(Option<(f64, Option<u64>)>, u64, u64)| {
+        let place = |&(epoch, count, out_of): &Drawn| {
             let epoch = epoch.map(|(value, count)| Epoch { value, count, zero_based: false });
             let position = Position { count, out_of: Some(out_of), epoch, ..Position::default() };
             clock.place(&position).map(|placed| placed.step)

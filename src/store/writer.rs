@@ -7,7 +7,7 @@ use super::step_metrics::read_names;
 use super::summary::{BLOCK, MetricNames};
 use super::{damaged, reader, rows};
 use crate::protocol::control::CheckpointRow;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -172,7 +172,8 @@ impl Writer {
         }
         self.connection()?;
         let (Some(connection), open) = (&mut self.connection, &mut self.open) else { return Ok(()) };
-        let transaction = connection.transaction()?;
+        // A transaction that reads before it writes would not wait for another process's lock.
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Read again after a failure, which may have taken new names back.
         let mut names = self.names.take().map_or_else(|| read_names(&transaction), Ok)?;
         batch.write(&transaction, &mut names)?;
