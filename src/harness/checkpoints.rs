@@ -160,7 +160,8 @@ fn step_in_name(path: &Path) -> Option<u64> {
     let end = name.rfind(|letter: char| letter.is_ascii_digit())? + 1;
     let begin = name[..end].rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
     let before = name[..begin].trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();
-    if before.ends_with("epoch") || before.ends_with("ep") {
+    let word = before.rsplit(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default();
+    if word.ends_with("epoch") || word == "ep" {
         return None;
     }
     name[begin..end].parse().ok()

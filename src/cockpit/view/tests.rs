@@ -54,7 +54,8 @@ fn draw_text(state: &State) -> String {
 
 fn press_keys(state: &mut State, letters: &str) {
     for letter in letters.chars() {
-        update(state, Msg::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE)));
+        let code = if letter == '\u{1b}' { KeyCode::Esc } else { KeyCode::Char(letter) };
+        update(state, Msg::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     }
 }
 

@@ -48,7 +48,7 @@ fn out_of_memory_goes_to_the_next_rung_that_relieves_it() {
     for class in [FailureClass::DeviceOutOfMemory, FailureClass::HostOutOfMemory] {
         let mut policy = trains(RESUMES);
         policy.decide(failed(class), seconds(2));
-        assert_eq!(starts(&policy.decide(super::super::tests::ended_with(class), seconds(2))), [1], "{class}");
+        assert_eq!(starts(&policy.decide(super::super::tests::ended_with(class), seconds(2))), [3], "{class}");
     }
 }
 
