@@ -151,9 +151,9 @@ fn a_save_signal_comes_before_the_end_and_a_checkpoint_is_adopted() {
     assert_eq!(hello.resumed_from, Some(newest.step));
     let step = second.wait_for("a step", |event| matches!(event, Event::Step(_)));
     assert!(matches!(step, Event::Step(step) if step.step == newest.step + 1));
-    std::fs::write(newest.path.join("model.safetensors"), "changed").unwrap();
     second.order(&Order::Stop { checkpoint: false });
     second.wait();
+    std::fs::write(newest.path.join("model.safetensors"), "changed").unwrap();
     let mut third = Harness::start(dir.path(), 3);
     let Event::Hello(hello) = third.next() else { panic!("no hello") };
     assert_eq!(hello.resumed_from, Some(first.step));
@@ -232,8 +232,9 @@ fn a_command_with_checkpoints_is_resumed_from_the_newest_complete_one() {
     let (mut child, run, marker) = keep(&place, &["--steps", "400", "--step-ms", "10", "--out", &out], more);
     let durable = wait_status(&run, "a checkpoint", |status| status.durable_step.is_some()).durable_step.unwrap();
     left_behind(&marker).into_iter().for_each(kill);
+    wait_for("a resume", || journal_says(&run, "resumed at step").then_some(()));
     let status = wait_status(&run, "another attempt", |status| status.attempts == 2 && status.step > durable);
-    assert!(status.restarts == 1 && journal_says(&run, "resumed at step"), "{:#?}", journal(&run));
+    assert_eq!(status.restarts, 1, "{:#?}", journal(&run));
     assert_eq!(child.wait().unwrap().code(), Some(0), "{:#?}", journal(&run));
     assert!(Path::new(&out).join("checkpoint-20").exists(), "files of the command are never deleted");
 }
@@ -259,7 +260,7 @@ fn a_training_that_runs_already_is_watched_and_started_again_when_it_dies() {
     wait_status(&run, "steps of the running training", |status| status.step >= 20 && status.attempts == 1);
     let refused = place.output(&["pause"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("without --may-end"), "{refused:?}");
-    assert_eq!(left_behind(&marker), [by_hand.id()]);
+    assert!(left_behind(&marker).contains(&by_hand.id()), "nothing is ended without --may-end");
     by_hand.kill().unwrap();
     by_hand.wait().unwrap();
     assert_eq!(client.wait().unwrap().code(), Some(4), "one restart, then it exits with 1: {:#?}", journal(&run));

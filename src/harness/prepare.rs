@@ -26,7 +26,7 @@ use rustix::process::{getpid, set_child_subreaper};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -144,7 +144,15 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
     let run_dir = args.run_dir.path();
     let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None)) else { return };
+    let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
     while let Some(found) = watch.look(Moment::BeforeStart) {
+        // Nobody saw it written again, so it may be damaged.
+        if listed.contains(&found.path) {
+            if watch.ignore(&found.path).is_err() {
+                break;
+            }
+            continue;
+        }
         // A checkpoint without a number in its name cannot be placed any more.
         let Some(step) = found.step else { break };
         let samples = step.saturating_mul(size_of(args).0);
