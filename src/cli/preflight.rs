@@ -56,7 +56,7 @@ pub struct Preflight {
 pub struct Cleared {
     /// The run.
     pub run: Run,
-    /// What the trainer found out about it.
+    /// The trainer's findings about it.
     pub prospect: Prospect,
     /// The devices that it will use.
     pub devices: Devices,

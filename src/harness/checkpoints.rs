@@ -44,9 +44,9 @@ pub struct CheckpointWatch {
     last: Option<String>,
     directory: PathBuf,
     run_dir: PathBuf,
-    /// What the last look saw, by path.
+    /// The state at the last look, by path.
     seen: HashMap<PathBuf, Original>,
-    /// What needs no second look: adopted, or not the run's.
+    /// Paths that need no second look: adopted, or not the run's.
     known: HashMap<PathBuf, Original>,
     ignored: Vec<Original>,
 }

@@ -29,7 +29,7 @@ impl Reason {
     pub fn grace(&self) -> Grace {
         let ms = Duration::from_millis;
         let (command, others) = match self {
-            // What is left are processes that outlived the command.
+            // Only processes that outlived the command are left.
             Self::Exited => (Duration::ZERO, ms(1000)),
             Self::Asked | Self::Broken(_) => (ms(2000), ms(750)),
             // The keeper sends this before it kills, or the machine shuts down.

@@ -34,7 +34,7 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
         }
         let _ = reports.send(Report::Gone);
     });
-    // What it wrote before belongs to no attempt of this run.
+    // Earlier output belongs to no attempt of this run.
     let output = adopted.output.as_ref().and_then(|path| file::open(path).ok());
     let output = output.and_then(|mut output| output.seek(SeekFrom::End(0)).ok().map(|_| output));
     (process, Foreign { may_end: adopted.may_end, output })

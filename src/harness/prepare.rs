@@ -1,4 +1,4 @@
-//! What happens before the command starts: its checkpoint, its files, its place to be found by the next keeper.
+//! Preparations before the command starts: its checkpoint, its files, its place to be found by the next keeper.
 
 use super::activity::Activity;
 use super::checkpoints::{CheckpointWatch, Moment};
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
-/// What runs, and what belongs to it.
+/// The running command and its resources.
 struct Running {
     process: Process,
     family: Family,

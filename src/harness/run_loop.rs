@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What the harness is doing with the command.
+/// The phase of the command's life.
 #[derive(Debug)]
 pub enum Life {
     /// It runs.
@@ -268,7 +268,7 @@ impl Harness {
         let command = self.exit.is_none().then(|| self.command.clone());
         let reports = self.reports.clone();
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
-        // What may not be ended is left alone: the harness only stops to watch it.
+        // A command that may not be ended is left alone: the harness only stops to watch it.
         let done = self.foreign.as_ref().is_some_and(|foreign| !foreign.may_end);
         self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done };
         if done {

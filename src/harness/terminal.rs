@@ -1,4 +1,4 @@
-//! What the command writes to: a pseudo-terminal, since many programs show progress only there, or a pipe.
+//! The command's output: a pseudo-terminal, since many programs show progress only there, or a pipe.
 //!
 //! ```text
 //!  command ── writes ──▶ terminal ──▶ harness (reads)

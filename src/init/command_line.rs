@@ -15,7 +15,7 @@ pub struct Invocation {
     pub interpreter: Option<usize>,
 }
 
-/// What a command starts.
+/// The script or program that a command starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A Python file, as written.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is known about a script and its command.
+/// The facts about a script and its command.
 pub struct Facts<'a> {
     /// The command.
     pub words: Words,
@@ -62,18 +62,18 @@ pub struct Rung {
     pub name: &'static str,
     /// Why it helps.
     pub why: &'static str,
-    /// What it helps against.
+    /// The kind of failure it helps against.
     pub relieves: Relief,
     /// Whether it changes `full` instead of the rung above.
     pub from_full: bool,
-    /// What it sets.
+    /// The knobs it sets.
     pub set: Vec<(String, Value)>,
 }
 
 /// A recognised argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognised {
-    /// What it does.
+    /// Its purpose.
     pub title: String,
     /// Its spelling.
     pub spelling: String,

@@ -42,13 +42,13 @@ impl Module {
 pub struct Definition {
     /// Its name; empty for the top level.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub shape: Shape,
     /// Every identifier in it.
     pub mentions: BTreeSet<String>,
 }
 
-/// What a definition is.
+/// The kind of a definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     /// The top level of the file.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const TABLE: &str = include_str!("../../assets/script_flags.yaml");
 
-/// What an argument does.
+/// The purpose of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -55,7 +55,7 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>)
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Supervised::new(lock);
     ward.pass_on_signals()?;
-    // What a dead harness leaves behind comes here, where the keeper finds it. A system that refuses this only
+    // Orphans of a dead harness come here, where the keeper finds it. A system that refuses this only
     // makes it harder to find.
     let _ = set_child_subreaper(Some(getpid()));
     let mut parent = Parent {

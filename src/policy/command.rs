@@ -1,4 +1,4 @@
-//! What is different about a command. It saves when it likes, or when a signal asks it; without arguments to
+//! The policy of a command. It saves when it likes, or when a signal asks it; without arguments to
 //! resume, whatever ends it costs everything since its start, and a start from the beginning may overwrite its own
 //! outputs. So the keeper ends a command by itself only where little is lost.
 

@@ -139,6 +139,6 @@ pub struct Limits {
     pub plan: Vec<Stage>,
     /// Save interval of each rung.
     pub save_every: Vec<Every>,
-    /// What is different if the worker runs a command.
+    /// The limits of a command, if the worker runs one.
     pub command: Option<CommandLimits>,
 }

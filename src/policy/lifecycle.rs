@@ -29,7 +29,7 @@ pub enum Lifecycle {
         start: Start,
         /// When the wait began.
         since: Duration,
-        /// What it waits for.
+        /// The condition it waits for.
         waiting: Waiting,
     },
     /// No worker; the GPU still holds memory of the last one.

@@ -30,7 +30,7 @@ impl Policy {
                 spike.mean, spike.loss, spike.sigmas
             );
             let before = (step.step + 1).saturating_sub(spike.steps);
-            // What data a command reads is not ours to choose.
+            // The data of a command is not ours to choose.
             let skip = if self.limits.command.is_some() { 0 } else { watch.spike.skip };
             let skip_units = skip.saturating_mul(self.position.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };

@@ -140,7 +140,7 @@ pub struct Hello {
     pub unit: String,
 }
 
-/// What only a command has to tell.
+/// News that only a command has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum CommandNews {

@@ -34,7 +34,7 @@ pub struct Adopted {
     pub path: PathBuf,
     /// Its files.
     pub files: Vec<ListedFile>,
-    /// What it was copied from, if it is a copy.
+    /// The original, if it is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<Original>,
 }
@@ -53,7 +53,7 @@ pub struct Original {
 pub struct ListedFile {
     /// Its path below the checkpoint's folder; empty if the checkpoint is one file.
     pub name: PathBuf,
-    /// What the system says about it; any change of the file changes this.
+    /// The system's record of it; any change of the file changes this.
     #[serde(flatten)]
     pub stamp: Stamp,
     /// The BLAKE3 hash of its content.

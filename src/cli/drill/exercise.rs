@@ -52,7 +52,7 @@ impl Recovery {
     }
 }
 
-/// What a drill leaves in its store.
+/// The traces of a drill in its store.
 pub struct Tracks {
     attempts: Vec<AttemptRow>,
     causes: BTreeMap<u64, Cause>,

@@ -1,10 +1,10 @@
-//! What a shift or a restart of a command loses. A script resumes only as well as it can itself.
+//! The cost of a shift or a restart of a command. A script resumes only as well as it can itself.
 
 use super::{CommandSpec, Level, RestartPolicy};
 use crate::format::{count, counted};
 use std::fmt;
 
-/// What a shift or a restart loses.
+/// The cost of a shift or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShiftCost {
     /// The command cannot continue, and may not start over.

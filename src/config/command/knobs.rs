@@ -1,7 +1,7 @@
 //! The knobs of a command: those that its run file writes.
 //!
 //! They are checked by the types of the built-in trainer, so that a wrong name or value gets the same message.
-//! What those types require and the file leaves out is filled in for the check alone.
+//! Values that those types require and the file leaves out are filled in for the check alone.
 
 use crate::config::knobs::{Preset, Section};
 use crate::config::problem::Problem;

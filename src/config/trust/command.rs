@@ -1,4 +1,4 @@
-//! What a command is given: all of it is shown before it starts. Numbers need no approval, so another
+//! Everything that a command is given, shown before it starts. Numbers need no approval, so another
 //! learning rate does not ask again; a text may be the name of a program.
 
 use super::{Access, Grant, new_grant};
