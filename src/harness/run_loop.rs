@@ -32,6 +32,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
+/// The time that the system stamps on a file may be this far behind the clock: one timer interrupt.
+const FILE_CLOCK_NS: i64 = 10_000_000;
 
 /// The phase of the command's life.
 #[derive(Debug)]
@@ -215,9 +217,9 @@ impl Harness {
             FromKeeper::Order(Order::Stop { checkpoint }) => {
                 let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
                 let saves = saves.filter(|_| matches!(self.life, Life::Running));
+                let since_ns = jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS;
                 match saves {
                     Some(limit) if self.ask_to_save() => {
-                        let since_ns = jiff::Timestamp::now().as_nanosecond() as i64;
                         self.life = Life::Saving { until: Instant::now() + limit, since_ns };
                     }
                     _ => self.end(Reason::Asked),

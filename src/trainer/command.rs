@@ -43,6 +43,10 @@ impl TaskSections for WithCommands<'_> {
         self.trainer.resolve(task, sections)
     }
 
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.trainer.eval_metrics(task)
+    }
+
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
         self.trainer.misfits(task, preset)
     }
