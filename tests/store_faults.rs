@@ -85,9 +85,9 @@ fn copied(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
 }
 
-/// Resumes a run to its end; returns the output.
+/// Resumes a run to its end, beside others on the same device; returns the output.
 fn gone_on(place: &Place, run: &RunDir) -> String {
-    let out = place.output(&["resume", &run.name(), "--headless"]);
+    let out = place.output(&["resume", &run.name(), "--headless", "--another"]);
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{}: {said}", run.name());
     said
