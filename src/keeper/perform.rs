@@ -225,6 +225,9 @@ impl Keeper {
         let over = self.outcome.clone().map(Lifecycle::Over);
         let life = over.as_ref().unwrap_or(self.policy.life());
         let (state, why) = (life.state(), life.why());
+        if (state, &why) != (self.recorder.status.state, &self.recorder.status.why) {
+            self.recorder.mark_changed();
+        }
         let status = &mut self.recorder.status;
         status.state = state;
         status.why = why;

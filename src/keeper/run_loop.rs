@@ -168,10 +168,10 @@ impl Keeper {
             Input::Connected(id, sender, author) => self.clients.add(id, sender, author),
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
+                let status = Box::new(self.status());
                 self.recorder.flush();
                 self.publish_now(self.policy.life().state());
                 self.clients.subscribe(id);
-                let status = Box::new(self.status());
                 self.clients.send(id, &Update::Status(status));
             }
             Input::Asked(id, Request::Prune) => {

@@ -51,11 +51,7 @@ impl Keeper {
                 None
             }
         };
-        let shown = self.policy.life().why();
         self.decide(Event::Turn(waiting), None);
-        if self.policy.life().why() != shown {
-            self.recorder.mark_changed();
-        }
     }
 
     /// Claims the devices of a paused run again.

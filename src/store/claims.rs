@@ -63,8 +63,11 @@ impl Registry {
     /// # Errors
     /// Returns an error when the run has another keeper, or the claim cannot be stored.
     pub fn join(&self, run: &RunDir) -> Result<Membership, LockError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.claims)?;
+        let create = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        create(&self.root)?;
         let _alone = self.decide_alone();
+        // The last run to leave deletes it.
+        create(&self.claims)?;
         let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
         let path = self.claims.join(format!("{}.lock", &hash.to_hex()[..16]));
         let earlier = lock::record(&path).and_then(|record| record.claim).filter(|claim| claim.run_dir == run.path());

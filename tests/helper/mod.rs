@@ -215,7 +215,15 @@ pub fn example(name: &str) -> PathBuf {
 
 /// Returns the status of a run once `condition` holds.
 pub fn wait_status(run: &RunDir, what: &str, condition: impl Fn(&Status) -> bool) -> Status {
-    wait_for(what, || live_status(run).filter(|status| condition(status)))
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let status = live_status(run);
+        match status {
+            Some(status) if condition(&status) => return status,
+            status => assert!(Instant::now() < deadline, "waited {LIMIT:?} for {what}; now {status:#?}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
 }
 
 /// Waits until a run is in a state.
