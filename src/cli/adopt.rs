@@ -8,7 +8,7 @@ use crate::keeper::Launch;
 use crate::process_tree::{Process, scan};
 use crate::store::command_line::record_command_line;
 use crate::store::foreign::ForeignProcess;
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;

@@ -63,7 +63,7 @@ mod tests {
     use super::watch;
     use crate::harness::run_loop::Report;
     use crate::store::foreign::ForeignProcess;
-    use crate::store::lock::Identity;
+    use crate::store::identity::Identity;
     use std::io::Write;
     use std::process::Command;
     use tokio::sync::mpsc;

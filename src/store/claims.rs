@@ -7,7 +7,8 @@
 //! A claim counts while its run has a keeper, a parent that restarts the keeper, or a worker. So it survives the
 //! death of a keeper, and a claim that was left behind blocks nobody.
 
-use super::lock::{self, Identity, Lock, LockError, Record};
+use super::identity::Identity;
+use super::lock::{self, Lock, LockError, Record};
 use super::owners;
 use super::run_dir::RunDir;
 use super::user_folder::user_folder;
