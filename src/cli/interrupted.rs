@@ -45,7 +45,7 @@ enum Found {
     Paused,
     /// It was over, or never began.
     Over,
-    /// Its store is lost, so nobody knows; without a reason the store is empty.
+    /// Its store is lost, so this is unknown; without a reason the store is empty.
     Unknown(Option<UnreadableStore>),
 }
 

@@ -202,7 +202,7 @@ impl Lock {
         }
     }
 
-    /// Recreates the lock file after somebody deleted it.
+    /// Recreates the lock file after it was deleted.
     ///
     /// # Errors
     /// Returns an error when another process has recreated it meanwhile, or it cannot be written.
