@@ -90,6 +90,7 @@ impl Follower<'_> {
                 ));
             }
             tokio::select! {
+                // The files of a restarted keeper announce no change.
                 () = sleep(Duration::from_millis(100)) => {}
                 _ = interrupt.recv() => self.stop_without_keeper(),
                 _ = terminate.recv() => self.stop_without_keeper(),

@@ -54,6 +54,7 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
+        // A worker of an earlier keeper is not a child of this one, so its end sends no SIGCHLD.
         sleep(Duration::from_millis(50)).await;
     }
     true
