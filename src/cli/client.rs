@@ -4,7 +4,7 @@ use super::Failure;
 use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
