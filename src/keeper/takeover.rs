@@ -124,7 +124,7 @@ pub fn rows_of(path: &Path) -> Option<Batch> {
     state::rows_of(path).ok().map(batch_of)
 }
 
-/// Returns a sentence if a run has trained but its store knows nothing of it.
+/// Returns a sentence if a run has trained but its store does not show it.
 pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<String>> {
     let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0);
     let Some(newest) = newest else { return Ok(None) };
