@@ -70,15 +70,16 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
         return Err(Failure::new(2, "compare-knob has no tmux format; choose --format text or json"));
     }
     let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
+    let base = settle_program(base).map_err(|error| Failure::new(13, error.to_string()))?;
     let runs =
         [load_with_value(args, &args.first, &base, trainer)?, load_with_value(args, &args.second, &base, trainer)?];
     let protocol = Protocol { steps: args.steps.max(1), limit: args.limits.limit, budget: None };
     if let Some(preview) = measure::preview(&runs[0], &protocol) {
         say(&preview);
     }
+    approve(&base, &runs, args.trust)?;
     let mut device = String::new();
     for run in &runs {
-        trust::require_approval(run, args.trust)?;
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
@@ -102,10 +103,15 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
-    let overrides: Vec<(String, String)> =
-        args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
-    let run = run::load_run_file(Some(&args.config), &overrides, &args.overrides.device, trainer);
-    let run = run.map_err(|mut failure| {
+    let run = if base.command.is_some() {
+        // The value may be that of a rung below, which a run file may not repeat.
+        measure::with_knob(&measure::only_rung(base, 0), &args.knob, value)
+    } else {
+        let overrides: Vec<(String, String)> =
+            args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
+        run::load_run_file(Some(&args.config), &overrides, &args.overrides.device, trainer)
+    };
+    run.map_err(|mut failure| {
         let mut knobs = Vec::new();
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {
@@ -113,8 +119,17 @@ fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Tr
             let _ = write!(failure.message, "\nknobs of this run: {}", names.join(", "));
         }
         failure
-    })?;
-    settle_program(run).map_err(|error| Failure::new(13, error.to_string()))
+    })
+}
+
+/// Asks for approval of everything that is started. Both variants of a command are approved with its run file, as if
+/// they were rungs of it.
+fn approve(base: &Run, variants: &[Run; 2], trust: Trust) -> Result<(), Failure> {
+    if base.command.is_none() {
+        return variants.iter().try_for_each(|run| trust::require_approval(run, trust));
+    }
+    let rungs = base.rungs.iter().chain(variants.iter().flat_map(|run| &run.rungs)).cloned().collect();
+    trust::require_approval(&Run { rungs, ..base.clone() }, trust)
 }
 
 /// Takes the losses at the last step that both report, and returns that step. A loss of another step would compare

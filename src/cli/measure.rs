@@ -10,7 +10,7 @@ pub mod isolated_worker;
 mod observed;
 
 use super::{Failure, devices, trial};
-use crate::config::run::Run;
+use crate::config::run::{AsWritten, Run, Source};
 use crate::format::{counted, quoted};
 use crate::protocol::claim::Devices;
 use crate::protocol::plan::Measured;
@@ -20,6 +20,7 @@ use clap::Args;
 use command::CommandMeter;
 use isolated_worker::IsolatedWorker;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// Options for measurements of a command.
@@ -139,4 +140,20 @@ pub fn preview(run: &Run, protocol: &Protocol) -> Option<String> {
         counted(protocol.steps, "step"),
         protocol.limit.as_secs()
     ))
+}
+
+/// Returns a run with this rung alone.
+pub fn only_rung(run: &Run, rung: usize) -> Run {
+    Run { rungs: vec![run.rungs[rung].clone()], plan: Vec::new(), ..run.clone() }
+}
+
+/// Returns a run of one rung with another value of a knob, checked like a run file.
+pub fn with_knob(run: &Run, knob: &str, value: &str) -> Result<Run, Failure> {
+    let (text, overrides) = (run.to_yaml(), [(knob.to_owned(), value.to_owned())]);
+    let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &overrides };
+    let mut changed =
+        Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, format!("invalid run file:\n{refusal}")))?;
+    // The text calls its only rung `full`.
+    changed.rungs[0].name.clone_from(&run.rungs[0].name);
+    Ok(changed)
 }

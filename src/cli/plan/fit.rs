@@ -4,16 +4,15 @@
 mod search;
 
 use super::{Place, PlanArgs};
-use crate::cli::measure::{Meter, Protocol, Unmeasured};
+use crate::cli::measure::{Meter, Protocol, Unmeasured, only_rung, with_knob};
 use crate::cli::{Failure, Format, Outcome, line, say};
 use crate::config::command::launch::{find_knob, format_knob};
-use crate::config::run::{AsWritten, Run, Source};
+use crate::config::run::Run;
 use crate::format::bytes;
 use crate::protocol::plan::{Card, Measured};
 use crate::protocol::worker::FailureClass;
 use search::Search;
 use serde::Serialize;
-use std::path::Path;
 
 /// The knob that is enlarged unless another is named.
 pub const MICRO_BATCH: &str = "training.micro_batch";
@@ -56,14 +55,15 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place) -> Outcome {
     let mut meter = Meter::new(&run, &args.overrides.device, &place.device, Protocol { budget, ..args.protocol() })?;
     let (mut search, mut attempts) = (Search::new(start), Vec::new());
     while let Some(value) = search.next() {
-        let attempt =
-            try_value(&mut meter, &with_value(&run, &args.knob, value)?, value, budget).map_err(|mut failure| {
+        let attempt = try_value(&mut meter, &with_knob(&run, &args.knob, &value.to_string())?, value, budget).map_err(
+            |mut failure| {
                 if let Some(largest) = search.largest() {
                     failure.message +=
                         &format!("\nthe search ended there; the largest value that fitted so far is {largest}");
                 }
                 failure
-            })?;
+            },
+        )?;
         say(&format!("{} = {value}: {}", args.knob, attempt.outcome(budget)));
         search.record(value, attempt.fits);
         attempts.push(attempt);
@@ -87,11 +87,6 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place) -> Outcome {
     Ok(if largest.is_some() { 0 } else { FailureClass::DeviceOutOfMemory.exit_code() })
 }
 
-/// Returns a run with this rung alone.
-fn only_rung(run: &Run, rung: usize) -> Run {
-    Run { rungs: vec![run.rungs[rung].clone()], plan: Vec::new(), ..run.clone() }
-}
-
 /// Returns the value that the run file gives the knob.
 fn start_value(run: &Run, knob: &str) -> Result<u64, Failure> {
     let tree = run.preset_tree(0);
@@ -105,16 +100,6 @@ fn start_value(run: &Run, knob: &str) -> Result<u64, Failure> {
     }
     let whole = text.parse().ok().filter(|value| *value > 0);
     whole.ok_or_else(|| Failure::new(2, format!("{knob} is {text}; --fit needs a knob with a whole number above 0")))
-}
-
-/// Returns the run with another value of the knob, checked like a run file.
-fn with_value(run: &Run, knob: &str, value: u64) -> Result<Run, Failure> {
-    let (text, overrides) = (run.to_yaml(), [(knob.to_owned(), value.to_string())]);
-    let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &overrides };
-    let mut changed = Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))?;
-    // The text calls its only rung `full`.
-    changed.rungs[0].name.clone_from(&run.rungs[0].name);
-    Ok(changed)
 }
 
 fn try_value(meter: &mut Meter<'_>, run: &Run, value: u64, budget: Option<u64>) -> Result<Attempt, Failure> {
