@@ -44,8 +44,7 @@ fn held_files() -> impl Iterator<Item = fs::DirEntry> {
     folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten()
 }
 
-/// Returns the living processes that asked to be listed by the driver, as `nvmlDeviceGetComputeRunningProcesses`
-/// does. `listed` stands after what they hold, or `unsized` to be listed without an amount.
+/// Returns the living processes that asked to be listed.
 pub fn listed_processes() -> Value {
     let of_process = |entry: fs::DirEntry| {
         let text = fs::read_to_string(entry.path()).ok()?;

@@ -160,7 +160,10 @@ mod tests {
     use super::{Card, Peak, Vram};
     use std::sync::mpsc;
 
-    fn peak_of(readings: &[(u64, &[(u32, Option<u64>)])], family: &[u32]) -> Option<Peak> {
+    /// Bytes in use on the card, and what the driver lists.
+    type Listed<'a> = (u64, &'a [(u32, Option<u64>)]);
+
+    fn peak_of(readings: &[Listed<'_>], family: &[u32]) -> Option<Peak> {
         let (tell, heard) = mpsc::channel();
         let mut card = Card::reading_from(heard);
         card.before = Some(100);

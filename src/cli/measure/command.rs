@@ -142,7 +142,11 @@ impl<'a> CommandMeter<'a> {
     /// Judges a command that has ended by itself: after its last step that is a measurement too.
     fn judge(&self, rung: &str, seen: &Observed, witness: &mut Witness, log: &str) -> Result<Measurement, Unmeasured> {
         let Some((pid, exit)) = seen.exit else {
-            return Err(Failure::new(1, format!("rung {rung}: the command cannot be started{log}")).into());
+            return Err(Failure::new(
+                1,
+                format!("rung {rung}: the command was not started, or its harness was killed{log}"),
+            )
+            .into());
         };
         if exit.code == Some(0) && seen.failed.is_none() {
             if seen.has_begun() {

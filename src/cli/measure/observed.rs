@@ -111,7 +111,9 @@ mod tests {
 
     fn seen(events: Vec<Event>) -> Observed {
         let mut seen = Observed::default();
-        events.into_iter().for_each(|event| seen.take(event, Duration::from_secs(3)));
+        for event in events {
+            seen.take(event, Duration::from_secs(3));
+        }
         seen
     }
 

@@ -13,6 +13,7 @@ use crate::protocol::plan::{Card, Measured};
 use crate::protocol::worker::FailureClass;
 use search::Search;
 use serde::Serialize;
+use std::fmt::Write;
 
 /// The knob that is enlarged unless another is named.
 pub const MICRO_BATCH: &str = "training.micro_batch";
@@ -55,15 +56,8 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place) -> Outcome {
     let mut meter = Meter::new(&run, &args.overrides.device, &place.device, Protocol { budget, ..args.protocol() })?;
     let (mut search, mut attempts) = (Search::new(start), Vec::new());
     while let Some(value) = search.next() {
-        let attempt = try_value(&mut meter, &with_knob(&run, &args.knob, &value.to_string())?, value, budget).map_err(
-            |mut failure| {
-                if let Some(largest) = search.largest() {
-                    failure.message +=
-                        &format!("\nthe search ended there; the largest value that fitted so far is {largest}");
-                }
-                failure
-            },
-        )?;
+        let changed = with_knob(&run, &args.knob, &value.to_string())?;
+        let attempt = try_value(&mut meter, &changed, value, budget).map_err(|why| end_search(why, &search))?;
         say(&format!("{} = {value}: {}", args.knob, attempt.outcome(budget)));
         search.record(value, attempt.fits);
         attempts.push(attempt);
@@ -100,6 +94,14 @@ fn start_value(run: &Run, knob: &str) -> Result<u64, Failure> {
     }
     let whole = text.parse().ok().filter(|value| *value > 0);
     whole.ok_or_else(|| Failure::new(2, format!("{knob} is {text}; --fit needs a knob with a whole number above 0")))
+}
+
+/// Tells the largest value so far with a failure that says nothing about memory.
+fn end_search(mut failure: Failure, search: &Search) -> Failure {
+    if let Some(largest) = search.largest() {
+        let _ = write!(failure.message, "\nthe search ended there; the largest value that fitted so far is {largest}");
+    }
+    failure
 }
 
 fn try_value(meter: &mut Meter<'_>, run: &Run, value: u64, budget: Option<u64>) -> Result<Attempt, Failure> {
