@@ -1,4 +1,4 @@
-//! The files into which the command's loggers write.
+//! The files that the command's loggers write.
 
 use crate::log_metrics::{FileReader, Reading};
 use crate::untrusted::glob::Glob;
@@ -27,13 +27,13 @@ impl MetricFiles {
         let (mut old, mut notes) = (Vec::new(), Vec::new());
         files.poll(&mut old, &mut notes);
         for reader in files.open.values_mut().flatten() {
-            // A reader holds the newest step back. An error comes again with the next poll.
+            // A reader holds the newest step back. An error repeats with the next poll.
             let _ = reader.skip_existing();
         }
         files
     }
 
-    /// Appends what the files hold now. A file that cannot be read is left out, with a note that says why.
+    /// Appends what was added to the files. A file that cannot be read is skipped, with a note that says why.
     pub fn poll(&mut self, readings: &mut Vec<Reading>, notes: &mut Vec<String>) {
         for path in self.patterns.iter().flat_map(|pattern| pattern.find(&self.directory)) {
             // An empty file does not show its format yet.

@@ -95,7 +95,7 @@ pub fn is_python(name: &str) -> bool {
     version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'))
 }
 
-/// Returns the index of the first word that is no option of the program before it.
+/// Returns the index of the first word that is not an option of the program before it.
 fn skip(command: &[String], from: usize, with_value: &[&str], also: impl Fn(&str) -> bool) -> usize {
     let mut at = from;
     while let Some(word) = command.get(at).filter(|word| word.starts_with('-') || also(word)) {

@@ -231,7 +231,7 @@ impl Keeper {
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
         self.recorder.flush_last_words(&self.run_dir);
-        // A deletion cut short by the end of the process would leave its files until somebody resumes the run.
+        // A deletion cut short by the end of the process would leave its files until the run is resumed.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
 }

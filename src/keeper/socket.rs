@@ -224,7 +224,7 @@ mod tests {
     use tempfile::TempDir;
 
     #[test]
-    fn only_what_nobody_listens_on_is_swept_away() {
+    fn only_sockets_without_a_listener_are_removed() {
         let folder = TempDir::new().unwrap();
         let (dead, alive, other) =
             (folder.path().join("a.sock"), folder.path().join("b.sock"), folder.path().join("notes"));

@@ -13,7 +13,7 @@ use crate::protocol::worker::Level;
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{Batch, Writer};

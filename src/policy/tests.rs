@@ -227,7 +227,7 @@ fn the_same_failure_twice_right_after_a_load_goes_one_checkpoint_back() {
     assert_eq!(deaths(&exited(12), 120), [Effect::GoBack(100)]);
     assert_eq!(deaths(&exited(101), 121), [], "that far it was fine");
     assert_eq!(deaths(&KILLED, 103), [], "a kill comes from outside");
-    assert_eq!(deaths(&exited(10), 103), [], "memory is no matter of content");
+    assert_eq!(deaths(&exited(10), 103), [], "out of memory does not depend on the data");
 }
 
 #[test]
