@@ -17,7 +17,7 @@ mod headless;
 mod init;
 mod internal;
 mod interrupted;
-mod isolated_worker;
+mod measure;
 mod notify;
 mod occupied;
 mod plan;

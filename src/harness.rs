@@ -58,6 +58,9 @@ pub struct HarnessArgs {
     pub device: String,
     /// NaN losses in a row that end the command.
     pub skips_in_a_row: u64,
+    /// The command is only measured: it ends with the process that started the harness, and none of its checkpoints
+    /// is adopted.
+    pub measured: bool,
 }
 
 /// Reason why a harness cannot run its command.

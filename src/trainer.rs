@@ -121,7 +121,7 @@ pub type Evals = Vec<Result<Eval, NoAnswer>>;
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// A command brings its own code.
-    #[error("the memory of a command is unknown before it has run")]
+    #[error("the memory of a command is unknown before it has run; `plan --measure` starts it for a few steps")]
     Command,
     /// There is no trainer.
     #[error("{NO_TRAINER}")]

@@ -67,6 +67,9 @@ pub struct HarnessCommand {
     /// Marks the processes of the command.
     #[arg(long)]
     token: String,
+    /// End the command with the process that started the harness, and adopt none of its checkpoints.
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Arguments of `exec-command`.
@@ -177,6 +180,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         token: args.token,
         device: args.device,
         skips_in_a_row: run.watch.skips_in_a_row,
+        measured: args.measure,
     };
     harness::run(harness).map_err(|error| Failure::new(13, error.to_string()))
 }

@@ -123,7 +123,7 @@ fn start_or_watch(
 }
 
 fn watch_checkpoints(args: &HarnessArgs, context: &AttemptContext) -> Option<io::Result<CheckpointWatch>> {
-    let spec = args.spec.checkpoints.as_ref()?;
+    let spec = args.spec.checkpoints.as_ref().filter(|_| !args.measured)?;
     let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
     Some(CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path()))
 }
@@ -220,15 +220,18 @@ fn device_name(device: &str) -> String {
     }
 }
 
-/// Opens the socket for later keepers, and names it in the lock file. The command also runs without one.
+/// Opens the socket for later keepers, and names it in the lock file. The command also runs without one; a measured
+/// command has none.
 fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Option<UnixListener> {
-    let bound = socket_place::prepare_harness(&args.run_dir).and_then(|path| {
+    let bind = |path: PathBuf| {
         let _ = fs::remove_file(&path);
         Ok((UnixListener::bind(&path)?, path))
-    });
+    };
+    let bound = (!args.measured).then(|| socket_place::prepare_harness(&args.run_dir).and_then(bind));
     let (listener, path) = match bound {
-        Ok((listener, path)) => (Some(listener), Some(path)),
-        Err(error) => {
+        None => (None, None),
+        Some(Ok((listener, path))) => (Some(listener), Some(path)),
+        Some(Err(error)) => {
             notes.push(format!("no other keeper can take over this command: {error}"));
             (None, None)
         }
