@@ -16,7 +16,7 @@ pub fn knobs_of(run: &Run, rung: usize) -> Option<knobs::Checkpoint> {
     let own = run.rungs[rung].preset.checkpoint.clone();
     let Some(command) = &run.command else { return Some(own) };
     let keep_last = command.checkpoints.as_ref()?.keep_last?;
-    Some(knobs::Checkpoint { keep_last, keep_best: false, ..own })
+    Some(knobs::Checkpoint { keep_last, ..own })
 }
 
 /// Reason why a checkpoint was not deleted.
