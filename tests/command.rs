@@ -175,3 +175,46 @@ fn evaluations_rank_the_checkpoints_of_a_command_and_the_best_outlives_keep_last
         assert_eq!(files, kept, "{ranking}");
     }
 }
+
+#[test]
+fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
+    let (place, _) = checkpoints_of(
+        &RANKED.replace(", keep_last: 1", "").replace("name: ranked", "name: ranked\ncheckpoint: { best: { metric: fid, goal: min } }"),
+    );
+    let run = place.newest().unwrap();
+    let said = |words: &[&str]| {
+        let out = place.output(&[&["checkpoints"], words].concat());
+        (out.status.code(), shown(&out))
+    };
+    let (code, listed) = said(&["list"]);
+    assert_eq!((code, listed.lines().count()), (Some(0), 5), "{listed}");
+    let best: Vec<&str> = listed.lines().filter(|line| line.contains("  best  ")).collect();
+    assert!(matches!(best[..], [line] if line.contains("step         2") && line.contains("fid 3")), "{listed}");
+    assert!(listed.contains(&run.file("out/checkpoint-2").display().to_string()), "{listed}");
+    let (code, verified) = said(&["verify"]);
+    assert_eq!((code, verified.matches("whole").count()), (Some(0), 5), "{verified}");
+    let (code, ranked) = said(&["compare", "--last", "4"]);
+    let order: Vec<&str> = ranked.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!((code, order), (Some(0), vec!["2", "5", "4", "3"]), "{ranked}");
+    let (code, refused) = said(&["copy", "--to", "elsewhere"]);
+    assert!(code == Some(14) && refused.contains("files of its command"), "{refused}");
+
+    let damaged = run.file("out/checkpoint-5/state");
+    fs::write(&damaged, "6\n").unwrap();
+    fs::remove_file(run.file("adopted/step-000000003.json")).unwrap();
+    let (code, verified) = said(&["verify"]);
+    assert_eq!(code, Some(14), "{verified}");
+    assert!(verified.contains("step         5  BROKEN") && verified.contains("step         3  MISSING"), "{verified}");
+
+    // The damaged one does not count as the newest, and is left to the user.
+    let text = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), text.replace("complete: state", "complete: state\n  keep_last: 1")).unwrap();
+    let there = || (1..=5).filter(|step| run.file(&format!("out/checkpoint-{step}")).exists()).collect::<Vec<u64>>();
+    let (code, pruned) = said(&["prune"]);
+    assert!(code == Some(0) && pruned.contains("left for your review"), "{pruned}");
+    assert_eq!(there(), [1, 2, 3, 4, 5], "the oldest, the best and the newest whole one stay: {pruned}");
+    fs::write(&damaged, "5\n").unwrap();
+    let (_, pruned) = said(&["prune"]);
+    assert!(pruned.contains("deleted step 4"), "{pruned}");
+    assert_eq!(there(), [1, 2, 3, 5], "3 is not the run's any more: {pruned}");
+}
