@@ -52,6 +52,13 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Returns the launch as later keepers need it. Only the first start of a run may be refused its devices.
+    #[must_use]
+    pub fn for_later_keepers(&self) -> Self {
+        let claim = self.claim.clone().map(|claim| ClaimRequest { at_once: false, ..claim });
+        Self { claim, ..self.clone() }
+    }
+
     /// Returns NVML's index of the first GPU that the run may use.
     fn first_gpu(&self) -> u32 {
         let claimed = match self.claim.as_ref().map(|claim| &claim.devices) {

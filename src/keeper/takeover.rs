@@ -153,6 +153,10 @@ impl Keeper {
         if !stays_paused {
             self.claim_devices();
         }
+        if let Some(why) = self.refusal_to_wait().filter(|_| by_person) {
+            self.perform(vec![Effect::Finish(Outcome::Refused(why))], None);
+            return Ok(());
+        }
         if self.run.command.is_some() && self.adopt_command().await {
             self.take_over_checkpoints()?;
             self.recorder.stop_waiting()?;

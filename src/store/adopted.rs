@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
 pub const FOLDER: &str = "adopted";
+/// How the names of lists begin that were set aside.
+const ASIDE: &str = "aside-step-";
 /// Most files in one checkpoint.
 const MOST_FILES: usize = 100_000;
 
@@ -116,15 +118,27 @@ impl Adopted {
         self.copy_of.clone().unwrap_or_else(|| Original { path: self.path.clone(), files: files() })
     }
 
-    /// Checks that its files are still the ones that were adopted.
+    /// Checks that its files are still the ones that were adopted. A file is read only if its stamp changed.
     ///
     /// # Errors
     /// Returns the first file that changed or is missing.
     pub fn verify(&self) -> Result<(), AdoptError> {
+        self.check_files(|listed, stamp| stamp == listed.stamp)
+    }
+
+    /// Checks every byte of its files: a disk that fails changes no stamp.
+    ///
+    /// # Errors
+    /// Returns the first file that changed or is missing.
+    pub fn verify_every_byte(&self) -> Result<(), AdoptError> {
+        self.check_files(|_, _| false)
+    }
+
+    fn check_files(&self, is_trusted: impl Fn(&ListedFile, Stamp) -> bool) -> Result<(), AdoptError> {
         self.files.iter().try_for_each(|listed| {
             let path = place(&self.path, &listed.name);
             let stamp = stamp_of(&path)?;
-            let same = stamp == listed.stamp || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
+            let same = is_trusted(listed, stamp) || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
             if same { Ok(()) } else { Err(AdoptError::Changed(path)) }
         })
     }
@@ -236,8 +250,18 @@ fn copy(from: &Path, to: &Path) -> Result<(), AdoptError> {
 /// Returns all lists of a run, newest step first.
 #[must_use]
 pub fn list(run_dir: &Path) -> Vec<Adopted> {
+    read_all(run_dir, "step-")
+}
+
+/// Returns the lists that were set aside, newest step first.
+#[must_use]
+pub fn list_aside(run_dir: &Path) -> Vec<Adopted> {
+    read_all(run_dir, ASIDE)
+}
+
+fn read_all(run_dir: &Path, prefix: &str) -> Vec<Adopted> {
     let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
-    let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with("step-")));
+    let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
     let mut found: Vec<Adopted> = names.filter_map(|entry| read(&entry.path())).collect();
     found.sort_by_key(|adopted| std::cmp::Reverse(adopted.step));
     found
@@ -273,7 +297,7 @@ pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptErr
 /// Returns the system's error.
 pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
     let from = run_dir.join(relative_path(step));
-    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("aside-step-{step:09}-{count}.json")));
+    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("{ASIDE}{step:09}-{count}.json")));
     let to = names.into_iter().find(|name| !name.exists()).ok_or(io::ErrorKind::AlreadyExists)?;
     fs::rename(from, &to)?;
     Ok(to)

@@ -1,11 +1,13 @@
 use super::{CheckpointWatch, Moment, step_in_name};
 use crate::store::adopted;
+use crate::untrusted::glob::Glob;
 use std::fs;
 use std::path::Path;
 
 /// Begins the watch of a place with the folder of a run.
 fn watch_of(place: &Path, run: &Path) -> CheckpointWatch {
-    CheckpointWatch::begin("out/checkpoint-*", Some("trainer_state.json"), place, run).unwrap()
+    let pattern = Glob::parse("out/checkpoint-*").unwrap();
+    CheckpointWatch::begin(pattern, Some("trainer_state.json"), place, run).unwrap()
 }
 
 /// The operations of one save of the Hugging Face Trainer, in its order.
@@ -75,6 +77,22 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
     assert_eq!(watch.look(Moment::BeforeStart), None, "it may have been damaged");
     assert!(watch.look(Moment::JustEnded).is_some(), "the command rewrote it");
+}
+
+#[test]
+fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_written_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let mut first = watch_of(place.path(), place.path());
+    for operation in save_operations(place.path(), 5) {
+        operation();
+    }
+    let found = first.look(Moment::JustEnded).unwrap();
+    adopted::adopt(place.path(), 5, 5, &found.path).unwrap();
+    adopted::set_aside(place.path(), 5).unwrap();
+    let mut second = watch_of(place.path(), place.path());
+    assert_eq!(second.look(Moment::BeforeStart), None, "the run went back before it");
+    fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
+    assert!(second.look(Moment::JustEnded).is_some());
 }
 
 #[test]
