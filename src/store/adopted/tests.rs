@@ -1,0 +1,67 @@
+use super::{AdoptError, adopt, adopt_copy, list, newest_usable, remove, set_aside};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn checkpoint(place: &Path, step: u64) -> PathBuf {
+    let path = place.join(format!("out/checkpoint-{step}"));
+    fs::create_dir_all(path.join("optimizer")).unwrap();
+    fs::write(path.join("model.safetensors"), vec![step as u8; 3000]).unwrap();
+    fs::write(path.join("optimizer/state.bin"), "moments").unwrap();
+    path
+}
+
+#[test]
+fn a_changed_checkpoint_is_noticed_and_the_one_before_it_is_used() {
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let (old, new) = (checkpoint(place.path(), 10), checkpoint(place.path(), 20));
+    adopt(&run, 10, 80, &old).unwrap();
+    let adopted = adopt(&run, 20, 160, &new).unwrap();
+    assert_eq!((adopted.files.len(), adopted.bytes()), (2, 3007));
+    assert_eq!(newest_usable(&run).0.unwrap().step, 20);
+    fs::write(new.join("optimizer/state.bin"), "moments").unwrap();
+    assert_eq!(newest_usable(&run).0.unwrap().step, 20, "written anew with the same content");
+    fs::write(new.join("optimizer/state.bin"), "MOMENTS").unwrap();
+    let (usable, refused) = newest_usable(&run);
+    assert_eq!(usable.unwrap().step, 10);
+    assert!(matches!(&refused[..], [(_, AdoptError::Changed(path))] if path.ends_with("state.bin")), "{refused:?}");
+    fs::remove_file(old.join("model.safetensors")).unwrap();
+    let (usable, refused) = newest_usable(&run);
+    assert!(usable.is_none() && refused.len() == 2);
+    assert_eq!(list(&run).iter().map(|adopted| adopted.step).collect::<Vec<_>>(), [20, 10]);
+}
+
+#[test]
+fn files_of_the_command_are_deleted_only_if_they_are_the_ones_listed() {
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let (kept, changed, gone) = (checkpoint(place.path(), 1), checkpoint(place.path(), 2), checkpoint(place.path(), 3));
+    for (step, path) in [(1, &kept), (2, &changed), (3, &gone)] {
+        adopt(&run, step, step, path).unwrap();
+    }
+    set_aside(&run, 1).unwrap();
+    fs::write(changed.join("model.safetensors"), "new").unwrap();
+    remove(&run, 2).unwrap();
+    remove(&run, 3).unwrap();
+    assert!(kept.exists() && changed.exists() && !gone.exists());
+    assert!(list(&run).is_empty());
+}
+
+#[test]
+fn a_copy_outlives_its_original_and_one_file_is_a_checkpoint_too() {
+    let place = tempfile::tempdir().unwrap();
+    let from = checkpoint(place.path(), 7);
+    let copied = adopt_copy(place.path(), 7, 7, &from).unwrap();
+    assert_eq!(copied.original().path, from);
+    fs::remove_dir_all(&from).unwrap();
+    let (usable, _) = newest_usable(place.path());
+    assert_eq!(fs::read(usable.unwrap().path.join("optimizer/state.bin")).unwrap(), b"moments");
+    let file = place.path().join("ckpt.pt");
+    fs::write(&file, "weights").unwrap();
+    let adopted = adopt(place.path(), 5, 5, &file).unwrap();
+    adopted.verify().unwrap();
+    fs::write(&file, "other").unwrap();
+    assert!(adopted.verify().is_err());
+}
