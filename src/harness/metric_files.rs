@@ -118,7 +118,10 @@ mod tests {
     fn a_file_that_cannot_be_read_is_reported_once_and_read_as_soon_as_it_can_be() {
         let place = tempfile::tempdir().unwrap();
         let (mut files, notes) = begin(&["*.log", "["], place.path());
-        assert!(matches!(&notes[..], [note] if note.contains("the pattern [ of metrics.files is not used")), "{notes:?}");
+        assert!(
+            matches!(&notes[..], [note] if note.contains("the pattern [ of metrics.files is not used")),
+            "{notes:?}"
+        );
         let path = place.path().join("a.log");
         fs::write(&path, "warming up").unwrap();
         let (steps, notes) = poll(&mut files);

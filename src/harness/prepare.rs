@@ -49,7 +49,8 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes);
     let context = context_of(&args, from.as_ref());
-    let checkpoints = watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
+    let checkpoints =
+        watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
     let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
     let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory, &mut notes);
     let patterns = output_patterns(&args, &mut notes);
