@@ -95,7 +95,7 @@ fn shaken(time: Duration, every: Duration) -> Outcome<()> {
         let run = Shaken::start(place.path(), &knobs, "")?;
         let end = run.shake(Some(signals), time, every)?;
         let same = weights(&run.dir)? == weights(&calm.dir)?;
-        let losses = (end.eval.map(|eval| eval.loss), unshaken.eval.as_ref().map(|eval| eval.loss));
+        let losses = (end.eval.and_then(|eval| eval.loss), unshaken.eval.as_ref().and_then(|eval| eval.loss));
         println!(
             "  final weights {}; validation loss {losses:?}",
             if same { "identical bit by bit" } else { "differ" }

@@ -194,7 +194,7 @@ impl Script {
         self.end(DoneReason::Finished, 0)
     }
 
-    /// Prints what is no event, if the scenario asks for it.
+    /// Prints lines that are not events, if the scenario asks for it.
     fn print_noise(&self, step: u64) -> Failing<()> {
         if self.scenario["flood"] == json!(true) {
             writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;

@@ -17,7 +17,7 @@ mod headless;
 mod init;
 mod internal;
 mod interrupted;
-mod isolated_worker;
+mod measure;
 mod notify;
 mod occupied;
 mod plan;
@@ -85,7 +85,7 @@ struct Which {
 enum Command {
     /// Start a run with a detached keeper and open the cockpit on it
     Run(run::RunArgs),
-    /// Watch a training that already runs, in a tmux session or as a process
+    /// Watch a training process that already runs, by its tmux session or its id
     Adopt(adopt::AdoptArgs),
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),

@@ -1,13 +1,13 @@
-//! The harness: starts a command, and is a worker to the keeper: the same messages and exit codes.
+//! The harness runs a command in a worker's place: it sends the keeper the same messages and exit codes.
 //!
 //! ```text
 //!  keeper ◀── worker contract ──▶ harness ──▶ terminal ──▶ python train.py ─▶ its own processes
 //!  next keeper ◀──── socket ────────┘  ▲  └── worker.log, readings, checkpoints
 //!                                      └── holder: reads the terminal if the harness dies
 //! ```
-//! Neither end may take the command with it. A keeper that dies is replaced: the harness goes on, keeps the events
-//! that nobody took, and tells them to the next keeper. If the harness dies, the holder keeps the command from
-//! blocking or failing at a write until the keeper has ended it. The harness itself ends everything it started.
+//! The command survives the loss of either end. If the keeper dies, the harness goes on, keeps the events that were not
+//! delivered, and sends them to the next keeper. If the harness dies, the holder reads the output, so that no write of
+//! the command blocks or fails before the keeper has ended it. The harness itself ends everything it started.
 
 mod activity;
 mod backlog;
@@ -36,7 +36,7 @@ use crate::store::run_dir::RunDir;
 use launch::LaunchError;
 use std::io;
 
-/// Name of the variable that tells a command where its attempt keeps files.
+/// The environment variable that holds the folder of the attempt.
 const ATTEMPT_DIR_VARIABLE: &str = "DOWNSHIFT_ATTEMPT_DIR";
 
 /// The arguments of a harness.
@@ -58,6 +58,9 @@ pub struct HarnessArgs {
     pub device: String,
     /// NaN losses in a row that end the command.
     pub skips_in_a_row: u64,
+    /// The command is only measured: it ends with the process that started the harness, and none of its checkpoints
+    /// is adopted.
+    pub measured: bool,
 }
 
 /// Reason why a harness cannot run its command.
@@ -85,7 +88,7 @@ impl HarnessError {
     }
 }
 
-/// Runs the command of one attempt until nothing of it is left. Returns the exit code of a worker.
+/// Runs the command of one attempt until its last process has ended. Returns the exit code of a worker.
 ///
 /// # Errors
 /// Returns an error when the command cannot be started.

@@ -39,7 +39,7 @@ mod status_snapshot;
 mod stored_state;
 mod takeover;
 mod turn;
-mod witness;
+pub mod witness;
 mod worker_arguments;
 mod worker_events;
 pub mod worker_process;

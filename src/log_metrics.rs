@@ -1,4 +1,4 @@
-//! Steps and metrics of a training that downshift did not write: read from its output and from the files of its
+//! Steps and metrics of a training script that downshift did not write, read from its output and from the files of its
 //! loggers. Nothing here knows about runs, keepers or harnesses.
 //!
 //! ```text

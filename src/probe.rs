@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn serving_ends_when_nobody_listens() {
+    fn serving_ends_when_the_reader_is_gone() {
         struct Breaks(u32);
         impl Write for Breaks {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -6,9 +6,9 @@
 //!  │    └── env -i helper         no token                      belongs to it: descends from one that does
 //!  └── keeper of a nested run     DOWNSHIFT_TOKEN=<its own>     belongs to another run, with its whole subtree
 //! ```
-//! A process can leave its group, its session and its parent, but not its environment at the start, and an orphan
-//! is handed to the nearest subreaper: the harness, or the keeper's parent. So the token and the line of parents
-//! together find them all, and a number that was reused is never mistaken for one of them.
+//! A process can leave its group, its session and its parent, but not its environment at the start, and an orphan is
+//! handed to the nearest subreaper: the harness, or the keeper's parent. So the token and the chain of parents together
+//! find them all, and a reused id is never mistaken for one of them.
 
 mod end;
 
@@ -72,9 +72,9 @@ pub fn descendants(all: &[Process], root: u32) -> Vec<&Process> {
     all.iter().filter(descends).collect()
 }
 
-/// Returns the processes that belong to the attempt with this token: those that have it, and those without any
-/// token that descend from one of them or from `root`. A root without a token is none of our own processes, and
-/// what descends from it is left alone.
+/// Returns the processes that belong to the attempt with this token: those that have it, and those without any token
+/// that descend from one of them or from `root`. A root without a token is not one of our processes, so its descendants
+/// are left alone.
 #[must_use]
 pub fn members<'a>(all: &'a [Process], token: &str, root: u32) -> Vec<&'a Process> {
     let by_pid: HashMap<u32, &Process> = all.iter().map(|process| (process.pid, process)).collect();
@@ -84,7 +84,7 @@ pub fn members<'a>(all: &'a [Process], token: &str, root: u32) -> Vec<&'a Proces
 
 fn belongs(process: &Process, by_pid: &HashMap<u32, &Process>, token: &str, root: u32) -> bool {
     let mut here = process;
-    // A scan is not a snapshot, so the line of parents could form a ring.
+    // A scan is not a snapshot, so the chain of parents could form a cycle.
     for _ in 0..by_pid.len() {
         match &here.token {
             _ if here.pid == root => return process.pid != root,
@@ -98,7 +98,7 @@ fn belongs(process: &Process, by_pid: &HashMap<u32, &Process>, token: &str, root
 }
 
 impl Process {
-    /// Reads the process with this id; none if there is none, or it is a zombie.
+    /// Reads the process with this id, unless it is missing or a zombie.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -130,7 +130,7 @@ fn parse_stat(stat: &str) -> Option<(u32, u64, u64)> {
     // The name in parentheses may contain anything, also parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    // A process lives on in its other threads when the first one has ended.
+    // A process whose first thread has ended lives on in the others.
     if matches!(*fields.first()?, "Z" | "X") && number(17).is_none_or(|threads| threads <= 1) {
         return None;
     }

@@ -16,6 +16,7 @@ mod damaged;
 pub mod database;
 pub mod disk;
 pub mod foreign;
+pub mod identity;
 pub mod kernels;
 pub mod lock;
 pub mod owners;

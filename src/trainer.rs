@@ -37,7 +37,10 @@ impl Refusal {
 }
 
 /// A trainer, or its absence.
-pub trait Trainer: TaskSections {
+pub trait Trainer {
+    /// Returns the checks of the sections that its tasks own.
+    fn sections(&self) -> &dyn TaskSections;
+
     /// Becomes the worker; returns only its exit code.
     ///
     /// # Errors
@@ -118,7 +121,7 @@ pub type Evals = Vec<Result<Eval, NoAnswer>>;
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// A command brings its own code.
-    #[error("the memory of a command is unknown before it has run")]
+    #[error("the memory of a command is unknown before it has run; `plan --measure` starts it for a few steps")]
     Command,
     /// There is no trainer.
     #[error("{NO_TRAINER}")]
@@ -151,19 +154,19 @@ impl<'a> OnDevice<'a> {
 
 impl TaskSections for OnDevice<'_> {
     fn names(&self) -> Vec<String> {
-        self.trainer.names()
+        self.trainer.sections().names()
     }
 
     fn knows(&self, task: &str) -> bool {
-        self.trainer.knows(task)
+        self.trainer.sections().knows(task)
     }
 
     fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
-        self.trainer.resolve(task, sections)
+        self.trainer.sections().resolve(task, sections)
     }
 
     fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
-        self.trainer.eval_metrics(task)
+        self.trainer.sections().eval_metrics(task)
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
@@ -242,6 +245,10 @@ const NO_TRAINER: &str =
 
 /// The trainer is an external program, named by [`WORKER_VARIABLE`], or absent.
 impl Trainer for AsWritten {
+    fn sections(&self) -> &dyn TaskSections {
+        self
+    }
+
     fn work(&self, _: &WorkerArgs) -> Result<u8, Refusal> {
         Err(Refusal::new(13, NO_TRAINER))
     }

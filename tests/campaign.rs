@@ -34,7 +34,7 @@ fn nothing_is_lost_in_the_short_campaign() {
         "control: without syncs of folders, ",
         "keeper killed while the disk fails (EIO) |",
         "keeper killed while run.db is locked |",
-        "run.db locked, nobody killed |",
+        "run.db locked, nothing killed |",
         "run.db lost after three attempts |",
         "lock files deleted, resume |",
         "run.db: a damaged page, each of ",

@@ -169,7 +169,7 @@ fn a_list_of_cards_is_one_claim_and_auto_means_every_visible_card() {
     waits(&auto, "holds cuda:0, cuda:1; next in the queue");
     stop(&place, &both);
     trains(&auto);
-    // A run on the CPU is in nobody's way.
+    // A run on the CPU blocks no other run.
     begin(&place, "cpu", &["--device", "cpu"]);
     for (device, part) in [("cuda:0,0", "unknown device"), ("cuda:0,GPU-fake-1", "unknown device"), ("gpu", "cuda:0")] {
         let out = place.output(&["run", "run.yaml", "--headless", "--device", device]);
@@ -236,7 +236,7 @@ fn a_run_starts_after_another_is_over() {
     let after = ["--after", "first", "--device"];
     let second = wait_behind(&place, "second", &[&after[..], &["cuda:1"]].concat(), "starts after first-");
     let third = wait_behind(&place, "third", &[&after[..], &["cuda:0"]].concat(), "starts after first-");
-    // Their turn has not come, so they are in nobody's way.
+    // Their turn has not come, so they block no other run.
     let between = begin(&place, "between", &["--device", "cuda:1"]);
     stop(&place, &first);
     trains(&third);

@@ -53,7 +53,7 @@ fn of_fifty_awkward_scripts_nothing_is_left() {
     });
 }
 
-/// Runs one awkward script to its end: by itself, by an order, or by the loss of its harness.
+/// Runs one awkward script until it exits on its own, is ordered to stop, or loses its harness.
 fn leave_nothing(seed: u64) {
     let seed_text = seed.to_string();
     let ends_itself = seed.is_multiple_of(2);

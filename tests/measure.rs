@@ -2,6 +2,8 @@
 //! with a fake one (examples/fake_nvml).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
+#[path = "measure/command.rs"]
+mod command;
 mod helper;
 
 use downshift::store::kernels::decisions_of;

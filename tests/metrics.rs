@@ -1,7 +1,5 @@
 //! Named metrics from the worker to every file that leaves the run.
 
-#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
-
 mod helper;
 
 use downshift::protocol::metrics::MAX_NAMES;
@@ -15,15 +13,8 @@ fn played(metrics: &Value, evals: &Value) -> Place {
     let place = Place::scripted();
     let scenario = json!({ "step_ms": 1, "save_ms": 1, "metrics": metrics, "eval_metrics": evals });
     place.script(&scenario.to_string(), "");
-    let out = place.output(&["run", "--headless", "run.yaml"]);
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    place.succeed(&["run", "--headless", "run.yaml"]);
     place
-}
-
-fn words(place: &Place, words: &[&str]) -> String {
-    let out = place.output(words);
-    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
 }
 
 #[test]
@@ -38,21 +29,21 @@ fn a_metric_reaches_the_store_and_every_export() {
 
     let rows = place.rows();
     assert!(rows.iter().all(|row| row["metrics"]["reward/mean"].as_f64() == row["step"].as_f64()), "{:?}", rows[0]);
-    let csv = words(&place, &["export", "--format", "csv"]);
+    let csv = place.succeed(&["export", "--format", "csv"]);
     let mut lines = csv.lines();
     assert!(lines.next().unwrap().ends_with(",skipped,reward/mean,tokens_per_s"));
     assert!(lines.next().unwrap().ends_with(",false,1,1000000"), "{csv}");
 
     let status = place.status_json();
     assert_eq!((&status["eval"]["metrics"]["fid"], &status["eval"]["accuracy"]), (&json!(12.5), &json!(0.9)));
-    words(&place, &["plot", "--out", "a.svg", "--metric", "reward/mean,eval/fid,eval/accuracy"]);
+    place.succeed(&["plot", "--out", "a.svg", "--metric", "reward/mean,eval/fid,eval/accuracy"]);
     let picture = fs::read_to_string(place.dir.path().join("a.svg")).unwrap();
     assert!(picture.contains("reward/mean") && picture.contains("eval/fid"), "{picture}");
     let out = place.output(&["plot", "--out", "a.svg", "--metric", "reward/men"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success() && said.contains("did you mean `reward/mean`?"), "{said}");
 
-    words(&place, &["export", "--format", "tensorboard", "--out", "tb"]);
+    place.succeed(&["export", "--format", "tensorboard", "--out", "tb"]);
     let folder = fs::read_dir(place.dir.path().join("tb")).unwrap().next().unwrap().unwrap().path();
     let events = fs::read(fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()).unwrap();
     for tag in ["metrics/reward/mean", "metrics/tokens_per_s", "eval/fid", "eval/accuracy"] {

@@ -9,7 +9,6 @@ use helper::{Place, journal_says, wait_state};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
 
 /// Copies a folder, with the permissions that a run directory has, whatever the checkout's are.
 fn copy_folder(from: &Path, to: &Path) {
@@ -26,17 +25,11 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-fn stdout(out: &Output) -> String {
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
 #[test]
 fn a_run_directory_kept_from_before_opens_and_resumes_to_its_end() {
     let place = Place::scripted();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/old_run");
     copy_folder(&kept, &place.dir.path().join("runs"));
-    let said = |words: &[&str]| stdout(&place.output(words));
     let store = || fs::read(place.newest().unwrap().file("run.db")).unwrap();
     let before = store();
 
@@ -46,12 +39,12 @@ fn a_run_directory_kept_from_before_opens_and_resumes_to_its_end() {
         (&"stopped".into(), &78.into(), &78.into())
     );
     assert_eq!((&status["rung_name"], &status["attempts"]), (&"accumulate".into(), &2.into()));
-    assert!(said(&["status"]).contains("step 78 65 %") && said(&["runs"]).contains("stopped"));
-    assert_eq!(said(&["checkpoints", "verify"]).matches("whole").count(), 3);
-    assert!(said(&["checkpoints", "list"]).contains("step        78"));
+    assert!(place.succeed(&["status"]).contains("step 78 65 %") && place.succeed(&["runs"]).contains("stopped"));
+    assert_eq!(place.succeed(&["checkpoints", "verify"]).matches("whole").count(), 3);
+    assert!(place.succeed(&["checkpoints", "list"]).contains("step        78"));
     // 29 steps of the first attempt, then steps 21 to 78 of the second.
     assert_eq!(place.rows().len(), 29 + 58);
-    said(&["plot", "--out", "loss.svg"]);
+    place.succeed(&["plot", "--out", "loss.svg"]);
     let picture = fs::read_to_string(place.dir.path().join("loss.svg")).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("accumulate"), "{picture}");
 

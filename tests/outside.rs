@@ -19,27 +19,21 @@ fn place() -> Place {
     place
 }
 
-fn words(place: &Place, words: &[&str]) -> String {
-    let out = place.output(words);
-    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
-}
-
 #[test]
 fn plots_are_written_as_svg_and_png() {
     let place = place();
     for theme in ["light", "dark"] {
-        words(&place, &["plot", "--out", "a.svg", "--metric", "loss,lr,eval", "--theme", theme]);
+        place.succeed(&["plot", "--out", "a.svg", "--metric", "loss,lr,eval", "--theme", theme]);
         let svg = fs::read_to_string(place.dir.path().join("a.svg")).unwrap();
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-        assert!(!svg.contains("NaN") && !svg.contains("inf"), "a number that is none");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "NaN or infinity in a picture");
         for word in ["Loss", "Learning rate", "Evaluation loss", "made-", ">full<", "best "] {
             assert!(svg.contains(word), "{word} in {theme}");
         }
         // At least the skips of the streak at the midpoint.
         assert!(svg.matches("l-3.5 6Z").count() > 0);
     }
-    words(&place, &["plot", "made", "made", "--out", "b.png", "--log", "--size", "600x300", "--scale", "1"]);
+    place.succeed(&["plot", "made", "made", "--out", "b.png", "--log", "--size", "600x300", "--scale", "1"]);
     let png = fs::read(place.dir.path().join("b.png")).unwrap();
     assert_eq!((&png[..8], &png[16..24]), (&b"\x89PNG\r\n\x1a\n"[..], &[0, 0, 2, 88, 0, 0, 1, 44][..]));
     let refused = |words: &[&str], says: &str| {
@@ -113,19 +107,19 @@ print(json.dumps({'scalars': {tag: [(e.step, e.value, e.wall_time) for e in even
 #[test]
 fn the_status_bar_gets_one_short_line_without_arguments() {
     let place = place();
-    let line = words(&place, &["status", "--format", "tmux"]);
+    let line = place.succeed(&["status", "--format", "tmux"]);
     assert_eq!(line.lines().count(), 1, "{line:?}");
     assert!(line.contains("#[fg=") && line.contains("#[default]") && line.contains("finished"), "{line}");
     assert!(line.contains("made"), "{line}");
     let plain = line.replace("#[fg=green]", "").replace("#[default]", "");
     assert!(plain.chars().count() < 60 && !plain.contains("#["), "{plain}");
-    let status: serde_json::Value = serde_json::from_str(&words(&place, &["status", "--format", "json"])).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&place.succeed(&["status", "--format", "json"])).unwrap();
     assert_eq!((status["state"].as_str(), status["step"].as_u64()), (Some("finished"), Some(STEPS)));
 }
 
 /// Exports a run; returns the event file and its folder.
 fn exported(place: &Place) -> (PathBuf, PathBuf) {
-    let printed = words(place, &["export", "--format", "tensorboard", "--out", "tb"]);
+    let printed = place.succeed(&["export", "--format", "tensorboard", "--out", "tb"]);
     let file = place.dir.path().join(printed.trim());
     let folder = file.parent().map(Path::to_owned).unwrap();
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing but the event file");

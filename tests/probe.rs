@@ -144,7 +144,7 @@ fn a_transient_failure_gives_a_stale_value_that_expires() {
 }
 
 #[test]
-fn memory_that_is_never_released_is_somebody_elses() {
+fn memory_that_is_never_released_belongs_to_another_process() {
     let now = Instant::now();
     let fake = Fake::new(&json!({
         "nvmlDeviceGetMemoryInfo_v2": [{"value": {"total": 24_000_000_000_u64, "used": 9_000_000_000_u64}}],
@@ -338,7 +338,7 @@ fn the_program_ends_with_its_keeper_while_nvml_hangs() {
 }
 
 #[test]
-fn the_program_ends_when_nobody_reads() {
+fn the_program_ends_when_its_reader_is_gone() {
     let fake = Fake::new(&json!({}));
     let mut probe = fake.spawn(&["--interval-ms", "10"]);
     drop(probe.0.stdout.take());

@@ -83,7 +83,7 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
     wait_state(&run, RunState::Stopped);
 }
 
-/// Reports whether a process has exited; one that nobody reaps has no command line.
+/// Reports whether a process has exited; one that is not reaped has no command line.
 fn is_gone(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty())
 }

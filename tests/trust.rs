@@ -115,7 +115,7 @@ fn terminal() -> (File, File) {
 fn read_until(master: &mut File, end: &str) -> String {
     let mut shown = String::new();
     let mut bytes = [0; 1024];
-    // Reading a terminal that nobody holds open any longer fails.
+    // Reading a terminal fails once no process holds it open.
     while let Ok(count @ 1..) = master.read(&mut bytes) {
         shown += &String::from_utf8_lossy(&bytes[..count]);
         if shown.contains(end) {

@@ -205,7 +205,7 @@ fn memory_errors_while_the_keeper_is_dead_are_an_alarm_of_the_next_one() {
     play(&place, &card(5));
     send_signal(parent, Signal::CONT);
     wait_for("the alarm", || journal_says(&run, "2 new uncorrectable ECC errors").then_some(()));
-    assert_eq!(told(&place, "uncorrectable ECC").len(), 1, "the three from before the run are no alarm");
+    assert_eq!(told(&place, "uncorrectable ECC").len(), 1, "the three from before the run raise no alarm");
     place.output(&["stop"]);
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }

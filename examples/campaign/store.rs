@@ -37,7 +37,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let unbroken = train_unbroken(orders, &text)?;
     let suite = Suite { orders, text, unbroken };
     suite.kill_keepers(table)?;
-    suite.try_repeatedly(table, "run.db locked, nobody killed", 1, |suite, place, _| suite.lock_store(place));
+    suite.try_repeatedly(table, "run.db locked, nothing killed", 1, |suite, place, _| suite.lock_store(place));
     suite.try_repeatedly(table, "run.db lost after three attempts", 1, |suite, place, _| suite.lose_store(place));
     suite.try_repeatedly(table, "lock files deleted, resume", 1, |suite, place, _| suite.delete_locks(place));
     suite.damage_pages(table)

@@ -5,7 +5,7 @@ use super::abi::{
     VERSION_MISMATCH,
 };
 use super::answer::{answer_call, answer_number, answer_text, write_out};
-use super::script::held_bytes;
+use super::script::{held_bytes, listed_processes};
 use serde_json::{Value, json};
 use std::ffi::{c_char, c_uint};
 use std::ptr;
@@ -96,7 +96,7 @@ extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(_: Device, out: *mut u64
 /// means NVML's "not available".
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(_: Device, count: *mut c_uint, out: *mut Process) -> Code {
-    answer_call("nvmlDeviceGetComputeRunningProcesses_v3", json!([]), |value| {
+    answer_call("nvmlDeviceGetComputeRunningProcesses_v3", listed_processes(), |value| {
         let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if count.is_null() {
             return INVALID_ARGUMENT;

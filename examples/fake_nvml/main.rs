@@ -15,7 +15,8 @@
 //! endless wait, signalled by a file `libfake_nvml.hung`.
 //!
 //! The GPU memory a process holds is in a separate file, `libfake_nvml.held/PID`: the bytes, and the
-//! number of readings they stay in use after that process is gone.
+//! number of readings they stay in use after that process is gone. A third word lists the process as one that computes:
+//! `listed` with its bytes, `unsized` without.
 //!
 //! Calls are counted per loaded file: each test uses its own copy. To remove a symbol, a test changes
 //! its name in the bytes of the copy.

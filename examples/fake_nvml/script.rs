@@ -39,21 +39,41 @@ fn read_script() -> Map<String, Value> {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
+fn held_files() -> impl Iterator<Item = fs::DirEntry> {
+    let folder = OWN_PATH.as_ref().map(|path| path.with_extension("held"));
+    folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten()
+}
+
+/// Returns the living processes that asked to be listed.
+pub fn listed_processes() -> Value {
+    let of_process = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path()).ok()?;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let pid: u32 = entry.file_name().into_string().ok()?.parse().ok()?;
+        let is_alive = PathBuf::from("/proc").join(entry.file_name()).exists();
+        let used = match words.get(2).filter(|_| is_alive)? {
+            &"listed" => json!(words.first()?.parse::<u64>().ok()?),
+            _ => Value::Null,
+        };
+        Some(json!({ "pid": pid, "used": used }))
+    };
+    held_files().filter_map(of_process).collect()
+}
+
 /// Returns the bytes that processes report holding, or held until a few readings ago.
 pub fn held_bytes() -> u64 {
     static READ_SINCE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
-    let folder = OWN_PATH.as_ref().map(|path| path.with_extension("held"));
-    let entries = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let of_process = |entry: fs::DirEntry| {
         let text = fs::read_to_string(entry.path()).ok()?;
-        let (bytes, lingers) = text.split_once(' ')?;
+        let mut words = text.split_whitespace();
+        let (bytes, lingers) = (words.next()?, words.next()?);
         let pid = entry.file_name().into_string().ok()?;
         let mut gone = READ_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
         let readings = gone.entry(pid).or_insert(0);
         *readings += u64::from(!PathBuf::from("/proc").join(entry.file_name()).exists());
-        (*readings <= lingers.trim().parse().ok()?).then(|| bytes.parse::<u64>().ok())?
+        (*readings <= lingers.parse().ok()?).then(|| bytes.parse::<u64>().ok())?
     };
-    entries.filter_map(of_process).sum()
+    held_files().filter_map(of_process).sum()
 }
 
 /// Plays one call: returns the value for the caller, or the error code.

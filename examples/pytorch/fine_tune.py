@@ -30,7 +30,7 @@ class Adapter(torch.nn.Module):
 
 
 class Card(TrainerCallback):
-    """Plays the memory of the card."""
+    """Simulates the card's memory."""
 
     def on_step_begin(self, args, state, control, **kwargs):
         needed_gb = 6 + rung["blocks"] * 0.75 + rung["micro_batch"] * rung["sequence"] * 0.28
@@ -41,7 +41,7 @@ class Card(TrainerCallback):
 
 
 class Clipped(Trainer):
-    """Clips blocks and head apart, as the guide does."""
+    """Clips blocks and head separately, as the guide does."""
 
     def _get_grad_norm(self, model, *arguments, **named):
         groups = {"head": [], "blocks": []}
@@ -60,7 +60,7 @@ for weight in model.transformer.h.parameters():
 for block in model.transformer.h:
     block.attn.c_attn = Adapter(block.attn.c_attn, 16, 48)
 for block in model.transformer.h[: 16 - rung["blocks"]]:
-    # Left out by a zero gradient: the optimizer's state fits every rung.
+    # Frozen by a zero gradient, so that the optimizer's state fits every rung.
     for weight in (block.attn.c_attn.down, block.attn.c_attn.up):
         weight.register_hook(torch.zeros_like)
 

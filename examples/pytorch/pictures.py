@@ -1,4 +1,4 @@
-"""Learns a picture, as in guide (c): a bar of steps, sample pictures, checkpoints, and a save on SIGUSR1."""
+"""Learns a picture, as in guide (c): a progress bar, sample pictures, checkpoints, and a save on SIGUSR1."""
 
 import argparse
 import pathlib
@@ -49,7 +49,7 @@ def save(step):
     folder = arguments.out / f"checkpoint-{step}"
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / "state.pt")
-    (folder / "complete").touch()  # written last: only then does the checkpoint count
+    (folder / "complete").touch()  # written last: only then is the checkpoint complete
 
 
 asked = []

@@ -1,4 +1,4 @@
-//! `adopt`: watches a training that already runs.
+//! `adopt`: watches a training process that already runs.
 
 use super::run::{look_on, start_keeper};
 use super::{Failure, Outcome};
@@ -8,7 +8,7 @@ use crate::keeper::Launch;
 use crate::process_tree::{Process, scan};
 use crate::store::command_line::record_command_line;
 use crate::store::foreign::ForeignProcess;
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;
@@ -33,23 +33,22 @@ pub struct AdoptArgs {
     /// Its process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// The folder into which it saves checkpoints, as checkpoint-STEP; an alarm is raised when the newest is twice as
-    /// old as usual
+    /// The folder it saves checkpoints to, as checkpoint-STEP; an alarm is raised when the newest is twice as old as usual
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// A file that its output goes to; of a tmux session, the output is read from the pane
+    /// The file its output goes to; with --session, output is read from the pane
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Seconds without output and without work that raise an alarm, and the least age of a checkpoint that does
+    /// Raise an alarm after this time without output and CPU use; a younger checkpoint is never overdue
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: u64,
-    /// Restarts by COMMAND at most
+    /// Maximum number of restarts with COMMAND
     #[arg(long, default_value_t = 3, value_name = "N")]
     max_restarts: u32,
-    /// The keeper may end it: when it hangs, and on `stop`, `pause` and `shift`
+    /// Let the keeper end it: when it hangs, and on `stop`, `pause` and `shift`
     #[arg(long)]
     may_end: bool,
-    /// Start COMMAND when it has died
+    /// Start COMMAND when it dies
     #[arg(long, requires = "command")]
     restart: bool,
     /// No cockpit: one line per event on stdout
@@ -60,7 +59,7 @@ pub struct AdoptArgs {
     command: Vec<String>,
 }
 
-/// Watches a training that already runs.
+/// Watches a training process that already runs.
 pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
     let process = match (args.pid, &args.session) {
         (Some(pid), _) => find_process(pid)?,
@@ -85,7 +84,7 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
 /// Finds a process of this user.
 fn find_process(pid: u32) -> Result<Process, Failure> {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
-    let process = Process::of(pid).ok_or_else(|| Failure::new(2, format!("there is no process {pid}")))?;
+    let process = Process::of(pid).ok_or_else(|| Failure::new(2, format!("no process has the id {pid}")))?;
     if owner.is_ok_and(|owner| owner == geteuid().as_raw()) {
         return Ok(process);
     }
@@ -119,7 +118,7 @@ fn is_shell(pid: u32) -> bool {
     SHELLS.contains(&name.trim_end())
 }
 
-/// Lets tmux write what the pane shows into a file of the run. Returns the file.
+/// Makes tmux write the pane's output to a file of the run. Returns the file.
 fn pipe_pane(session: &str, dir: &RunDir) -> Result<PathBuf, Failure> {
     let output = dir.file("session.log");
     fs::write(&output, "")?;

@@ -4,6 +4,7 @@ use super::Failure;
 use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
+use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -159,16 +160,21 @@ fn try_connect(run: &RunDir, request: &Request, deadline: Instant) -> Result<Opt
     let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };
     let recovery = parent.recovery.unwrap_or_default();
     if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
-        let pid = parent.owner.pid;
-        parent.owner.signal(Signal::INT)?;
-        let text = format!("ending without its keeper: asked the keeper's parent, process {pid}");
-        return Ok(Some(Connection::Parent(text)));
+        return Ok(Some(Connection::Parent(ask_parent(run, &parent.owner)?)));
     }
     if Instant::now() < deadline {
         return Ok(None);
     }
     let (name, why, stop) = (run.name(), recovery.sentence(), run.command("stop"));
     Err(Failure::new(1, format!("{name} is recovering: {why}; try again later, or end it with `{stop}`")))
+}
+
+/// Asks the keeper's parent to end the run. Returns once it has noted who asked: it looks this process up.
+fn ask_parent(run: &RunDir, parent: &Identity) -> Result<String, Failure> {
+    parent.signal(Signal::INT)?;
+    let noted = || owners::parent_record(run).is_none_or(|record| record.told_by.is_some());
+    let _ = poll_within(PATIENCE, INTERVAL, || noted().then_some(()));
+    Ok(format!("ending without its keeper: asked the keeper's parent, process {}", parent.pid))
 }
 
 /// Ends a run whose keeper cannot run. SIGINT marks a request by the user: SIGTERM may

@@ -2,13 +2,14 @@
 //! their costs side by side.
 
 use super::check::{align, leaves};
-use super::isolated_worker::IsolatedWorker;
+use super::measure::{self, Limits, Measurement, Meter, Protocol};
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
 use crate::format::{bytes, counted};
 use crate::protocol::plan::Measured;
 use crate::trainer::Trainer;
+use crate::trainer::program::settle_program;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -36,6 +37,8 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     #[command(flatten)]
+    limits: Limits,
+    #[command(flatten)]
     overrides: run::Overrides,
     #[command(flatten)]
     trust: Trust,
@@ -49,6 +52,9 @@ struct Comparison<'a> {
     device: &'a str,
     knob: &'a str,
     steps: u64,
+    /// The step of the losses: the last one that both variants report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_step: Option<u64>,
     variants: [Variant<'a>; 2],
 }
 
@@ -64,24 +70,31 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
         return Err(Failure::new(2, "compare-knob has no tmux format; choose --format text or json"));
     }
     let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
+    let base = settle_program(base).map_err(|error| Failure::new(13, error.to_string()))?;
     let runs =
         [load_with_value(args, &args.first, &base, trainer)?, load_with_value(args, &args.second, &base, trainer)?];
+    let protocol = Protocol { steps: args.steps.max(1), limit: args.limits.limit, budget: None };
+    if let Some(preview) = measure::preview(&runs[0], &protocol) {
+        say(&preview);
+    }
+    approve(&base, &runs, args.trust)?;
     let mut device = String::new();
     for run in &runs {
-        trust::require_approval(run, args.trust)?;
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
-    let gpu = super::plan::card_index(&device);
-    let steps = args.steps.max(1);
-    let mut workers = IsolatedWorker::new(&args.overrides.device, gpu, steps);
+    let steps = protocol.steps;
+    let mut meter = Meter::new(&runs[0], &args.overrides.device, &device, protocol)?;
     let mut measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {}", args.knob, counted(steps, "step")));
-        workers.measure(run, 0)
+        meter.measure(run, 0)
     };
-    let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
-    let variants = [Variant { value: &args.first, measured: first }, Variant { value: &args.second, measured: second }];
-    let comparison = Comparison { version: 1, run: &runs[0].name, device: &device, knob: &args.knob, steps, variants };
+    let [mut first, mut second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
+    let loss_step = align_losses(&mut first, &mut second);
+    let variants = [(&args.first, first), (&args.second, second)]
+        .map(|(value, measurement)| Variant { value, measured: measurement.figures });
+    let (run, knob) = (&runs[0].name, &args.knob);
+    let comparison = Comparison { version: 1, run, device: &device, knob, steps, loss_step, variants };
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&comparison)?),
         _ => format_table(&comparison).iter().for_each(|row| line!("{row}")),
@@ -90,9 +103,15 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
-    let overrides: Vec<(String, String)> =
-        args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
-    run::load_run_file(Some(&args.config), &overrides, &args.overrides.device, trainer).map_err(|mut failure| {
+    let run = if base.command.is_some() {
+        // The value may be that of a rung below, which a run file may not repeat.
+        measure::with_knob(&measure::only_rung(base, 0), &args.knob, value)
+    } else {
+        let overrides: Vec<(String, String)> =
+            args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
+        run::load_run_file(Some(&args.config), &overrides, &args.overrides.device, trainer)
+    };
+    run.map_err(|mut failure| {
         let mut knobs = Vec::new();
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {
@@ -101,6 +120,26 @@ fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Tr
         }
         failure
     })
+}
+
+/// Asks for approval of everything that is started. Both variants of a command are approved with its run file, as if
+/// they were rungs of it.
+fn approve(base: &Run, variants: &[Run; 2], trust: Trust) -> Result<(), Failure> {
+    if base.command.is_none() {
+        return variants.iter().try_for_each(|run| trust::require_approval(run, trust));
+    }
+    let rungs = base.rungs.iter().chain(variants.iter().flat_map(|run| &run.rungs)).cloned().collect();
+    trust::require_approval(&Run { rungs, ..base.clone() }, trust)
+}
+
+/// Takes the losses at the last step that both report, and returns that step. A loss of another step would compare
+/// how far they came.
+fn align_losses(first: &mut Measurement, second: &mut Measurement) -> Option<u64> {
+    let common = first.losses.keys().rev().find(|step| second.losses.contains_key(step)).copied();
+    for measurement in [first, second] {
+        measurement.figures.loss = common.and_then(|step| measurement.losses.get(&step).copied());
+    }
+    common
 }
 
 fn format_table(comparison: &Comparison<'_>) -> Vec<String> {
@@ -113,6 +152,7 @@ fn format_table(comparison: &Comparison<'_>) -> Vec<String> {
         vec![name.to_owned(), cell(left), cell(right), change]
     };
     let (size, plain) = (|value: f64| bytes(value as u64), |value: f64| format!("{value:.4}"));
+    let loss_step = comparison.loss_step.unwrap_or(comparison.steps);
     let rows = [
         vec![comparison.knob.to_owned(), first.value.to_owned(), second.value.to_owned(), String::new()],
         row("peak memory", &|seen| seen.peak_bytes.map(|peak| peak as f64), &size),
@@ -120,7 +160,7 @@ fn format_table(comparison: &Comparison<'_>) -> Vec<String> {
         row("steps/s", &|seen| seen.steps_per_s, &|rate| format!("{rate:.3}")),
         row("units/s", &|seen| seen.units_per_s, &|rate| format!("{rate:.0}")),
         row("first step after", &|seen| seen.first_step_s, &|took| format!("{took:.2} s")),
-        row(&format!("loss after {}", counted(comparison.steps, "step")), &|seen| seen.loss, &plain),
+        row(&format!("loss after {}", counted(loss_step, "step")), &|seen| seen.loss, &plain),
     ];
     let mut lines = align(&rows);
     lines.push(String::new());

@@ -113,8 +113,8 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     }
     match declared.computed {
         0 => {}
-        1 => line!("note: 1 more argument is named while the script runs, and is not read"),
-        count => line!("note: {count} more arguments are named while the script runs, and are not read"),
+        1 => line!("note: 1 more argument gets its name at run time, and was not read"),
+        count => line!("note: {count} more arguments get their names at run time, and were not read"),
     }
     for note in &proposal.notes {
         line!("note: {note}");

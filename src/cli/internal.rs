@@ -17,7 +17,7 @@ use crate::trainer::{Trainer, WorkerArgs};
 use crate::untrusted::file::{Limit, read};
 use clap::Args;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -67,6 +67,9 @@ pub struct HarnessCommand {
     /// Marks the processes of the command.
     #[arg(long)]
     token: String,
+    /// End the command with the process that started the harness, and adopt none of its checkpoints.
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Arguments of `exec-command`.
@@ -126,12 +129,18 @@ pub struct ProbeArgs {
     list: bool,
 }
 
-pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
-    let run_dir = RunDir::open(&args.run_dir)?;
+/// Opens a run that has this rung.
+fn open_run(path: &Path, rung: usize) -> Result<(RunDir, Run), Failure> {
+    let run_dir = RunDir::open(path)?;
     let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
-    if args.rung >= run.rungs.len() {
-        return Err(Failure::new(13, format!("rung {} is not on the ladder of {}", args.rung, run_dir.name())));
+    if rung >= run.rungs.len() {
+        return Err(Failure::new(13, format!("rung {rung} is not on the ladder of {}", run_dir.name())));
     }
+    Ok((run_dir, run))
+}
+
+pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
+    let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
     let rung = &run.rungs[args.rung];
     let mut preset = rung.preset.clone();
     if args.lean {
@@ -158,12 +167,10 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
 }
 
 pub fn harness(args: HarnessCommand) -> Outcome {
-    let run_dir = RunDir::open(&args.run_dir)?;
-    let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
-    let name = run_dir.name();
-    let no_rung = || Failure::new(13, format!("rung {} is not on the ladder of {name}", args.rung));
-    let rung = run.rungs.get(args.rung).ok_or_else(no_rung)?;
-    let spec = run.command.clone().ok_or_else(|| Failure::new(13, format!("{name} has no command to run")))?;
+    let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
+    let rung = &run.rungs[args.rung];
+    let no_command = || Failure::new(13, format!("{} has no command to run", run_dir.name()));
+    let spec = run.command.clone().ok_or_else(no_command)?;
     let harness = HarnessArgs {
         run_dir,
         spec,
@@ -173,6 +180,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         token: args.token,
         device: args.device,
         skips_in_a_row: run.watch.skips_in_a_row,
+        measured: args.measure,
     };
     harness::run(harness).map_err(|error| Failure::new(13, error.to_string()))
 }

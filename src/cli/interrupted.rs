@@ -9,7 +9,7 @@ use crate::keeper::ENDED_BY_SIGNAL;
 use crate::protocol::control::RunState;
 use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
@@ -45,7 +45,7 @@ enum Found {
     Paused,
     /// It was over, or never began.
     Over,
-    /// Its store is lost, so nobody knows; without a reason the store is empty.
+    /// Its store is lost, so this is unknown; without a reason the store is empty.
     Unknown(Option<UnreadableStore>),
 }
 

@@ -2,12 +2,14 @@
 //! next to the measured memory of a worker.
 
 mod bound;
+mod fit;
 pub mod size;
 mod table;
 
-use super::isolated_worker::IsolatedWorker;
+use super::measure::{self, Limits, Meter, Protocol, Unmeasured};
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
+use crate::config::knobs::Preset;
 use crate::config::run::Run;
 use crate::config::shipped;
 use crate::diagnose::readings::read_once;
@@ -15,16 +17,18 @@ use crate::format::counted;
 use crate::protocol::control::Status;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
-use crate::protocol::worker::FailureClass;
 use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::trainer::program::settle_program;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
 /// No device: skips the checks that need one.
 const NOWHERE: &str = "nowhere";
+/// Steps of a measurement, unless `--measure` says otherwise.
+const STEPS: u64 = 5;
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -32,7 +36,7 @@ pub struct PlanArgs {
     /// A run file, one that ships inside, or a run (then with the measured memory of its rungs)
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Plan for a GPU of this size, present or not, such as 16GiB
+    /// Plan for a GPU of this size, present or not, such as 16GiB; with --fit, stay within this size
     #[arg(long, value_name = "SIZE")]
     gpu: Option<size::Size>,
     /// Output format
@@ -41,6 +45,14 @@ pub struct PlanArgs {
     /// Train every rung for a few steps in a separate process and print its memory
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "5")]
     measure: Option<u64>,
+    /// Find the largest micro-batch that fits, by training at several; --gpu SIZE makes the budget smaller than what is free
+    #[arg(long)]
+    fit: bool,
+    /// With --fit: the knob to enlarge instead
+    #[arg(long, value_name = "PATH", default_value = fit::MICRO_BATCH, requires = "fit")]
+    knob: String,
+    #[command(flatten)]
+    limits: Limits,
     /// Only this rung, by name or number
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
@@ -57,39 +69,40 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
         return Err(Failure::new(2, "plan has no tmux format; choose --format text or json"));
     }
-    if args.gpu.is_some() && args.measure.is_some() {
+    if args.imagined_gpu().is_some() && args.measure.is_some() {
         return Err(Failure::new(
             2,
             "--measure and --gpu exclude each other: --measure trains here, --gpu plans for a GPU that may be absent",
         ));
     }
-    let subject = Subject::find(args, runs, trainer)?;
-    if args.measure.is_some() {
-        trust::require_approval(&subject.run, args.trust)?;
+    let mut subject = Subject::find(args, runs, trainer)?;
+    if args.trains() {
+        subject.prepare_to_train(args)?;
     }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
     }
     let place = Place::find(args, &subject.run, trainer, runs)?;
+    if args.fit {
+        return fit::fit(args, &subject.run, &place);
+    }
     let mut plan = lay_out(&subject.run, &place, trainer);
-    if let (None, Some(why)) = (args.measure, plan.unknown_for_all()) {
+    subject.add_measured(&mut plan);
+    let has_run = plan.rungs.iter().any(|rung| rung.measured.is_some());
+    if let (None, false, Some(why)) = (args.measure, has_run, plan.unknown_for_all()) {
         return Err(Failure::new(13, why));
     }
-    subject.add_measured(&mut plan);
     if let Some(rung) = &args.rung {
-        let wanted = subject.run.rung_named(rung).ok_or_else(|| {
-            let names: Vec<&str> = subject.run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-            Failure::new(2, format!("unknown rung `{rung}`; choose from {}", names.join(", ")))
-        })?;
+        let wanted = rung_of(&subject.run, rung)?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
-    let failures =
-        args.measure.map_or_else(Vec::new, |steps| measure_rungs(&mut plan, &subject.run, args, &place, steps));
+    let failures = match args.measure {
+        Some(_) => measure_rungs(&mut plan, &subject.run, args, &place)?,
+        None => Vec::new(),
+    };
     plan.settle();
-    for (rung, code) in &failures {
-        if *code == FailureClass::DeviceOutOfMemory.exit_code() {
-            plan.rungs[*rung].verdict = Verdict::DoesNotFit;
-        }
+    for failed in failures.iter().filter(|failed| failed.of_memory) {
+        plan.rungs[failed.rung].verdict = Verdict::DoesNotFit;
     }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         dir.write_atomically(PLAN_FILE, &serde_json::to_vec_pretty(&plan)?)?;
@@ -99,7 +112,32 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         Format::Json => line!("{}", serde_json::to_string_pretty(&plan)?),
         _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
     }
-    Ok(failures.first().map_or(0, |(_, code)| *code))
+    Ok(failures.first().map_or(0, |failed| failed.code))
+}
+
+impl PlanArgs {
+    /// Reports whether anything is trained.
+    fn trains(&self) -> bool {
+        self.measure.is_some() || self.fit
+    }
+
+    /// Returns the GPU to plan for without training on it.
+    fn imagined_gpu(&self) -> Option<size::Size> {
+        self.gpu.filter(|_| !self.fit)
+    }
+
+    /// Returns how each measurement is made.
+    fn protocol(&self) -> Protocol {
+        Protocol { steps: self.measure.unwrap_or(STEPS).max(1), limit: self.limits.limit, budget: None }
+    }
+}
+
+/// Returns the rung of this name or number.
+fn rung_of(run: &Run, name: &str) -> Result<usize, Failure> {
+    run.rung_named(name).ok_or_else(|| {
+        let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
+        Failure::new(2, format!("unknown rung `{name}`; choose from {}", names.join(", ")))
+    })
 }
 
 /// The run to plan.
@@ -115,7 +153,7 @@ impl Subject {
         let name = args.config.to_string_lossy();
         if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
             refuse_newer(&dir)?;
-            if args.measure.is_some() {
+            if args.trains() {
                 permissions::check(&dir)?;
             }
             let (run, status) = (dir.run()?, live_status(&dir));
@@ -124,7 +162,7 @@ impl Subject {
             }
             return Ok(Self { run, dir: Some(dir), status });
         }
-        let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
+        let device = if args.imagined_gpu().is_some() { NOWHERE } else { &args.overrides.device };
         let run =
             run::load_run_file(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
                 if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
@@ -135,6 +173,24 @@ impl Subject {
                 failure
             })?;
         Ok(Self { run, dir: None, status: None })
+    }
+
+    /// Checks that everything may be started, after showing what it is.
+    fn prepare_to_train(&mut self, args: &PlanArgs) -> Result<(), Failure> {
+        self.run = settle_program(self.run.clone()).map_err(|error| Failure::new(13, error.to_string()))?;
+        let is_alive = self.status.as_ref().is_some_and(|status| !status.state.is_over());
+        if let (true, Some(_), Some(dir)) = (is_alive, &self.run.command, &self.dir) {
+            let stop = dir.command("stop");
+            let message = format!(
+                "{} is alive, and a second start of its command could write over its files; stop it first with `{stop}`",
+                dir.name()
+            );
+            return Err(Failure::new(2, message));
+        }
+        if let Some(preview) = measure::preview(&self.run, &args.protocol()) {
+            say(&preview);
+        }
+        trust::require_approval(&self.run, args.trust)
     }
 
     /// Adds the measured memory of a run's rungs.
@@ -162,16 +218,14 @@ struct Place {
     device: String,
     card: Option<Card>,
     gpu: bool,
-    /// The GPU's NVML index.
-    index: Option<u32>,
 }
 
 impl Place {
     fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
-        if let Some(size) = &args.gpu {
+        if let Some(size) = &args.imagined_gpu() {
             let name = "a GPU of any machine".to_owned();
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
-            return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
+            return Ok(Self { device: name, card: Some(card), gpu: true });
         }
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         let device = prospect.device;
@@ -180,7 +234,7 @@ impl Place {
             Some(index) => card_of(runs, index),
             None => host(),
         };
-        Ok(Self { device, card, gpu: index.is_some(), index })
+        Ok(Self { device, card, gpu: index.is_some() })
     }
 }
 
@@ -219,7 +273,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
 fn unplanned(run: &Run, device: &str) -> Plan {
     let rungs = run.rungs.iter().map(|rung| RungPlan {
         name: rung.name.clone(),
-        micro_batch: rung.preset.training.micro_batch,
+        micro_batch: micro_batch(&rung.preset),
         estimate: None,
         unknown: None,
         total_bytes: None,
@@ -238,22 +292,38 @@ fn unplanned(run: &Run, device: &str) -> Plan {
     }
 }
 
-/// Measures each rung; returns the positions and exit codes of those that failed. Lower rungs exist
-/// because upper ones may fail, so they are measured regardless.
-fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
-    let (count, mut failures) = (plan.rungs.len(), Vec::new());
-    let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
+/// Returns a rung's micro-batch; 0 if it is a command whose run file does not say.
+fn micro_batch(preset: &Preset) -> u64 {
+    let written = preset.written.as_ref().is_none_or(|_| preset.tree().pointer("/training/micro_batch").is_some());
+    if written { preset.training.micro_batch } else { 0 }
+}
+
+/// A rung that could not be measured.
+struct FailedRung {
+    rung: usize,
+    code: u8,
+    of_memory: bool,
+}
+
+/// Measures each rung; returns those that failed. Lower rungs exist because upper ones may fail, so they are
+/// measured regardless.
+fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place) -> Result<Vec<FailedRung>, Failure> {
+    let (count, mut failures, protocol) = (plan.rungs.len(), Vec::new(), args.protocol());
+    let mut meter = Meter::new(run, &args.overrides.device, &place.device, protocol)?;
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
-        say(&format!("rung {} ({} of {count}): {}", rung.name, number + 1, counted(steps, "step")));
+        say(&format!("rung {} ({} of {count}): {}", rung.name, number + 1, counted(protocol.steps, "step")));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        match workers.measure(run, index) {
-            Ok(measured) => rung.measured = Some(measured),
-            Err(failure) => {
+        match meter.measure(run, index) {
+            Ok(measurement) => rung.measured = Some(measurement.figures),
+            Err(Unmeasured::Interrupted(failure)) => return Err(failure),
+            Err(why) => {
+                let of_memory = matches!(why, Unmeasured::OutOfMemory(_));
+                let failure = Failure::from(why);
                 say(&failure.message);
-                failures.push((number, failure.code));
+                failures.push(FailedRung { rung: number, code: failure.code, of_memory });
                 (rung.measured, rung.failed) = (None, Some(failure.message));
             }
         }
     }
-    failures
+    Ok(failures)
 }

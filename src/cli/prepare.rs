@@ -4,7 +4,8 @@
 //! Compiled kernels go to the user's cache automatically. Tuning decisions are stored next to them, and a
 //! new run begins with a copy, which it then owns.
 
-use super::isolated_worker::IsolatedWorker;
+use super::measure::Unmeasured;
+use super::measure::isolated_worker::IsolatedWorker;
 use super::run::{self, Overrides};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
@@ -35,6 +36,10 @@ pub struct PrepareArgs {
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
+    if run.command.is_some() {
+        line!("Nothing to prepare: a command compiles its own kernels when it starts.");
+        return Ok(0);
+    }
     trust::require_approval(&run, args.trust)?;
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     let gpu = super::plan::card_index(&prospect.device);
@@ -51,7 +56,8 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         match prepare_rung(&mut workers, &run, rung, &decisions) {
             Ok(words) => line!("rung {}: {words}", spec.name),
             // Lower rungs exist because this one may fail, so continue.
-            Err(failure) => {
+            Err(why) => {
+                let failure = Failure::from(why);
                 say(&failure.message);
                 failures.push(failure.code);
             }
@@ -67,10 +73,16 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 /// Runs the steps of a rung and describes the result.
-fn prepare_rung(workers: &mut IsolatedWorker<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
+fn prepare_rung(
+    workers: &mut IsolatedWorker<'_>,
+    run: &Run,
+    rung: usize,
+    decisions: &Path,
+) -> Result<String, Unmeasured> {
     let before = |dir: &Path| drop(copy(decisions, &kernels::decisions_of(dir)));
     let mut kept = Ok(0);
     let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
+    let seen = seen.figures;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", then {ms:.0} ms per step"));
     Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept?, "file")))

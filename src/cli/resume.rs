@@ -217,7 +217,7 @@ fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result
     }
     let text = run.to_yaml();
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
-    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
+    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
 }
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.

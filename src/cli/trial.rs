@@ -43,7 +43,7 @@ pub struct TrialArgs {
     trust: Trust,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, BadValue> {
+pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
     let bad = || BadValue::Duration(text.to_owned());
     let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ');
     let factor = match text[digits.len()..].trim() {

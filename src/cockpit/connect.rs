@@ -129,7 +129,7 @@ mod tests {
                 }
             }
             let reply = Update::Reply { accepted: true, message: format!("round {round}") };
-            write.write_all(b"a line that is no message\n").await.unwrap();
+            write.write_all(b"a line that is not a message\n").await.unwrap();
             write.write_all(line::encode(&reply).unwrap().as_bytes()).await.unwrap();
             assert_eq!(next_message(&mut messages).await, Msg::Keeper(reply));
             ask.send(Request::Pause).await.unwrap();

@@ -95,7 +95,7 @@ impl TryFrom<String> for MetricName {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRanking {
     /// Not a metric's name.
-    #[error("`{0}` is no metric's name; it has at most 64 letters, digits and _ . / -")]
+    #[error("`{0}` is not a metric name; a name has at most 64 letters, digits and _ . / -")]
     Name(String),
     /// An unknown goal.
     #[error("the goal cannot be `{0}`; write min if lower is better, or max")]
@@ -155,7 +155,7 @@ mod tests {
         }
         for (written, path, text) in [
             (json!({"metric": "reward"}), "best", "goal: max"),
-            (json!({"metric": "a b"}), "best.metric", "`a b` is no metric's name"),
+            (json!({"metric": "a b"}), "best.metric", "`a b` is not a metric name"),
             (json!({"goal": "up"}), "best.goal", "write min if lower is better"),
         ] {
             let (_, problems) = read(&written);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_chosen_where_nobody_chooses() {
+    fn no_variant_is_chosen_by_default() {
         let mut tree = file();
         assert_eq!(apply_variant(&mut tree, &[]), (Vec::new(), Vec::new()));
         assert_eq!((&tree["model"]["channels"], tree.get("variants")), (&json!(8), None));

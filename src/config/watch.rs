@@ -95,7 +95,7 @@ impl Watch {
     }
 }
 
-/// When low GPU utilisation is investigated. Never causes a restart by itself.
+/// When low GPU utilisation is investigated. Never causes a restart on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Utilisation {

@@ -91,7 +91,7 @@ impl Layout {
         let prefix = prefix_of(interpreter);
         let settings = read_text(&prefix.join("pyvenv.cfg"), Limit::Handwritten).ok();
         let Some(settings) = settings else {
-            // Only behind its links does an installation that is no virtual environment show where it is.
+            // Outside a virtual environment, resolving the links finds the installation.
             let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.to_owned());
             return Self::installed(&prefix_of(&real), version_in_name(&real));
         };
@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(found.version.as_deref(), Some("3.12.3"), "{command}");
             assert_eq!(found.torch.as_ref().unwrap().to_string(), "2.15.0+cu128, CUDA 12.8");
             assert_eq!(found.version_of("hugging-face-hub"), Some("1.2.3"), "names are compared as pip compares them");
-            assert_eq!(found.version_of("broken"), Some("0.1"), "without metadata, the folder's name tells");
+            assert_eq!(found.version_of("broken"), Some("0.1"), "without metadata, the folder's name counts");
             assert!(found.describe().contains("Hugging_Face.Hub==1.2.3\n"), "{}", found.describe());
         }
     }

@@ -1,12 +1,12 @@
-//! Whether the command does anything: it prints, or it uses the processor. Silence alone proves nothing, since
-//! many scripts report a step once in a quarter of an hour.
+//! Detects whether the command is active: it prints, or it uses CPU time. Silence alone proves nothing, since many
+//! scripts report a step only every quarter of an hour.
 
 use crate::process_tree::{Family, Process, scan};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two reports.
 const EVERY: Duration = Duration::from_secs(10);
-/// Share of a processor core that counts as work.
+/// Share of a CPU core that counts as work.
 const WORKING: f64 = 0.05;
 /// Clock ticks in a second of /proc, the same on every Linux machine.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -60,14 +60,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn output_and_processor_time_are_signs_of_life() {
+    fn output_and_cpu_time_are_signs_of_life() {
         let now = Instant::now();
         let mut activity = Activity::new(now);
-        let nobody = Family::Attempt { token: "no such token".to_owned(), root: 0 };
+        let no_process = Family::Attempt { token: "no such token".to_owned(), root: 0 };
         activity.printed();
-        assert!(!activity.look(&nobody, now + EVERY / 2), "too early");
-        assert!(activity.look(&nobody, now + EVERY));
-        assert!(!activity.look(&nobody, now + EVERY * 2), "silent, and no process works");
+        assert!(!activity.look(&no_process, now + EVERY / 2), "too early");
+        assert!(activity.look(&no_process, now + EVERY));
+        assert!(!activity.look(&no_process, now + EVERY * 2), "silent, and no process uses CPU time");
         assert!(is_work(100, Duration::from_secs(10)));
         assert!(!is_work(10, Duration::from_secs(10)));
     }

@@ -1,5 +1,5 @@
-//! Events on their way to the keeper. They are kept for a while after they were sent, because a keeper may die
-//! before it has stored them, and until there is a keeper again.
+//! Events on their way to the keeper. They are kept while there is no keeper, and for a while after they were sent,
+//! because a keeper may die before it has stored them.
 
 use crate::protocol::line;
 use crate::protocol::worker::Event;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Events kept after they were sent.
 const SENT: usize = 4096;
-/// Most events kept. Beyond this, every second step is dropped: the curve becomes coarser, but has no end.
+/// Most events kept. Beyond this, every second step is dropped: the curve becomes coarser, but keeps its end.
 const MOST: usize = 100_000;
 
 /// An event, and the step at which it happened.
@@ -55,7 +55,7 @@ impl Backlog {
         });
         self.dropped += (before - self.entries.len()) as u64;
         self.sent = 0;
-        // Nothing but notes and checkpoints: the oldest go.
+        // Only notes and checkpoints are left: drop the oldest.
         while self.entries.len() > MOST {
             self.entries.pop_front();
         }

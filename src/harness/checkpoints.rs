@@ -1,8 +1,8 @@
 //! Finds the command's checkpoints and decides which are complete.
 //!
-//! A framework writes a checkpoint in place, file by file. It counts once its last file is there, and nothing in
-//! it has changed between two looks; after the command's death, one look is enough. Checkpoints that were there
-//! before the run are none of the run's, unless the command writes them anew.
+//! A framework writes a checkpoint in place, file by file. It is complete once its last file exists and nothing in it
+//! changed between two scans; after the command has ended, one scan is enough. Checkpoints from before the run are
+//! ignored unless the command rewrites them.
 
 use crate::store::adopted::{self, Original, survey};
 use crate::store::run_dir::write_whole;
@@ -13,17 +13,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The list of checkpoints that are not the run's, in the folder of adopted ones.
+/// The list of ignored checkpoints, in the folder of adopted ones.
 const IGNORED: &str = "ignored.json";
 
-/// When a look is taken.
+/// When the folder is scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The command may be writing: a checkpoint must have been the same at the last look.
+    /// The command may be writing: a checkpoint must be unchanged since the last scan.
     Alive,
     /// The command has just ended.
     JustEnded,
-    /// The command of this attempt has not started; nobody watched since the last one.
+    /// The command of this attempt has not started, and nothing has watched the folder since the last one ended.
     BeforeStart,
 }
 
@@ -36,7 +36,7 @@ pub struct Candidate {
     pub step: Option<u64>,
 }
 
-/// Watches the folder into which the command saves.
+/// Watches the folder that the command saves to.
 #[derive(Debug)]
 pub struct CheckpointWatch {
     pattern: Glob,
@@ -44,15 +44,15 @@ pub struct CheckpointWatch {
     last: Option<String>,
     directory: PathBuf,
     run_dir: PathBuf,
-    /// The state at the last look, by path.
+    /// The state at the last scan, by path.
     seen: HashMap<PathBuf, Original>,
-    /// Paths that need no second look: adopted, or not the run's.
+    /// Paths that are settled: adopted or ignored.
     known: HashMap<PathBuf, Original>,
     ignored: Vec<Original>,
 }
 
 impl CheckpointWatch {
-    /// Creates the watch. On the first attempt of a run, everything that is there already is ignored.
+    /// Creates the watch. On the first attempt of a run, everything already there is ignored.
     ///
     /// # Errors
     /// Returns the system's error when the run directory cannot be written.
@@ -80,7 +80,7 @@ impl CheckpointWatch {
         Ok(watch)
     }
 
-    /// Looks once. Returns the newest checkpoint that is complete and not adopted yet.
+    /// Scans once. Returns the newest checkpoint that is complete and not adopted yet.
     pub fn look(&mut self, moment: Moment) -> Option<Candidate> {
         let before = std::mem::take(&mut self.seen);
         let mut found: Option<Original> = None;
@@ -104,7 +104,7 @@ impl CheckpointWatch {
         self.known.insert(original.path.clone(), original);
     }
 
-    /// Leaves a checkpoint out as it is now, in this attempt and in later ones.
+    /// Ignores this version of a checkpoint, in this attempt and in later ones.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -130,15 +130,15 @@ fn look_at(path: &Path) -> Option<Original> {
     Some(Original { path: path.to_owned(), files: survey(path).ok()? })
 }
 
-/// Reports whether a known checkpoint was written anew. One that has lost files is being deleted. One that changed
-/// while nobody watched may have been damaged.
+/// Reports whether a known checkpoint was rewritten. One that lost files is being deleted; one that changed while
+/// nothing watched it may be damaged.
 fn is_new(now: &Original, known: &Original, moment: Moment) -> bool {
     let lost = known.files.iter().any(|(name, _)| now.files.iter().all(|(other, _)| other != name));
     now != known && !lost && moment != Moment::BeforeStart
 }
 
-/// Reports whether the file that the command writes last is there, and whole as far as its format tells. If no
-/// file is known to come last, a folder is complete when nothing in it changes any more.
+/// Reports whether the file that the command writes last exists, and parses if it is JSON. If the run file names no
+/// such file, a folder with any file passes: it is complete once it stops changing.
 fn is_complete(path: &Path, last: Option<&str>) -> bool {
     let last = match (path.is_dir(), last) {
         (true, Some(name)) => path.join(name),

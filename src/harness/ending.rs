@@ -1,4 +1,4 @@
-//! How an attempt ends: why, in which order its processes are ended, and what the keeper is told. Pure.
+//! The end of an attempt: the reason, how long its processes get, and the last events for the keeper. Pure.
 
 use super::progress::Progress;
 use crate::process_tree::Grace;
@@ -12,9 +12,9 @@ const STOPPED: u8 = 3;
 /// Why the attempt ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// The command has exited by itself.
+    /// The command has exited on its own.
     Exited,
-    /// The keeper told it to stop.
+    /// The keeper asked it to stop.
     Asked,
     /// A signal told the harness to end.
     Signalled,
@@ -23,8 +23,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the time that the processes get. All of it is well below the five seconds within which nothing of
-    /// a stopped run may be left.
+    /// Returns how long the processes get to exit. The sum stays well below five seconds, after which a stopped run
+    /// must be gone.
     #[must_use]
     pub fn grace(&self) -> Grace {
         let ms = Duration::from_millis;
@@ -39,7 +39,7 @@ impl Reason {
     }
 }
 
-/// Reports whether the command has done all its steps. The exit code of an adopted one is unknown: it has, if its
+/// Reports whether the command took all its steps. The exit code of an adopted command is unknown: it finished if its
 /// last step is known and was seen.
 fn has_finished(exit: Exit, progress: &Progress) -> bool {
     let is_unknown = exit.code.is_none() && exit.signal.is_none();
@@ -109,7 +109,11 @@ mod tests {
         assert_eq!(ends(&Reason::Exited, fine, &at(50, Some(100))), (None, 1), "an early exit");
         let unknown = Exit::of_command(None, None);
         assert_eq!(ends(&Reason::Exited, unknown, &at(99, Some(100))), (Some(DoneReason::Finished), 0));
-        assert_eq!(ends(&Reason::Exited, unknown, &at(99, None)), (None, 1), "nobody knows");
+        assert_eq!(
+            ends(&Reason::Exited, unknown, &at(99, None)),
+            (None, 1),
+            "the exit code and the last step are unknown"
+        );
         assert_eq!(ends(&Reason::Exited, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
         assert_eq!(ends(&Reason::Asked, Exit::by_signal(15), &at(5, None)), (Some(DoneReason::Stopped), 3));
         assert_eq!(ends(&Reason::Asked, fine, &at(100, Some(100))), (Some(DoneReason::Finished), 0), "it was faster");

@@ -1,4 +1,4 @@
-//! A command that was running before its run: watched through a handle of its process, not started.
+//! A command that was running before its run began: watched through a pidfd instead of started.
 
 use super::run_loop::Report;
 use crate::process_tree::Process;
@@ -22,7 +22,7 @@ pub struct Foreign {
     output: Option<File>,
 }
 
-/// Watches an adopted process. Its end is reported, also if it is gone already.
+/// Watches an adopted process and reports its end, even if it has already exited.
 pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> (Process, Foreign) {
     let pid = adopted.identity.pid;
     let started = adopted.identity.started;
@@ -45,7 +45,7 @@ fn wait_until_gone(handle: &OwnedFd) {
 }
 
 impl Foreign {
-    /// Reads what was written since the last time. A file that was cut is read from its new end.
+    /// Reads what was appended since the last call. A truncated file is read from its new end.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let output = self.output.as_mut()?;
         let (end, here) = (output.metadata().ok()?.len(), output.stream_position().ok()?);
@@ -63,7 +63,7 @@ mod tests {
     use super::watch;
     use crate::harness::run_loop::Report;
     use crate::store::foreign::ForeignProcess;
-    use crate::store::lock::Identity;
+    use crate::store::identity::Identity;
     use std::io::Write;
     use std::process::Command;
     use tokio::sync::mpsc;
@@ -86,6 +86,6 @@ mod tests {
         assert!(matches!(reported.blocking_recv(), Some(Report::Gone)));
         child.wait().unwrap();
         std::fs::write(&path, "new\n").unwrap();
-        assert_eq!(foreign.read(), None, "the file was cut");
+        assert_eq!(foreign.read(), None, "the file was truncated");
     }
 }

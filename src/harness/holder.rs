@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Starts the holder. It reads on when what is returned is dropped, by this process or by its death.
+/// Starts the holder. It begins to read when the returned value is dropped, or when this process dies.
 ///
 /// # Errors
 /// Returns the system's error.
@@ -28,7 +28,7 @@ pub fn start(output: &OwnedFd, log: File) -> io::Result<Holder> {
     Ok(Holder { _alive: alive })
 }
 
-/// A holder, as long as the harness lives.
+/// A holder that waits while the harness lives.
 #[derive(Debug)]
 pub struct Holder {
     _alive: PipeWriter,

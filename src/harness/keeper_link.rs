@@ -1,4 +1,4 @@
-//! The line to the keeper: stdin and stdout for the keeper that started the harness, a socket for any later one.
+//! The connection to the keeper: stdin and stdout for the keeper that started the harness, a socket for any later one.
 //! Without a keeper, events wait in the backlog.
 
 use super::backlog::Backlog;
@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Lines on their way to a keeper that does not read.
+/// Maximum lines queued for a keeper that does not read.
 const QUEUE: usize = 256;
 /// Longest line of a keeper.
 const LONGEST: u64 = 1 << 16;
-/// How long the last events may take to be written.
+/// Time limit for writing the last events.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A message from a keeper.
@@ -29,7 +29,7 @@ pub enum FromKeeper {
     Gone,
 }
 
-/// The line to the keeper.
+/// The connection to the keeper.
 pub struct KeeperLink {
     listener: Option<UnixListener>,
     heard: mpsc::Receiver<(u64, FromKeeper)>,
@@ -38,7 +38,7 @@ pub struct KeeperLink {
     /// Connections so far; only the newest one counts.
     number: u64,
     backlog: Backlog,
-    /// The keeper has said what it knows. Until then it gets nothing.
+    /// The keeper has said what it has stored; until then nothing is sent to it.
     introduced: bool,
 }
 
@@ -49,10 +49,10 @@ struct Connection {
 }
 
 impl KeeperLink {
-    /// Opens the line over this process's stdin and stdout. Later keepers come to `listener`.
+    /// Opens the connection over this process's stdin and stdout. Later keepers connect to `listener`.
     ///
     /// # Errors
-    /// Returns an error when they are no pipes.
+    /// Returns an error when they are not pipes.
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
         let (says, heard) = mpsc::channel(64);
         let mut link =
@@ -90,14 +90,14 @@ impl KeeperLink {
         self.pump();
     }
 
-    /// Sends an event that only this keeper needs: one that takes over has to be introduced again.
+    /// Sends an event that only this keeper needs: a later one is introduced again.
     pub fn send_unkept(&mut self, event: &Event) {
         if let (Some(connection), true, Ok(line)) = (&self.connection, self.introduced, line::encode(event)) {
             let _ = connection.lines.try_send(line);
         }
     }
 
-    /// Sends what waits, as far as the keeper reads.
+    /// Sends queued events for as long as the keeper reads.
     pub fn pump(&mut self) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.introduced) else { return };
         while let Some(line) = self.backlog.next() {
@@ -108,7 +108,7 @@ impl KeeperLink {
         }
     }
 
-    /// Prepares what a keeper needs that has stored everything up to step `after`.
+    /// Queues again what a keeper lacks that has stored everything up to step `after`.
     pub fn replay_after(&mut self, after: u64) {
         self.introduced = true;
         self.backlog.replay_after(after);
@@ -119,7 +119,7 @@ impl KeeperLink {
         std::mem::take(&mut self.backlog.dropped)
     }
 
-    /// Waits for the next order, or for the keeper to go. Takes in later keepers on the way.
+    /// Waits for the next order, or for the keeper to go. Accepts later keepers meanwhile.
     pub async fn hear(&mut self) -> FromKeeper {
         loop {
             tokio::select! {
@@ -140,7 +140,7 @@ impl KeeperLink {
         }
     }
 
-    /// Writes what waits and closes the line. Returns false if no keeper took it.
+    /// Writes the queued events and closes the connection. Returns false if no keeper received them.
     pub async fn finish(&mut self) -> bool {
         if !self.introduced {
             return false;
@@ -168,6 +168,7 @@ async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
         match listener {
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
+                // Such as too many open files: no event tells when that is over.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
             None => std::future::pending().await,

@@ -30,7 +30,7 @@ pub enum LaunchError {
     /// The working directory is missing.
     #[error("the directory {} does not exist; correct `directory:`", text::path(.0))]
     Directory(PathBuf),
-    /// There is no terminal, or no process.
+    /// A terminal or a process cannot be created.
     #[error("the command cannot be started: {0}")]
     System(#[from] io::Error),
 }
@@ -40,7 +40,7 @@ pub enum LaunchError {
 pub struct Started {
     /// Its first process.
     pub process: Process,
-    /// Where its output is read.
+    /// The end of its output that is read.
     pub output: OwnedFd,
     /// The second holder of its output.
     pub holder: Holder,

@@ -1,4 +1,4 @@
-//! The files into which the command's loggers write.
+//! The files that the command's loggers write.
 
 use crate::log_metrics::{FileError, FileReader, Reading};
 use crate::untrusted::glob::Glob;

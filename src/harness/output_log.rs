@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Minimum interval between two redraws of the same line in the log.
 const REDRAWN: Duration = Duration::from_secs(5);
-/// An unfinished line is written after this time, so that a question without an answer shows.
+/// An unfinished line is written after this time, so that a prompt becomes visible.
 const UNFINISHED: Duration = Duration::from_secs(1);
 /// A longer line is written in parts.
 const LONGEST: usize = 1 << 16;
@@ -48,7 +48,7 @@ impl OutputLog {
         }
     }
 
-    /// Begins the line anew after a carriage return.
+    /// Restarts the line after a carriage return.
     fn redraw(&mut self, now: Instant, log: &mut Vec<u8>) {
         let due = self.redrawn.is_none_or(|last| now.duration_since(last) >= REDRAWN);
         if due && !self.line.is_empty() || self.begun {

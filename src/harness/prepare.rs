@@ -1,4 +1,4 @@
-//! Preparations before the command starts: its checkpoint, its files, its place to be found by the next keeper.
+//! Prepares the start of a command: its checkpoint, its files, and the socket for the next keeper.
 
 use super::activity::Activity;
 use super::checkpoints::{CheckpointWatch, Moment};
@@ -44,7 +44,7 @@ struct Running {
 /// Starts the command, and announces it to the keeper.
 pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut lock = owners::become_worker(args.run_dir.path())?;
-    // Orphans come to this process instead of to init.
+    // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
     let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes);
@@ -56,7 +56,7 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let patterns = output_patterns(&args, &mut notes);
     let signals = Signals::listen().map_err(HarnessError::of("signals"))?;
     let listener = listen(&args, &mut lock, &mut notes);
-    let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the line to the keeper"))?;
+    let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
     let running = start_or_watch(&args, &context, &reports)?;
     let (units, micro_batches, total) = size_of(&args);
@@ -129,7 +129,7 @@ fn watch_checkpoints(
     context: &AttemptContext,
     notes: &mut Vec<String>,
 ) -> Option<io::Result<CheckpointWatch>> {
-    let spec = args.spec.checkpoints.as_ref()?;
+    let spec = args.spec.checkpoints.as_ref().filter(|_| !args.measured)?;
     let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
     match Glob::parse(&pattern) {
         Ok(glob) => {
@@ -158,7 +158,7 @@ fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> 
     patterns
 }
 
-/// Finds the checkpoint to resume from: the newest one that is as it was adopted.
+/// Finds the checkpoint to resume from: the newest one unchanged since it was adopted.
 fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adopted> {
     if args.spec.level() < CommandLevel::Checkpoints {
         return None;
@@ -169,21 +169,21 @@ fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adop
     newest
 }
 
-/// Adopts what the last attempt completed just before its end.
+/// Adopts checkpoints that the last attempt completed just before it ended.
 fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
     let run_dir = args.run_dir.path();
     let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None), notes) else { return };
     let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
     while let Some(found) = watch.look(Moment::BeforeStart) {
-        // Nobody saw it written again, so it may be damaged.
+        // It changed while nothing watched it, so it may be damaged.
         if listed.contains(&found.path) {
             if watch.ignore(&found.path).is_err() {
                 break;
             }
             continue;
         }
-        // A checkpoint without a number in its name cannot be placed any more.
+        // Without a number in its name, the step of a checkpoint is unknown by now.
         let Some(step) = found.step else { break };
         let samples = step.saturating_mul(size_of(args).0);
         let adopt = if spec.copy { adopted::adopt_copy } else { adopted::adopt };
@@ -239,8 +239,8 @@ fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Adopted>) -> Hel
     }
 }
 
-/// Returns the device that the command uses, as far as can be told from outside: a machine with a GPU is used for
-/// it, and memory that the next start must wait for is then the GPU's.
+/// Returns the device that the command uses, as far as it shows from outside: on a machine with a GPU, that GPU is
+/// assumed, so that the next start waits for its memory.
 fn device_name(device: &str) -> String {
     let drivers = ["/dev/nvidiactl", "/dev/dxg"];
     match device {
@@ -250,16 +250,19 @@ fn device_name(device: &str) -> String {
     }
 }
 
-/// Opens the socket for later keepers, and names it in the lock file. Without one the command runs all the same.
+/// Opens the socket for later keepers, and names it in the lock file. The command also runs without one; a measured
+/// command has none.
 fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Option<UnixListener> {
-    let bound = socket_place::prepare_harness(&args.run_dir).and_then(|path| {
+    let bind = |path: PathBuf| {
         let _ = fs::remove_file(&path);
         Ok((UnixListener::bind(&path)?, path))
-    });
+    };
+    let bound = (!args.measured).then(|| socket_place::prepare_harness(&args.run_dir).and_then(bind));
     let (listener, path) = match bound {
-        Ok((listener, path)) => (Some(listener), Some(path)),
-        Err(error) => {
-            notes.push(format!("no other keeper could take over this command: {error}"));
+        None => (None, None),
+        Some(Ok((listener, path))) => (Some(listener), Some(path)),
+        Some(Err(error)) => {
+            notes.push(format!("no other keeper can take over this command: {error}"));
             (None, None)
         }
     };

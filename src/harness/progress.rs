@@ -1,7 +1,7 @@
-//! Turns what was read in the command's output and files into the events of the worker contract. Pure.
+//! Turns readings of the command's output and files into events of the worker contract. Pure.
 //!
-//! Several readings may speak of one step: a progress bar counts it, a log line brings its loss. They are merged
-//! until another step begins, or nothing more was said for a moment.
+//! Several readings may describe one step: a progress bar counts it, a log line brings its loss. They are merged until
+//! another step begins, or nothing more arrives for a moment.
 
 use crate::log_metrics::Reading;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
@@ -110,7 +110,7 @@ impl Progress {
         vec![Event::Phase { phase: Phase::Training }]
     }
 
-    /// Returns the event of a step about which nothing more was said for a moment.
+    /// Returns the event of a step once nothing more has arrived for a moment.
     pub fn tick(&mut self, now: Duration) -> Option<Event> {
         let waited = self.pending.as_ref().is_some_and(|pending| now.saturating_sub(pending.since) >= MERGED);
         if waited { self.flush() } else { None }
@@ -172,8 +172,8 @@ impl Progress {
         Event::Eval(Eval { step, samples: self.samples(step), loss, metrics })
     }
 
-    /// Reports whether the command has taken its last step, as far as its output tells. The last steps are often
-    /// not reported, if only every tenth one is.
+    /// Reports whether the command has taken its last step, as far as its output shows. The last steps are often not
+    /// reported, if only every tenth one is.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.total.is_none_or(|total| self.step + self.widest >= total)
@@ -264,6 +264,6 @@ pub(in crate::harness) mod tests {
         assert!(!progress.is_complete());
         progress.take(&reading(Some(90), &[]), ms(5));
         assert!(progress.is_complete(), "a command that reports every 80th step may have taken the last one");
-        assert!(Progress::new(0, 1, 1, None, ms(0)).is_complete(), "nobody knows the last step");
+        assert!(Progress::new(0, 1, 1, None, ms(0)).is_complete(), "the last step is unknown");
     }
 }

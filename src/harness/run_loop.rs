@@ -28,11 +28,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Interval between looks at files, checkpoints and the clock.
+/// Interval at which files, checkpoints and the clock are checked.
 const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
-/// The time that the system stamps on a file may be this far behind the clock: one timer interrupt.
+/// A file's timestamp may lag behind the clock by this much: one timer interrupt.
 const FILE_CLOCK_NS: i64 = 10_000_000;
 
 /// The phase of the command's life.
@@ -51,19 +51,19 @@ pub enum Life {
     Ending {
         /// The reason.
         reason: Reason,
-        /// Makes the graces end at once.
+        /// Ends the grace periods at once.
         hurry: Arc<OwnedFd>,
-        /// Nothing is left.
+        /// No process is left.
         done: bool,
     },
 }
 
-/// News of the harness's own threads.
+/// A report from one of the harness's threads.
 #[derive(Debug)]
 pub enum Report {
-    /// A checkpoint was adopted, or not.
+    /// A checkpoint was adopted, or could not be.
     Adopted(Candidate, Result<Adopted, AdoptError>, Duration),
-    /// All processes were ended, but for these.
+    /// All processes have ended except these.
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
@@ -101,12 +101,12 @@ impl Signals {
 pub struct Harness {
     pub(super) args: HarnessArgs,
     pub(super) command: Process,
-    /// The processes that are the command's.
+    /// The command's processes.
     pub(super) family: Family,
-    /// The command was running before the run; only if it may be ended is it ended.
+    /// Set if the command was running before the run; says whether it may be ended.
     pub(super) foreign: Option<Foreign>,
     pub(super) _holder: Option<Holder>,
-    /// Where the command's output is read, until nobody writes to it any more.
+    /// The command's output; none once no process has it open.
     pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
     pub(super) reader: OutputReader,
     /// Nothing was printed since the last tick.
@@ -132,7 +132,7 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Runs until nothing of the command is left, and a keeper knows. Returns the exit code.
+    /// Runs until the command is gone and a keeper has been told. Returns the exit code.
     pub async fn run_to_the_end(&mut self) -> u8 {
         let mut clock = interval(TICK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -209,6 +209,8 @@ impl Harness {
 
     fn hear(&mut self, heard: FromKeeper) {
         match heard {
+            // Nobody waits for the figures of a measured command any more.
+            FromKeeper::Gone if self.args.measured => self.end(Reason::Signalled),
             FromKeeper::Gone => {}
             FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),
             FromKeeper::Order(Order::Checkpoint) => {
@@ -236,7 +238,7 @@ impl Harness {
         }
     }
 
-    /// Tells a keeper that takes over who this is, where the command is, and what nobody has stored yet.
+    /// Introduces the command to a keeper that takes over: its identity, its progress, and every event not stored yet.
     fn introduce_again(&mut self, after: u64) {
         self.link.replay_after(after);
         self.link.send_unkept(&Event::Hello(self.hello.clone()));
@@ -249,7 +251,7 @@ impl Harness {
         }
         let dropped = self.link.take_dropped();
         if dropped > 0 {
-            let text = format!("{dropped} steps are missing in the curve: no keeper took them for too long");
+            let text = format!("{dropped} steps are missing from the curve: there was no keeper for too long");
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
     }
@@ -266,7 +268,7 @@ impl Harness {
         }
     }
 
-    /// Begins to end all processes. A second reason makes it faster, but the first one stays.
+    /// Begins to end all processes. A signal that comes later ends the grace periods, but the first reason stays.
     pub(super) fn end(&mut self, reason: Reason) {
         if let Life::Ending { hurry, .. } = &self.life {
             if reason == Reason::Signalled {
@@ -278,7 +280,7 @@ impl Harness {
         let command = self.exit.is_none().then(|| self.command.clone());
         let reports = self.reports.clone();
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
-        // A command that may not be ended is left alone: the harness only stops to watch it.
+        // A command that may not be ended is left alone: the harness only stops watching it.
         let done = self.foreign.as_ref().is_some_and(|foreign| !foreign.may_end);
         self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done };
         if done {
@@ -336,7 +338,7 @@ impl Harness {
             && now >= until
         {
             self.life = Life::Running;
-            let message = "the command was asked to save, and no complete checkpoint came in time".to_owned();
+            let message = "the command was asked to save, but wrote no complete checkpoint in time".to_owned();
             self.link.send(&Event::StopRefused { step: self.progress.step, message });
         }
     }
@@ -361,8 +363,8 @@ impl Harness {
         for event in &events {
             self.link.send(event);
         }
-        while !self.link.finish().await {
-            // The run's end must not be forgotten because its keeper is gone.
+        while !self.link.finish().await && !self.args.measured {
+            // The end of the run is kept for the next keeper.
             tokio::select! {
                 heard = self.link.hear() => self.hear(heard),
                 () = Signals::asked_to_end(&mut self.signals.terminate, &mut self.signals.interrupt) => break,

@@ -5,9 +5,9 @@ use rustix::process::Signal;
 use std::collections::HashSet;
 use std::fs;
 
-/// Sends the signal to those who catch it, and returns their number. A process without a handler would die of it:
-/// a launcher, or one that has not come that far. A process whose parent is asked is a helper, such as one that
-/// loads data, and has only inherited the handler.
+/// Signals every process that handles the signal, and returns their number. A process without a handler would die: a
+/// launcher, or one that is still starting. A process whose parent is signalled is a helper, such as a data loader, and
+/// has only inherited the handler.
 pub fn ask_to_save(members: &[&Process], signal: Signal) -> usize {
     let catching: Vec<&Process> = members.iter().filter(|process| catches(process.pid, signal)).copied().collect();
     let asked = topmost(&catching);

@@ -11,7 +11,7 @@ use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::untrusted::text;
 use std::time::{Duration, Instant};
 
-/// Bytes of a checkpoint that are still hashed when a run ends; a larger one is adopted at the next start.
+/// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
 
 /// Reason why a command cannot be asked to save.
@@ -94,7 +94,7 @@ impl Harness {
                     _ => {}
                 }
             }
-            // It changed while it was read: it will be looked at again.
+            // It changed while it was read: the next scan finds it again.
             Err(AdoptError::Changing(_)) => {}
             Err(error) => {
                 let message = format!("the command's checkpoint was not adopted: {error}");

@@ -4,9 +4,9 @@
 //!  command ── writes ──▶ terminal ──▶ harness (reads)
 //!                                 └─▶ holder (has it open; reads once the harness is gone)
 //! ```
-//! The last reader of a terminal or a pipe that goes away makes the next write of the command fail, and without a
-//! reader a full buffer blocks it. So a second process holds the reading end, whatever kills the harness or the
-//! keeper. See [`super::holder`].
+//! When the last reader of a terminal or a pipe goes away, the command's next write fails; while no one reads, a full
+//! buffer blocks it. So a second process holds the reading end, whatever kills the harness or the keeper. See
+//! [`super::holder`].
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 
 /// Most bytes read at once.
 const BUFFER: usize = 1 << 16;
-/// Chunks that wait for the harness. Then the terminal fills, and the command waits.
+/// Chunks queued for the harness; beyond that the terminal fills, and the command waits.
 const QUEUE: usize = 16;
 
 /// Size of the terminal. Wide, because progress bars cut what does not fit in a line.
 const SIZE: Winsize = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// Both ends of what the command writes to.
+/// Both ends of the command's output.
 #[derive(Debug)]
 pub struct Terminal {
     /// The end that is read.
@@ -62,8 +62,7 @@ impl Terminal {
     }
 }
 
-/// Reads what the command writes, on a thread of its own. The channel closes when no process has the other end open
-/// any more.
+/// Reads what the command writes, on a thread of its own. The channel closes once no process has the other end open.
 #[must_use]
 pub fn read_output(output: OwnedFd) -> mpsc::Receiver<Vec<u8>> {
     let (sends, chunks) = mpsc::channel(QUEUE);

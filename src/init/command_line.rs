@@ -95,7 +95,7 @@ pub fn is_python(name: &str) -> bool {
     version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'))
 }
 
-/// Returns the index of the first word that is no option of the program before it.
+/// Returns the index of the first word that is not an option of the program before it.
 fn skip(command: &[String], from: usize, with_value: &[&str], also: impl Fn(&str) -> bool) -> usize {
     let mut at = from;
     while let Some(word) = command.get(at).filter(|word| word.starts_with('-') || also(word)) {
@@ -137,8 +137,8 @@ fn after_python(command: &[String], python: usize) -> Option<Invocation> {
     }
 }
 
-/// Finds the script among a launcher's options, whose values only the launcher tells apart: the first Python file, or
-/// the module after `-m`.
+/// Finds the script among a launcher's options, which only the launcher can tell from their values: the first Python
+/// file, or the module after `-m`.
 fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Option<usize>) -> Option<Invocation> {
     let rest = command.get(from..)?;
     let at = rest.iter().position(|word| is_script(word) || ["-m", "--module"].contains(&word.as_str()))?;

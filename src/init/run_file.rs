@@ -1,4 +1,4 @@
-//! Writes a proposal as a run file, with comments for the person who reads it.
+//! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
 use super::proposal::{Checkpoints, Proposal, Rung};

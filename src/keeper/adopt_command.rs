@@ -7,9 +7,28 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::Record;
 use crate::store::owners;
+use std::io;
+
+/// Reason why a running command cannot be taken over.
+#[derive(Debug, thiserror::Error)]
+enum TakeoverError {
+    /// Its lock file names no attempt, token or socket.
+    #[error("its harness does not listen for another keeper")]
+    NotListening,
+    /// Its attempt is not the one that run.db holds open.
+    #[error("attempt {0} is not the open attempt of run.db")]
+    UnknownAttempt(u64),
+    /// worker.log cannot be opened.
+    #[error("cannot open worker.log: {0}")]
+    Log(#[source] io::Error),
+    /// Its harness cannot be reached.
+    #[error("cannot connect to its harness: {0}")]
+    Harness(#[source] io::Error),
+}
 
 impl Keeper {
-    /// Takes over the command of an earlier keeper. Returns false if none is running; then nothing of it is left.
+    /// Takes over the command of an earlier keeper. Returns false if none is running; then its processes have been
+    /// ended.
     pub(super) async fn adopt_command(&mut self) -> bool {
         let Some(record) = owners::worker_record(&self.run_dir) else { return false };
         if !record.owner.is_alive() {
@@ -29,19 +48,19 @@ impl Keeper {
         }
     }
 
-    async fn connect_harness(&mut self, record: Record) -> Result<(), String> {
+    async fn connect_harness(&mut self, record: Record) -> Result<(), TakeoverError> {
         let (Some(attempt), Some(token), Some(socket)) = (record.attempt, record.token, record.socket) else {
-            return Err("it does not listen for another keeper".to_owned());
+            return Err(TakeoverError::NotListening);
         };
         let Some((rung, log_begins)) = self.recorder.continue_attempt(attempt) else {
-            return Err(format!("run.db knows nothing of attempt {attempt}"));
+            return Err(TakeoverError::UnknownAttempt(attempt));
         };
         let after = self.recorder.status.step;
         let pid = record.owner.pid;
         let harness = Harness { identity: record.owner, socket, token };
-        let log = self.run_dir.append("worker.log").map_err(|error| error.to_string())?;
+        let log = self.run_dir.append("worker.log").map_err(TakeoverError::Log)?;
         let worker = Worker::adopt(attempt, harness, after, log, self.inputs.clone()).await;
-        self.worker.process = Some(worker.map_err(|error| error.to_string())?);
+        self.worker.process = Some(worker.map_err(TakeoverError::Harness)?);
         self.witness.continue_attempt(log_begins);
         self.worker.watched.send_replace(Some(pid));
         self.gpu.users.started(pid);

@@ -69,7 +69,7 @@ pub(super) struct Files {
 #[derive(Default)]
 pub(super) struct Requester {
     pub(super) author: Option<Author>,
-    /// The boot in which a signal asked the run to end, if nobody else did later.
+    /// The boot in which a signal asked the run to end, unless the user did later.
     pub(super) signalled_in: Option<String>,
 }
 

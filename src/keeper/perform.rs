@@ -8,7 +8,7 @@ use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::run_dir::RunDirError;
 use tokio::time::Instant;
 

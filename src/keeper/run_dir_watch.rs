@@ -1,5 +1,5 @@
-//! Watches the run directory while the run continues. If it is moved or deleted, the worker can no
-//! longer save, and nobody can find the run.
+//! Watches the run directory while the run continues. If it is moved or deleted, the worker can no longer save, and the
+//! run cannot be found.
 
 use super::keeper_state::Keeper;
 use crate::policy::event::Effect;

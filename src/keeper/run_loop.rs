@@ -235,10 +235,11 @@ impl Keeper {
         }
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
+        // A writer has taken the last message from its queue, but may not have written it yet.
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
         self.recorder.flush_last_words(&self.run_dir);
-        // A deletion cut short by the end of the process would leave its files until somebody resumes the run.
+        // A deletion cut short by the end of the process would leave its files until the run is resumed.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
 }

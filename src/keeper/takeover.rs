@@ -13,7 +13,7 @@ use crate::protocol::worker::Level;
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{Batch, Writer};
@@ -54,6 +54,7 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
+        // A worker of an earlier keeper is not a child of this one, so its end sends no SIGCHLD.
         sleep(Duration::from_millis(50)).await;
     }
     true
@@ -123,7 +124,7 @@ pub fn rows_of(path: &Path) -> Option<Batch> {
     state::rows_of(path).ok().map(batch_of)
 }
 
-/// Returns a sentence if a run has trained but its store knows nothing of it.
+/// Returns a sentence if a run has trained but its store does not show it.
 pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<String>> {
     let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0);
     let Some(newest) = newest else { return Ok(None) };

@@ -36,7 +36,7 @@ impl Keeper {
         }
     }
 
-    /// Claims the devices of the run, and tells the policy what is in the way.
+    /// Claims the devices of the run, and reports to the policy what is in the way.
     pub(super) fn claim_devices(&mut self) {
         let request = self.claim_request();
         let first = self.predecessor(&request);
@@ -114,7 +114,7 @@ impl Keeper {
         })
     }
 
-    /// Returns the name of the run that has to be over before this one starts for the first time.
+    /// Returns the name of the run that must end before this one starts for the first time.
     fn predecessor(&self, request: &ClaimRequest) -> Option<String> {
         let path = request.after.as_ref().filter(|_| self.recorder.status.attempts == 0)?;
         let run = RunDir::open(path).ok()?;

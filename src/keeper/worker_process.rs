@@ -7,7 +7,7 @@ use crate::process_tree::{Family, Grace, Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
-use crate::store::lock::Identity;
+use crate::store::identity::Identity;
 use crate::trainer::WORKER_VARIABLE;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
-//! Turns the count of a bar or a line into the optimizer step: a count may cover the training, or start over with
-//! each epoch. Which of them it is shows when the epoch changes; until then both give the same step.
+//! Turns the count of a bar or a line into the optimizer step: a count may cover the training, or start over with each
+//! epoch. A change of the epoch shows which; until then both give the same step.
 
 /// The epoch that a line or a bar names.
 #[derive(Debug, Clone, Copy, PartialEq)]

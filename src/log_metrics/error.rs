@@ -16,7 +16,7 @@ pub enum FileError {
     },
     /// Neither the name nor the first bytes are those of a known format.
     #[error(
-        "{}: not a metric file that is known: TensorBoard events, W&B offline (.wandb), trackio (.db), .csv or .jsonl",
+        "{}: not a known metric file: TensorBoard events, W&B offline (.wandb), trackio (.db), .csv or .jsonl",
         crate::untrusted::text::path(.path)
     )]
     UnknownFormat {

@@ -5,7 +5,7 @@ use super::clock::Epoch;
 use super::names::{self, Role};
 use super::token::{Token, tokens};
 
-/// Keys have at most as many words; more is prose.
+/// Maximum number of words in a key; more is prose.
 const MAX_WORDS: usize = 6;
 /// Keys read of one line.
 const MAX_KEYS: usize = 2 * names::MAX_NAMES;

@@ -179,7 +179,7 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
 pub struct Names(BTreeSet<String>);
 
 impl Names {
-    /// Drops values whose name would be one too many.
+    /// Drops values whose name would exceed the limit.
     pub fn admit(&mut self, values: &mut Vec<(String, f64)>) {
         values.retain(|(name, _)| self.0.contains(name) || (self.0.len() < MAX_NAMES && self.0.insert(name.clone())));
     }

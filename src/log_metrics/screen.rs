@@ -1,5 +1,5 @@
-//! Splits the bytes that a program writes to a terminal into segments of plain text: a progress bar redraws its
-//! line after a carriage return, and colours and cursor moves are no text.
+//! Splits the bytes that a program writes to a terminal into segments of plain text: a progress bar redraws its line
+//! after a carriage return, and colours and cursor moves are not text.
 
 /// Maximum length of a segment in bytes; a longer one is dropped.
 const MAX_SEGMENT: usize = 16 << 10;

@@ -10,7 +10,7 @@ pub enum Token<'a> {
     Number(&'a str),
     /// Two integers, as in `10/ 50`.
     Fraction(&'a str, &'a str),
-    /// Something that begins like a number and is none.
+    /// Something that begins like a number but is not one.
     Other,
     /// Any other character; `spaced` when white space precedes it.
     Mark(char, bool),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum queued messages; more are dropped, since nobody would read them all.
+/// Maximum queued messages; more are dropped, since no user would read them all.
 const QUEUE: usize = 64;
 /// The first pause before a retry.
 const PAUSE: Duration = Duration::from_secs(1);

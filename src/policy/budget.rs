@@ -91,7 +91,11 @@ mod tests {
         let Verdict::Exhausted(why) = budget.fault(Some(100), seconds(1), &watch) else { panic!("three at most") };
         assert_eq!(why, "3 restarts without progress");
         assert_eq!(budget.fault(Some(101), seconds(1), &watch), restart(0));
-        assert_eq!(budget.fault(Some(50), seconds(1), &watch), restart(1), "an older checkpoint is no progress");
+        assert_eq!(
+            budget.fault(Some(50), seconds(1), &watch),
+            restart(1),
+            "an older checkpoint does not count as progress"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The policy of a command. It saves when it likes, or when a signal asks it; without arguments to
-//! resume, whatever ends it costs everything since its start, and a start from the beginning may overwrite its own
-//! outputs. So the keeper ends a command by itself only where little is lost.
+//! The policy of a command. It saves when it likes, or when a signal asks it; without arguments to resume, whatever
+//! ends it costs everything since its start, and a start from the beginning may overwrite its own outputs. So the
+//! keeper ends a command automatically only where little is lost.
 
 use super::age::format_span;
 use super::event::Effect;
@@ -151,7 +151,7 @@ impl Policy {
         if std::mem::replace(&mut self.worker.silent, true) {
             return Some(Vec::new());
         }
-        let text = format!("the command has printed nothing and used no processor for {long}; it is left alone");
+        let text = format!("the command has printed nothing and used no CPU time for {long}; it is left alone");
         Some(vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }])
     }
 

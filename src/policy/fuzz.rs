@@ -223,7 +223,7 @@ impl World {
         match effect {
             Effect::Start(_) => self.start(),
             Effect::Order(order) => {
-                let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: told nobody"));
+                let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: an order without a worker"));
                 match order {
                     Order::Stop { checkpoint } => worker.stopping = Some(checkpoint),
                     // A hung worker does not save; any other may fail to.
@@ -233,7 +233,7 @@ impl World {
                 }
             }
             Effect::Signal(signal) => {
-                let worker = self.worker.as_ref().unwrap_or_else(|| panic!("seed {seed}: signalled nobody"));
+                let worker = self.worker.as_ref().unwrap_or_else(|| panic!("seed {seed}: a signal without a worker"));
                 let dies = signal == Signal::Kill || !worker.hung;
                 if dies && !worker.unkillable {
                     self.expect();

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_minute_above_the_limit_is_too_long_and_nothing_else_is() {
         let ramp = |from: f64, by: f64| (0..200).map(move |second| Some(from + by * f64::from(second)));
-        assert_eq!(pauses(ramp(60.0, 0.5)), [110, 171], "85 °C at second 50; nobody listened to the first");
+        assert_eq!(pauses(ramp(60.0, 0.5)), [110, 171], "85 °C at second 50; the first one was not carried out");
         assert_eq!(pauses(ramp(84.9, 0.0)), [0_u64; 0]);
         let dip = (0..200).map(|second| Some(if second % 50 == 49 { 84.0 } else { 90.0 }));
         assert_eq!(pauses(dip), [0_u64; 0], "it cools now and then");

@@ -94,7 +94,7 @@ impl IdleWatch {
         }
     }
 
-    /// Excludes the time that the keeper itself stalled: nobody measured then.
+    /// Excludes the time that the keeper itself stalled, when nothing was measured.
     pub fn forgive(&mut self, delay: Duration, now: Duration) {
         if self.paused.is_none() {
             self.exclude(delay, now);

@@ -8,13 +8,14 @@ use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The longest time between two looks at /proc. A process that appears in between is not waited for.
+/// Longest time between two scans of /proc. Only a scan finds processes that appeared since the last one.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long processes have to end by themselves.
+/// How long processes get to exit on their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// Time in which only the command itself has SIGTERM, since workers that end first look like failures to it.
+    /// Time between SIGTERM to the command and to its other processes: a worker that ends first looks like a failure to
+    /// it.
     pub command: Duration,
     /// Time between SIGTERM to all and SIGKILL.
     pub others: Duration,
@@ -47,8 +48,8 @@ impl Family {
     }
 }
 
-/// Ends all processes of a family. `command` is the process that was started first, if it may
-/// still be alive; a readable `hurry` skips the graces. Returns the processes that cannot be killed.
+/// Ends all processes of a family. `command` is the process that was started first, if it may still be alive; a
+/// readable `hurry` skips the grace periods. Returns the processes that cannot be killed.
 #[must_use]
 pub fn end_all(
     family: &Family,
@@ -78,8 +79,7 @@ fn is_among(process: &Process, alive: &[&Process]) -> bool {
     alive.iter().any(|other| (other.pid, other.started) == (process.pid, process.started))
 }
 
-/// Acts on each process of the attempt, again and again, while `goes_on` holds and there is time. Returns those
-/// left.
+/// Acts on each process of the attempt, repeatedly, while `goes_on` holds and there is time. Returns those left.
 fn wait_until_gone(
     family: &Family,
     limit: Duration,

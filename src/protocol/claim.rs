@@ -1,7 +1,7 @@
 //! Claims of runs on the devices of this machine, and their order.
 //!
 //! ```text
-//! Later ── the run it starts after is over ──▶ Queued ── nobody holds its devices, nobody is ahead ──▶ Holds
+//! Later ── the run it starts after is over ──▶ Queued ── its devices are free, no run is ahead ──▶ Holds
 //!                                                 ▲                                                       │
 //!                                                 └───────────── resumed ◀── Rests ◀── paused ────────────┘
 //! ```
@@ -125,7 +125,7 @@ pub enum Stage {
     Holds,
     /// The run waits for its devices.
     Queued,
-    /// The run waits for the end of another run, and is in nobody's way.
+    /// The run waits for the end of another run, and blocks no other run.
     Later,
     /// The run is alive and uses no device.
     Rests,

@@ -57,7 +57,7 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// Describes the end of a worker that nobody asked to end: 0 and 3 are codes of a worker that ends as intended.
+/// Describes the end of a worker that was not asked to end: 0 and 3 are codes of a worker that ends as intended.
 impl fmt::Display for Exit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.signal, self.code) {

@@ -143,6 +143,9 @@ pub struct Measured {
     /// Whether the peak covers all phases of a run, and not only training steps.
     #[serde(default)]
     pub all_phases: bool,
+    /// Whether the driver reports no memory per process, so the peak is that of the whole card above its level before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_card: bool,
     /// Resident memory after loading the data, before the model.
     pub baseline_bytes: Option<u64>,
     /// Peak resident memory per phase.

@@ -1,7 +1,7 @@
 //! The effect of a change of knobs on the experiment.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// How far a change moves the experiment, mildest first.
@@ -133,12 +133,24 @@ fn class_of(path: &str, same_batch: bool) -> Class {
     }
 }
 
+/// Reports whether the section holds names of the user's choice.
+fn is_open(path: &str) -> bool {
+    matches!(path, "environment" | "knobs")
+}
+
 fn collect_changes(path: String, from: &Value, to: &Value, changes: &mut Vec<Change>) {
-    let (Value::Object(before), Value::Object(after)) = (from, to) else {
-        if from != to {
-            changes.push(Change { path, from: from.clone(), to: to.clone(), class: Class::A });
+    let none = Map::new();
+    let (before, after) = match (from, to) {
+        (Value::Object(before), Value::Object(after)) => (before, after),
+        // Each variable is a change of its own, even if the other rung sets none at all.
+        (Value::Null, Value::Object(after)) if is_open(&path) => (&none, after),
+        (Value::Object(before), Value::Null) if is_open(&path) => (before, &none),
+        _ => {
+            if from != to {
+                changes.push(Change { path, from: from.clone(), to: to.clone(), class: Class::A });
+            }
+            return;
         }
-        return;
     };
     let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     for (key, value) in before {
@@ -198,11 +210,17 @@ mod tests {
 
     #[test]
     fn variables_known_to_keep_the_numbers_are_a_and_everything_else_of_a_script_is_b() {
-        let class =
-            |path: [&str; 2]| worst_class(&compare_presets(&json!({path[0]: {}}), &json!({path[0]: {path[1]: "1"}})));
-        assert_eq!(class(["environment", "PYTORCH_ALLOC_CONF"]), Class::A);
-        assert_eq!(class(["environment", "ACCELERATE_MIXED_PRECISION"]), Class::B);
-        assert_eq!(class(["knobs", "resolution"]), Class::B);
+        for before in [json!({"environment": {}, "knobs": {}}), json!({})] {
+            let class = |path: [&str; 2]| {
+                let after = json!({path[0]: {path[1]: "1"}});
+                let (up, down) = (compare_presets(&after, &before), compare_presets(&before, &after));
+                assert_eq!(worst_class(&up), worst_class(&down));
+                worst_class(&down)
+            };
+            assert_eq!(class(["environment", "PYTORCH_ALLOC_CONF"]), Class::A);
+            assert_eq!(class(["environment", "ACCELERATE_MIXED_PRECISION"]), Class::B);
+            assert_eq!(class(["knobs", "resolution"]), Class::B);
+        }
     }
 
     #[test]

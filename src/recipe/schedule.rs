@@ -102,7 +102,7 @@ mod tests {
         let schedule = |warmup| Schedule { kind: ScheduleKind::Linear, warmup, end: 0.0 };
         let (short, long) = (schedule(0.1), schedule(0.2));
         assert_eq!(long.warmup_begin(Some(short.warmup), 0, 400), 400);
-        assert_eq!(short.warmup_begin(Some(long.warmup), 400, 500), 400, "a shorter one is no new one");
+        assert_eq!(short.warmup_begin(Some(long.warmup), 400, 500), 400, "a shorter one does not begin again");
         assert_eq!(long.warmup_begin(Some(long.warmup), 400, 500), 400);
         assert_eq!(long.warmup_begin(None, 0, 500), 0, "nothing is known of the schedule before");
         // Halfway through the new warm-up: half of the linear schedule's rate at this point.

@@ -1,9 +1,8 @@
-//! Checkpoints that a command wrote itself, adopted where they lie: `adopted/step-000000500.json` in the run
-//! directory lists their files with lengths and BLAKE3 hashes.
+//! Checkpoints that a command wrote itself, adopted in place: `adopted/step-000000500.json` in the run directory lists
+//! their files with lengths and BLAKE3 hashes.
 //!
-//! The files belong to the command: they are never changed, and deleted only if the run file says how many to
-//! keep. A checkpoint whose files no longer match its list is not used; the command may have begun to overwrite
-//! or to delete it.
+//! The files belong to the command: they are never changed, and deleted only if the run file says how many to keep. A
+//! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
@@ -112,7 +111,7 @@ impl Adopted {
         self.files.iter().map(|file| file.stamp.bytes).sum()
     }
 
-    /// Returns what the command wrote: this, or what this is a copy of.
+    /// Returns the checkpoint that the command wrote: this one, or the original of this copy.
     #[must_use]
     pub fn original(&self) -> Original {
         let files = || self.files.iter().map(|file| (file.name.clone(), file.stamp)).collect();
@@ -279,7 +278,7 @@ fn read(path: &Path) -> Option<Adopted> {
     serde_json::from_slice(&text).ok().filter(|adopted: &Adopted| adopted.version == 1)
 }
 
-/// Returns the newest checkpoint that is still as it was adopted, and why newer ones are not usable.
+/// Returns the newest checkpoint unchanged since it was adopted, and why newer ones are not usable.
 #[must_use]
 pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptError)>) {
     let mut unusable = Vec::new();

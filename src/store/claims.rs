@@ -1,13 +1,14 @@
 //! The claims on devices of all living runs of this user on this machine, whatever their runs directory.
 //!
 //! ```text
-//! ~/.local/state/downshift/claims/lock              held while somebody decides
+//! ~/.local/state/downshift/claims/lock              held while a run decides
 //!                                /BOOT/RUN.lock     the claim of one run, locked by its keeper
 //! ```
-//! A claim counts while its run has a keeper, a parent that restarts the keeper, or a worker. So it survives the
-//! death of a keeper, and a claim that was left behind blocks nobody.
+//! A claim counts while its run has a keeper, a parent that restarts the keeper, or a worker. So it survives the death
+//! of a keeper, and a stale claim blocks no run.
 
-use super::lock::{self, Identity, Lock, LockError, Record};
+use super::identity::Identity;
+use super::lock::{self, Lock, LockError, Record};
 use super::owners;
 use super::run_dir::RunDir;
 use super::user_folder::user_folder;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time to wait for another process that decides. One that is suspended meanwhile is not waited for.
+/// Longest wait for another process that decides; it may be suspended.
 const DECIDING: Duration = Duration::from_secs(1);
 /// Interval between attempts to decide.
 const RETRY: Duration = Duration::from_millis(5);
@@ -58,7 +59,7 @@ impl Registry {
         self.living_except(None)
     }
 
-    /// Adds a run. Its keeper calls this; the claim of an earlier keeper of the run goes on.
+    /// Adds a run. Its keeper calls this; the claim of an earlier keeper of the run stays in force.
     ///
     /// # Errors
     /// Returns an error when the run has another keeper, or the claim cannot be stored.
@@ -78,8 +79,8 @@ impl Registry {
         Ok(member)
     }
 
-    /// Waits for its turn to decide, so that no two runs find the same device free. A file system without locks, or
-    /// a process suspended while it decides, leaves no protection but the short time that a decision takes.
+    /// Waits for its turn to decide, so that no two runs find the same device free. On a file system without locks, or
+    /// while another process is suspended in its decision, two decisions may overlap; each is short.
     fn decide_alone(&self) -> Option<Lock> {
         let (path, begun) = (self.root.join("lock"), Instant::now());
         loop {
@@ -122,8 +123,8 @@ impl Membership {
         self.claim.stage == Stage::Rests
     }
 
-    /// Claims the devices, or a place in their queue. `first` is the run that has to be over before. Returns what the
-    /// run waits for; none if it holds the devices now.
+    /// Claims the devices, or a place in their queue. `first` is a run that must end before. Returns what the run waits
+    /// for; none if it holds the devices now.
     ///
     /// # Errors
     /// Returns an error when the claim cannot be stored; nothing has changed then.
@@ -168,7 +169,7 @@ impl Membership {
         fs::remove_dir(&self.registry.claims).ok();
     }
 
-    /// Stores the claim, in another file if somebody deleted the first.
+    /// Stores the claim, in a new file if the first was deleted.
     fn write(&mut self) -> Result<(), LockError> {
         let claim = Some(self.claim.clone());
         if self.lock.record().claim != claim {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_starts_after_another_is_in_nobodys_way_and_keeps_its_place() {
+    fn a_run_that_starts_after_another_blocks_none_and_keeps_its_place() {
         let place = Place::new();
         let (mut first, mut patient, mut last) = (place.join("first"), place.join("patient"), place.join("last"));
         assert_eq!(told(&mut first, &wish(0)), None);

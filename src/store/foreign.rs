@@ -1,6 +1,6 @@
 //! A training that was running before its run existed: which process it is, and whether the run may end it.
 
-use super::lock::Identity;
+use super::identity::Identity;
 use super::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,10 @@
 //! Lock files: one owner at a time, enforced by `flock`. The file holds the owner's identity, for
 //! people and for programs that need it without taking the lock.
-//!
-//! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
-//! it identifies one process forever.
 
+use super::identity::Identity;
 use crate::protocol::claim::Claim;
 use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -17,61 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// Maximum size of a lock file.
 const LONGEST: u64 = 1 << 16;
-
-/// The unique identity of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// Its id.
-    pub pid: u32,
-    /// The boot during which it runs.
-    pub boot: String,
-    /// Its start time, in clock ticks since that boot.
-    pub started: u64,
-}
-
-impl Identity {
-    /// Returns the identity of this process.
-    #[must_use]
-    pub fn own() -> Self {
-        let pid = std::process::id();
-        Self { pid, boot: boot_id(), started: start_time(pid).unwrap_or(0) }
-    }
-
-    /// Returns the identity of the process that has this id now.
-    #[must_use]
-    pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, boot: boot_id(), started: start_time(pid)? })
-    }
-
-    /// Reports whether the process is alive (a zombie is not).
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        self.boot == boot_id() && start_time(self.pid) == Some(self.started)
-    }
-
-    /// Sends a signal to the process only, if it is alive.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        match i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
-            Some(process) if self.is_alive() => Ok(rustix::process::kill_process(process, signal)?),
-            _ => Ok(()),
-        }
-    }
-
-    /// Sends a signal to its process group, if the process is alive.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
-        let group = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        match group {
-            Some(group) if self.is_alive() => Ok(rustix::process::kill_process_group(group, signal)?),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// The content of a lock file: the holder, and facts about it that other processes need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -260,7 +202,7 @@ impl Lock {
         }
     }
 
-    /// Recreates the lock file after somebody deleted it.
+    /// Recreates the lock file after it was deleted.
     ///
     /// # Errors
     /// Returns an error when another process has recreated it meanwhile, or it cannot be written.
@@ -400,21 +342,6 @@ fn holder_of(folder: &Path) -> Option<Identity> {
         open.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|file| same_file(&file, &wanted))
     };
     holders.filter(has_it_open).find_map(Identity::of)
-}
-
-fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
-}
-
-/// Returns field 22 of /proc/PID/stat; none for a zombie or a process that has exited.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! second one even if the lock files are deleted.
 
 use super::checkpoint;
-use super::lock::{self, Ending, Identity, Lock, LockError, Record, Recovery};
+use super::identity::Identity;
+use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
 use super::run_dir::RunDir;
 use std::fs;
 use std::path::Path;

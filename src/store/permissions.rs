@@ -99,7 +99,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
-    fn only_a_run_that_nobody_else_can_write_is_ones_own() {
+    fn a_run_that_others_can_write_is_not_ones_own() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.yaml");
         fs::write(&file, "").unwrap();

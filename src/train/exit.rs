@@ -4,7 +4,7 @@
 //! may never return; in a healthy one, the driver shuts down under device threads that are still alive, and
 //! their panics would be mistaken for a fault.
 
-#![expect(unsafe_code, reason = "ending without destructors is a C function that nobody wraps")]
+#![expect(unsafe_code, reason = "ending without destructors is a C function that no crate wraps")]
 
 /// Exit code of a worker that stopped on request.
 pub const STOPPED: u8 = 3;

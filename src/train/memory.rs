@@ -54,7 +54,7 @@ fn status_bytes(key: &str) -> Option<u64> {
 pub struct MemoryReporter(Option<Arc<dyn EventSink>>);
 
 impl MemoryReporter {
-    /// Returns a reporter that reports to `sink`, or to nobody.
+    /// Returns a reporter that reports to `sink`, if there is one.
     #[must_use]
     pub fn new(asked: bool, sink: &Arc<dyn EventSink>) -> Self {
         Self(asked.then(|| Arc::clone(sink)))

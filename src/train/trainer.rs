@@ -7,7 +7,7 @@ use super::{self_test, worker};
 use crate::config::knobs::{Precision, Preset};
 use crate::config::ladder::Rung;
 use crate::config::problem::Problem;
-use crate::config::run::Run;
+use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
@@ -15,6 +15,10 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 impl Trainer for Registry {
+    fn sections(&self) -> &dyn TaskSections {
+        self
+    }
+
     fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
         worker::run_worker(args, self)
     }

@@ -4,7 +4,7 @@
 use super::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs};
 use crate::config::knobs::{Precision, Preset};
 use crate::config::problem::Problem;
-use crate::config::run::{OwnedSections, ResolvedSections, Run, TaskSections};
+use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
 use std::path::PathBuf;
@@ -30,29 +30,11 @@ impl WithCommands<'_> {
     }
 }
 
-impl TaskSections for WithCommands<'_> {
-    fn names(&self) -> Vec<String> {
-        self.trainer.names()
-    }
-
-    fn knows(&self, task: &str) -> bool {
-        self.trainer.knows(task)
-    }
-
-    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
-        self.trainer.resolve(task, sections)
-    }
-
-    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
-        self.trainer.eval_metrics(task)
-    }
-
-    fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
-        self.trainer.misfits(task, preset)
-    }
-}
-
 impl Trainer for WithCommands<'_> {
+    fn sections(&self) -> &dyn TaskSections {
+        self.trainer.sections()
+    }
+
     fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
         self.trainer.work(args)
     }

@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(find("trian"), Err(ProgramError::NotOnPath("trian".to_owned())));
         assert_eq!(find("./train.py"), Err(ProgramError::NotExecutable(plain.display().to_string())));
         assert!(matches!(find("./no.py"), Err(ProgramError::NoFile(..))));
-        assert!(matches!(find("./bin"), Err(ProgramError::NoFile(..))), "a folder is no program");
+        assert!(matches!(find("./bin"), Err(ProgramError::NoFile(..))), "a folder is not a program");
     }
 }

@@ -81,6 +81,13 @@ impl Place {
         self.command(words).output().unwrap()
     }
 
+    /// Runs a command that must succeed; returns its output.
+    pub fn succeed(&self, words: &[&str]) -> String {
+        let out = self.output(words);
+        assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
     /// Writes a run file of the scripted task.
     pub fn script(&self, model: &str, more: &str) {
         let text = format!(
@@ -119,9 +126,7 @@ impl Place {
 
     /// Returns the exported rows.
     pub fn rows(&self) -> Vec<Value> {
-        let out = self.output(&["export"]);
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.succeed(&["export"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Returns the curve: for each step the row of the highest attempt. Fails on a gap, or if the clock does

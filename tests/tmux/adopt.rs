@@ -32,7 +32,7 @@ fn a_training_in_a_pane_is_watched_its_hang_and_death_are_told_and_it_is_restart
     assert_eq!((watched.attempts, terminal.program()), (1, Some(by_hand)), "{:#?}", journal(&run));
 
     send_signal(by_hand, Signal::STOP);
-    wait_for("an alarm", || journal_says(&run, "printed nothing and used no processor for 10 s").then_some(()));
+    wait_for("an alarm", || journal_says(&run, "printed nothing and used no CPU time for 10 s").then_some(()));
     send_signal(by_hand, Signal::CONT);
     let before = wait_status(&run, "a status", |_| true).step;
     let after = wait_status(&run, "more steps", |status| status.step > before + 20);

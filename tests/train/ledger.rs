@@ -139,7 +139,7 @@ proptest! {
                 None => *skipped += count,
                 Some(loss) => {
                     let sum = loss * count as f64;
-                    prop_assert!((sum - sum.round()).abs() < 0.3, "{sum} is no sum of marks");
+                    prop_assert!((sum - sum.round()).abs() < 0.3, "{sum} is not a sum of marks");
                     let marks = sum.round() as u32;
                     prop_assert_eq!(u64::from(marks.count_ones()), count, "each sample of the step once");
                     prop_assert_eq!(*seen & marks, 0, "a sample comes twice in an epoch");

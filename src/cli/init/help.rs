@@ -1,5 +1,5 @@
-//! Runs `COMMAND --help` after the person has agreed. Scripts exist that start training whatever they are given, so it
-//! sees no GPU, has ten seconds, and everything it started is ended.
+//! Runs `COMMAND --help` after the user has agreed. Some scripts start training whatever they are given, so it sees no
+//! GPU, has ten seconds, and everything it started is killed.
 
 use crate::cli::{Failure, confirm, line};
 use crate::init::flag::Declared;

@@ -62,7 +62,7 @@ fn read(invocation: &Invocation, words: Words, shells: usize) -> Result<(PathBuf
             let candidates = [base.with_extension("py"), base.join("__main__.py")];
             match candidates.iter().find(|file| file.is_file()) {
                 Some(file) => Ok((base, Some(read_python(file, &[])?), words)),
-                // An installed module: only its help tells its arguments.
+                // An installed module: only its help lists its arguments.
                 None => Ok((base, None, words)),
             }
         }
@@ -94,10 +94,10 @@ fn read_program(program: &str, words: Words, shells: usize) -> Result<(PathBuf, 
     let Some(line) = find_python_line(&content).filter(|_| shells > 0) else { return Ok((path, None, words)) };
     let mut fixed = line.words[line.invocation.arguments..].to_vec();
     fixed.retain(|word| !word.starts_with("$@") && !word.starts_with("$*"));
-    // A line whose script is not found here, because of a variable or a change of the folder, has its help alone.
+    // A script that is not found here, because of a variable or a `cd`, can only be asked for its help.
     let beside = path.parent().unwrap_or(Path::new(""));
     let program = read_beside(&line.invocation, beside, shells - 1);
-    // The run is named after what the person started.
+    // The run is named after what the user started.
     Ok((path, program, Words { fixed, open: line.passes_arguments, ..words }))
 }
 

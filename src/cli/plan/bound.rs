@@ -1,5 +1,5 @@
-//! Limits for the planner that a keeper starts: nobody asked for it, so it must cost almost nothing. It
-//! runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
+//! Limits for the planner that a keeper starts: the user did not ask for it, so it must cost almost nothing. It runs at
+//! the lowest priority, ends with its keeper, and gives up rather than take much memory.
 
 use crate::cli::Failure;
 use crate::format::bytes;

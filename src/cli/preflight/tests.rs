@@ -1,5 +1,5 @@
 use super::{Preflight, Start};
-use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, Source, TaskSections};
+use crate::config::run::{AsWritten, Run, Source, TaskSections};
 use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs};
 use std::fs;
 use std::path::PathBuf;
@@ -10,21 +10,11 @@ struct Finds {
     examined: Result<(), Refusal>,
 }
 
-impl TaskSections for Finds {
-    fn names(&self) -> Vec<String> {
-        AsWritten.names()
-    }
-
-    fn knows(&self, task: &str) -> bool {
-        AsWritten.knows(task)
-    }
-
-    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
-        AsWritten.resolve(task, sections)
-    }
-}
-
 impl Trainer for Finds {
+    fn sections(&self) -> &dyn TaskSections {
+        &AsWritten
+    }
+
     fn work(&self, _: &WorkerArgs) -> Result<u8, Refusal> {
         Err(Refusal::new(1, "a check starts no worker"))
     }

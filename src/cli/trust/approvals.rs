@@ -18,7 +18,7 @@ const LONGEST: u64 = 1 << 20;
 pub enum ApprovalsError {
     #[error("approvals cannot be kept: neither XDG_STATE_HOME nor HOME is set")]
     Nowhere,
-    #[error("{0} is ignored: it must be a regular file that you own and nobody else can write; delete it")]
+    #[error("{0} is ignored: it must be a regular file that you own and others cannot write; delete it")]
     NotYours(String),
     #[error("{file}: {source}")]
     Io { file: String, source: io::Error },

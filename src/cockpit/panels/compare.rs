@@ -4,6 +4,7 @@ use crate::cockpit::action::Action;
 use crate::cockpit::chart_data::evaluation_columns;
 use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
@@ -16,13 +17,19 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 /// A run on the chart.
 struct Entry<'a> {
     name: &'a str,
-    curves: Result<Curves<'a>, String>,
+    curves: Result<Curves<'a>, Missing<'a>>,
+}
+
+/// Reason why a run has no curve yet.
+enum Missing<'a> {
+    Reading,
+    Failed(&'a ReadError),
 }
 
 /// The values of a run.
@@ -31,7 +38,14 @@ struct Curves<'a> {
     evals: Vec<&'a EvalRow>,
 }
 
-const READING: &str = "reading …";
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reading => f.write_str("reading …"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -55,7 +69,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let lines = entries.iter().enumerate().map(|(place, entry)| {
         let newest = newest.get(place).copied().flatten().map(|value| quantity.format_value(value));
         let (text, style) = match &entry.curves {
-            Err(why) => (why.clone(), theme.warn),
+            Err(why) => (why.to_string(), theme.warn),
             Ok(_) => (newest.unwrap_or_else(|| "no value yet".to_owned()), theme.strong),
         };
         let width = usize::from(inner.width).saturating_sub(text.width() + 6);
@@ -79,9 +93,9 @@ fn compared_runs(state: &State) -> Vec<Entry<'_>> {
                 .series
                 .as_ref()
                 .map(|series| Curves { series, evals: run.evals.iter().collect() })
-                .ok_or_else(|| READING.to_owned()),
-            Some(Err(why)) => Err(why.to_string()),
-            None => Err(READING.to_owned()),
+                .ok_or(Missing::Reading),
+            Some(Err(error)) => Err(Missing::Failed(error)),
+            None => Err(Missing::Reading),
         };
         entries.push(Entry { name, curves });
     }

@@ -168,7 +168,7 @@ fn is_below(name: &str) -> bool {
     plain && !name.is_empty() && !name.ends_with('/') && !name.contains('\0')
 }
 
-/// Reports sections without one that they need.
+/// Reports sections that need another section, which is missing.
 fn check_sections(spec: &CommandSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     let fix = "write `checkpoints: { match: \"out/checkpoint-*\", complete: NAME }`, or remove this section";
@@ -177,7 +177,11 @@ fn check_sections(spec: &CommandSpec) -> Vec<Problem> {
             problems.push(Problem::at("resume", "without `checkpoints` there is nothing to resume from", fix));
         }
         if spec.save.is_some() {
-            problems.push(Problem::at("save", "without `checkpoints` nobody sees whether the script saved", fix));
+            problems.push(Problem::at(
+                "save",
+                "without `checkpoints`, downshift cannot see whether the script saved",
+                fix,
+            ));
         }
     }
     if let Some(save) = &spec.save {
@@ -228,7 +232,7 @@ fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
 fn check_file_patterns(spec: &CommandSpec) -> Vec<Problem> {
     let files = texts(spec).into_iter().filter(|text| matches!(text.used, Use::Files | Use::AllFiles));
     let wrong = files.filter_map(|text| {
-        // Whatever is filled in is escaped.
+        // Values that are filled in are escaped.
         let filled = Template::parse(text.text).ok()?.render(|_| "x".to_owned());
         let error = Glob::parse(&filled).err()?;
         Some(Problem::at(text.path, error.to_string(), "write a file pattern such as out/checkpoint-*"))
@@ -257,7 +261,7 @@ fn check_variable(section: &str, name: &str) -> Option<Problem> {
     let letters = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let (wrong, fix) =
         if name.is_empty() || !name.chars().all(letters) || name.starts_with(|c: char| c.is_ascii_digit()) {
-            ("this is no name of a variable", "write letters, digits and `_`, such as OMP_NUM_THREADS")
+            ("this is not a valid variable name", "write letters, digits and `_`, such as OMP_NUM_THREADS")
         } else if matches!(name, "CUDA_VISIBLE_DEVICES" | "CUDA_DEVICE_ORDER") {
             ("downshift sets this variable from --device", "remove it, and start with --device cuda:0 or cuda:0,1")
         } else if name.starts_with("DOWNSHIFT_") {

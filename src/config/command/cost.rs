@@ -1,4 +1,4 @@
-//! The cost of a shift or a restart of a command. A script resumes only as well as it can itself.
+//! The cost of a shift or a restart of a command. It depends on how well the script resumes.
 
 use super::{CommandSpec, Level, RestartPolicy};
 use crate::format::{count, counted};

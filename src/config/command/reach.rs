@@ -39,8 +39,8 @@ pub fn useless_rungs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
 }
 
 impl Run {
-    /// Reports knobs that `--set` changes without effect on the command.
-    pub(in crate::config) fn unreached_knobs<'a>(&self, set: impl Iterator<Item = &'a str>) -> Vec<Problem> {
+    /// Reports knobs whose change has no effect on the command.
+    pub fn unreached_knobs<'a>(&self, set: impl Iterator<Item = &'a str>) -> Vec<Problem> {
         let Some(spec) = &self.command else { return Vec::new() };
         let knobs = set.filter(|path| ["training.", "optimizer.", "knobs."].iter().any(|top| path.starts_with(top)));
         let preset = &self.rungs[0].preset;

@@ -19,7 +19,7 @@ pub enum SignalName {
     /// Ctrl-C.
     #[serde(rename = "INT", alias = "SIGINT")]
     Int,
-    /// The wish to end.
+    /// A request to end.
     #[serde(rename = "TERM", alias = "SIGTERM")]
     Term,
 }

@@ -31,7 +31,7 @@ pub enum Placeholder {
     Knob(String),
 }
 
-/// The placeholders that are no knobs, and their names.
+/// The placeholders other than knobs, and their names.
 const BUILT_IN: [(&str, Placeholder); 5] = [
     ("run_dir", Placeholder::RunDir),
     ("attempt_dir", Placeholder::AttemptDir),
@@ -40,7 +40,7 @@ const BUILT_IN: [(&str, Placeholder); 5] = [
     ("step", Placeholder::Step),
 ];
 
-/// Returns the names of the placeholders that are no knobs.
+/// Returns the names of the placeholders other than knobs.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
@@ -65,11 +65,11 @@ impl fmt::Display for Placeholder {
 /// A text whose braces do not match.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A placeholder that does not end.
-    #[error("`{{` opens a placeholder that nothing closes")]
+    /// A placeholder that is never closed.
+    #[error("`{{` opens a placeholder that is never closed")]
     Open,
-    /// A brace that closes nothing.
-    #[error("`}}` closes no placeholder")]
+    /// A closing brace without an opening one.
+    #[error("`}}` has no matching `{{`")]
     Close,
     /// A placeholder without a name, or with one that no knob has.
     #[error("`{{{0}}}` is not a placeholder")]
@@ -142,7 +142,7 @@ pub fn is_knob_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-'))
 }
 
-/// Writes a text so that none of it is a placeholder.
+/// Escapes a text, so that none of it is a placeholder.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")

@@ -106,7 +106,7 @@ fn default_terminal() -> bool {
     true
 }
 
-/// Reads a file's tree, and returns every error in it; `knows` tells the tasks of the trainer.
+/// Reads a file's tree, and returns every error in it; `knows` reports whether the trainer has a task.
 pub fn read(tree: &Value, knows: impl Fn(&str) -> bool) -> (Option<RunFile>, Vec<Problem>) {
     if !is_command(tree, knows) {
         return typed::read_tree(tree);

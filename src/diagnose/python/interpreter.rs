@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Programs that start each other and are followed.
+/// Maximum number of programs followed that start each other.
 const DEPTH: usize = 4;
 
 /// Where a command is started.
@@ -29,11 +29,11 @@ pub enum InterpreterError {
     /// A path without a file.
     #[error("{} does not exist", text::path(.0))]
     Missing(PathBuf),
-    /// A name that the PATH does not lead to.
+    /// A name that is not on the PATH.
     #[error("{} is not on the PATH; activate the environment, or write the program's whole path", text::escape_line(.0))]
     NotOnPath(String),
     /// uv without an environment.
-    #[error("uv has made no environment in {} yet; run `uv sync` there", text::path(.0))]
+    #[error("uv has not created an environment in {} yet; run `uv sync` there", text::path(.0))]
     NoUvEnvironment(PathBuf),
 }
 
@@ -61,7 +61,7 @@ fn follow(command: &[String], search: &Search<'_>, depth: usize) -> Result<PathB
         return search.program(python).map(|python| search.behind_pyenv(python));
     }
     let program = match found {
-        // The launcher stands somewhere before the script, after wrappers such as nohup.
+        // The launcher comes somewhere before the script, after wrappers such as nohup.
         Some(Invocation { launcher: Some(_), arguments, .. }) => {
             let launchers = ["accelerate", "torchrun", "deepspeed"];
             let is_launcher = |word: &&String| launchers.contains(&word.rsplit('/').next().unwrap_or(word));

@@ -76,7 +76,7 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     assert_eq!((watch.look(Moment::Alive), watch.look(Moment::JustEnded)), (None, None));
     fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
     assert_eq!(watch.look(Moment::BeforeStart), None, "it may have been damaged");
-    assert!(watch.look(Moment::JustEnded).is_some(), "the command wrote it anew");
+    assert!(watch.look(Moment::JustEnded).is_some(), "the command rewrote it");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn checkpoints_from_before_the_run_are_not_the_runs() {
     for operation in save_operations(place.path(), 500) {
         operation();
     }
-    assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "written anew");
+    assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "rewritten");
 }
 
 #[test]

@@ -79,10 +79,9 @@ impl Recorder {
         }
     }
 
-    /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a
-    /// checkpoint that was deleted. If the store refuses, they are deleted all the same: the disk may be full,
-    /// and the next keeper compares the store with the disk. Damaged checkpoints neither count for retention
-    /// nor get deleted.
+    /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
+    /// that was deleted. If the store refuses, they are deleted anyway: the disk may be full, and the next keeper
+    /// compares the store with the disk. Damaged checkpoints neither count for retention nor get deleted.
     pub fn retire_superfluous(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();

@@ -121,7 +121,7 @@ fn data_that_fail_twice_are_left_out() {
         last = kills.tell(KILLED);
         kills.resume(None);
     }
-    assert!(!last.iter().any(|effect| matches!(effect, Effect::LeaveOut { .. })), "a kill is nobody's fault");
+    assert!(!last.iter().any(|effect| matches!(effect, Effect::LeaveOut { .. })), "a kill does not blame the data");
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_rung_of_a_later_stage_moves_the_plan_on_and_any_other_ends_it() {
     assert_eq!(scenario.policy.plan_status().unwrap().stage, None);
     scenario.steps(300, 1.0);
     scenario.save();
-    assert!(!scenario.steps(9000, 1.0).contains(&ASKED), "what somebody chose is the top");
+    assert!(!scenario.steps(9000, 1.0).contains(&ASKED), "the rung that the user chose is the top");
     let begun_elsewhere = Ledger::begin(2, &plan());
     assert_eq!(begun_elsewhere.climb.plan.stage(), None, "`--rung` has the last word");
     assert_eq!(Ledger::begin(0, &plan()).climb.plan.stage(), Some(2));

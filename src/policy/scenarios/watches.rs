@@ -116,7 +116,7 @@ fn a_planned_restart_saves_and_uses_no_budget() {
     assert_eq!(scenario.policy.ledger().budget.faults, 0);
     assert!(scenario.policy.ledger().budget.recent.is_empty(), "{:?}", scenario.policy.ledger().budget);
     let mut scenario = watched(|_| {});
-    assert!(!wait(&mut scenario, 100_000, false).contains(&ASKED), "off where nobody asks for it");
+    assert!(!wait(&mut scenario, 100_000, false).contains(&ASKED), "off unless it is set");
 }
 
 #[test]

@@ -44,7 +44,7 @@ proptest! {
                         *alive = true;
                         starts_since_progress += 1;
                     }
-                    Effect::Signal(_) | Effect::Order(_) => assert!(*alive, "told nobody"),
+                    Effect::Signal(_) | Effect::Order(_) => assert!(*alive, "no worker to tell"),
                     Effect::Finish(_) => assert!(matches!(policy.life(), Lifecycle::Over(_))),
                     _ => {}
                 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_reader_stops_training_and_blocks_nobody() {
+    fn a_lost_reader_stops_training_and_blocks_nothing() {
         let ((go, wait), (written, _lines)) = (channel::<()>(), channel());
         let (give, orders) = channel();
         let writer = EventWriter::write_to(Slow { go: wait, written }, OrderForwarder::without_exit(give)).unwrap();

@@ -1,4 +1,4 @@
-//! Orders to training, from stdin and from signals. The worker lives only as long as somebody listens: when stdin
+//! Orders to training, from stdin and from signals. The worker lives only as long as a keeper listens: when stdin
 //! closes or stdout breaks, it is ordered to save and stop at the next step boundary, and exits after 5 s whatever
 //! training does. A worker that only measured saves nothing.
 //!
@@ -29,7 +29,7 @@ const SAME_REQUEST: Duration = Duration::from_secs(1);
 /// Age after which an earlier stop request no longer counts: it was refused or forgotten.
 const STALE_REQUEST: Duration = Duration::from_mins(2);
 
-/// Forwards orders to training, and stops it when nobody listens anymore.
+/// Forwards orders to training, and stops it once the keeper is gone.
 #[derive(Clone)]
 pub struct OrderForwarder {
     orders: Sender<Order>,

@@ -1,4 +1,4 @@
-//! The keeper dies: its parent restarts it, or nobody does.
+//! The keeper dies; its parent restarts it, or is dead too.
 
 use super::{SIZE, key, letter, press_all};
 use crate::cockpit::fixture::{self, NOW};
@@ -26,7 +26,7 @@ fn a_keeper_that_is_restarted_raises_no_alarm() {
     let mut state = lost_keeper();
     assert!(!update(&mut state, stored(RunState::Recovering)).contains(&Effect::Bell));
     assert!(state.is_recovering() && !state.is_orphaned());
-    // Requests have nobody to answer them; everything else works.
+    // No keeper answers requests; everything else works.
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
         assert_eq!(press_all(&mut state, &[KeyCode::Char(code)]), []);
         assert_eq!(state.notice.clone().unwrap().text, Refusal::KeeperRestarting.to_string(), "{code}");
@@ -44,7 +44,7 @@ fn a_keeper_that_is_restarted_raises_no_alarm() {
 }
 
 #[test]
-fn a_keeper_that_nobody_restarts_does() {
+fn a_keeper_that_is_not_restarted_raises_an_alarm() {
     for status in [None, Some(RunState::Training), Some(RunState::Stopped)] {
         let mut state = lost_keeper();
         let stored = status.map(|run| Box::new(fixture::status(run, 700)));

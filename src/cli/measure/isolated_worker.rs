@@ -1,90 +1,27 @@
 //! Runs a real worker without a keeper for a few steps, to measure it, in a temporary run directory that
 //! is deleted afterwards. Leaves existing runs untouched.
 
-mod card;
-
-use super::Failure;
+use super::card::Card;
+use super::folder::{TemporaryFolder, end_of_log};
+use super::{Measurement, Unmeasured};
+use crate::cli::Failure;
 use crate::config::run::Run;
 use crate::config::units::Every;
 use crate::keeper::worker_process::worker_program;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
 use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
-use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
-use crate::untrusted::file;
-use crate::untrusted::text;
-use card::Card;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufRead, BufReader};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Silence after which a worker is ended.
 const SILENCE: Duration = Duration::from_mins(15);
-/// Log lines shown when a worker fails.
-const SHOWN: usize = 4;
-
-/// Maximum folder names to try.
-const TAKEN: u64 = 10_000;
-/// Prefix of measurement folders in the temporary directory.
-const FOLDERS: &str = "downshift-measured-";
-/// Lock file in such a folder: held while the folder is in use, and released however its owner ends.
-const OWNER: &str = "owner.lock";
-
-/// A folder that is deleted on drop.
-struct TemporaryFolder {
-    path: PathBuf,
-    _owner: Lock,
-}
-
-impl TemporaryFolder {
-    /// Creates a folder in the temporary directory. Removes leftovers of measurements that were killed.
-    fn new() -> Result<Self, Failure> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let all = std::env::temp_dir();
-        remove_leftovers(&all);
-        // An existing folder may belong to another user.
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    let owner = Lock::take(&path.join(OWNER))?;
-                    return Ok(Self { path, _owner: owner });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAKEN => {}
-                Err(error) => return Err(Failure::new(1, format!("{}: {error}", text::path(&path)))),
-            }
-        }
-    }
-}
-
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-fn remove_leftovers(all: &Path) {
-    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let owner = entry.path().join(OWNER);
-        // A folder without a lock is just being created.
-        if is_folder
-            && entry.file_name().to_string_lossy().starts_with(FOLDERS)
-            && owner.exists()
-            && Lock::take(&owner).is_ok()
-        {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
 
 /// Workers without a keeper, run one after the other on the same device.
 pub struct IsolatedWorker<'a> {
@@ -106,7 +43,7 @@ impl<'a> IsolatedWorker<'a> {
     }
 
     /// Runs the steps on a rung and returns the measurements.
-    pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measured, Failure> {
+    pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measurement, Unmeasured> {
         self.measure_with(run, rung, |_| {}, |_| {})
     }
 
@@ -117,10 +54,7 @@ impl<'a> IsolatedWorker<'a> {
         rung: usize,
         before: impl FnOnce(&Path),
         after: impl FnOnce(&Path),
-    ) -> Result<Measured, Failure> {
-        if run.command.is_some() {
-            return Err(Failure::new(13, "a command cannot be measured on its own yet; `downshift run` measures it"));
-        }
+    ) -> Result<Measurement, Unmeasured> {
         let place = TemporaryFolder::new()?;
         let mut run = run.clone();
         // The cost of checkpoints is not measured here.
@@ -131,20 +65,21 @@ impl<'a> IsolatedWorker<'a> {
         let dir = RunDir::create(&place.path, &run)?;
         before(dir.path());
         if let Some(card) = &mut self.card {
-            card.clear(&run.watch.ending);
+            card.clear(&run.watch.ending, || false);
         }
         let begun = Instant::now();
         let mut worker = self.start(&dir, rung)?;
-        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().and_then(Card::update_peak));
+        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().map(Card::update_peak));
         let _ = worker.kill();
         let _ = worker.wait();
         after(dir.path());
         let mut seen = heard.map_err(|(code, message)| {
             let rung = &run.rungs[rung].name;
-            Failure::new(code, format!("rung {rung}: {message}{}", log_of(&dir)))
+            let log = end_of_log(&dir.file("worker.log"));
+            Unmeasured::with_code(code, format!("rung {rung}: {message}{log}"))
         })?;
         if let Some(card) = &self.card {
-            seen.peak_bytes = card.peak();
+            seen.figures.peak_bytes = card.peak().map(|peak| peak.bytes);
         }
         Ok(seen)
     }
@@ -180,18 +115,11 @@ fn listen<T>(
     steps: u64,
     begun: Instant,
     before_end: impl FnOnce() -> T,
-) -> Result<Measured, (u8, String)> {
+) -> Result<Measurement, (u8, String)> {
     let Some(stdout) = worker.stdout.take() else {
         return Err((1, "the worker has no stdout".to_owned()));
     };
-    let (tell, events) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if line::decode::<Event>(&line).is_some_and(|event| tell.send(event).is_err()) {
-                break;
-            }
-        }
-    });
+    let events = read_events(stdout);
     let mut heard = WorkerReports::default();
     loop {
         match events.recv_timeout(SILENCE) {
@@ -221,7 +149,8 @@ fn listen<T>(
     // A step may end before anyone has sampled it, but its memory is still held.
     before_end();
     heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
-    Ok(heard.measured())
+    let losses = heard.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect();
+    Ok(Measurement { figures: heard.measured(), losses })
 }
 
 impl WorkerReports {
@@ -248,6 +177,7 @@ impl WorkerReports {
         Measured {
             peak_bytes: baseline.filter(|_| self.peak > 0).map(|baseline| self.peak.saturating_sub(baseline)),
             all_phases: false,
+            of_card: false,
             baseline_bytes: baseline,
             ram: Phases { loading: loading.unwrap_or(0), training: self.peak, ..Phases::default() },
             steps_per_s: step_ms.map(|ms| 1e3 / ms),
@@ -260,20 +190,23 @@ impl WorkerReports {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().filter(|value| *value > 0.0)
+/// Reads the events of a worker or a harness. The channel closes when there will be no more.
+pub fn read_events(stdout: ChildStdout) -> Receiver<Event> {
+    let (tell, events) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line::decode::<Event>(&line).is_some_and(|event| tell.send(event).is_err()) {
+                break;
+            }
+        }
+    });
+    events
 }
 
-/// Bytes at the end of a log that are searched for its last lines.
-const TAIL: u64 = 1 << 16;
-
-/// Returns the end of a worker's log, for its failure message.
-fn log_of(dir: &RunDir) -> String {
-    let text = file::tail(&dir.file("worker.log"), TAIL).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(SHOWN)..];
-    if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }
+/// Returns the middle value, if it is above 0.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().filter(|value| *value > 0.0)
 }
 
 #[cfg(test)]

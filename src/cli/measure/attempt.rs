@@ -1,0 +1,113 @@
+//! One attempt of a command that is measured: its harness, its events, its processes.
+
+use super::folder::LEFT_BEHIND;
+use super::isolated_worker::read_events;
+use crate::probe::host::parse_kibibytes;
+use crate::process_tree::{Family, TOKEN_VARIABLE, end_all, new_token, scan};
+use crate::protocol::line;
+use crate::protocol::worker::{Event, Order};
+use crate::store::run_dir::RunDir;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Time for a harness to end everything; its own limit for processes that cannot be killed is 30 s.
+const LONGEST_END: Duration = Duration::from_secs(40);
+
+/// A running attempt. Dropping it ends everything it started.
+pub struct Attempt {
+    harness: Child,
+    orders: Option<ChildStdin>,
+    events: Receiver<Event>,
+    family: Family,
+}
+
+/// The next thing that happens to an attempt.
+pub enum Heard {
+    /// An event of the harness.
+    Event(Event),
+    /// Nothing for now.
+    Silence,
+    /// The harness has ended.
+    End,
+}
+
+impl Attempt {
+    /// Starts the command of a rung, whose run is in this directory.
+    pub fn start(dir: &RunDir, rung: usize, device: &str) -> io::Result<Self> {
+        let token = new_token();
+        let mut harness = Command::new("/proc/self/exe")
+            .arg0("downshift-harness")
+            .args(["harness", "--measure", "--attempt", "1", "--rung", &rung.to_string(), "--token", &token])
+            .args(["--device", device, "--run-dir"])
+            .arg(dir.path())
+            // With a token of its own, it also finds orphans that have none.
+            .env(TOKEN_VARIABLE, new_token())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(dir.file("worker.log"))?)
+            // A signal from the terminal reaches this process alone, which then ends the harness.
+            .process_group(0)
+            .spawn()?;
+        let events = harness.stdout.take().map_or_else(|| mpsc::channel().1, read_events);
+        let family = Family::Attempt { token, root: harness.id() };
+        Ok(Self { orders: harness.stdin.take(), harness, events, family })
+    }
+
+    /// Waits for the next event.
+    pub fn hear(&self, limit: Duration) -> Heard {
+        match self.events.recv_timeout(limit) {
+            Ok(event) => Heard::Event(event),
+            Err(RecvTimeoutError::Timeout) => Heard::Silence,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// Returns the living processes of the command.
+    pub fn processes(&self) -> Vec<u32> {
+        let all = scan();
+        self.family.among(&all).iter().map(|process| process.pid).collect()
+    }
+
+    /// Ends the command and everything it started.
+    pub fn end(&mut self) {
+        if let (Some(orders), Ok(order)) = (&mut self.orders, line::encode(&Order::Stop { checkpoint: false })) {
+            let _ = orders.write_all(order.as_bytes());
+        }
+        let deadline = Instant::now() + LONGEST_END;
+        while !matches!(self.hear(deadline.saturating_duration_since(Instant::now())), Heard::End)
+            && Instant::now() < deadline
+        {}
+        self.orders = None;
+        if Instant::now() >= deadline {
+            let _ = self.harness.kill();
+        }
+        let _ = self.harness.wait();
+        // A harness that was killed leaves its command.
+        if let Family::Attempt { token, .. } = &self.family {
+            let _ = end_all(&Family::Attempt { token: token.clone(), root: 0 }, None, LEFT_BEHIND, None);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.orders.is_some() {
+            self.end();
+        }
+    }
+}
+
+/// Returns the host memory of these processes; memory that several share counts once.
+pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
+    processes.iter().filter_map(|pid| bytes_of(*pid)).reduce(u64::saturating_add)
+}
+
+fn bytes_of(pid: u32) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    let share = read("smaps_rollup").and_then(|text| parse_kibibytes(&text, "Pss"));
+    share.or_else(|| parse_kibibytes(&read("status")?, "VmRSS"))
+}

@@ -1,0 +1,170 @@
+//! Measures a command: starts it by its harness, samples the memory of its processes, and ends everything.
+
+use super::attempt::{Attempt, Heard, resident_bytes};
+use super::card::Card;
+use super::folder::{TemporaryFolder, end_of_log};
+use super::interruption::Interruption;
+use super::observed::Observed;
+use super::{Measurement, Protocol, Unmeasured};
+use crate::cli::Failure;
+use crate::config::run::Run;
+use crate::format::bytes;
+use crate::keeper::witness::{Ending, Witness};
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::FailureClass;
+use crate::store::run_dir::RunDir;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Interval between two looks at the memory of the processes.
+const LOOK: Duration = Duration::from_millis(200);
+/// A look takes at most this share of the time: the kernel walks all pages of a process to count them.
+const LOOKING: u32 = 20;
+
+/// Why an attempt is over.
+enum Over {
+    /// It was measured for long enough.
+    Measured,
+    /// It takes more than its budget.
+    TooLarge {
+        /// The bytes seen.
+        needed: u64,
+        /// The budget.
+        budget: u64,
+    },
+    /// A signal told this program to end.
+    Interrupted,
+    /// It has ended by itself.
+    Ended,
+}
+
+/// Measures commands, one after the other on the same devices.
+pub struct CommandMeter<'a> {
+    device: &'a str,
+    protocol: Protocol,
+    cards: Vec<Card>,
+    interruption: Interruption,
+}
+
+impl<'a> CommandMeter<'a> {
+    /// Creates the meter. `cards` are the NVML indices of the GPUs that the command may use.
+    pub fn new(device: &'a str, cards: &[u32], protocol: Protocol) -> io::Result<Self> {
+        let interruption = Interruption::listen()?;
+        Ok(Self { device, protocol, cards: cards.iter().map(|index| Card::watch(*index)).collect(), interruption })
+    }
+
+    /// Runs the command of a rung and returns the measurements.
+    pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measurement, Unmeasured> {
+        for card in &mut self.cards {
+            card.clear(&run.watch.ending, || self.interruption.is_asked());
+        }
+        self.interruption.check()?;
+        let place = TemporaryFolder::new()?;
+        let dir = RunDir::create(&place.path, run)?;
+        let mut witness = Witness::new(dir.file("worker.log"));
+        witness.begin_attempt();
+        let mut seen = Observed::default();
+        let mut attempt = Attempt::start(&dir, rung, self.device)?;
+        let over = self.observe(&attempt, &mut seen);
+        attempt.end();
+        let name = &run.rungs[rung].name;
+        match over {
+            Over::Measured => Ok(seen.measurement(self.is_on_card())),
+            Over::Interrupted => {
+                self.interruption.check()?;
+                Err(Failure::new(1, "interrupted").into())
+            }
+            Over::TooLarge { needed, budget } => {
+                let message = format!("rung {name}: takes {}, more than {}", bytes(needed), bytes(budget));
+                Err(Unmeasured::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message)))
+            }
+            Over::Ended => self.judge(name, &seen, &mut witness, &end_of_log(&dir.file("worker.log"))),
+        }
+    }
+
+    fn is_on_card(&self) -> bool {
+        !self.cards.is_empty()
+    }
+
+    /// Watches the command until it is over.
+    fn observe(&mut self, attempt: &Attempt, seen: &mut Observed) -> Over {
+        let began = Instant::now();
+        let mut next_look = began;
+        loop {
+            match attempt.hear(next_look.saturating_duration_since(Instant::now())) {
+                Heard::Event(event) => seen.take(event, began.elapsed()),
+                Heard::Silence => {}
+                Heard::End => return Over::Ended,
+            }
+            if self.interruption.is_asked() {
+                return Over::Interrupted;
+            }
+            let now = Instant::now();
+            if now >= next_look {
+                self.look(attempt, seen);
+                next_look = now + LOOK.max(now.elapsed() * LOOKING);
+            }
+            if seen.exit.is_none() && (seen.has_taken(self.protocol.steps) || began.elapsed() >= self.protocol.limit) {
+                // A step may end before anyone has sampled it, but its memory is still held.
+                self.look(attempt, seen);
+                for card in &mut self.cards {
+                    card.update_peak();
+                }
+                seen.vram = self.peak();
+                return self.excess(seen).unwrap_or(Over::Measured);
+            }
+            if let Some(excess) = self.excess(seen) {
+                return excess;
+            }
+        }
+    }
+
+    /// Samples the memory of the command's processes.
+    fn look(&mut self, attempt: &Attempt, seen: &mut Observed) {
+        let processes = attempt.processes();
+        seen.take_ram(resident_bytes(&processes));
+        for card in &mut self.cards {
+            card.follow(processes.iter().copied());
+        }
+        seen.vram = self.peak();
+    }
+
+    /// Returns the peak on the card that the command uses most.
+    fn peak(&self) -> Option<super::card::Peak> {
+        self.cards.iter().filter_map(Card::peak).max_by_key(|peak| (!peak.of_card, peak.bytes))
+    }
+
+    fn excess(&self, seen: &Observed) -> Option<Over> {
+        let (needed, budget) = seen.needed(self.is_on_card()).zip(self.protocol.budget)?;
+        (needed > budget).then_some(Over::TooLarge { needed, budget })
+    }
+
+    /// Judges a command that has ended by itself: after its last step that is a measurement too.
+    fn judge(&self, rung: &str, seen: &Observed, witness: &mut Witness, log: &str) -> Result<Measurement, Unmeasured> {
+        let Some((pid, exit)) = seen.exit else {
+            return Err(Failure::new(
+                1,
+                format!("rung {rung}: the command was not started, or its harness was killed{log}"),
+            )
+            .into());
+        };
+        if exit.code == Some(0) && seen.failed.is_none() {
+            if seen.has_begun() {
+                return Ok(seen.measurement(self.is_on_card()));
+            }
+            let message = format!("rung {rung}: the command ended with exit code 0 before it reported a step{log}");
+            return Err(Failure::new(1, message).into());
+        }
+        let cause = witness.judge(&Ending { exit, pid: Some(pid), failed: seen.failed.as_ref(), ended_for: None });
+        let failure = Failure::new(cause.class.exit_code(), failure_message(rung, cause.class, exit, log));
+        Err(match cause.class {
+            FailureClass::DeviceOutOfMemory | FailureClass::HostOutOfMemory => Unmeasured::OutOfMemory(failure),
+            _ => Unmeasured::Failed(failure),
+        })
+    }
+}
+
+fn failure_message(rung: &str, class: FailureClass, exit: Exit, log: &str) -> String {
+    let class = if class == FailureClass::Unknown { String::new() } else { format!(" ({class})") };
+    format!("rung {rung}: the command failed: {exit}{class}{log}")
+}
