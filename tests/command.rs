@@ -47,6 +47,27 @@ fn check_shows_the_knobs_of_the_file_its_level_and_everything_it_starts() {
 }
 
 #[test]
+fn rungs_that_only_change_the_environment_do_not_widen_the_table() {
+    let rungs: String = (1..=4)
+        .map(|rung| {
+            format!(
+                "  - {{ name: env{rung}, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: \
+                 'expandable_segments:True,garbage_collection_threshold:0.{rung},max_split_size_mb:{rung}28' }} }}\n"
+            )
+        })
+        .collect();
+    let head = FILE.split("ladder:").next().unwrap();
+    let place = place_with(&format!("{head}ladder:\n{rungs}"));
+    let out = place.output(&["check", "run.yaml", "--device", "cpu"]);
+    let text = shown(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let table: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 130), "{text}");
+    assert!(table.iter().any(|line| line.matches('…').count() == 4), "each value says that it is cut: {text}");
+    assert!(text.contains("garbage_collection_threshold:0.4,max_split_size_mb:428"), "in full below: {text}");
+}
+
+#[test]
 fn a_missing_program_or_directory_is_found_before_the_start() {
     for (line, wrong) in [
         (
@@ -219,4 +240,39 @@ fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
     let (_, pruned) = said(&["prune"]);
     assert!(pruned.contains("deleted step 4"), "{pruned}");
     assert_eq!(there(), [1, 2, 3, 5], "3 is not the run's any more: {pruned}");
+}
+
+/// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.
+const LATE: &str = r#"name: late
+task: command
+command: [sh, "{attempt_dir}/train.sh"]
+environment: { OUT: "{run_dir}/out", STEPS: "{training.steps}" }
+training: { steps: 5 }
+checkpoints: { match: "{run_dir}/out/checkpoint-*", complete: state }
+resume: { arguments: ["{checkpoint}"] }
+save: { signal: USR1, within: 30 s }
+files:
+  train.sh: |
+    trap '' TERM
+    mkdir -p "$OUT" && touch "$OUT/loading"
+    sleep 0.7
+    for step in 1 2 3 4 5; do echo "step $step loss 1.5"; done
+    exit 0
+"#;
+
+#[test]
+fn a_stop_before_the_script_handles_signals_says_so_and_counts_the_steps_that_follow() {
+    for (steps, code, state) in [("5", 0, "finished"), ("500", 3, "stopped")] {
+        let place = Place::real();
+        fs::write(place.dir.path().join("run.yaml"), LATE).unwrap();
+        let words = ["--trust", "--device", "cpu", "--set", &format!("training.steps={steps}")];
+        let (mut child, run) = place.start(&words);
+        helper::wait_for("the script", || run.file("out/loading").exists().then_some(()));
+        place.output(&["stop"]);
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{steps}: {}", place.printed());
+        let status = place.status_json();
+        assert_eq!((&status["state"], &status["step"]), (&state.into(), &5.into()), "{}", place.printed());
+        let told = "the command is ended without a save: no process of the command handles SIGUSR1 yet";
+        assert!(place.printed().contains(told), "{}", place.printed());
+    }
 }

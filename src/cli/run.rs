@@ -204,8 +204,9 @@ fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
 }
 
 pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
+    let began_ms = jiff::Timestamp::now().as_millisecond();
     detach::start(dir, launch)?;
-    client::wait_for_keeper(dir)
+    client::wait_for_keeper(dir, began_ms)
 }
 
 /// Opens the cockpit on a terminal, else prints lines.

@@ -178,6 +178,12 @@ impl Progress {
     pub fn is_complete(&self) -> bool {
         self.total.is_none_or(|total| self.step + self.widest >= total)
     }
+
+    /// Reports whether the last step is known and was read.
+    #[must_use]
+    pub fn has_taken_last_step(&self) -> bool {
+        self.total.is_some_and(|total| self.step >= total)
+    }
 }
 
 fn is_eval(reading: &Reading) -> bool {
