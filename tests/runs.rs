@@ -50,7 +50,9 @@ fn power_cut(mut child: Child, run: &RunDir) {
     status.pid_worker.into_iter().for_each(kill);
     wait_for("the end of the run", || {
         let status = live_status(run)?;
-        (status.pid_keeper.is_none() && status.pid_worker.is_none()).then_some(())
+        let processes =
+            [status.pid_keeper, status.pid_worker, owners::parent_record(run).map(|parent| parent.owner.pid)];
+        (processes == [None; 3]).then_some(())
     });
 }
 
@@ -235,7 +237,8 @@ fn a_line_break_in_a_path_leaves_an_error_one_line() {
 fn a_trial_outlives_its_keeper() {
     let place = slow_place();
     let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
-    let mut trial = place.command(&["trial", "run.yaml", "--for", "10s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
+    let mut trial =
+        place.command(&["trial", "run.yaml", "--for", "10s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
     let run = wait_for("a run directory", || place.newest());
     let before = wait_status(&run, "steps", |status| status.step >= 20);
     // A locked store delays the next keeper, so that the run stays `recovering` for many polls.

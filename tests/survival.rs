@@ -119,7 +119,7 @@ fn a_run_whose_directory_comes_back_goes_on() {
 
 #[test]
 fn a_run_whose_directory_is_deleted_needs_you_and_leaves_no_process() {
-    let (place, mut child, run, _) = start_run(SLOW, 4000, 0);
+    let (place, mut child, run, _) = start_run(SLOW, 4000, 1);
     stop_run(&place, &mut child);
     wait_parent_end(&run);
     let words = ["keeper", "--run-dir", run.path().to_str().unwrap(), "--parent", "--by-person"];

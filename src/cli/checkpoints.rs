@@ -205,8 +205,15 @@ fn verify(run: &RunDir) -> u8 {
 /// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
     if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
-        line!("{}: {}", run.name(), client::send_request(run, &Request::Prune)?);
-        return Ok(0);
+        match client::send_request(run, &Request::Prune) {
+            Ok(answer) => {
+                line!("{}: {answer}", run.name());
+                return Ok(0);
+            }
+            // The run has ended meanwhile, or its keeper's parent was about to exit.
+            Err(_) if client::is_abandoned(run) => {}
+            Err(failure) => return Err(failure),
+        }
     }
     permissions::check(run)?;
     let pruned = OfflineKeeper::step_in(run)?.prune()?;
