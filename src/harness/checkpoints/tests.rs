@@ -23,7 +23,7 @@ fn save_operations(place: &Path, step: u64) -> Vec<Box<dyn Fn()>> {
     let open = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
     for line in SAVE.lines().filter(|line| !line.starts_with('#')) {
         let words: Vec<&str> = line.split(' ').collect();
-        let path = folder.join(words[1]);
+        let path = if words[1] == "." { folder.clone() } else { folder.join(words[1]) };
         match words[0] {
             "mkdir" => operations.push(Box::new(move || fs::create_dir_all(&path).unwrap())),
             "create" => operations.push(Box::new(move || drop(File::create(&path).unwrap()))),
