@@ -160,7 +160,7 @@ fn a_run_goes_back_to_an_older_checkpoint_and_stays_there() {
     let said = says(&place, 0, &["resume", "--headless", "--from", "40"]);
     assert!(said.contains("back to the checkpoint of step 40") && said.contains("resumed at step 40"), "{said}");
     assert_eq!(aside::list_aside(run.path()).len(), 3);
-    assert_eq!(steps_on_disk(&run), [20, 40, 60, 80, 90], "taken anew");
+    assert_eq!(steps_on_disk(&run), [20, 40, 60, 80, 90], "taken again");
     assert_eq!(weights(run.path(), STEPS), wanted, "and the same");
     assert_eq!(place.rows().len() as u64, STEPS + 50);
 }

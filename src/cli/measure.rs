@@ -134,7 +134,7 @@ pub fn preview(run: &Run, protocol: &Protocol) -> Option<String> {
     let words: Vec<String> = spec.command.iter().map(|word| quoted(word)).collect();
     Some(format!(
         "each measurement starts `{}` in {} from its beginning, and ends it with everything it started after {} or {} \
-         s; what the script writes by itself goes where it always goes",
+         s; the script's own outputs go where they always do",
         words.join(" "),
         text::path(&spec.directory),
         counted(protocol.steps, "step"),

@@ -60,7 +60,7 @@ impl CheckpointWatch {
         let text = file::read(&run_dir.join(adopted::FOLDER).join(IGNORED), Limit::Record).ok();
         let ignored: Option<Vec<Original>> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_first = ignored.is_none();
-        // A list that was set aside keeps its checkpoint from being adopted again, until it is written anew.
+        // A list that was set aside keeps its checkpoint from being adopted again until the command rewrites it.
         let lists = adopted::list_aside(run_dir).into_iter().chain(adopted::list(run_dir));
         let listed: Vec<Original> = lists.map(|adopted| adopted.original()).collect();
         let known = ignored.iter().flatten().chain(&listed).map(|known| (known.path.clone(), known.clone())).collect();

@@ -209,7 +209,7 @@ impl Harness {
 
     fn hear(&mut self, heard: FromKeeper) {
         match heard {
-            // Nobody waits for the figures of a measured command any more.
+            // The process that waited for the figures of a measured command is gone.
             FromKeeper::Gone if self.args.measured => self.end(Reason::Signalled),
             FromKeeper::Gone => {}
             FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),

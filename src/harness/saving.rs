@@ -16,11 +16,11 @@ const HASHED_AT_END: u64 = 2 << 30;
 
 /// Reason why a command cannot be asked to save.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-pub enum NobodyListens {
+pub enum CannotSave {
     /// The run file names no signal.
     #[error("the run file names no signal on which the command saves")]
     NoSignal,
-    /// The script has not come that far, or never handles it.
+    /// The script is still starting, or never handles the signal.
     #[error("no process of the command handles {0} yet")]
     NoHandler(SignalName),
 }
@@ -30,11 +30,11 @@ impl Harness {
     ///
     /// # Errors
     /// Returns why it cannot be asked.
-    pub(super) fn ask_to_save(&self) -> Result<(), NobodyListens> {
-        let Some(save) = &self.args.spec.save else { return Err(NobodyListens::NoSignal) };
+    pub(super) fn ask_to_save(&self) -> Result<(), CannotSave> {
+        let Some(save) = &self.args.spec.save else { return Err(CannotSave::NoSignal) };
         let all = scan();
         match ask_to_save(&self.family.among(&all), save.signal.signal()) {
-            0 => Err(NobodyListens::NoHandler(save.signal)),
+            0 => Err(CannotSave::NoHandler(save.signal)),
             _ => Ok(()),
         }
     }

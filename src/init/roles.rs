@@ -110,7 +110,7 @@ pub struct CheckpointForm {
     /// The file written last; none if a checkpoint is one file.
     #[serde(default)]
     pub complete: Option<String>,
-    /// The arguments with which the script finds its newest checkpoint by itself.
+    /// The arguments that make the script find its newest checkpoint itself.
     #[serde(default)]
     pub resume: Option<Vec<String>>,
 }

@@ -70,7 +70,7 @@ impl Policy {
         Some(self.watches.age.asked.map_or(since + limit, |asked| asked + self.answer_limit()))
     }
 
-    /// Returns when the newest checkpoint becomes too old of a command that nobody can ask to save: at
+    /// Returns when the newest checkpoint becomes too old, for a command that cannot be asked to save: at
     /// `watch.checkpoint_age`, or after twice the longest time between its saves so far. Raised once until it saves.
     fn old_checkpoint_of_command(&self) -> Option<Duration> {
         let least = self.limits.command?.old_after.filter(|_| !self.watches.age.told)?;

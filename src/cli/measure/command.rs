@@ -34,7 +34,7 @@ enum Over {
     },
     /// A signal told this program to end.
     Interrupted,
-    /// It has ended by itself.
+    /// It has ended on its own.
     Ended,
 }
 
@@ -139,7 +139,7 @@ impl<'a> CommandMeter<'a> {
         (needed > budget).then_some(Over::TooLarge { needed, budget })
     }
 
-    /// Judges a command that has ended by itself: after its last step that is a measurement too.
+    /// Judges a command that has ended on its own: after its last step that is a measurement too.
     fn judge(&self, rung: &str, seen: &Observed, witness: &mut Witness, log: &str) -> Result<Measurement, Unmeasured> {
         let Some((pid, exit)) = seen.exit else {
             return Err(Failure::new(

@@ -100,7 +100,7 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
 }
 
 #[test]
-fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_written_anew() {
+fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_rewritten() {
     let place = tempfile::tempdir().unwrap();
     let mut first = watch_of(place.path(), place.path());
     for operation in save_operations(place.path(), 5) {

@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(best(&recorder), Some((2, 7.0)));
         recorder.record_event(&eval(4, 6.0), Duration::ZERO);
         assert_eq!(best(&recorder), Some((4, 6.0)));
-        // Several data sets are evaluated at one step, each reported by itself.
+        // Several data sets are evaluated at one step, each reported on its own.
         let loss = Eval { step: 4, samples: 4, loss: Some(0.5), metrics: [("fid".to_owned(), 5.0)].into() };
         recorder.record_event(&Event::Eval(loss), Duration::ZERO);
         assert_eq!(recorder.status.best.as_ref().and_then(|best| best.eval_loss), Some(0.5));

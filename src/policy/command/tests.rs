@@ -184,5 +184,5 @@ fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
     assert!(matches!(&often.decide(Event::Tick, seconds(340))[..], [Effect::Alarm { .. }]));
     let mut never = trains(watched);
     never.decide(step(2), seconds(100_000));
-    assert_eq!(never.decide(Event::Tick, seconds(100_001)), [], "nobody knows how often it saves");
+    assert_eq!(never.decide(Event::Tick, seconds(100_001)), [], "how often it saves is unknown");
 }
