@@ -98,7 +98,7 @@ fn belongs(process: &Process, by_pid: &HashMap<u32, &Process>, token: &str, root
 }
 
 impl Process {
-    /// Reads the process with this id; none if there is none, or it is a zombie.
+    /// Reads the process with this id, unless it is missing or a zombie.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

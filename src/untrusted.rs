@@ -1,4 +1,5 @@
-//! Untrusted input: files named by the user or by others, text that ends up on a terminal, and sockets.
+//! Untrusted input: files named by the user or by others, text that ends up on a terminal, sockets, and programs that
+//! others wrote.
 //!
 //! ```text
 //! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
@@ -6,10 +7,12 @@
 //! pattern ─ glob ─▶ the paths that match, within a bounded search
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
 //! SQLite file ─ database ─▶ a connection whose schema runs no code
+//! program ─ child ─▶ its exit, or none after a limit
 //! bytes ─ checksum ─▶ proof that a record is what its writer wrote
 //! ```
 
 pub mod checksum;
+pub mod child;
 pub mod database;
 pub mod file;
 pub mod glob;

@@ -4,6 +4,8 @@
 
 mod helper;
 
+use downshift::protocol::control::CheckpointRow;
+use downshift::store::reader::Reader;
 use helper::Place;
 use std::fs;
 use std::process::Output;
@@ -42,6 +44,27 @@ fn check_shows_the_knobs_of_the_file_its_level_and_everything_it_starts() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("precision") && !text.contains("optimizer"), "no knob that the file does not write: {text}");
+}
+
+#[test]
+fn rungs_that_only_change_the_environment_do_not_widen_the_table() {
+    let rungs: String = (1..=4)
+        .map(|rung| {
+            format!(
+                "  - {{ name: env{rung}, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: \
+                 'expandable_segments:True,garbage_collection_threshold:0.{rung},max_split_size_mb:{rung}28' }} }}\n"
+            )
+        })
+        .collect();
+    let head = FILE.split("ladder:").next().unwrap();
+    let place = place_with(&format!("{head}ladder:\n{rungs}"));
+    let out = place.output(&["check", "run.yaml", "--device", "cpu"]);
+    let text = shown(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let table: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 130), "{text}");
+    assert!(table.iter().any(|line| line.matches('…').count() == 4), "each value says that it is cut: {text}");
+    assert!(text.contains("garbage_collection_threshold:0.4,max_split_size_mb:428"), "in full below: {text}");
 }
 
 #[test]
@@ -122,4 +145,134 @@ fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
     assert!(shown(&place.output(&["status"])).contains("  level 1  "));
     let run = place.newest().unwrap();
     assert!(run.file("out/checkpoint-50/state").is_file(), "the script writes where the run file says");
+}
+
+/// Saves at every step, waits until the checkpoint is adopted, and reports its evaluation before or after that.
+const RANKED: &str = r#"name: ranked
+task: command
+command: [sh, "{attempt_dir}/train.sh"]
+environment: { OUT: "{run_dir}/out", RUN: "{run_dir}" }
+checkpoints: { match: "{run_dir}/out/checkpoint-*", complete: state, keep_last: 1 }
+resume: { environment: { FROM: "{checkpoint}" } }
+files:
+  train.sh: |
+    step=0
+    for fid in 9 3 8 7 6; do
+      step=$((step + 1))
+      echo "step $step loss 1.0"
+      if [ $step != 2 ]; then echo "step $step eval_fid: $fid"; fi
+      mkdir -p "$OUT/checkpoint-$step" && echo $step > "$OUT/checkpoint-$step/state"
+      until [ -e "$RUN/adopted/step-00000000$step.json" ]; do sleep 0.05; done
+      if [ $step = 2 ]; then echo "step $step eval_fid: $fid"; fi
+    done
+"#;
+
+/// Runs a file to its end. Returns the place and the rows of its checkpoints.
+fn checkpoints_of(text: &str) -> (Place, Vec<CheckpointRow>) {
+    let place = Place::real();
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
+    let rows = Reader::open(&place.newest().unwrap()).unwrap().checkpoints().unwrap();
+    (place, rows)
+}
+
+#[test]
+fn evaluations_rank_the_checkpoints_of_a_command_and_the_best_outlives_keep_last() {
+    for (ranking, kept, best) in [
+        ("{ best: { metric: fid, goal: min } }", vec![1, 2, 5], Some((2, 3.0))),
+        // Without `keep_best` only the newest stays, and the oldest, which is the next to be proven.
+        ("{ best: { metric: fid, goal: min }, keep_best: false }", vec![1, 5], Some((5, 6.0))),
+        ("{ best: { metric: fid, goal: max } }", vec![1, 5], Some((1, 9.0))),
+        ("{ keep_best: true }", vec![1, 5], None),
+    ] {
+        let (place, rows) = checkpoints_of(&format!("{RANKED}checkpoint: {ranking}\n"));
+        let there: Vec<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
+        assert_eq!(there, kept, "{ranking}: {rows:?}");
+        let marked = rows.iter().find(|row| row.best).map(|row| (row.step, row.metrics["fid"]));
+        assert_eq!(marked, best, "{ranking}: {rows:?}");
+        let run = place.newest().unwrap();
+        let files: Vec<u64> = (1..=5).filter(|step| run.file(&format!("out/checkpoint-{step}")).exists()).collect();
+        assert_eq!(files, kept, "{ranking}");
+    }
+}
+
+#[test]
+fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
+    let (place, _) = checkpoints_of(
+        &RANKED
+            .replace(", keep_last: 1", "")
+            .replace("name: ranked", "name: ranked\ncheckpoint: { best: { metric: fid, goal: min } }"),
+    );
+    let run = place.newest().unwrap();
+    let said = |words: &[&str]| {
+        let out = place.output(&[&["checkpoints"], words].concat());
+        (out.status.code(), shown(&out))
+    };
+    let (code, listed) = said(&["list"]);
+    assert_eq!((code, listed.lines().count()), (Some(0), 5), "{listed}");
+    let best: Vec<&str> = listed.lines().filter(|line| line.contains("  best  ")).collect();
+    assert!(matches!(best[..], [line] if line.contains("step         2") && line.contains("fid 3")), "{listed}");
+    assert!(listed.contains(&run.file("out/checkpoint-2").display().to_string()), "{listed}");
+    let (code, verified) = said(&["verify"]);
+    assert_eq!((code, verified.matches("whole").count()), (Some(0), 5), "{verified}");
+    let (code, ranked) = said(&["compare", "--last", "4"]);
+    let order: Vec<&str> = ranked.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!((code, order), (Some(0), vec!["2", "5", "4", "3"]), "{ranked}");
+    let (code, refused) = said(&["copy", "--to", "elsewhere"]);
+    assert!(code == Some(14) && refused.contains("files of its command"), "{refused}");
+
+    let damaged = run.file("out/checkpoint-5/state");
+    fs::write(&damaged, "6\n").unwrap();
+    fs::remove_file(run.file("adopted/step-000000003.json")).unwrap();
+    let (code, verified) = said(&["verify"]);
+    assert_eq!(code, Some(14), "{verified}");
+    assert!(verified.contains("step         5  BROKEN") && verified.contains("step         3  MISSING"), "{verified}");
+
+    // The damaged one does not count as the newest, and is left to the user.
+    let text = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), text.replace("complete: state", "complete: state\n  keep_last: 1")).unwrap();
+    let there = || (1..=5).filter(|step| run.file(&format!("out/checkpoint-{step}")).exists()).collect::<Vec<u64>>();
+    let (code, pruned) = said(&["prune"]);
+    assert!(code == Some(0) && pruned.contains("left for your review"), "{pruned}");
+    assert_eq!(there(), [1, 2, 3, 4, 5], "the oldest, the best and the newest whole one stay: {pruned}");
+    fs::write(&damaged, "5\n").unwrap();
+    let (_, pruned) = said(&["prune"]);
+    assert!(pruned.contains("deleted step 4"), "{pruned}");
+    assert_eq!(there(), [1, 2, 3, 5], "3 is not the run's any more: {pruned}");
+}
+
+/// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.
+const LATE: &str = r#"name: late
+task: command
+command: [sh, "{attempt_dir}/train.sh"]
+environment: { OUT: "{run_dir}/out", STEPS: "{training.steps}" }
+training: { steps: 5 }
+checkpoints: { match: "{run_dir}/out/checkpoint-*", complete: state }
+resume: { arguments: ["{checkpoint}"] }
+save: { signal: USR1, within: 30 s }
+files:
+  train.sh: |
+    trap '' TERM
+    mkdir -p "$OUT" && touch "$OUT/loading"
+    sleep 0.7
+    for step in 1 2 3 4 5; do echo "step $step loss 1.5"; done
+    exit 0
+"#;
+
+#[test]
+fn a_stop_before_the_script_handles_signals_says_so_and_counts_the_steps_that_follow() {
+    for (steps, code, state) in [("5", 0, "finished"), ("500", 3, "stopped")] {
+        let place = Place::real();
+        fs::write(place.dir.path().join("run.yaml"), LATE).unwrap();
+        let words = ["--trust", "--device", "cpu", "--set", &format!("training.steps={steps}")];
+        let (mut child, run) = place.start(&words);
+        helper::wait_for("the script", || run.file("out/loading").exists().then_some(()));
+        place.output(&["stop"]);
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{steps}: {}", place.printed());
+        let status = place.status_json();
+        assert_eq!((&status["state"], &status["step"]), (&state.into(), &5.into()), "{}", place.printed());
+        let told = "the command is ended without a save: no process of the command handles SIGUSR1 yet";
+        assert!(place.printed().contains(told), "{}", place.printed());
+    }
 }

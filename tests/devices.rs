@@ -106,6 +106,59 @@ fn a_second_run_on_a_card_is_refused_or_waits_or_starts_anyway_whatever_its_fold
 }
 
 #[test]
+fn of_runs_that_start_in_the_same_moment_one_trains_and_the_others_say_why_not() {
+    let place = two_cards();
+    let start = |name: String| {
+        let words = ["run", "run.yaml", "--headless", "--device", "cuda:0", "--set", LONG, "--set"];
+        let mut command = place.command(&[&words[..], &[&format!("name={name}")]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut children: Vec<Child> = (0..6).map(|number| start(format!("racer{number}"))).collect();
+    let mut refused = Vec::new();
+    wait_for("all but one to end", || {
+        while let Some(at) = children.iter_mut().position(|child| child.try_wait().unwrap().is_some()) {
+            refused.push(children.remove(at).wait_with_output().unwrap());
+        }
+        (children.len() == 1).then_some(())
+    });
+    for out in &refused {
+        let said = text(out);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains("cuda:0 is in use by racer") && said.contains("--wait-for-card"), "{said}");
+    }
+    let runs = RunDir::all(&place.dir.path().join("runs"));
+    let alive: Vec<&RunDir> = runs.iter().filter(|run| live_status(run).unwrap().pid_keeper.is_some()).collect();
+    let [winner] = alive[..] else { panic!("{alive:?}") };
+    trains(winner);
+    stop(&place, winner);
+    children.remove(0).wait().unwrap();
+}
+
+#[test]
+fn a_keeper_refuses_a_run_that_does_not_wait_and_its_resume_waits() {
+    let place = two_cards();
+    let first = begin(&place, "first", &["--device", "cuda:0"]);
+    // A run that found the card free a moment before: only its keeper sees the other one.
+    let second = begin(&place, "second", &["--device", "cuda:1"]);
+    stop(&place, &second);
+    let claim = r#"{"devices":{"cards":[{"index":0,"uuid":"GPU-fake-0"}]},"at_once":true}"#;
+    let path = second.path().to_str().unwrap();
+    let keeper = ["keeper", "--run-dir", path, "--device", "cuda:0", "--by-person=a test", "--claim", claim];
+    let out = place.output(&keeper);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out));
+    let why = live_status(&second).unwrap().why.unwrap();
+    assert!(why.starts_with(&format!("cuda:0 is in use by {}; `", first.name())) && why.contains("--another"), "{why}");
+    assert!(journal_says(&second, "not started: cuda:0 is in use by first-"));
+    let resume = ["resume", "second", "--headless", "--device", "cuda:0", "--wait-for-card"];
+    let mut resumed = place.command(&resume).stdout(Stdio::null()).spawn().unwrap();
+    waits(&second, &first.name());
+    stop(&place, &first);
+    trains(&second);
+    stop(&place, &second);
+    resumed.wait().unwrap();
+}
+
+#[test]
 fn a_list_of_cards_is_one_claim_and_auto_means_every_visible_card() {
     let place = two_cards();
     let one = begin(&place, "one", &["--device", "cuda:1"]);

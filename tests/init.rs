@@ -39,7 +39,7 @@ fn scripts() -> tempfile::TempDir {
 }
 
 /// Every style of script, and a command that starts it.
-const COMMANDS: [(&str, &str); 11] = [
+const COMMANDS: [(&str, &str); 12] = [
     ("argparse", "python train_gpt2.py --batch_size 32 --learning_rate=1e-4 --flash"),
     ("configurator", "python nanogpt.py config/train.py --batch_size=6 --grad_clip=0.5"),
     (
@@ -60,6 +60,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ("click", "uv run --with click train_click.py --data data --batch-size 48 -v"),
     ("tyro", "python train_tyro.py --data data --optim.lr 3e-4 --no-compile"),
     ("shell", "bash shell/train_single_gpu.sh lora_r16 --lr 0.05"),
+    ("module", "python -m pkg.train --batch_size 4 --output_dir out"),
     ("subcommand", "python3 -u safe_mode.py train --mode separated"),
     ("abbreviated", "python train_gpt2.py --batch 32 --learn 1e-4"),
     ("braces", "python train_gpt2.py --input_bin {a}.bin"),

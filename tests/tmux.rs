@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 #[cfg(test)]
+#[path = "tmux/adopt.rs"]
+mod adopt;
+#[cfg(test)]
 mod helper;
 #[cfg(test)]
 #[path = "tmux/keys.rs"]

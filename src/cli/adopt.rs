@@ -21,6 +21,9 @@ use std::process::Command;
 /// Programs that only start others.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "tmux: server"];
 
+/// Longer than any training: restarts of one are never forgotten.
+const FOREVER: &str = "87600 h";
+
 /// Arguments of `adopt`.
 #[derive(Debug, Clone, Args)]
 pub struct AdoptArgs {
@@ -30,13 +33,13 @@ pub struct AdoptArgs {
     /// Its process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// The folder it saves checkpoints to, as checkpoint-STEP
+    /// The folder it saves checkpoints to, as checkpoint-STEP; an alarm is raised when the newest is twice as old as usual
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
     /// The file its output goes to; with --session, output is read from the pane
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Raise an alarm after this time without output and CPU use
+    /// Raise an alarm after this time without output and CPU use; a younger checkpoint is never overdue
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: u64,
     /// Maximum number of restarts with COMMAND
@@ -161,6 +164,7 @@ fn overrides_of(args: &AdoptArgs) -> Result<Vec<(String, String)>, Failure> {
         ("watch.hang.first_steps", &interval),
         ("watch.restarts_without_progress", &most),
         ("watch.restarts_in_window", &most),
+        ("watch.restart_window", &FOREVER.to_owned()),
         ("restart", &(if args.restart { "from_start" } else { "never" }).to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value.clone()))

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::line;
 use super::preflight::{Preflight, Start};
 use super::run::{self, Overrides};
+use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::command::CommandSpec;
@@ -30,6 +31,11 @@ pub struct CheckArgs {
     #[arg(long)]
     preflight: bool,
 }
+
+/// Columns of a variable's value in the table.
+const VARIABLE: usize = 16;
+/// Columns of a knob's path in the table.
+const PATH: usize = 40;
 
 pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
@@ -104,11 +110,13 @@ fn format_table(run: &Run) -> Vec<String> {
     }
     let mut rows = vec![heading(run)];
     for (path, value) in knobs {
+        // A variable is shown in full where the run is approved.
+        let width = if path.starts_with("environment.") { VARIABLE } else { usize::MAX };
         let cells = changes.iter().map(|changes| match changes.iter().find(|change| change.path == path) {
-            Some(change) => format!("{}  {}", plain(&change.to), change.class),
+            Some(change) => format!("{}  {}", ui::cut(&plain(&change.to), width), change.class),
             None => "·".to_owned(),
         });
-        let cells: Vec<String> = [path.clone(), value].into_iter().chain(cells).collect();
+        let cells: Vec<String> = [ui::cut(&path, PATH), ui::cut(&value, width)].into_iter().chain(cells).collect();
         rows.push(cells);
     }
     let worst = changes.iter().map(|changes| {

@@ -9,7 +9,8 @@ use super::{Failure, Outcome, client, find_run, line};
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
-use crate::store::checkpoint::{self, Entry, Loaded, aside};
+use crate::store::adopted::{self, Adopted};
+use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
@@ -62,6 +63,14 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
     if action == "compare" || args.format.is_some() {
         permissions::check(&run)?;
     }
+    if ["export", "copy"].contains(&action) && !adopted::list(run.path()).is_empty() {
+        let text = format!(
+            "the checkpoints of {name} are files of its command, which `checkpoints {action}` cannot read; `downshift \
+             checkpoints {name} list` shows where they are",
+            name = run.name()
+        );
+        return Err(Failure::new(14, text));
+    }
     match action {
         "list" => Ok(list_checkpoints(&run)),
         "verify" => Ok(verify(&run)),
@@ -95,50 +104,98 @@ fn checkpoint_rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
 }
 
+/// A checkpoint on disk: a container of ours, or the files of a command.
+enum OnDisk {
+    Container(Entry),
+    Adopted(Adopted),
+}
+
+impl OnDisk {
+    fn all(run: &RunDir) -> Vec<Self> {
+        let containers = checkpoint::list(run.path()).into_iter().map(Self::Container);
+        containers.chain(adopted::list(run.path()).into_iter().map(Self::Adopted)).collect()
+    }
+
+    fn step(&self) -> u64 {
+        match self {
+            Self::Container(entry) => entry.step,
+            Self::Adopted(adopted) => adopted.step,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Container(entry) => &entry.path,
+            Self::Adopted(adopted) => &adopted.path,
+        }
+    }
+
+    /// Returns its size, without reading its files.
+    fn bytes(&self) -> Result<u64, CheckpointError> {
+        match self {
+            Self::Container(entry) => checkpoint::manifest(&entry.path).map(|manifest| manifest.bytes()),
+            Self::Adopted(adopted) => Ok(adopted.bytes()),
+        }
+    }
+
+    /// Reads every byte of it. Returns its size, or a sentence that says what is broken.
+    fn verify(&self) -> Result<u64, String> {
+        match self {
+            Self::Container(entry) => {
+                checkpoint::verify(&entry.path).map(|manifest| manifest.bytes()).map_err(|error| error.to_string())
+            }
+            Self::Adopted(adopted) => {
+                adopted.verify_every_byte().map(|()| adopted.bytes()).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
 /// Returns checkpoints that are missing although no rule deleted them.
-fn missing_checkpoints(run: &RunDir) -> Vec<CheckpointRow> {
-    checkpoint_rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
+fn missing_checkpoints(run: &RunDir, there: &[OnDisk]) -> Vec<CheckpointRow> {
+    let is_there = |row: &CheckpointRow| there.iter().any(|found| found.step() == row.step);
+    checkpoint_rows(run).into_iter().filter(|row| row.kept && !is_there(row)).collect()
 }
 
 fn list_checkpoints(run: &RunDir) -> u8 {
-    let (rows, entries) = (checkpoint_rows(run), checkpoint::list(run.path()));
-    if entries.is_empty() {
+    let (rows, there) = (checkpoint_rows(run), OnDisk::all(run));
+    if there.is_empty() {
         line!("{} has no checkpoint yet", run.name());
     }
-    for entry in entries {
-        let row = rows.iter().find(|row| row.step == entry.step);
-        let size = checkpoint::manifest(&entry.path)
-            .map_or_else(|error| error.to_string(), |manifest| bytes(manifest.bytes()));
+    for found in there {
+        let row = rows.iter().find(|row| row.step == found.step());
+        let size = found.bytes().map_or_else(|error| error.to_string(), bytes);
         let mut eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         for (name, value) in row.iter().flat_map(|row| &row.metrics) {
             let _ = write!(eval, "  {name} {}", figure(*value));
         }
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
-        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(found.step()), text::path(found.path()));
     }
-    for path in aside::list_aside(run.path()) {
+    let aside = aside::list_aside(run.path());
+    for path in aside.into_iter().chain(adopted::list_aside(run.path()).into_iter().map(|adopted| adopted.path)) {
         line!("set aside: {}", text::path(&path));
     }
     0
 }
 
 fn verify(run: &RunDir) -> u8 {
-    let entries = checkpoint::list(run.path());
-    let missing = missing_checkpoints(run);
-    if entries.is_empty() && missing.is_empty() {
+    let there = OnDisk::all(run);
+    let missing = missing_checkpoints(run, &there);
+    if there.is_empty() && missing.is_empty() {
         line!("{} has no checkpoint", run.name());
     }
     let mut bad = missing.len();
     for row in &missing {
         line!("step {:>9}  MISSING: run.db lists it in {}", count(row.step), row.path);
     }
-    for entry in &entries {
-        match checkpoint::verify(&entry.path) {
-            Ok(manifest) => line!("step {:>9}  whole, {}", count(entry.step), bytes(manifest.bytes())),
+    for found in &there {
+        match found.verify() {
+            Ok(size) => line!("step {:>9}  whole, {}", count(found.step()), bytes(size)),
             Err(error) => {
                 bad += 1;
-                line!("step {:>9}  BROKEN: {error}", count(entry.step));
+                line!("step {:>9}  BROKEN: {error}", count(found.step()));
             }
         }
     }
@@ -194,12 +251,12 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
     };
     let entries = checkpoint::list(run.path());
-    let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, &entries))?;
+    let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, run))?;
     checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
 }
 
-fn unknown(step: u64, entries: &[Entry]) -> Failure {
-    let steps: Vec<String> = entries.iter().map(|entry| entry.step.to_string()).collect();
+fn unknown(step: u64, run: &RunDir) -> Failure {
+    let steps: Vec<String> = OnDisk::all(run).iter().map(|found| found.step().to_string()).collect();
     let there = if steps.is_empty() { "there are none".to_owned() } else { format!("there are {}", steps.join(", ")) };
     Failure::new(14, format!("no checkpoint of step {step}; {there}"))
 }

@@ -6,7 +6,7 @@ use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::store::identity::Identity;
 use crate::store::owners;
-use crate::store::reader::live_status;
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
@@ -224,12 +224,21 @@ pub fn keeper_answers(run: &RunDir) -> bool {
     UnixStream::connect(run.socket()).is_ok()
 }
 
-/// Waits until a newly started keeper listens.
+/// Waits until a keeper that was started at this time listens, or has ended its run already.
 ///
 /// # Errors
-/// Returns an error when it ends or never listens; its log gives the reason.
-pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
-    poll_within(STARTING, INTERVAL, || keeper_listens(run).then_some(())).ok_or_else(|| did_not_start(run))
+/// Returns an error when it never listens; its log gives the reason.
+pub fn wait_for_keeper(run: &RunDir, began_ms: i64) -> Result<(), Failure> {
+    let is_there = || keeper_listens(run) || ended_since(run, began_ms);
+    poll_within(STARTING, INTERVAL, || is_there().then_some(())).ok_or_else(|| did_not_start(run))
+}
+
+/// Reports whether a keeper that was started at this time has ended the run and is gone.
+fn ended_since(run: &RunDir, began_ms: i64) -> bool {
+    let is_newest =
+        |reader: &Reader| reader.journal(1).is_ok_and(|rows| rows.last().is_some_and(|row| row.time_ms >= began_ms));
+    let is_over = |reader: &Reader| reader.status().is_some_and(|status| status.state.is_over());
+    is_abandoned(run) && Reader::open(run).is_ok_and(|reader| is_newest(&reader) && is_over(&reader))
 }
 
 /// Waits until neither the keeper of a run that is over nor its parent is left.

@@ -60,7 +60,7 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     line!("drill in {}: {INJECT}, then a hot GPU at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|error| Failure::new(1, error.to_string()))?;
     // The drill shows the keeper at work; it waits for no device.
-    let claim = ClaimRequest { devices: devices_of(&args.device), another: true, after: None };
+    let claim = ClaimRequest { devices: devices_of(&args.device), another: true, ..ClaimRequest::default() };
     let launch = Launch { device: args.device.clone(), claim: Some(claim), inject };
     let (status, heated_ms) = follow_run(Watched::start(dir.clone(), &launch)?)?;
     let tracks = Tracks::read(&dir, heated_ms)?;

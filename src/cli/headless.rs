@@ -59,7 +59,7 @@ impl Follower<'_> {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             let socket = self.dir.socket();
-            // A keeper that dies takes its connection along. The run goes on, so keep following it.
+            // A keeper that dies closes its connection. The run goes on, so keep following it.
             let stream = UnixStream::connect(&socket).await;
             if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
                 (lost, told) = (None, false);
@@ -90,6 +90,7 @@ impl Follower<'_> {
                 ));
             }
             tokio::select! {
+                // The files of a restarted keeper announce no change.
                 () = sleep(Duration::from_millis(100)) => {}
                 _ = interrupt.recv() => self.stop_without_keeper(),
                 _ = terminate.recv() => self.stop_without_keeper(),

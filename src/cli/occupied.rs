@@ -3,7 +3,7 @@
 
 use super::devices::Sharing;
 use super::{Failure, line};
-use crate::protocol::claim::{Devices, Stage};
+use crate::protocol::claim::{ClaimRequest, Devices, Stage};
 use crate::protocol::control::Status;
 use crate::store::claims::Registry;
 use crate::store::owners;
@@ -50,22 +50,21 @@ pub fn describe(run: &LivingRun) -> String {
 
 /// The decision about a device that another run uses.
 pub enum Answer {
-    /// Start the run.
-    Start {
-        /// Beside the run that uses the device. Otherwise the new run waits for it.
-        another: bool,
-    },
+    /// Start the run with this claim.
+    Start(ClaimRequest),
     /// Open the cockpit on the run that uses the device.
     Attach(RunDir),
 }
 
 /// Checks that no other run uses the devices. Asks on a terminal, refuses otherwise.
 pub fn settle_devices(devices: &Devices, sharing: &Sharing, headless: bool) -> Result<Answer, Failure> {
+    let waits = ClaimRequest { devices: devices.clone(), ..ClaimRequest::default() };
     if sharing.another || sharing.wait_for_card {
-        return Ok(Answer::Start { another: sharing.another });
+        return Ok(Answer::Start(ClaimRequest { another: sharing.another, ..waits }));
     }
     let others = occupants(devices);
-    let Some(first) = others.first() else { return Ok(Answer::Start { another: false }) };
+    // Another run may start in the same moment; then the keepers decide.
+    let Some(first) = others.first() else { return Ok(Answer::Start(ClaimRequest { at_once: true, ..waits })) };
     let names: Vec<String> = others.iter().map(describe).collect();
     let held = format!("{devices} is in use by {}", names.join(", "));
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -82,8 +81,8 @@ pub fn settle_devices(devices: &Devices, sharing: &Sharing, headless: bool) -> R
         let question = "[a]ttach to it, [w]ait for it, [s]tart another on this device, or [q]uit? [a] ";
         match ask_user(question)?.as_deref() {
             Some("" | "a") => return Ok(Answer::Attach(first.dir.clone())),
-            Some("w") => return Ok(Answer::Start { another: false }),
-            Some("s") => return Ok(Answer::Start { another: true }),
+            Some("w") => return Ok(Answer::Start(waits)),
+            Some("s") => return Ok(Answer::Start(ClaimRequest { another: true, ..waits })),
             Some("q") | None => return Err(Failure::new(2, "nothing was started")),
             Some(_) => {}
         }

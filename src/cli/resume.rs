@@ -15,6 +15,7 @@ use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::Request;
+use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
 use crate::store::owners;
@@ -148,9 +149,9 @@ fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Train
     let another = args.sharing.another || (earlier.another && !args.sharing.wait_for_card);
     match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
         Answer::Attach(other) => Ok(Settled::Attach(other)),
-        Answer::Start { another } => {
+        Answer::Start(claim) => {
             let device = device.or(stored.map(|stored| stored.device)).unwrap_or_else(|| "auto".to_owned());
-            let claim = ClaimRequest { devices, another, after: earlier.after };
+            let claim = ClaimRequest { after: earlier.after, ..claim };
             Ok(Settled::Start(Launch { device, claim: Some(claim), inject }))
         }
     }
@@ -168,7 +169,11 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 
 /// Makes the checkpoint of `step` the newest one, if it is usable.
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
-    checkpoints::load_chosen(dir, Some(step))?;
+    if let Some(adopted) = adopted::find(dir.path(), step) {
+        adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
+    } else {
+        checkpoints::load_chosen(dir, Some(step))?;
+    }
     for path in OfflineKeeper::step_in(dir)?.go_back_to(step)? {
         say(&format!("set aside: {}", text::path(&path)));
     }
@@ -185,11 +190,10 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let devices = devices_of_start(&run, &device, &prospect.device);
-    let another = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
-        Answer::Start { another } => another,
+    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
+        Answer::Start(claim) => claim,
         Answer::Attach(other) => return attach::open(&other),
     };
-    let claim = ClaimRequest { devices, another, after: None };
     let launch = Launch { device, claim: Some(claim), inject: Vec::new() };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);

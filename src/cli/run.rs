@@ -147,11 +147,10 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
     let start = Start { device: &device, runs, trainer, approved: true };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
-    let another = match occupied::settle_devices(&devices, &sharing, options.headless)? {
-        Answer::Start { another } => another,
+    let claim = match occupied::settle_devices(&devices, &sharing, options.headless)? {
+        Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
     };
-    let claim = ClaimRequest { devices, another, after: after.map(|run| run.path().to_owned()) };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
@@ -205,8 +204,9 @@ fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
 }
 
 pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
+    let began_ms = jiff::Timestamp::now().as_millisecond();
     detach::start(dir, launch)?;
-    client::wait_for_keeper(dir)
+    client::wait_for_keeper(dir, began_ms)
 }
 
 /// Opens the cockpit on a terminal, else prints lines.

@@ -11,7 +11,6 @@ use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
 use crate::keeper::Launch;
-use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
@@ -65,14 +64,13 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let device = worker_device(&run, device)?;
     let start = Start { device: &device, runs, trainer, approved: true };
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
-    let another = match occupied::settle_devices(&devices, &args.sharing, false)? {
-        Answer::Start { another } => another,
+    let claim = match occupied::settle_devices(&devices, &args.sharing, false)? {
+        Answer::Start(claim) => Some(claim),
         Answer::Attach(other) => return attach::open(&other),
     };
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let claim = Some(ClaimRequest { devices, another, after: None });
     let launch = Launch { device, claim, inject: Vec::new() };
     let status = follow_run(Watched::start(dir.clone(), &launch)?, args.time)?;
     let checks = checklist(&dir, &status)?;

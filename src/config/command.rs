@@ -87,7 +87,7 @@ pub struct ScriptCheckpoints {
     /// Copy checkpoints into the run directory instead of recording them in place.
     #[serde(default)]
     pub copy: bool,
-    /// Delete all but the newest N; if absent, the script's files are never deleted.
+    /// Delete all but the newest N, the proven one and the best; if absent, the script's files are never deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_last: Option<u64>,
 }

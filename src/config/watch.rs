@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Lower bound for `checkpoint_age: auto`.
-const AGE_AT_LEAST: Duration = Duration::from_mins(30);
+pub const AGE_AT_LEAST: Duration = Duration::from_mins(30);
 
 /// The keeper's thresholds and responses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -39,7 +39,7 @@ pub struct Candidate {
 /// Watches the folder that the command saves to.
 #[derive(Debug)]
 pub struct CheckpointWatch {
-    pattern: Option<Glob>,
+    pattern: Glob,
     /// The file that the command writes last into each.
     last: Option<String>,
     directory: PathBuf,
@@ -56,15 +56,16 @@ impl CheckpointWatch {
     ///
     /// # Errors
     /// Returns the system's error when the run directory cannot be written.
-    pub fn begin(pattern: &str, last: Option<&str>, directory: &Path, run_dir: &Path) -> io::Result<Self> {
+    pub fn begin(pattern: Glob, last: Option<&str>, directory: &Path, run_dir: &Path) -> io::Result<Self> {
         let text = file::read(&run_dir.join(adopted::FOLDER).join(IGNORED), Limit::Record).ok();
         let ignored: Option<Vec<Original>> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_first = ignored.is_none();
-        let adopted = adopted::list(run_dir).iter().map(adopted::Adopted::original).collect::<Vec<_>>();
-        let known = ignored.iter().flatten().chain(&adopted).map(|known| (known.path.clone(), known.clone())).collect();
+        // A list that was set aside keeps its checkpoint from being adopted again, until it is written anew.
+        let lists = adopted::list_aside(run_dir).into_iter().chain(adopted::list(run_dir));
+        let listed: Vec<Original> = lists.map(|adopted| adopted.original()).collect();
+        let known = ignored.iter().flatten().chain(&listed).map(|known| (known.path.clone(), known.clone())).collect();
         let mut watch = Self {
-            // The run file was checked: a pattern that cannot be read matches nothing.
-            pattern: Glob::parse(pattern).ok(),
+            pattern,
             last: last.map(str::to_owned),
             directory: directory.to_owned(),
             run_dir: run_dir.to_owned(),
@@ -120,7 +121,7 @@ impl CheckpointWatch {
     }
 
     fn complete(&self) -> Vec<PathBuf> {
-        let found = self.pattern.as_ref().map(|pattern| pattern.find(&self.directory)).unwrap_or_default();
+        let found = self.pattern.find(&self.directory);
         found.into_iter().filter(|path| is_complete(path, self.last.as_deref())).collect()
     }
 }

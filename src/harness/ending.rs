@@ -49,8 +49,13 @@ fn has_finished(exit: Exit, progress: &Progress) -> bool {
 /// Returns the last events of an attempt and the exit code of the harness.
 #[must_use]
 pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (Vec<Event>, u8) {
-    let is_fine = *reason == Reason::Exited && has_finished(exit, progress);
-    let news = CommandNews::Ended { pid, code: exit.code.or(is_fine.then_some(0)), signal: exit.signal };
+    // One that was asked to stop may be too near its end to hear it.
+    let has_finished = match reason {
+        Reason::Exited => has_finished(exit, progress),
+        Reason::Asked => exit.code == Some(0) && progress.has_taken_last_step(),
+        Reason::Signalled | Reason::Broken(_) => false,
+    };
+    let news = CommandNews::Ended { pid, code: exit.code.or(has_finished.then_some(0)), signal: exit.signal };
     let mut events = vec![Event::Command { news }];
     let step = progress.step;
     let code = match reason {
@@ -58,13 +63,13 @@ pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (
             events.push(Event::Failed(failed.clone()));
             failed.class.exit_code()
         }
+        _ if has_finished => {
+            events.push(Event::Done { reason: DoneReason::Finished, step });
+            0
+        }
         Reason::Asked => {
             events.push(Event::Done { reason: DoneReason::Stopped, step });
             STOPPED
-        }
-        Reason::Exited if has_finished(exit, progress) => {
-            events.push(Event::Done { reason: DoneReason::Finished, step });
-            0
         }
         Reason::Exited | Reason::Signalled => FailureClass::Unknown.exit_code(),
     };
@@ -111,6 +116,13 @@ mod tests {
         );
         assert_eq!(ends(&Reason::Exited, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
         assert_eq!(ends(&Reason::Asked, Exit::by_signal(15), &at(5, None)), (Some(DoneReason::Stopped), 3));
+        assert_eq!(ends(&Reason::Asked, fine, &at(100, Some(100))), (Some(DoneReason::Finished), 0), "it was faster");
+        assert_eq!(
+            ends(&Reason::Asked, fine, &at(99, Some(100))),
+            (Some(DoneReason::Stopped), 3),
+            "it saved and ended"
+        );
+        assert_eq!(ends(&Reason::Asked, fine, &at(99, None)), (Some(DoneReason::Stopped), 3));
         assert_eq!(ends(&Reason::Signalled, Exit::by_signal(15), &at(5, None)), (None, 1));
         let (class, message) = (FailureClass::NonFinite, "NaN".to_owned());
         let broken = Reason::Broken(Failed { class, message, step: None, thread: None, injected: false });

@@ -51,7 +51,8 @@ struct Connection {
 impl KeeperLink {
     /// Opens the connection over this process's stdin and stdout. Later keepers connect to `listener`.
     ///
-    /// # Errors Returns an error when they are not pipes.
+    /// # Errors
+    /// Returns an error when they are not pipes.
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
         let (says, heard) = mpsc::channel(64);
         let mut link =
@@ -167,6 +168,7 @@ async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
         match listener {
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
+                // Such as too many open files: no event tells when that is over.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
             None => std::future::pending().await,

@@ -6,7 +6,7 @@ use super::foreign::{self, Foreign};
 use super::holder::Holder;
 use super::keeper_link::KeeperLink;
 use super::launch;
-use super::metric_files::MetricFiles;
+use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::run_loop::{Harness, Life, Report, Signals};
@@ -22,6 +22,7 @@ use crate::store::adopted::{self, Adopted};
 use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
 use crate::store::{owners, socket_place};
+use crate::untrusted::glob::Glob;
 use rustix::process::{getpid, set_child_subreaper};
 use std::fs::{self, File};
 use std::io;
@@ -48,9 +49,11 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes);
     let context = context_of(&args, from.as_ref());
-    let checkpoints = watch_checkpoints(&args, &context).transpose().map_err(HarnessError::of("adopted"))?;
+    let checkpoints =
+        watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
     let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
-    let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory);
+    let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory, &mut notes);
+    let patterns = output_patterns(&args, &mut notes);
     let signals = Signals::listen().map_err(HarnessError::of("signals"))?;
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
@@ -63,7 +66,6 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     for text in notes {
         link.send(&Event::Note { level: Level::Warn, text });
     }
-    let patterns: Vec<Pattern> = args.spec.metrics.patterns.iter().filter_map(|text| Pattern::new(text).ok()).collect();
     let now = Instant::now();
     Ok(Harness {
         command: running.process,
@@ -122,10 +124,38 @@ fn start_or_watch(
     })
 }
 
-fn watch_checkpoints(args: &HarnessArgs, context: &AttemptContext) -> Option<io::Result<CheckpointWatch>> {
+fn watch_checkpoints(
+    args: &HarnessArgs,
+    context: &AttemptContext,
+    notes: &mut Vec<String>,
+) -> Option<io::Result<CheckpointWatch>> {
     let spec = args.spec.checkpoints.as_ref().filter(|_| !args.measured)?;
     let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
-    Some(CheckpointWatch::begin(&pattern, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path()))
+    match Glob::parse(&pattern) {
+        Ok(glob) => {
+            Some(CheckpointWatch::begin(glob, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path()))
+        }
+        Err(error) => {
+            let note = describe_pattern("checkpoints.match", &pattern, &error);
+            // An attempt that resumes looks twice.
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+            None
+        }
+    }
+}
+
+/// Compiles the patterns for lines of output. `check` refuses most invalid ones, but a stored run may hold others.
+fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> {
+    let mut patterns = Vec::new();
+    for text in &args.spec.metrics.patterns {
+        match Pattern::new(text) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(error) => notes.push(describe_pattern("metrics.patterns", text, &error)),
+        }
+    }
+    patterns
 }
 
 /// Finds the checkpoint to resume from: the newest one unchanged since it was adopted.
@@ -143,7 +173,7 @@ fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adop
 fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
     let run_dir = args.run_dir.path();
-    let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None)) else { return };
+    let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None), notes) else { return };
     let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
     while let Some(found) = watch.look(Moment::BeforeStart) {
         // It changed while nothing watched it, so it may be damaged.

@@ -172,11 +172,17 @@ impl Progress {
         Event::Eval(Eval { step, samples: self.samples(step), loss, metrics })
     }
 
-    /// Reports whether the command has taken its last step, as far as its output tells. The last steps are often
-    /// not reported, if only every tenth one is.
+    /// Reports whether the command has taken its last step, as far as its output shows. The last steps are often not
+    /// reported, if only every tenth one is.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.total.is_none_or(|total| self.step + self.widest >= total)
+    }
+
+    /// Reports whether the last step is known and was read.
+    #[must_use]
+    pub fn has_taken_last_step(&self) -> bool {
+        self.total.is_some_and(|total| self.step >= total)
     }
 }
 

@@ -28,7 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Interval between looks at files, checkpoints and the clock.
+/// Interval at which files, checkpoints and the clock are checked.
 const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -214,18 +214,26 @@ impl Harness {
             FromKeeper::Gone => {}
             FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),
             FromKeeper::Order(Order::Checkpoint) => {
-                self.ask_to_save();
-            }
-            FromKeeper::Order(Order::Stop { checkpoint }) => {
-                let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
-                let saves = saves.filter(|_| matches!(self.life, Life::Running));
-                let since_ns = jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS;
-                match saves {
-                    Some(limit) if self.ask_to_save() => {
-                        self.life = Life::Saving { until: Instant::now() + limit, since_ns };
-                    }
-                    _ => self.end(Reason::Asked),
+                if let Err(error) = self.ask_to_save() {
+                    let (step, message) = (self.progress.step, error.to_string());
+                    self.link.send(&Event::SaveFailed { step, message, of_disk: false });
                 }
+            }
+            FromKeeper::Order(Order::Stop { checkpoint }) => self.stop(checkpoint),
+        }
+    }
+
+    /// Ends the command, after a save if it can be asked for one.
+    fn stop(&mut self, checkpoint: bool) {
+        let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
+        let Some(limit) = saves.filter(|_| matches!(self.life, Life::Running)) else { return self.end(Reason::Asked) };
+        let since_ns = jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS;
+        match self.ask_to_save() {
+            Ok(()) => self.life = Life::Saving { until: Instant::now() + limit, since_ns },
+            Err(error) => {
+                let text = format!("the command is ended without a save: {error}");
+                self.link.send(&Event::Note { level: Level::Warn, text });
+                self.end(Reason::Asked);
             }
         }
     }

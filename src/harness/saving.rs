@@ -4,6 +4,7 @@ use super::checkpoints::{Candidate, Moment};
 use super::ending::Reason;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
+use crate::config::command::signal::SignalName;
 use crate::process_tree::scan;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::adopted::{self, AdoptError, Adopted};
@@ -13,17 +14,29 @@ use std::time::{Duration, Instant};
 /// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
 
+/// Reason why a command cannot be asked to save.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub enum NobodyListens {
+    /// The run file names no signal.
+    #[error("the run file names no signal on which the command saves")]
+    NoSignal,
+    /// The script has not come that far, or never handles it.
+    #[error("no process of the command handles {0} yet")]
+    NoHandler(SignalName),
+}
+
 impl Harness {
-    /// Asks the command to save. Returns false if none of its processes handles the signal.
-    pub(super) fn ask_to_save(&mut self) -> bool {
-        let Some(save) = &self.args.spec.save else { return false };
+    /// Asks the command to save.
+    ///
+    /// # Errors
+    /// Returns why it cannot be asked.
+    pub(super) fn ask_to_save(&self) -> Result<(), NobodyListens> {
+        let Some(save) = &self.args.spec.save else { return Err(NobodyListens::NoSignal) };
         let all = scan();
-        let asked = ask_to_save(&self.family.among(&all), save.signal.signal());
-        if asked == 0 {
-            let message = format!("no process of the command handles {} yet", save.signal);
-            self.link.send(&Event::SaveFailed { step: self.progress.step, message, of_disk: false });
+        match ask_to_save(&self.family.among(&all), save.signal.signal()) {
+            0 => Err(NobodyListens::NoHandler(save.signal)),
+            _ => Ok(()),
         }
-        asked > 0
     }
 
     /// Looks for a new checkpoint, and adopts it on another thread.

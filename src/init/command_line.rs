@@ -137,8 +137,8 @@ fn after_python(command: &[String], python: usize) -> Option<Invocation> {
     }
 }
 
-/// Finds the script among a launcher's options, whose values only the launcher tells apart: the first Python file, or
-/// the module after `-m`.
+/// Finds the script among a launcher's options, which only the launcher can tell from their values: the first Python
+/// file, or the module after `-m`.
 fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Option<usize>) -> Option<Invocation> {
     let rest = command.get(from..)?;
     let at = rest.iter().position(|word| is_script(word) || ["-m", "--module"].contains(&word.as_str()))?;

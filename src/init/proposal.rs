@@ -49,8 +49,8 @@ pub struct Checkpoints {
     pub writer: String,
     /// The pattern.
     pub pattern: String,
-    /// The file written last.
-    pub complete: String,
+    /// The file written last; none if a checkpoint is one file.
+    pub complete: Option<String>,
     /// The arguments that resume from one.
     pub resume: Option<Vec<String>>,
 }
@@ -260,6 +260,7 @@ impl Draft<'_> {
             long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
             short => vec![short.to_owned(), "{checkpoint}".to_owned()],
         });
+        let resume = form.resume.clone().filter(|_| self.facts.words.open).or(resume);
         if resume.is_none() {
             self.notes.push(Note::NoResume);
         }

@@ -107,8 +107,12 @@ pub struct CheckpointForm {
     /// The pattern, relative to the output directory.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// The file written last.
-    pub complete: String,
+    /// The file written last; none if a checkpoint is one file.
+    #[serde(default)]
+    pub complete: Option<String>,
+    /// The arguments with which the script finds its newest checkpoint by itself.
+    #[serde(default)]
+    pub resume: Option<Vec<String>>,
 }
 
 impl Table {

@@ -96,13 +96,20 @@ fn write_checkpoints(text: &mut String, checkpoints: Option<&Checkpoints>) {
         );
         return;
     };
-    let _ = write!(
-        text,
-        "\n# Checkpoints as {writer} writes them: complete once they contain the file that is written last.\n\
-         checkpoints: {{ match: {}, complete: {} }}\n",
-        quoted(pattern),
-        scalar(&Value::from(complete.as_str()))
-    );
+    let pattern = quoted(pattern);
+    let _ = match complete {
+        Some(last) => write!(
+            text,
+            "\n# Checkpoints as {writer} writes them: complete once they contain the file that is written last.\n\
+             checkpoints: {{ match: {pattern}, complete: {} }}\n",
+            scalar(&Value::from(last.as_str()))
+        ),
+        None => write!(
+            text,
+            "\n# The checkpoint as {writer} writes it: one file, which each save overwrites.\n\
+             checkpoints: {{ match: {pattern} }}\n"
+        ),
+    };
     match resume {
         Some(arguments) => {
             let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();

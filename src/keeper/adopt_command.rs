@@ -27,7 +27,8 @@ enum TakeoverError {
 }
 
 impl Keeper {
-    /// Takes over the command of an earlier keeper. Returns false if none is running; then nothing of it is left.
+    /// Takes over the command of an earlier keeper. Returns false if none is running; then its processes have been
+    /// ended.
     pub(super) async fn adopt_command(&mut self) -> bool {
         let Some(record) = owners::worker_record(&self.run_dir) else { return false };
         if !record.owner.is_alive() {

@@ -19,7 +19,7 @@ pub struct Admission {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The run has as many as it may.
-    #[error("metric {0} is left out, like every new one from here on: a run has at most {MAX_NAMES}")]
+    #[error("metric {0} is left out, like every later new one: a run has at most {MAX_NAMES}")]
     TooMany(String),
     /// It has the name of a built-in metric.
     #[error("metric {0} is left out: downshift measures one of this name itself")]

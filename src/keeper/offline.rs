@@ -5,13 +5,14 @@ use super::author::{Author, Process};
 use super::failure::KeeperError;
 use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, describe_replacement};
-use super::retention;
+use super::retention::{self, KeptError};
 use super::sentences::grouped;
 use super::status_snapshot::blank_status;
 use crate::format::counted;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
-use crate::store::checkpoint::{self, CheckpointError, aside};
+use crate::store::adopted;
+use crate::store::checkpoint::{self, aside};
 use crate::store::identity::Identity;
 use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
@@ -151,6 +152,12 @@ impl OfflineKeeper {
                 pruned.damaged.push(error.to_string());
             }
         }
+        for adopted in adopted::list(self.run_dir.path()) {
+            if let Err(error) = adopted.verify_every_byte() {
+                damaged.insert(adopted.step);
+                pruned.damaged.push(error.to_string());
+            }
+        }
         let run = self.run_dir.run()?;
         let rung = self.recorder.status.rung.min(run.rungs.len() - 1);
         if let Some(knobs) = retention::knobs_of(&run, rung) {
@@ -186,9 +193,16 @@ impl OfflineKeeper {
     ///
     /// # Errors
     /// Returns an error when a checkpoint cannot be set aside.
-    pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
-        let newer = checkpoint::list(self.run_dir.path()).into_iter().filter(|entry| entry.step > step);
-        let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
+    pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, KeptError> {
+        let dir = self.run_dir.path();
+        let newer = checkpoint::list(dir).into_iter().filter(|entry| entry.step > step);
+        let containers = newer.map(|entry| aside::set_aside(dir, entry.step).map_err(KeptError::from));
+        let adopted = adopted::list(dir).into_iter().filter(|adopted| adopted.step > step);
+        let adopted = adopted.map(|adopted| {
+            let step = adopted.step;
+            adopted::set_aside(dir, step).map_err(|source| KeptError::Adopted { step, source })
+        });
+        let paths = containers.chain(adopted).collect();
         self.recorder.give_up_above(step);
         let by = Author::Command(Process::own());
         let text = format!("back to the checkpoint of step {}, requested by {by}", grouped(step));

@@ -201,6 +201,7 @@ impl Keeper {
                 let resume = self.run_dir.command("resume");
                 sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step, &resume)
             }
+            Outcome::Refused(why) => (Level::Error, format!("not started: {why}")),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs attention: {why}")),
         };
@@ -208,6 +209,7 @@ impl Keeper {
         let what = match &outcome {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
+            Outcome::Refused(_) => "not started",
             Outcome::Failed(..) => "failed",
             Outcome::NeedsPerson(_) => "needs attention",
         };

@@ -17,7 +17,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Phase};
+use crate::protocol::worker::{CommandNews, Eval, Event, FailureClass, Hello, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -52,6 +52,8 @@ pub struct Recorder {
     checkpoints: Vec<CheckpointRow>,
     /// How they are ranked.
     ranking: Best,
+    /// Newest evaluations of this attempt, by step.
+    evals: BTreeMap<u64, Eval>,
     /// Names of the run's metrics.
     admission: Admission,
     proving: Proving,
@@ -100,6 +102,7 @@ impl Recorder {
             sampled: None,
             checkpoints: Vec::new(),
             ranking: Best::default(),
+            evals: BTreeMap::new(),
             admission,
             proving: Proving::default(),
             dirty: true,
@@ -135,6 +138,8 @@ impl Recorder {
         let id = self.record_attempt(rung, rung_name, reason)?;
         self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
         self.moved = now;
+        // The same step has other weights in another attempt.
+        self.evals.clear();
         self.status.attempts = id;
         if self.status.rung != rung {
             self.status.shifts += 1;
@@ -208,6 +213,7 @@ impl Recorder {
                 let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
                 self.batch.evals.push(row.clone());
                 self.updates.push(Update::Eval(row));
+                self.measure_checkpoint(eval);
             }
             Event::Saved(saved) => self.record_checkpoint(saved, now),
             Event::SaveFailed { step, message, .. } => {

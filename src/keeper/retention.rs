@@ -16,12 +16,12 @@ pub fn knobs_of(run: &Run, rung: usize) -> Option<knobs::Checkpoint> {
     let own = run.rungs[rung].preset.checkpoint.clone();
     let Some(command) = &run.command else { return Some(own) };
     let keep_last = command.checkpoints.as_ref()?.keep_last?;
-    Some(knobs::Checkpoint { keep_last, keep_best: false, ..own })
+    Some(knobs::Checkpoint { keep_last, ..own })
 }
 
-/// Reason why a checkpoint was not deleted.
+/// Reason why a checkpoint was neither deleted nor set aside.
 #[derive(Debug, thiserror::Error)]
-pub enum DeleteError {
+pub enum KeptError {
     /// A container of ours.
     #[error(transparent)]
     Container(#[from] CheckpointError),
@@ -39,9 +39,9 @@ pub enum DeleteError {
 ///
 /// # Errors
 /// Returns an error that names what cannot be deleted.
-pub fn delete(run_dir: &Path, step: u64) -> Result<(), DeleteError> {
+pub fn delete(run_dir: &Path, step: u64) -> Result<(), KeptError> {
     if adopted::find(run_dir, step).is_some() {
-        return adopted::remove(run_dir, step).map_err(|source| DeleteError::Adopted { step, source });
+        return adopted::remove(run_dir, step).map_err(|source| KeptError::Adopted { step, source });
     }
     Ok(checkpoint::remove(run_dir, step)?)
 }

@@ -52,6 +52,13 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Returns the launch as later keepers need it. Only the first start of a run may be refused its devices.
+    #[must_use]
+    pub fn for_later_keepers(&self) -> Self {
+        let claim = self.claim.clone().map(|claim| ClaimRequest { at_once: false, ..claim });
+        Self { claim, ..self.clone() }
+    }
+
     /// Returns NVML's index of the first GPU that the run may use.
     fn first_gpu(&self) -> u32 {
         let claimed = match self.claim.as_ref().map(|claim| &claim.devices) {
@@ -228,6 +235,7 @@ impl Keeper {
         }
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
+        // A writer has taken the last message from its queue, but may not have written it yet.
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
         self.recorder.flush_last_words(&self.run_dir);

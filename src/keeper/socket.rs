@@ -74,6 +74,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
                     Err(_) => turn_away(&stream),
                 }
             }
+            // Such as too many open files: no event tells when that is over.
             Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(_) if path.exists() => {}
             Err(_) => {
@@ -178,8 +179,9 @@ impl Clients {
 
     /// Waits until the writers have taken every queued message.
     pub async fn drained(&self) {
-        while self.known.values().any(|client| client.sender.capacity() < BACKLOG && !client.sender.is_closed()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        for client in self.known.values() {
+            // The queue is empty once all of it can be reserved.
+            let _ = client.sender.reserve_many(BACKLOG).await;
         }
     }
 

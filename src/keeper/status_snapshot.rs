@@ -2,6 +2,7 @@
 
 use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
 use crate::config::run::Run;
+use crate::config::watch::{AGE_AT_LEAST, span};
 use crate::policy::command::CommandLimits;
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
@@ -72,16 +73,20 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         barriers: barriers(run),
         watch: run.watch.clone(),
         plan: run.plan.clone(),
-        command: run.command.as_ref().map(|spec| command_limits(spec, run_dir)),
+        command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
     }
 }
 
-fn command_limits(spec: &CommandSpec, run_dir: &RunDir) -> CommandLimits {
+fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLimits {
+    let foreign = ForeignProcess::of_run(run_dir);
+    // `adopt --interval` is the time without news that its user accepts.
+    let old_after = if foreign.is_some() { span(run.watch.hang.first_steps) } else { AGE_AT_LEAST };
     CommandLimits {
+        old_after: spec.checkpoints.as_ref().map(|_| old_after),
         resumes: spec.level() >= Level::Checkpoints,
         from_start: spec.restart == RestartPolicy::FromStart,
-        may_end: ForeignProcess::of_run(run_dir).is_none_or(|foreign| foreign.may_end),
+        may_end: foreign.is_none_or(|foreign| foreign.may_end),
         save_within: spec.save.as_ref().map(SaveSignal::limit),
     }
 }

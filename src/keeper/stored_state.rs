@@ -44,7 +44,7 @@ impl StoredState {
     pub fn read(store: &mut Writer, args: &KeeperArgs, run: &Run, run_dir: &RunDir) -> rusqlite::Result<Self> {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() });
-        store.put_fact("launch", &launch)?;
+        store.put_fact("launch", &launch.for_later_keepers())?;
         let (rung, ledger) = (store.fact("rung")?, store.fact::<Ledger>("ledger")?);
         let newest = if rung.is_none() || ledger.is_none() { newest_state(run_dir) } else { None };
         let rung = rung.or(newest.as_ref().map(|state| state.rung));

@@ -54,6 +54,7 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
+        // A worker of an earlier keeper is not a child of this one, so its end sends no SIGCHLD.
         sleep(Duration::from_millis(50)).await;
     }
     true
@@ -123,7 +124,7 @@ pub fn rows_of(path: &Path) -> Option<Batch> {
     state::rows_of(path).ok().map(batch_of)
 }
 
-/// Returns a sentence if a run has trained but its store knows nothing of it.
+/// Returns a sentence if a run has trained but its store does not show it.
 pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<String>> {
     let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0);
     let Some(newest) = newest else { return Ok(None) };
@@ -151,6 +152,10 @@ impl Keeper {
         self.join_registry();
         if !stays_paused {
             self.claim_devices();
+        }
+        if let Some(why) = self.refusal_to_wait().filter(|_| by_person) {
+            self.perform(vec![Effect::Finish(Outcome::Refused(why))], None);
+            return Ok(());
         }
         if self.run.command.is_some() && self.adopt_command().await {
             self.take_over_checkpoints()?;

@@ -54,6 +54,14 @@ impl Keeper {
         self.decide(Event::Turn(waiting), None);
     }
 
+    /// Returns why a run that the user just started does not start: its devices are in use, and it was not started to
+    /// wait for them.
+    pub(super) fn refusal_to_wait(&self) -> Option<String> {
+        let occupied = self.policy.waiting()?.occupation().filter(|_| self.claim_request().at_once)?;
+        let resume = self.run_dir.command("resume");
+        Some(format!("{occupied}; `{resume} --wait-for-card` waits for it, `{resume} --another` starts beside it"))
+    }
+
     /// Claims the devices of a paused run again.
     pub(super) fn claim_for_resume(&mut self) {
         if matches!(self.policy.life(), Lifecycle::Paused) {

@@ -60,7 +60,7 @@ impl FileReader {
     /// Returns an error when the file cannot be read or is damaged; the next poll tries again from the same place.
     pub fn poll(&mut self, readings: &mut Vec<Reading>) -> Result<(), FileError> {
         let count = readings.len();
-        // A file that was written anew is read once more from its start.
+        // A rewritten file is read again from its start.
         let outcome = match self.poll_source(readings) {
             Ok(true) => {
                 self.replay.restart();
@@ -98,7 +98,7 @@ impl FileReader {
         }
     }
 
-    /// Reads the source once. Returns whether it was written anew.
+    /// Reads the source once. Returns whether it was rewritten.
     fn poll_source(&mut self, readings: &mut Vec<Reading>) -> Result<bool, FileError> {
         let Self { source, joiner, replay, has_news } = self;
         *has_news = false;
@@ -178,7 +178,7 @@ struct Tailed {
 }
 
 impl Tailed {
-    /// Reads what was appended. Returns whether the file was written anew; then nothing of it is read yet.
+    /// Reads what was appended. Returns whether the file was rewritten; then none of it has been read yet.
     fn poll(&mut self, out: &mut dyn FnMut(Reading)) -> Result<bool, FileError> {
         for _ in 0..MAX_CHUNKS {
             match self.tail.read_next()? {
@@ -262,7 +262,7 @@ impl Lines {
     }
 }
 
-/// Recognises rows that a writer repeats when it writes its file anew, as Lightning does for a new column.
+/// Recognises rows that a writer repeats when it rewrites its file, as Lightning does for a new column.
 #[derive(Debug, Default)]
 struct Replay {
     first: Option<Reading>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
-/// Bytes at the beginning that tell a file that was written anew from one that grew.
+/// Bytes at the beginning that distinguish a rewritten file from one that grew.
 const HEAD: usize = 256;
 
 /// The outcome of one read.
@@ -16,7 +16,7 @@ const HEAD: usize = 256;
 pub enum Chunk {
     /// Bytes were appended.
     Bytes(Vec<u8>),
-    /// The file was replaced, truncated or written anew: reading begins again at its start.
+    /// The file was replaced, truncated or rewritten: reading begins again at its start.
     Restarted,
     /// Nothing new.
     Nothing,

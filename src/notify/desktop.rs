@@ -5,11 +5,11 @@
 
 use super::{Message, NotifyError};
 use crate::protocol::worker::Level;
+use crate::untrusted::child::wait_within;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const POWERSHELL: &str = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe";
 const TOAST_PROGRAM: &str = "powershell.exe";
@@ -96,21 +96,11 @@ fn living_interop() -> Option<std::path::PathBuf> {
 }
 
 fn wait_for_exit(mut child: Child, program: &'static str) -> Result<(), NotifyError> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => {
-                return Err(NotifyError::ProgramFailed { program, status: status.to_string() });
-            }
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(NotifyError::ProgramSilent { program, seconds: LIMIT.as_secs() });
-            }
-            Err(error) => return Err(NotifyError::from_io(program, &error)),
-        }
+    match wait_within(&mut child, LIMIT) {
+        Ok(Some(status)) if status.success() => Ok(()),
+        Ok(Some(status)) => Err(NotifyError::ProgramFailed { program, status: status.to_string() }),
+        Ok(None) => Err(NotifyError::ProgramSilent { program, seconds: LIMIT.as_secs() }),
+        Err(error) => Err(NotifyError::from_io(program, &error)),
     }
 }
 

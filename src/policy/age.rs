@@ -5,6 +5,7 @@ use super::event::Effect;
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
+use crate::config::units::Every;
 use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
@@ -22,6 +23,8 @@ pub struct AgeWatch {
     since: Option<Duration>,
     /// When a checkpoint was requested that has not arrived yet.
     asked: Option<Duration>,
+    /// The longest time between two saves of this worker, or before its first.
+    longest: Option<Duration>,
     /// The alarm was raised and has not ended. It outlives the worker.
     told: bool,
     /// The probe found less space on the disk than `watch.disk_free_mib`. It outlives the worker.
@@ -41,6 +44,8 @@ impl AgeWatch {
 
     /// Records a durable checkpoint. Returns true when that ends the alarm.
     pub fn saved(&mut self, now: Duration) -> bool {
+        let took = self.since.map(|since| now.saturating_sub(since));
+        self.longest = self.longest.max(took);
         (self.since, self.asked) = (Some(now), None);
         std::mem::take(&mut self.told)
     }
@@ -54,6 +59,9 @@ impl AgeWatch {
 impl Policy {
     /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
+        if self.refuse_save().is_err() {
+            return self.old_checkpoint_of_command();
+        }
         if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
             return None;
         }
@@ -62,8 +70,20 @@ impl Policy {
         Some(self.watches.age.asked.map_or(since + limit, |asked| asked + self.answer_limit()))
     }
 
+    /// Returns when the newest checkpoint becomes too old of a command that nobody can ask to save: at
+    /// `watch.checkpoint_age`, or after twice the longest time between its saves so far. Raised once until it saves.
+    fn old_checkpoint_of_command(&self) -> Option<Duration> {
+        let least = self.limits.command?.old_after.filter(|_| !self.watches.age.told)?;
+        let is_alive = matches!(self.life, Lifecycle::Running(_));
+        let since = self.watches.age.since.filter(|_| is_alive)?;
+        let limit = match self.limits.watch.checkpoint_age {
+            Every::Auto => self.watches.age.longest.map(|longest| (longest * 2).max(least)),
+            age => age.duration(),
+        };
+        Some(since + limit?)
+    }
+
     fn age_limit(&self) -> Option<Duration> {
-        self.refuse_save().ok()?;
         self.limits.watch.checkpoint_limit(*self.limits.save_every.get(self.worker.rung)?)
     }
 
@@ -77,12 +97,17 @@ impl Policy {
             let waited = format_span(now.saturating_sub(asked));
             return self.end_unsaved_worker(format!("hang: no checkpoint {waited} after one was requested"), now);
         }
-        (self.watches.age.asked, self.watches.age.told) = (Some(now), true);
+        self.watches.age.told = true;
         let age = format_span(now.saturating_sub(self.watches.age.since.unwrap_or(now)));
         let newest = match self.position.durable {
             Some(step) => format!("the newest checkpoint is {step}, saved {age} ago"),
             None => format!("there is no checkpoint after {age} of training"),
         };
+        if self.refuse_save().is_err() {
+            let text = format!("{newest}; the command saves when it likes: look at its output and its disk");
+            return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
+        }
+        self.watches.age.asked = Some(now);
         let text = format!("{newest}; requesting one now (watch.checkpoint_age)");
         vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }, Effect::Order(Order::Checkpoint)]
     }

@@ -1,10 +1,14 @@
 //! The restart budget. It counts durable progress, not signs of life.
 
+use super::age::format_span;
 use super::relapse::Relapse;
 use crate::config::watch::{Watch, span};
 use crate::format::counted;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// A window this long never ends.
+const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
 /// Restarts used since the newest durable step and within a time window. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -49,8 +53,8 @@ impl Budget {
         // The clock restarts with the machine: times in the future count as just now.
         self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
         if self.recent.len() >= most as usize {
-            let minutes = window.as_secs() / 60;
-            return Verdict::Exhausted(format!("{} within {minutes} min", counted(most.into(), "restart")));
+            let within = if window >= A_YEAR { String::new() } else { format!(" within {}", format_span(window)) };
+            return Verdict::Exhausted(format!("{}{within}", counted(most.into(), "restart")));
         }
         self.recent.push(now_ms);
         Verdict::Restart(back_off(self.faults))

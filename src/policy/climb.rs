@@ -163,7 +163,7 @@ mod tests {
         assert!(!climb.is_due(2, 1099, KNOBS));
         assert!(climb.is_due(2, 1100, KNOBS));
         climb.record_disturbance(1099);
-        assert!(!climb.is_due(2, 1100, KNOBS), "a skipped step begins the calm anew");
+        assert!(!climb.is_due(2, 1100, KNOBS), "after a skipped step the count starts over");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! ends it costs everything since its start, and a start from the beginning may overwrite its own outputs. So the
 //! keeper ends a command automatically only where little is lost.
 
+use super::age::format_span;
 use super::event::Effect;
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Pressure};
@@ -30,6 +31,8 @@ pub struct CommandLimits {
     pub may_end: bool,
     /// Time that a save takes which a signal asks for; none without such a signal.
     pub save_within: Option<Duration>,
+    /// Least age of its newest checkpoint that can be too old; none if it has no checkpoints.
+    pub old_after: Option<Duration>,
 }
 
 impl CommandLimits {
@@ -143,12 +146,12 @@ impl Policy {
     /// Handles the silence of a command that cannot start again: nothing is ended, you are told.
     pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
         self.limits.command.filter(|command| !command.may_end_hung())?;
-        let minutes = (self.watches.hang.limit().as_secs() / 60).max(1);
+        let long = format_span(self.watches.hang.limit());
         self.watches.hang.active(now);
         if std::mem::replace(&mut self.worker.silent, true) {
             return Some(Vec::new());
         }
-        let text = format!("the command has printed nothing and used no CPU time for {minutes} min; it is left alone");
+        let text = format!("the command has printed nothing and used no CPU time for {long}; it is left alone");
         Some(vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }])
     }
 

@@ -279,6 +279,7 @@ fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
         let word = match World::new(seed).live() {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
+            Outcome::Refused(_) => "refused",
             Outcome::Failed(..) => "failed",
             Outcome::NeedsPerson(_) => "needs attention",
         };

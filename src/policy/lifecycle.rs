@@ -124,6 +124,8 @@ pub enum Outcome {
     Finished,
     /// Ended at the user's request.
     Stopped,
+    /// Its devices are in use, and it was not started to wait for them.
+    Refused(String),
     /// The run cannot continue with this configuration.
     Failed(FailureClass, String),
     /// The keeper cannot recover the run.
@@ -136,6 +138,7 @@ impl Outcome {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Finished => 0,
+            Self::Refused(_) => 2,
             Self::Stopped => 3,
             Self::NeedsPerson(_) => 4,
             Self::Failed(class, _) => class.exit_code(),
@@ -159,7 +162,7 @@ impl Lifecycle {
             Self::BackingOff { .. } | Self::Cooling { .. } => RunState::BackingOff,
             Self::Paused => RunState::Paused,
             Self::Over(Outcome::Finished) => RunState::Finished,
-            Self::Over(Outcome::Stopped) => RunState::Stopped,
+            Self::Over(Outcome::Stopped | Outcome::Refused(_)) => RunState::Stopped,
             Self::Over(Outcome::Failed(..)) => RunState::Failed,
             Self::Over(Outcome::NeedsPerson(_)) => RunState::NeedsPerson,
         }
@@ -175,7 +178,9 @@ impl Lifecycle {
             }
             Self::Stopping { then: Then::Recover(fault), .. } => Some(fault.text.clone()),
             Self::Stopping { then: Then::Conclude(why), .. }
-            | Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
+            | Self::Over(Outcome::Refused(why) | Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => {
+                Some(why.clone())
+            }
             _ => None,
         }
     }

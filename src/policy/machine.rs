@@ -100,6 +100,12 @@ impl Policy {
         self.position.current_step()
     }
 
+    /// Returns the obstacle to the next start.
+    #[must_use]
+    pub fn waiting(&self) -> Option<&Waiting> {
+        self.waiting.as_ref()
+    }
+
     /// Returns the GPU memory in use before the first start, to be stored.
     #[must_use]
     pub fn baseline(&self) -> Option<u64> {

@@ -28,7 +28,7 @@ pub enum Refusal {
     },
     /// The training was adopted, and may not be ended.
     #[error(
-        "this training was adopted without --may-end, so nothing here ends it; `downshift stop` only stops to watch it"
+        "this process was adopted without --may-end, so downshift does not end it; `downshift stop` only stops watching it"
     )]
     NotOurs,
     /// No signal asks the command to save.

@@ -216,7 +216,7 @@ impl Policy {
                 self.wishes.note_stop(now);
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 let answer = match self.limits.command {
-                    Some(command) if !command.may_end => "stops to watch; the training goes on",
+                    Some(command) if !command.may_end => "stops watching; the training goes on",
                     Some(command) if command.save_within.is_none() => {
                         "will end the command; a second stop does not wait for it"
                     }

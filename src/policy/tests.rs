@@ -217,7 +217,7 @@ fn the_same_failure_twice_right_after_a_load_goes_one_checkpoint_back() {
             all.extend(policy.decide(Event::Tick, seconds(life + 2)));
         }
         let back: Vec<_> = all.iter().filter(|effect| matches!(effect, Effect::GoBack(_))).cloned().collect();
-        assert_eq!(starts(&all).len(), 2, "it is started again all the same: {all:?}");
+        assert_eq!(starts(&all).len(), 2, "it is started again anyway: {all:?}");
         if let Some(at) = all.iter().position(|effect| matches!(effect, Effect::GoBack(_))) {
             assert!(starts(&all[at..]).len() == 1, "set aside before the next start: {all:?}");
         }

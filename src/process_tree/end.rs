@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The longest time between two looks at /proc. A process that appears in between is not waited for.
+/// Longest time between two scans of /proc. Only a scan finds processes that appeared since the last one.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long processes get to exit on their own.

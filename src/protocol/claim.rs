@@ -94,6 +94,10 @@ pub struct ClaimRequest {
     /// Whether the run shares them with any other run.
     #[serde(default)]
     pub another: bool,
+    /// Whether the run ends instead of waiting if its devices are in use when it starts. The user was not asked
+    /// whether it should wait, because they were free a moment before.
+    #[serde(default)]
+    pub at_once: bool,
     /// The directory of the run that has to be over before the first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<PathBuf>,
@@ -195,6 +199,16 @@ impl fmt::Display for Waiting {
     }
 }
 
+impl Waiting {
+    /// Describes devices that are in use, for a run that does not wait for them; none if it waits for another run.
+    #[must_use]
+    pub fn occupation(&self) -> Option<String> {
+        let Self::Devices { devices, holders, ahead } = self else { return None };
+        let names: Vec<&str> = holders.iter().chain(ahead).map(String::as_str).collect();
+        Some(format!("{devices} is in use by {}", names.join(", ")))
+    }
+}
+
 fn holds(names: &[String]) -> String {
     format!("{} {}", names.join(", "), if names.len() == 1 { "holds" } else { "hold" })
 }
@@ -262,5 +276,6 @@ mod tests {
         let waiting =
             Waiting::Devices { devices: "cpu".to_owned(), holders: names(&["a", "b"]), ahead: names(&["c", "d"]) };
         assert_eq!(waiting.to_string(), "a, b hold cpu; number 3 in the queue, after c, d");
+        assert_eq!(waiting.occupation().unwrap(), "cpu is in use by a, b, c, d");
     }
 }

@@ -153,7 +153,7 @@ pub enum CommandNews {
     },
     /// The command prints or uses the processor; sent at intervals.
     Active,
-    /// The command has ended, and nothing of it is left. Its codes are its own, not those of this contract.
+    /// The command has ended, with all its processes. Its codes are its own, not those of this contract.
     Ended {
         /// Process id of the command.
         pid: u32,
@@ -224,7 +224,7 @@ pub struct Skipped {
     /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,
-    /// The step was taken all the same: a command has no guard.
+    /// The step was taken anyway: a command has no guard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
 }

@@ -71,7 +71,7 @@ mod tests {
         scale.record_clean_step();
         assert_eq!(scale, LossScale { scale: 32_768.0, clean_steps: 0 });
         run(&mut scale, 1999);
-        assert!(scale.record_overflow(), "the count begins anew");
+        assert!(scale.record_overflow(), "the count starts over");
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 0 });
     }
 

@@ -1,9 +1,8 @@
-//! Checkpoints that a command wrote itself, adopted where they lie: `adopted/step-000000500.json` in the run
-//! directory lists their files with lengths and BLAKE3 hashes.
+//! Checkpoints that a command wrote itself, adopted in place: `adopted/step-000000500.json` in the run directory lists
+//! their files with lengths and BLAKE3 hashes.
 //!
-//! The files belong to the command: they are never changed, and deleted only if the run file says how many to
-//! keep. A checkpoint whose files no longer match its list is not used; the command may have begun to overwrite
-//! or to delete it.
+//! The files belong to the command: they are never changed, and deleted only if the run file says how many to keep. A
+//! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
@@ -16,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
 pub const FOLDER: &str = "adopted";
+/// How the names of lists begin that were set aside.
+const ASIDE: &str = "aside-step-";
 /// Most files in one checkpoint.
 const MOST_FILES: usize = 100_000;
 
@@ -110,22 +111,34 @@ impl Adopted {
         self.files.iter().map(|file| file.stamp.bytes).sum()
     }
 
-    /// Returns what the command wrote: this, or what this is a copy of.
+    /// Returns the checkpoint that the command wrote: this one, or the original of this copy.
     #[must_use]
     pub fn original(&self) -> Original {
         let files = || self.files.iter().map(|file| (file.name.clone(), file.stamp)).collect();
         self.copy_of.clone().unwrap_or_else(|| Original { path: self.path.clone(), files: files() })
     }
 
-    /// Checks that its files are still the ones that were adopted.
+    /// Checks that its files are still the ones that were adopted. A file is read only if its stamp changed.
     ///
     /// # Errors
     /// Returns the first file that changed or is missing.
     pub fn verify(&self) -> Result<(), AdoptError> {
+        self.check_files(|listed, stamp| stamp == listed.stamp)
+    }
+
+    /// Checks every byte of its files: a disk that fails changes no stamp.
+    ///
+    /// # Errors
+    /// Returns the first file that changed or is missing.
+    pub fn verify_every_byte(&self) -> Result<(), AdoptError> {
+        self.check_files(|_, _| false)
+    }
+
+    fn check_files(&self, is_trusted: impl Fn(&ListedFile, Stamp) -> bool) -> Result<(), AdoptError> {
         self.files.iter().try_for_each(|listed| {
             let path = place(&self.path, &listed.name);
             let stamp = stamp_of(&path)?;
-            let same = stamp == listed.stamp || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
+            let same = is_trusted(listed, stamp) || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
             if same { Ok(()) } else { Err(AdoptError::Changed(path)) }
         })
     }
@@ -237,8 +250,18 @@ fn copy(from: &Path, to: &Path) -> Result<(), AdoptError> {
 /// Returns all lists of a run, newest step first.
 #[must_use]
 pub fn list(run_dir: &Path) -> Vec<Adopted> {
+    read_all(run_dir, "step-")
+}
+
+/// Returns the lists that were set aside, newest step first.
+#[must_use]
+pub fn list_aside(run_dir: &Path) -> Vec<Adopted> {
+    read_all(run_dir, ASIDE)
+}
+
+fn read_all(run_dir: &Path, prefix: &str) -> Vec<Adopted> {
     let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
-    let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with("step-")));
+    let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
     let mut found: Vec<Adopted> = names.filter_map(|entry| read(&entry.path())).collect();
     found.sort_by_key(|adopted| std::cmp::Reverse(adopted.step));
     found
@@ -255,7 +278,7 @@ fn read(path: &Path) -> Option<Adopted> {
     serde_json::from_slice(&text).ok().filter(|adopted: &Adopted| adopted.version == 1)
 }
 
-/// Returns the newest checkpoint that is still as it was adopted, and why newer ones are not usable.
+/// Returns the newest checkpoint unchanged since it was adopted, and why newer ones are not usable.
 #[must_use]
 pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptError)>) {
     let mut unusable = Vec::new();
@@ -274,7 +297,7 @@ pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptErr
 /// Returns the system's error.
 pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
     let from = run_dir.join(relative_path(step));
-    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("aside-step-{step:09}-{count}.json")));
+    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("{ASIDE}{step:09}-{count}.json")));
     let to = names.into_iter().find(|name| !name.exists()).ok_or(io::ErrorKind::AlreadyExists)?;
     fs::rename(from, &to)?;
     Ok(to)

@@ -223,7 +223,7 @@ mod tests {
 
     fn wish(index: u32) -> ClaimRequest {
         let devices = Devices::Cards(vec![Card { index: Some(index), uuid: None }]);
-        ClaimRequest { devices, another: false, after: None }
+        ClaimRequest { devices, ..ClaimRequest::default() }
     }
 
     fn told(member: &mut Membership, request: &ClaimRequest) -> Option<String> {

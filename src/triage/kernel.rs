@@ -333,7 +333,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         log.poll();
         fs::write(&path, LINE).unwrap();
-        assert_eq!(log.poll().len(), 1, "cut and written anew");
+        assert_eq!(log.poll().len(), 1, "truncated and rewritten");
         assert_eq!(KernelLog::open_file(&path, true).poll().len(), 1, "from its start");
     }
 

@@ -26,6 +26,11 @@ impl Terminal {
         terminal
     }
 
+    /// Returns the value of `TMUX` in this server, with which other programs find it.
+    pub fn variable(&self) -> String {
+        format!("{},0,0", self.socket.display())
+    }
+
     fn tmux(&self, words: &[&str]) -> Output {
         let mut command = Command::new("tmux");
         command.arg("-S").arg(&self.socket).args(["-f", "/dev/null"]).args(words);

@@ -1,8 +1,10 @@
 //! Compares checkpoints: measures each on the whole validation set and lists the best first.
 
 use crate::cli::{Failure, Outcome, line};
+use crate::config::best::Best;
 use crate::format::count;
 use crate::keeper::sentences::measured;
+use crate::protocol::control::CheckpointRow;
 use crate::protocol::worker::Eval;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
@@ -15,6 +17,9 @@ use std::path::{Path, PathBuf};
 /// Ranks the checkpoints, or the `last` newest ones, as `checkpoint.best` says.
 pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
+    if config.command.is_some() {
+        return compare_reported(run, last, &config.rungs[0].preset.checkpoint.best);
+    }
     let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
     let most = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
     for entry in checkpoint::list(run.path()).into_iter().take(most) {
@@ -47,6 +52,29 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     for (place, (eval, rung)) in (1..).zip(&ranked) {
         let (step, name) = (count(eval.step), &config.rungs[*rung].name);
         line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
+    }
+    Ok(0)
+}
+
+/// Ranks the checkpoints of a command by the evaluations that it reported: only its script can measure them.
+fn compare_reported(run: &RunDir, last: Option<u64>, ranking: &Best) -> Outcome {
+    let rows = super::checkpoint_rows(run).into_iter().rev().filter(|row| row.kept);
+    let most = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+    let rows = rows.take(most).filter_map(|row| Some((ranking.value(row.eval_loss, &row.metrics)?, row)));
+    let mut ranked: Vec<(f64, CheckpointRow)> = rows.collect();
+    if ranked.is_empty() {
+        let text = format!(
+            "{} reported no {} of an evaluation at the step of a checkpoint; `checkpoint.best` names the metric that \
+             ranks them",
+            run.name(),
+            ranking.metric
+        );
+        return Err(Failure::new(14, text));
+    }
+    ranked.sort_by(|(a, one), (b, other)| ranking.compare(*a, *b).then(one.step.cmp(&other.step)));
+    for (place, (_, row)) in (1..).zip(ranked) {
+        let eval = Eval { step: row.step, samples: row.samples, loss: row.eval_loss, metrics: row.metrics };
+        line!("{place:>3}.  step {:>9}  {}", count(eval.step), measured(&eval));
     }
     Ok(0)
 }

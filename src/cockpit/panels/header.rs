@@ -71,7 +71,11 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     }
     // Counted from 0, as everywhere: the body of a run file is rung 0.
     let last = state.ladder.len().saturating_sub(1).max(status.rung);
-    let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("({} of {last})", status.rung))];
+    let mut rung = vec![value(status.rung_name.clone())];
+    // Without a ladder there is nothing to count.
+    if last > 0 {
+        rung.extend([label(" "), text(format!("({} of {last})", status.rung))]);
+    }
     left.push(Field::new(4, rung));
     left.extend(state.command.as_ref().map(|command| Field::new(8, vec![text(command.level().to_string())])));
     if state.read_only {

@@ -30,12 +30,11 @@ const OF_COMMAND: [&str; 12] = [
     "terminal",
 ];
 /// Keys that a command does not have, and where its own settings belong.
-const NOT_OF_COMMAND: [(&str, &str, &str); 5] = [
+const NOT_OF_COMMAND: [(&str, &str, &str); 4] = [
     ("data", "a command has no `data`, its script reads its own", "write it below `knobs`, or as an argument"),
     ("model", "a command has no `model`, its script builds its own", "write it below `knobs`, or as an argument"),
     ("evaluation", "the script decides when it evaluates", "remove it"),
     ("checkpoint/every", "the script decides when it saves", "remove it; `save` names a signal on which it saves"),
-    ("checkpoint/keep_best", "the script decides when it saves", "remove it"),
 ];
 
 /// A run file as written.
@@ -107,7 +106,7 @@ fn default_terminal() -> bool {
     true
 }
 
-/// Reads a file's tree, and returns every error in it; `knows` tells the tasks of the trainer.
+/// Reads a file's tree, and returns every error in it; `knows` reports whether the trainer has a task.
 pub fn read(tree: &Value, knows: impl Fn(&str) -> bool) -> (Option<RunFile>, Vec<Problem>) {
     if !is_command(tree, knows) {
         return typed::read_tree(tree);

@@ -1,10 +1,11 @@
 //! One line of the doctor's report.
 
+use crate::untrusted::child::wait_within;
 use serde::Serialize;
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -67,16 +68,6 @@ pub fn run_program(command: &mut Command, limit: Duration) -> Option<(Option<i32
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let stdout = child.stdout.take();
     let reader = thread::spawn(move || stdout.map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default());
-    let deadline = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some((status.code(), reader.join().unwrap_or_default().trim().to_owned())),
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
-        }
-    }
+    let status = wait_within(&mut child, limit).ok()??;
+    Some((status.code(), reader.join().unwrap_or_default().trim().to_owned()))
 }

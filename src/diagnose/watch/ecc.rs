@@ -37,6 +37,6 @@ mod tests {
         let trend = EccTrend { first: Some(ecc(5, 0)) };
         assert_eq!(trend.describe(&ecc(5, 0)), "5 corrected, 0 not");
         assert_eq!(trend.describe(&ecc(9, 2)), "9 (+4) corrected, 2 (+2) not");
-        assert_eq!(trend.describe(&ecc(0, 0)), "0 corrected, 0 not", "the driver was loaded anew");
+        assert_eq!(trend.describe(&ecc(0, 0)), "0 corrected, 0 not", "the driver was reloaded");
     }
 }

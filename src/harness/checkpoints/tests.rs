@@ -1,40 +1,62 @@
 use super::{CheckpointWatch, Moment, step_in_name};
 use crate::store::adopted;
-use std::fs;
+use crate::untrusted::glob::Glob;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Begins the watch of a place with the folder of a run.
 fn watch_of(place: &Path, run: &Path) -> CheckpointWatch {
-    CheckpointWatch::begin("out/checkpoint-*", Some("trainer_state.json"), place, run).unwrap()
+    let pattern = Glob::parse("out/checkpoint-*").unwrap();
+    CheckpointWatch::begin(pattern, Some("trainer_state.json"), place, run).unwrap()
 }
 
-/// The operations of one save of the Hugging Face Trainer, in its order.
+/// One save of the Hugging Face Trainer, as strace recorded it.
+const SAVE: &str = include_str!("../../../tests/saves/hf_trainer.txt");
+
+/// Returns the operations of the recorded save. A process can also be killed in the middle of a write.
 fn save_operations(place: &Path, step: u64) -> Vec<Box<dyn Fn()>> {
     let folder = place.join(format!("out/checkpoint-{step}"));
     let mut operations: Vec<Box<dyn Fn()>> = Vec::new();
-    let made = folder.clone();
-    operations.push(Box::new(move || fs::create_dir_all(&made).unwrap()));
-    let state = format!("{{\"global_step\": {step}, \"log_history\": []}}");
-    let files = [
-        ("config.json", "{\"a\": 1}".to_owned()),
-        ("model.safetensors", "w".repeat(5000)),
-        ("training_args.bin", "args".to_owned()),
-        ("optimizer.pt", "o".repeat(9000)),
-        ("scheduler.pt", "s".repeat(100)),
-        ("rng_state.pth", "r".repeat(100)),
-        ("trainer_state.json", state),
-    ];
-    for (name, content) in files {
-        let path = folder.join(name);
-        let opened = path.clone();
-        operations.push(Box::new(move || drop(fs::File::create(&opened).unwrap())));
-        let half = content.len() / 2;
-        for part in [content[..half].to_owned(), content] {
-            let path = path.clone();
-            operations.push(Box::new(move || fs::write(&path, &part).unwrap()));
+    let mut written: BTreeMap<&str, u64> = BTreeMap::new();
+    let open = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
+    for line in SAVE.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let path = if words[1] == "." { folder.clone() } else { folder.join(words[1]) };
+        match words[0] {
+            "mkdir" => operations.push(Box::new(move || fs::create_dir_all(&path).unwrap())),
+            "create" => operations.push(Box::new(move || drop(File::create(&path).unwrap()))),
+            "resize" => {
+                let size = words[2].parse().unwrap();
+                operations.push(Box::new(move || open(&path).set_len(size).unwrap()));
+            }
+            "rename" => {
+                let new = folder.join(words[2]);
+                operations.push(Box::new(move || fs::rename(&path, &new).unwrap()));
+            }
+            "write" => {
+                let content = content_of(&path, words[2].parse().unwrap());
+                let (begin, rest) = content.split_at(content.len() / 2);
+                let end = written.entry(words[1]).or_default();
+                for part in [begin.to_owned(), rest.to_owned()] {
+                    let (path, at) = (path.clone(), *end);
+                    *end += part.len() as u64;
+                    operations.push(Box::new(move || open(&path).write_all_at(&part, at).unwrap()));
+                }
+            }
+            other => panic!("hf_trainer.txt: {other}"),
         }
     }
     operations
+}
+
+/// Invents the content of a write, whose size alone was recorded; that of a JSON file is one object.
+fn content_of(path: &Path, size: usize) -> Vec<u8> {
+    match path.extension() {
+        Some(json) if json == "json" => format!("{{{:1$}}}", "", size - 2).into_bytes(),
+        _ => vec![b'w'; size],
+    }
 }
 
 #[test]
@@ -74,7 +96,23 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     assert_eq!((watch.look(Moment::Alive), watch.look(Moment::JustEnded)), (None, None));
     fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
     assert_eq!(watch.look(Moment::BeforeStart), None, "it may have been damaged");
-    assert!(watch.look(Moment::JustEnded).is_some(), "the command wrote it anew");
+    assert!(watch.look(Moment::JustEnded).is_some(), "the command rewrote it");
+}
+
+#[test]
+fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_written_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let mut first = watch_of(place.path(), place.path());
+    for operation in save_operations(place.path(), 5) {
+        operation();
+    }
+    let found = first.look(Moment::JustEnded).unwrap();
+    adopted::adopt(place.path(), 5, 5, &found.path).unwrap();
+    adopted::set_aside(place.path(), 5).unwrap();
+    let mut second = watch_of(place.path(), place.path());
+    assert_eq!(second.look(Moment::BeforeStart), None, "the run went back before it");
+    fs::write(place.path().join("out/checkpoint-5/model.safetensors"), "other").unwrap();
+    assert!(second.look(Moment::JustEnded).is_some());
 }
 
 #[test]
@@ -111,7 +149,7 @@ fn checkpoints_from_before_the_run_are_not_the_runs() {
     for operation in save_operations(place.path(), 500) {
         operation();
     }
-    assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "written anew");
+    assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "rewritten");
 }
 
 #[test]

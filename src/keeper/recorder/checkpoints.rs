@@ -6,9 +6,13 @@ use crate::config::run::Run;
 use crate::format::counted;
 use crate::keeper::{retention, sentences};
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
-use crate::protocol::worker::{Level, Saved};
+use crate::protocol::worker::{Eval, Level, Saved};
+use crate::recipe::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// Evaluations remembered for checkpoints that are saved later.
+const EVALS: usize = 64;
 
 impl Recorder {
     /// Reports whether this is the step of a checkpoint that no worker reported.
@@ -19,7 +23,7 @@ impl Recorder {
     pub(super) fn record_checkpoint(&mut self, saved: &Saved, now: Duration) {
         self.status.durable_step = self.status.durable_step.max(Some(saved.step));
         self.checkpoints.retain(|row| row.step != saved.step);
-        self.checkpoints.push(CheckpointRow {
+        let mut row = CheckpointRow {
             step: saved.step,
             samples: saved.samples,
             path: saved.path.clone(),
@@ -32,7 +36,11 @@ impl Recorder {
             best: false,
             kept: true,
             proven: false,
-        });
+        };
+        if let Some(eval) = self.evals.get(&saved.step) {
+            complete_evaluation((&mut row.eval_loss, &mut row.metrics), eval);
+        }
+        self.checkpoints.push(row);
         self.proving.saved(saved.step);
         if let Some(row) = self.checkpoints.last().cloned() {
             self.refill_from(&row);
@@ -53,10 +61,27 @@ impl Recorder {
         }
     }
 
-    /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a
-    /// checkpoint that was deleted. If the store refuses, they are deleted all the same: the disk may be full,
-    /// and the next keeper compares the store with the disk. Damaged checkpoints neither count for retention
-    /// nor get deleted.
+    /// Remembers an evaluation for the checkpoint of its step, which may be saved before or after it: a command
+    /// reports both on their own.
+    pub(super) fn measure_checkpoint(&mut self, eval: &Eval) {
+        let known = self.evals.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
+        complete_evaluation((&mut known.loss, &mut known.metrics), eval);
+        if self.evals.len() > EVALS {
+            self.evals.pop_first();
+        }
+        // A checkpoint of an earlier attempt at this step may hold other weights.
+        let began_ms = self.row.started_ms;
+        let is_same = |row: &&mut CheckpointRow| row.kept && row.step == eval.step && row.time_ms >= began_ms;
+        let row = self.checkpoints.iter_mut().find(is_same);
+        if row.is_some_and(|row| complete_evaluation((&mut row.eval_loss, &mut row.metrics), eval)) {
+            self.mark_best();
+            self.put_checkpoint(eval.step);
+        }
+    }
+
+    /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
+    /// that was deleted. If the store refuses, they are deleted anyway: the disk may be full, and the next keeper
+    /// compares the store with the disk. Damaged checkpoints neither count for retention nor get deleted.
     pub fn retire_superfluous(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
@@ -173,12 +198,24 @@ impl Recorder {
     }
 }
 
+/// Adds the numbers that an evaluation lacks: a command may report several data sets, each on its own line.
+/// Returns whether there were any.
+fn complete_evaluation((loss, metrics): (&mut Option<f64>, &mut Metrics), more: &Eval) -> bool {
+    let before = (*loss, metrics.len());
+    *loss = loss.or(more.loss);
+    for (name, value) in &more.metrics {
+        metrics.entry(name.clone()).or_insert(*value);
+    }
+    before != (*loss, metrics.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::Recorder;
+    use crate::config::best::{Best, Goal};
     use crate::config::knobs::Checkpoint;
     use crate::protocol::control::Status;
-    use crate::protocol::worker::{Event, Saved};
+    use crate::protocol::worker::{Eval, Event, Saved};
     use crate::store::database::open_reader;
     use crate::store::writer::Writer;
     use serde_json::json;
@@ -197,6 +234,41 @@ mod tests {
     fn saved(step: u64) -> Event {
         let path = format!("checkpoints/step-{step:09}");
         Event::Saved(Saved { path, step, samples: step, bytes: 1, ..Saved::default() })
+    }
+
+    #[test]
+    fn an_evaluation_ranks_the_checkpoint_of_its_step_whichever_comes_first() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank()).unwrap();
+        recorder.ranking = Best { metric: "fid".to_owned(), goal: Goal::Min };
+        let eval = |step, fid| {
+            Event::Eval(Eval { step, samples: step, loss: None, metrics: [("fid".to_owned(), fid)].into() })
+        };
+        let best = |recorder: &Recorder| recorder.status.best.as_ref().map(|best| (best.step, best.value));
+        recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+        for event in [eval(1, 9.0), saved(1), saved(2), eval(2, 7.0), eval(3, 8.0), saved(3)] {
+            recorder.record_event(&event, Duration::ZERO);
+        }
+        assert_eq!(best(&recorder), Some((2, 7.0)));
+        // The next attempt evaluates other weights at a step of the last one, and has none saved there.
+        recorder.checkpoints.iter_mut().for_each(|row| row.time_ms -= 10_000);
+        recorder.begin_attempt(0, "full", "restart", Duration::ZERO).unwrap();
+        for event in [saved(4), eval(3, 1.0)] {
+            recorder.record_event(&event, Duration::ZERO);
+        }
+        assert_eq!(best(&recorder), Some((2, 7.0)));
+        recorder.record_event(&eval(4, 6.0), Duration::ZERO);
+        assert_eq!(best(&recorder), Some((4, 6.0)));
+        // Several data sets are evaluated at one step, each reported by itself.
+        let loss = Eval { step: 4, samples: 4, loss: Some(0.5), metrics: [("fid".to_owned(), 5.0)].into() };
+        recorder.record_event(&Event::Eval(loss), Duration::ZERO);
+        assert_eq!(recorder.status.best.as_ref().and_then(|best| best.eval_loss), Some(0.5));
+        recorder.flush();
+        let rows = recorder.store.checkpoints().unwrap();
+        let stored: Vec<(u64, Option<f64>, bool)> =
+            rows.iter().map(|row| (row.step, row.metrics.get("fid").copied(), row.best)).collect();
+        let expected = [(1, Some(9.0), false), (2, Some(7.0), false), (3, Some(8.0), false), (4, Some(6.0), true)];
+        assert_eq!(stored, expected);
     }
 
     #[test]

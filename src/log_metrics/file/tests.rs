@@ -1,4 +1,4 @@
-//! Files that grow, are cut, replaced and written anew.
+//! Files that grow, and are truncated, replaced and rewritten.
 
 use super::FileReader;
 use crate::log_metrics::{FileError, Reading};

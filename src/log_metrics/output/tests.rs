@@ -49,7 +49,9 @@ fn bars_that_do_not_count_training_declare_nothing() {
     }
 }
 
-/// Not recorded: made from the format strings of kohya-ss/sd-scripts `train_network.py` (its bar and postfix).
+/// Not recorded: made from the format strings of kohya-ss/sd-scripts, `train_network.py`: the bar
+/// `tqdm(range(…), smoothing=0, desc="steps")` with the postfix `{"avr_loss": avr_loss}`, and the line
+/// `epoch {epoch+1}/{num_train_epochs}`.
 #[test]
 fn kohya() {
     let output = "epoch 1/2\n\rsteps:   0%|   | 0/4 [00:00<?, ?it/s]\rsteps:  25%|#  | 1/4 [00:01<00:03,  1.0s/it]\

@@ -9,7 +9,8 @@ use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase};
 use std::time::Duration;
 
-const PLAIN: CommandLimits = CommandLimits { resumes: false, from_start: false, may_end: true, save_within: None };
+const PLAIN: CommandLimits =
+    CommandLimits { resumes: false, from_start: false, may_end: true, save_within: None, old_after: None };
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
 const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
 const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
@@ -150,4 +151,38 @@ fn another_keeper_goes_on_with_the_living_command() {
     assert!(starts(&policy.decide(Event::Begin, seconds(6))).is_empty(), "no second command starts");
     let effects = policy.decide(Event::Request(Request::Stop), seconds(7));
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })));
+}
+
+#[test]
+fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
+    let watched = CommandLimits { old_after: Some(seconds(300)), from_start: true, ..PLAIN };
+    let mut policy = trains(watched);
+    let mut age_alarms = Vec::new();
+    for second in (10..=9000).step_by(10) {
+        let mut effects = policy.decide(step(second), seconds(second));
+        // It saves every 1000 s, and forgets to after the third time.
+        if [1000, 2000, 3000, 8000].contains(&second) {
+            effects.extend(policy.decide(saved(second), seconds(second)));
+        }
+        effects.extend(policy.decide(Event::Tick, seconds(second)));
+        age_alarms.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Alarm { text, .. } => Some((second, text)),
+            Effect::AlarmOver(_) => Some((second, "over".to_owned())),
+            _ => None,
+        }));
+    }
+    let [(raised, text), (over, _)] = &age_alarms[..] else { panic!("{age_alarms:?}") };
+    assert_eq!((*raised, *over), (5000, 8000), "twice the usual time after the last one");
+    assert!(text.starts_with("the newest checkpoint is 3000, saved 33 min ago"), "{text}");
+    assert!(matches!(policy.life(), Lifecycle::Running(_)), "nothing is ended for it");
+
+    let mut often = trains(watched);
+    often.decide(saved(1), seconds(20));
+    often.decide(saved(2), seconds(40));
+    often.decide(step(2), seconds(330));
+    assert_eq!(often.decide(Event::Tick, seconds(335)), [], "younger than the least age");
+    assert!(matches!(&often.decide(Event::Tick, seconds(340))[..], [Effect::Alarm { .. }]));
+    let mut never = trains(watched);
+    never.decide(step(2), seconds(100_000));
+    assert_eq!(never.decide(Event::Tick, seconds(100_001)), [], "nobody knows how often it saves");
 }

@@ -21,7 +21,7 @@ fn a_changed_checkpoint_is_noticed_and_the_one_before_it_is_used() {
     assert_eq!((adopted.files.len(), adopted.bytes()), (2, 3007));
     assert_eq!(newest_usable(&run).0.unwrap().step, 20);
     fs::write(new.join("optimizer/state.bin"), "moments").unwrap();
-    assert_eq!(newest_usable(&run).0.unwrap().step, 20, "written anew with the same content");
+    assert_eq!(newest_usable(&run).0.unwrap().step, 20, "rewritten with the same content");
     fs::write(new.join("optimizer/state.bin"), "MOMENTS").unwrap();
     let (usable, refused) = newest_usable(&run);
     assert_eq!(usable.unwrap().step, 10);

@@ -110,5 +110,5 @@ fn devices_are_independent() {
     drop(x);
     drop(one);
     let again = LeasedDevice::new(BackendModel::Flex);
-    assert_eq!(again.read(Ledger::take_peak).peak, 0, "a counter that was given back begins anew");
+    assert_eq!(again.read(Ledger::take_peak).peak, 0, "a counter that was given back starts over");
 }

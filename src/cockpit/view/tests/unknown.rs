@@ -137,3 +137,17 @@ fn figures_are_found() {
     let found = numbers_with_units("heat  71 °C · 94% of 24.0 GiB (19° to slowdown) at step 700");
     assert_eq!(found.into_iter().collect::<Vec<_>>(), ["19°", "24.0 GiB", "71 °C", "94%"]);
 }
+
+#[test]
+fn a_command_without_a_ladder_and_of_unknown_length_shows_its_step_alone() {
+    let status = fixture::status(RunState::Training, 700);
+    let (total_steps, total_samples, epoch_samples) = (None, None, None);
+    let status = Status { rung: 0, rung_name: "full".to_owned(), total_steps, total_samples, epoch_samples, ..status };
+    let mut state = fixture::at(SIZE, status, fixture::history(700, false));
+    assert!(draw_text(&state).lines().next().unwrap().contains("full (0 of "), "the ladder is counted");
+    state.ladder.truncate(1);
+    let shown = draw_text(&state);
+    let header = shown.lines().next().unwrap();
+    assert!(header.contains("full   ") && header.contains("step 700"), "{header}");
+    assert!(!header.contains(" of ") && !header.contains("epoch"), "{header}");
+}

@@ -1,0 +1,5 @@
+"""Started as `python -m pkg.train`."""
+
+from .options import parse
+
+print(parse())

@@ -1,0 +1,48 @@
+//! A training that was started by hand in a pane, and is adopted by the name of its tmux session.
+
+use crate::helper::{Place, example, journal, journal_says, kill, send_signal, wait_for, wait_state, wait_status};
+use crate::terminal::Terminal;
+use downshift::protocol::control::RunState;
+use rustix::process::Signal;
+use std::fs;
+
+/// The first session of a server.
+const SESSION: &str = "0";
+
+#[test]
+fn a_training_in_a_pane_is_watched_its_hang_and_death_are_told_and_it_is_restarted_twice() {
+    let place = Place::real();
+    let terminal = Terminal::open(&place, (80, 24));
+    let (script, out) = (example("awkward_script").display().to_string(), place.dir.path().join("out"));
+    let marker = format!("pane-{}", place.dir.path().file_name().unwrap().to_string_lossy());
+    terminal.enter(&format!("{script} train --marker {marker} --step-ms 20 --every 20 --out {}", out.display()));
+    wait_for("a checkpoint from before", || out.join("checkpoint-20/trainer_state.json").exists().then_some(()));
+    let by_hand = terminal.program().unwrap();
+
+    let words = ["adopt", "--session", SESSION, "--interval", "2", "--max-restarts", "2", "--headless"];
+    let again = ["--restart", "--", &script, "train", "--seed", "1", "--steps", "30", "--marker", &marker];
+    let folder = ["--output-dir", out.to_str().unwrap()];
+    let mut client = place.command(&[&words[..], &folder, &again].concat());
+    client.env("TMUX", terminal.variable()).stdout(fs::File::create(place.dir.path().join("out.txt")).unwrap());
+    let mut client = client.spawn().unwrap();
+    let run = wait_for("a run", || place.newest());
+    let watched = wait_status(&run, "steps and a checkpoint of the pane", |status| {
+        status.step >= 20 && status.loss.is_some() && status.durable_step.is_some()
+    });
+    assert_eq!((watched.attempts, terminal.program()), (1, Some(by_hand)), "{:#?}", journal(&run));
+
+    send_signal(by_hand, Signal::STOP);
+    wait_for("an alarm", || journal_says(&run, "printed nothing and used no CPU time for 10 s").then_some(()));
+    send_signal(by_hand, Signal::CONT);
+    let before = wait_status(&run, "a status", |_| true).step;
+    let after = wait_status(&run, "more steps", |status| status.step > before + 20);
+    assert_eq!((after.attempts, after.restarts), (1, 0), "nothing is ended: {:#?}", journal(&run));
+
+    kill(by_hand);
+    assert_eq!(client.wait().unwrap().code(), Some(4), "{}", place.printed());
+    let over = wait_state(&run, RunState::NeedsPerson);
+    assert!(journal_says(&run, "gone, with an unknown exit code"), "{:#?}", journal(&run));
+    assert_eq!((over.attempts, over.restarts), (3, 2), "{:#?}", journal(&run));
+    let why = over.why.unwrap();
+    assert!(why.contains("2 restarts without progress") && why.contains("exit code 1"), "{why}");
+}
