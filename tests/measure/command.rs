@@ -215,7 +215,9 @@ fn start_awkward(place: &Place, temporary: &PathBuf, seed: &str) -> Child {
     let plan = ["plan", "run.yaml", "--device", "cpu", "--measure", "1000000", "--trust"];
     let child = place.command(&plan).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("steps", || {
-        let run = fs::read_dir(files(temporary).pop()?).ok()?.flatten().find(|entry| entry.path().is_dir())?;
+        // An earlier measurement that was killed has left its folder.
+        let own = temporary.join(format!("downshift-measured-{}-0", child.id()));
+        let run = fs::read_dir(own).ok()?.flatten().find(|entry| entry.path().is_dir())?;
         fs::read_to_string(run.path().join("worker.log")).ok().filter(|log| log.contains("step 5 ")).map(drop)
     });
     child
