@@ -4,7 +4,7 @@ use super::{parsed, with_card, words};
 use crate::helper::{Place, example, kill, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 const MB: u64 = 1_000_000;
@@ -54,12 +54,12 @@ fn with_script(mode: &str) -> (Place, PathBuf) {
     (place, temporary)
 }
 
-fn files(folder: &PathBuf) -> Vec<PathBuf> {
+fn files(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 /// Fails if a process or a temporary file of a measurement is left.
-fn assert_nothing_left(place: &Place, temporary: &PathBuf) {
+fn assert_nothing_left(place: &Place, temporary: &Path) {
     wait_for("an empty place", || place.processes().is_empty().then_some(()));
     assert_eq!(files(temporary), Vec::<PathBuf>::new());
 }
@@ -204,7 +204,7 @@ fn a_command_without_steps_is_measured_until_the_limit_and_one_that_fails_is_not
 }
 
 /// Starts a measurement of the awkward script, which forks in every way, and waits for its steps.
-fn start_awkward(place: &Place, temporary: &PathBuf, seed: &str) -> Child {
+fn start_awkward(place: &Place, temporary: &Path, seed: &str) -> Child {
     let script = example("awkward_script");
     let text = format!(
         "name: awkward\ntask: command\ncommand: ['{}', train, --seed, '{seed}', --marker, '{}']\n",
@@ -215,7 +215,9 @@ fn start_awkward(place: &Place, temporary: &PathBuf, seed: &str) -> Child {
     let plan = ["plan", "run.yaml", "--device", "cpu", "--measure", "1000000", "--trust"];
     let child = place.command(&plan).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("steps", || {
-        let run = fs::read_dir(files(temporary).pop()?).ok()?.flatten().find(|entry| entry.path().is_dir())?;
+        // An earlier measurement that was killed has left its folder.
+        let own = temporary.join(format!("downshift-measured-{}-0", child.id()));
+        let run = fs::read_dir(own).ok()?.flatten().find(|entry| entry.path().is_dir())?;
         fs::read_to_string(run.path().join("worker.log")).ok().filter(|log| log.contains("step 5 ")).map(drop)
     });
     child
