@@ -1,7 +1,9 @@
 use super::{CheckpointWatch, Moment, step_in_name};
 use crate::store::adopted;
 use crate::untrusted::glob::Glob;
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Begins the watch of a place with the folder of a run.
@@ -10,33 +12,51 @@ fn watch_of(place: &Path, run: &Path) -> CheckpointWatch {
     CheckpointWatch::begin(pattern, Some("trainer_state.json"), place, run).unwrap()
 }
 
-/// The operations of one save of the Hugging Face Trainer, in its order.
+/// One save of the Hugging Face Trainer, as strace recorded it.
+const SAVE: &str = include_str!("../../../tests/saves/hf_trainer.txt");
+
+/// Returns the operations of the recorded save. A process can also be killed in the middle of a write.
 fn save_operations(place: &Path, step: u64) -> Vec<Box<dyn Fn()>> {
     let folder = place.join(format!("out/checkpoint-{step}"));
     let mut operations: Vec<Box<dyn Fn()>> = Vec::new();
-    let made = folder.clone();
-    operations.push(Box::new(move || fs::create_dir_all(&made).unwrap()));
-    let state = format!("{{\"global_step\": {step}, \"log_history\": []}}");
-    let files = [
-        ("config.json", "{\"a\": 1}".to_owned()),
-        ("model.safetensors", "w".repeat(5000)),
-        ("training_args.bin", "args".to_owned()),
-        ("optimizer.pt", "o".repeat(9000)),
-        ("scheduler.pt", "s".repeat(100)),
-        ("rng_state.pth", "r".repeat(100)),
-        ("trainer_state.json", state),
-    ];
-    for (name, content) in files {
-        let path = folder.join(name);
-        let opened = path.clone();
-        operations.push(Box::new(move || drop(fs::File::create(&opened).unwrap())));
-        let half = content.len() / 2;
-        for part in [content[..half].to_owned(), content] {
-            let path = path.clone();
-            operations.push(Box::new(move || fs::write(&path, &part).unwrap()));
+    let mut written: BTreeMap<&str, u64> = BTreeMap::new();
+    let open = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
+    for line in SAVE.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let path = if words[1] == "." { folder.clone() } else { folder.join(words[1]) };
+        match words[0] {
+            "mkdir" => operations.push(Box::new(move || fs::create_dir_all(&path).unwrap())),
+            "create" => operations.push(Box::new(move || drop(File::create(&path).unwrap()))),
+            "resize" => {
+                let size = words[2].parse().unwrap();
+                operations.push(Box::new(move || open(&path).set_len(size).unwrap()));
+            }
+            "rename" => {
+                let new = folder.join(words[2]);
+                operations.push(Box::new(move || fs::rename(&path, &new).unwrap()));
+            }
+            "write" => {
+                let content = content_of(&path, words[2].parse().unwrap());
+                let (begin, rest) = content.split_at(content.len() / 2);
+                let end = written.entry(words[1]).or_default();
+                for part in [begin.to_owned(), rest.to_owned()] {
+                    let (path, at) = (path.clone(), *end);
+                    *end += part.len() as u64;
+                    operations.push(Box::new(move || open(&path).write_all_at(&part, at).unwrap()));
+                }
+            }
+            other => panic!("hf_trainer.txt: {other}"),
         }
     }
     operations
+}
+
+/// Invents the content of a write, whose size alone was recorded; that of a JSON file is one object.
+fn content_of(path: &Path, size: usize) -> Vec<u8> {
+    match path.extension() {
+        Some(json) if json == "json" => format!("{{{:1$}}}", "", size - 2).into_bytes(),
+        _ => vec![b'w'; size],
+    }
 }
 
 #[test]
