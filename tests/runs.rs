@@ -235,7 +235,8 @@ fn a_line_break_in_a_path_leaves_an_error_one_line() {
 fn a_trial_outlives_its_keeper() {
     let place = slow_place();
     let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
-    let mut trial = place.command(&["trial", "run.yaml", "--for", "10s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
+    let mut trial =
+        place.command(&["trial", "run.yaml", "--for", "10s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
     let run = wait_for("a run directory", || place.newest());
     let before = wait_status(&run, "steps", |status| status.step >= 20);
     // A locked store delays the next keeper, so that the run stays `recovering` for many polls.
