@@ -48,15 +48,16 @@ fn check_shows_the_knobs_of_the_file_its_level_and_everything_it_starts() {
 
 #[test]
 fn rungs_that_only_change_the_environment_do_not_widen_the_table() {
-    let rungs = [1, 2, 3, 4].map(|rung| {
-        format!(
-            "  - {{ name: env{rung}, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: \
-             'expandable_segments:True,garbage_collection_threshold:0.{rung},max_split_size_mb:{rung}28' }} }}\n"
-        )
-    });
-    let rungs = rungs.concat();
+    let rungs: Vec<String> = (1..=4)
+        .map(|rung| {
+            format!(
+                "  - {{ name: env{rung}, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: \
+                 'expandable_segments:True,garbage_collection_threshold:0.{rung},max_split_size_mb:{rung}28' }} }}\n"
+            )
+        })
+        .collect();
     let head = FILE.split("ladder:").next().unwrap();
-    let place = place_with(&format!("{head}ladder:\n{rungs}"));
+    let place = place_with(&format!("{head}ladder:\n{}", rungs.concat()));
     let out = place.output(&["check", "run.yaml", "--device", "cpu"]);
     let text = shown(&out);
     assert_eq!(out.status.code(), Some(0), "{text}");

@@ -106,8 +106,8 @@ fn write_checkpoints(text: &mut String, checkpoints: Option<&Checkpoints>) {
         ),
         None => write!(
             text,
-            "\n# The checkpoint as {writer} writes it: one file, which each save overwrites.\n\
-             checkpoints: {{ match: {pattern} }}\n"
+            "\n# The checkpoint as {writer} writes it: one file, which each save overwrites, so the run keeps copies.\n\
+             checkpoints: {{ match: {pattern}, copy: true, keep_last: 2 }}\n"
         ),
     };
     match resume {

@@ -53,7 +53,11 @@ impl Budget {
         // The clock restarts with the machine: times in the future count as just now.
         self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
         if self.recent.len() >= most as usize {
-            let within = if window >= A_YEAR { String::new() } else { format!(" within {}", format_span(window)) };
+            let within = if window >= A_YEAR {
+                ", as many as allowed".to_owned()
+            } else {
+                format!(" within {}", format_span(window))
+            };
             return Verdict::Exhausted(format!("{}{within}", counted(most.into(), "restart")));
         }
         self.recent.push(now_ms);
