@@ -31,6 +31,8 @@ pub use launch::exec_command;
 
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Preset;
+use crate::protocol::worker::FailureClass;
+use crate::store::adopted::AdoptError;
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
 use launch::LaunchError;
@@ -72,6 +74,17 @@ pub enum HarnessError {
     /// The command cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Every checkpoint of the command has changed or is missing.
+    #[error(
+        "no checkpoint of the command is usable, and started over it may overwrite them; the newest, of step {step}: \
+         {source}. Put its files back, or allow a start from the beginning with `restart: from_start`"
+    )]
+    NoCheckpoint {
+        /// The step of the newest checkpoint.
+        step: u64,
+        /// Why it is not usable.
+        source: AdoptError,
+    },
     /// The system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -83,6 +96,15 @@ pub enum HarnessError {
 }
 
 impl HarnessError {
+    /// Returns the exit code of a worker that ends for this reason.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoCheckpoint { .. } => FailureClass::Checkpoint.exit_code(),
+            Self::Lock(_) | Self::Launch(_) | Self::Io { .. } => FailureClass::Config.exit_code(),
+        }
+    }
+
     fn of(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }

@@ -6,9 +6,9 @@ mod helper;
 
 use downshift::protocol::control::CheckpointRow;
 use downshift::store::reader::Reader;
-use helper::Place;
+use helper::{Place, stop_run, wait_for, wait_parent_end};
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 const FILE: &str = "name: sft\ntask: command\ncommand: [sh, train.sh, '--batch={training.micro_batch}']\n\
     training: { micro_batch: 4 }\nladder:\n\
@@ -240,6 +240,32 @@ fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
     let (_, pruned) = said(&["prune"]);
     assert!(pruned.contains("deleted step 4"), "{pruned}");
     assert_eq!(there(), [1, 2, 3, 5], "3 is not the run's any more: {pruned}");
+}
+
+#[test]
+fn a_command_whose_checkpoints_are_all_damaged_is_not_started_over_unless_that_is_allowed() {
+    let text = RANKED.replace(", keep_last: 1", "").replace("    done\n", "    done\n    sleep 60\n");
+    let place = Place::real();
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
+    let mut running = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let run =
+        wait_for("five checkpoints", || place.newest().filter(|run| run.file("adopted/step-000000005.json").exists()));
+    stop_run(&place, &mut running);
+    wait_parent_end(&run);
+    let states = || (1..=5).map(|step| fs::read_to_string(run.file(&format!("out/checkpoint-{step}/state"))).unwrap());
+    (1..=5).for_each(|step| fs::write(run.file(&format!("out/checkpoint-{step}/state")), "mine").unwrap());
+    let out = place.output(&["resume", "--headless", "--trust"]);
+    assert_eq!(out.status.code(), Some(14), "{}", shown(&out));
+    assert!(states().all(|state| state == "mine"), "nothing was overwritten: {}", shown(&out));
+    let log = fs::read_to_string(run.file("worker.log")).unwrap();
+    assert!(log.contains("of step 5") && log.contains("restart: from_start"), "{log}");
+
+    let file = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), format!("{file}restart: from_start\n")).unwrap();
+    let mut running = place.command(&["resume", "--headless", "--trust"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("a new start", || states().any(|state| state != "mine").then_some(()));
+    stop_run(&place, &mut running);
 }
 
 /// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.

@@ -182,7 +182,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         skips_in_a_row: run.watch.skips_in_a_row,
         measured: args.measure,
     };
-    harness::run(harness).map_err(|error| Failure::new(13, error.to_string()))
+    harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))
 }
 
 pub fn exec_command(args: &ExecCommand) -> ExitCode {

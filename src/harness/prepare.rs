@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::run_loop::{Harness, Life, Report, Signals};
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
-use crate::config::command::{AttemptContext, Level as CommandLevel, resolve_launch, resolve_pattern};
+use crate::config::command::{AttemptContext, Level as CommandLevel, RestartPolicy, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
@@ -47,7 +47,7 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
     let mut notes = Vec::new();
-    let from = choose_checkpoint(&args, &mut notes);
+    let from = choose_checkpoint(&args, &mut notes)?;
     let context = context_of(&args, from.as_ref());
     let checkpoints =
         watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
@@ -159,14 +159,23 @@ fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> 
 }
 
 /// Finds the checkpoint to resume from: the newest one unchanged since it was adopted.
-fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Option<Adopted> {
+///
+/// # Errors
+/// Returns an error when there are checkpoints but none is usable: a command that starts over would overwrite them.
+fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Adopted>, HarnessError> {
     if args.spec.level() < CommandLevel::Checkpoints {
-        return None;
+        return Ok(None);
     }
     adopt_leftovers(args, notes);
     let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
     notes.extend(unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", adopted.step)));
-    newest
+    let may_start_over = args.spec.restart == RestartPolicy::FromStart;
+    match (newest, unusable.into_iter().next()) {
+        (None, Some((adopted, source))) if !may_start_over => {
+            Err(HarnessError::NoCheckpoint { step: adopted.step, source })
+        }
+        (newest, _) => Ok(newest),
+    }
 }
 
 /// Adopts checkpoints that the last attempt completed just before it ended.
