@@ -293,7 +293,7 @@ fn a_stop_before_the_script_handles_signals_says_so_and_counts_the_steps_that_fo
         fs::write(place.dir.path().join("run.yaml"), LATE).unwrap();
         let words = ["--trust", "--device", "cpu", "--set", &format!("training.steps={steps}")];
         let (mut child, run) = place.start(&words);
-        helper::wait_for("the script", || run.file("out/loading").exists().then_some(()));
+        wait_for("the script", || run.file("out/loading").exists().then_some(()));
         place.output(&["stop"]);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{steps}: {}", place.printed());
         let status = place.status_json();
