@@ -84,7 +84,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     let place = Place::find(args, &subject.run, trainer, runs)?;
     if args.fit {
-        return fit::fit(args, &subject.run, &place);
+        return fit::fit(args, &subject.run, &place, trainer);
     }
     let mut plan = lay_out(&subject.run, &place, trainer);
     subject.add_measured(&mut plan);

@@ -157,6 +157,40 @@ fn a_knob_that_cannot_be_enlarged_is_refused_by_name_and_another_failure_ends_th
     let (ended, text) = fit(&["--measure", "1"]);
     assert_eq!(ended, Some(1), "{text}");
     assert!(text.contains("KeyError: x") && text.contains("that fitted so far is 8"), "{text}");
+    let out = place.output(&[
+        &["plan", "run.yaml", "--device", "cuda:0", "--fit", "--trust", "--measure", "1"][..],
+        &["--format", "json"],
+    ]
+    .concat());
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    let found = parsed(&out);
+    assert_eq!((&found["largest"], found["attempts"].as_array().unwrap().len()), (&8.into(), 2), "{found}");
+    assert!(found["ended"].as_str().unwrap().contains("KeyError: x"), "{found}");
+}
+
+#[test]
+fn a_value_that_a_run_refuses_ends_the_search_above_one_that_fits() {
+    let (place, temporary) = with_script("listed");
+    let file = place.dir.path().join("run.yaml");
+    let text = fs::read_to_string(&file).unwrap().replace("micro_batch: 4 }", "micro_batch: 4, accumulation: 2796202 }");
+    fs::write(&file, text).unwrap();
+    let fit = ["plan", "run.yaml", "--device", "cuda:0", "--rung", "full", "--fit", "--measure", "1", "--trust"];
+    let out = place.output(&[&fit[..], &["--format", "json"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    let found = parsed(&out);
+    assert_eq!(found["largest"], 6, "{found}");
+    let refused = |attempt: &serde_json::Value| attempt["refused"] == true;
+    let tried: Vec<(u64, bool)> = found["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|attempt| (attempt["value"].as_u64().unwrap(), refused(attempt)))
+        .collect();
+    assert_eq!(tried, [(4, false), (8, true), (6, false), (7, true)]);
+    let said = words(&place.output(&fit));
+    assert!(said.contains("6 is the largest value that a run accepts on rung full"), "{said}");
+    assert!(said.contains("exceeds 16777216 samples"), "{said}");
+    assert_nothing_left(&place, &temporary);
 }
 
 #[test]
