@@ -226,6 +226,11 @@ fn a_command_without_steps_is_measured_until_the_limit_and_one_that_fails_is_not
     assert!((30 * MB..300 * MB).contains(&peak) && measured["ram"]["training"] == peak, "{measured}");
     assert_eq!((&measured["steps"], &measured["steps_per_s"]), (&0.into(), &serde_json::Value::Null));
     assert!(words(&place.output(&plan)).contains("reported no steps was measured until the time limit"));
+    let fit = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--fit", "--limit", "1s", "--trust"];
+    let out = place.output(&fit);
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    let said = "no step within --limit (1 s), so whether 4 fits is unknown; raise it";
+    assert!(words(&out).contains(said), "{}", words(&out));
     fs::write(place.dir.path().join("hungry.sh"), "echo gone wrong; exit 7\n").unwrap();
     let out = place.output(&plan);
     assert_eq!(out.status.code(), Some(1), "{}", words(&out));

@@ -15,6 +15,7 @@ use crate::trainer::Trainer;
 use search::Search;
 use serde::Serialize;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The knob that is enlarged unless another is named.
 pub const MICRO_BATCH: &str = "training.micro_batch";
@@ -58,7 +59,7 @@ struct Candidates<'a> {
     knob: &'a str,
     device: &'a str,
     trainer: &'a dyn Trainer,
-    budget: Option<u64>,
+    protocol: Protocol,
 }
 
 /// Finds the largest value of the knob on one rung, and prints each attempt.
@@ -69,8 +70,9 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place, trainer: &dyn Trainer) -> 
     let mut search = Search::new(start_value(run, knob)?);
     let free = place.card.as_ref().map(Card::room);
     let budget = args.gpu.map(|size| size.0).or(free);
-    let mut meter = Meter::new(run, device, &place.device, Protocol { budget, ..args.protocol() })?;
-    let candidates = Candidates { run, knob, device, trainer, budget };
+    let protocol = Protocol { budget, ..args.protocol() };
+    let mut meter = Meter::new(run, device, &place.device, protocol)?;
+    let candidates = Candidates { run, knob, device, trainer, protocol };
     let mut attempts = Vec::new();
     let ended = candidates.try_all(&mut meter, &mut search, &mut attempts).err();
     let largest = search.largest();
@@ -108,12 +110,12 @@ impl Candidates<'_> {
     ) -> Result<(), Failure> {
         while let Some(value) = search.next() {
             let attempt = match self.with_value(value) {
-                Ok(changed) => try_value(meter, &changed, value, self.budget)?,
+                Ok(changed) => try_value(meter, &changed, value, self.protocol)?,
                 // A refusal is a limit only above a value that fits: otherwise something else is wrong.
                 Err(refusal) if search.largest().is_some() => Attempt::refused(value, refusal.message),
                 Err(refusal) => return Err(refusal),
             };
-            say(&format!("{} = {value}: {}", self.knob, attempt.outcome(self.budget)));
+            say(&format!("{} = {value}: {}", self.knob, attempt.outcome(self.protocol.budget)));
             search.record(value, attempt.fits);
             attempts.push(attempt);
         }
@@ -152,12 +154,23 @@ fn end_search(mut failure: Failure, search: &Search) -> Failure {
     failure
 }
 
-fn try_value(meter: &mut Meter<'_>, run: &Run, value: u64, budget: Option<u64>) -> Result<Attempt, Failure> {
+/// Memory grows until the first step has ended, so without one nothing is known.
+fn no_step(value: u64, limit: Duration) -> Failure {
+    let limit = limit.as_secs();
+    Failure::new(1, format!("no step within --limit ({limit} s), so whether {value} fits is unknown; raise it"))
+}
+
+/// Returns the attempt with a value, unless it fails for another reason than memory.
+fn try_value(meter: &mut Meter<'_>, run: &Run, value: u64, limits: Protocol) -> Result<Attempt, Failure> {
+    let Protocol { limit, budget, .. } = limits;
     match meter.measure(run, 0) {
         Ok(measurement) => {
             let figures = measurement.figures;
             let excess = figures.peak_bytes.zip(budget).filter(|(peak, budget)| peak > budget);
             let why = excess.map(|(peak, budget)| format!("takes {}, more than {}", bytes(peak), bytes(budget)));
+            if why.is_none() && figures.first_step_s.is_none() {
+                return Err(no_step(value, limit));
+            }
             Ok(Attempt { value, fits: why.is_none(), refused: false, measured: Some(figures), why })
         }
         Err(Unmeasured::OutOfMemory(failure)) => {

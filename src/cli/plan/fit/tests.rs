@@ -1,7 +1,8 @@
-use super::Candidates;
+use super::{Candidates, Protocol};
 use crate::config::run::{AsWritten, Run, Source, TaskSections};
 use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A trainer with this number of samples.
 struct Samples(u64);
@@ -35,7 +36,7 @@ fn a_value_is_refused_as_by_a_run() {
         knob: super::MICRO_BATCH,
         device: "cpu",
         trainer: &Samples(100),
-        budget: None,
+        protocol: Protocol { steps: 1, limit: Duration::ZERO, budget: None },
     };
     assert_eq!(candidates.with_value(100).unwrap().rungs[0].preset.training.micro_batch, 100);
     let refusal = candidates.with_value(101).unwrap_err();
