@@ -84,6 +84,24 @@ fn a_worker_that_ends_silently_is_not_a_measurement() {
 }
 
 #[test]
+fn a_worker_on_the_cpu_stays_within_its_budget() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 20 }", "");
+    let fit = |budget| {
+        let fit = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--fit", "--measure", "2"];
+        place.output(&[&fit[..], &["--gpu", budget, "--format", "json"]].concat())
+    };
+    let out = fit("1MB");
+    assert_eq!(out.status.code(), Some(10), "{}", words(&out));
+    assert!(words(&out).contains("more than 977 KiB") && parsed(&out)["largest"].is_null(), "{}", words(&out));
+    // Nothing reports an error of a worker that the kernel kills; its size tells why.
+    place.script("{ step_ms: 300, trouble: [{ step: 2, signal: 9 }] }", "");
+    let out = fit("1TiB");
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    assert!(words(&out).contains("ended after 1 of 2 steps"), "{}", words(&out));
+}
+
+#[test]
 fn only_leftovers_of_a_killed_measurement_are_removed_by_the_next_one() {
     let mut place = Place::scripted();
     let temporary = place.dir.path().join("tmp");

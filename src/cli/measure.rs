@@ -5,14 +5,16 @@ mod attempt;
 mod card;
 mod command;
 mod folder;
+mod host_memory;
 mod interruption;
 pub mod isolated_worker;
 mod observed;
 
 use super::{Failure, devices, trial};
 use crate::config::run::{AsWritten, Run, Source};
-use crate::format::{counted, quoted};
+use crate::format::{bytes, counted, quoted};
 use crate::protocol::claim::Devices;
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::Measured;
 use crate::protocol::worker::FailureClass;
 use crate::untrusted::text;
@@ -39,7 +41,7 @@ pub struct Protocol {
     pub steps: u64,
     /// Longest time for a command.
     pub limit: Duration,
-    /// Bytes of the device beyond which a command is ended.
+    /// Bytes of the device beyond which a command is ended, and a worker if the device is the CPU.
     pub budget: Option<u64>,
 }
 
@@ -72,6 +74,18 @@ impl Unmeasured {
         } else {
             Self::Failed(failure)
         }
+    }
+
+    /// Creates the reason of an attempt that was ended above its budget.
+    fn over_budget(rung: &str, needed: u64, budget: u64) -> Self {
+        let message = format!("rung {rung}: takes {}, more than {}", bytes(needed), bytes(budget));
+        Self::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message))
+    }
+
+    /// Creates the reason of an attempt that the kernel probably ended for its memory.
+    fn killed_for_memory(rung: &str, peak: u64, log: &str) -> Self {
+        let message = format!("rung {rung}: killed at {} or more, probably for lack of memory{log}", bytes(peak));
+        Self::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message))
     }
 }
 
@@ -110,7 +124,8 @@ impl<'a> Meter<'a> {
     pub fn new(run: &Run, requested: &'a str, found: &str, protocol: Protocol) -> Result<Self, Failure> {
         if run.command.is_none() {
             let gpu = super::plan::card_index(found);
-            return Ok(Self::Worker(IsolatedWorker::new(requested, gpu, protocol.steps)));
+            let budget = protocol.budget.filter(|_| !DeviceChoice::names_gpu(found));
+            return Ok(Self::Worker(IsolatedWorker::new(requested, gpu, protocol.steps).within(budget)));
         }
         let cards = match devices::devices_of_start(run, requested, found) {
             Devices::Cpu => Vec::new(),
