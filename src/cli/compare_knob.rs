@@ -2,6 +2,7 @@
 //! their costs side by side.
 
 use super::check::{align, leaves};
+use super::devices::devices_of_start;
 use super::measure::{self, Limits, Measurement, Meter, Protocol};
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
@@ -83,8 +84,9 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
+    let devices = devices_of_start(&runs[0], &args.overrides.device, &device);
     let steps = protocol.steps;
-    let mut meter = Meter::new(&runs[0], &args.overrides.device, &device, protocol)?;
+    let mut meter = Meter::new(&runs[0], &args.overrides.device, &device, &devices, protocol)?;
     let mut measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {}", args.knob, counted(steps, "step")));
         meter.measure(run, 0)

@@ -10,7 +10,7 @@ mod interruption;
 pub mod isolated_worker;
 mod observed;
 
-use super::{Failure, devices, trial};
+use super::{Failure, trial};
 use crate::config::run::{AsWritten, Run, Source};
 use crate::format::{bytes, counted, quoted};
 use crate::protocol::claim::Devices;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Options for measurements of a command.
+/// Options for measurements.
 #[derive(Debug, Clone, Args)]
 pub struct Limits {
     /// Longest time for one measurement of a command, such as 90s or 10m; a command that reports no steps is measured
@@ -120,18 +120,21 @@ pub enum Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Creates a meter for a run on the `requested` device, of which the trainer has `found` the first.
-    pub fn new(run: &Run, requested: &'a str, found: &str, protocol: Protocol) -> Result<Self, Failure> {
+    /// Creates a meter for a run on the `requested` device, of which the trainer has `found` the first. A command may
+    /// use all `devices`.
+    pub fn new(
+        run: &Run,
+        requested: &'a str,
+        found: &str,
+        devices: &Devices,
+        protocol: Protocol,
+    ) -> Result<Self, Failure> {
         if run.command.is_none() {
             let gpu = super::plan::card_index(found);
             let budget = protocol.budget.filter(|_| !DeviceChoice::names_gpu(found));
             return Ok(Self::Worker(IsolatedWorker::new(requested, gpu, protocol.steps).within(budget)));
         }
-        let cards = match devices::devices_of_start(run, requested, found) {
-            Devices::Cpu => Vec::new(),
-            Devices::Cards(cards) => cards.into_iter().filter_map(|card| card.index).collect(),
-        };
-        Ok(Self::Command(CommandMeter::new(requested, &cards, protocol)?))
+        Ok(Self::Command(CommandMeter::new(requested, devices, protocol)?))
     }
 
     /// Measures a rung.

@@ -10,6 +10,7 @@ use super::{Measurement, Protocol, Unmeasured};
 use crate::cli::Failure;
 use crate::config::run::Run;
 use crate::keeper::witness::{Ending, Witness};
+use crate::protocol::claim::Devices;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::FailureClass;
 use crate::store::run_dir::RunDir;
@@ -43,15 +44,20 @@ enum Over {
 pub struct CommandMeter<'a> {
     device: &'a str,
     protocol: Protocol,
+    is_on_card: bool,
     cards: Vec<Card>,
     interruption: Interruption,
 }
 
 impl<'a> CommandMeter<'a> {
-    /// Creates the meter. `cards` are the NVML indices of the GPUs that the command may use.
-    pub fn new(device: &'a str, cards: &[u32], protocol: Protocol) -> io::Result<Self> {
+    /// Creates the meter of a command that may use these devices. A card without an NVML index cannot be watched.
+    pub fn new(device: &'a str, devices: &Devices, protocol: Protocol) -> io::Result<Self> {
         let interruption = Interruption::listen()?;
-        Ok(Self { device, protocol, cards: cards.iter().map(|index| Card::watch(*index)).collect(), interruption })
+        let cards = match devices {
+            Devices::Cpu => None,
+            Devices::Cards(cards) => Some(cards.iter().filter_map(|card| card.index).map(Card::watch).collect()),
+        };
+        Ok(Self { device, protocol, is_on_card: cards.is_some(), cards: cards.unwrap_or_default(), interruption })
     }
 
     /// Runs the command of a rung and returns the measurements.
@@ -70,7 +76,7 @@ impl<'a> CommandMeter<'a> {
         attempt.end();
         let name = &run.rungs[rung].name;
         match over {
-            Over::Measured => Ok(seen.measurement(self.is_on_card())),
+            Over::Measured => Ok(seen.measurement(self.is_on_card)),
             Over::Interrupted => {
                 self.interruption.check()?;
                 Err(Failure::new(1, "interrupted").into())
@@ -78,10 +84,6 @@ impl<'a> CommandMeter<'a> {
             Over::TooLarge { needed, budget } => Err(Unmeasured::over_budget(name, needed, budget)),
             Over::Ended => self.judge(name, &seen, &mut witness, &end_of_log(&dir.file("worker.log"))),
         }
-    }
-
-    fn is_on_card(&self) -> bool {
-        !self.cards.is_empty()
     }
 
     /// Watches the command until it is over.
@@ -133,13 +135,13 @@ impl<'a> CommandMeter<'a> {
     }
 
     fn excess(&self, seen: &Observed) -> Option<Over> {
-        let (needed, budget) = seen.needed(self.is_on_card()).zip(self.protocol.budget)?;
+        let (needed, budget) = seen.needed(self.is_on_card).zip(self.protocol.budget)?;
         (needed > budget).then_some(Over::TooLarge { needed, budget })
     }
 
     /// Reports whether the command probably ended because host memory, which is its budget without a card, ran out.
     fn is_killed_for_memory(&self, exit: Exit, seen: &Observed) -> bool {
-        !self.is_on_card() && was_killed_for_memory(exit, seen.ram.unwrap_or(0), self.protocol.budget)
+        !self.is_on_card && was_killed_for_memory(exit, seen.ram.unwrap_or(0), self.protocol.budget)
     }
 
     /// Judges a command that has ended on its own: after its last step that is a measurement too.
@@ -157,7 +159,7 @@ impl<'a> CommandMeter<'a> {
         };
         if exit.code == Some(0) && seen.failed.is_none() {
             if seen.has_begun() {
-                return Ok(seen.measurement(self.is_on_card()));
+                return Ok(seen.measurement(self.is_on_card));
             }
             let message = format!("rung {rung}: the command ended with exit code 0 before it reported a step{log}");
             return Err(Failure::new(1, message).into());

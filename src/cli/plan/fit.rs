@@ -71,7 +71,7 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place, trainer: &dyn Trainer) -> 
     let free = place.card.as_ref().map(Card::room);
     let budget = args.gpu.map(|size| size.0).or(free);
     let protocol = Protocol { budget, ..args.protocol() };
-    let mut meter = Meter::new(run, device, &place.device, protocol)?;
+    let mut meter = Meter::new(run, device, &place.device, &place.devices, protocol)?;
     let candidates = Candidates { run, knob, device, trainer, protocol };
     let mut attempts = Vec::new();
     let ended = candidates.try_all(&mut meter, &mut search, &mut attempts).err();
@@ -102,12 +102,7 @@ pub fn fit(args: &PlanArgs, run: &Run, place: &Place, trainer: &dyn Trainer) -> 
 
 impl Candidates<'_> {
     /// Tries values until the search knows its answer, or one fails for another reason than memory.
-    fn try_all(
-        &self,
-        meter: &mut Meter<'_>,
-        search: &mut Search,
-        attempts: &mut Vec<Attempt>,
-    ) -> Result<(), Failure> {
+    fn try_all(&self, meter: &mut Meter<'_>, search: &mut Search, attempts: &mut Vec<Attempt>) -> Result<(), Failure> {
         while let Some(value) = search.next() {
             let attempt = match self.with_value(value) {
                 Ok(changed) => try_value(meter, &changed, value, self.protocol)?,
