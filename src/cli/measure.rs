@@ -28,6 +28,9 @@ use std::time::Duration;
 /// Options for measurements.
 #[derive(Debug, Clone, Args)]
 pub struct Limits {
+    /// Measure even if a run is on the same device
+    #[arg(long)]
+    pub another: bool,
     /// Longest time for one measurement of a command, such as 90s or 10m; a command that reports no steps is measured
     /// for this long
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = trial::parse_duration)]

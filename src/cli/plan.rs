@@ -9,7 +9,7 @@ mod table;
 
 use super::measure::{self, Limits, Meter, Protocol, Unmeasured};
 use super::trust::{self, Trust};
-use super::{Failure, Format, Outcome, line, run, say};
+use super::{Failure, Format, Outcome, line, occupied, run, say};
 use crate::config::knobs::Preset;
 use crate::config::run::Run;
 use crate::config::shipped;
@@ -84,6 +84,9 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
     }
     let place = Place::find(args, &subject.run, trainer, runs)?;
+    if args.trains() {
+        occupied::refuse_measurement(&place.devices, args.limits.another)?;
+    }
     if args.fit {
         return fit::fit(args, &subject.run, &place, trainer);
     }
