@@ -6,9 +6,10 @@
 mod command;
 mod helper;
 
+use downshift::protocol::control::RunState;
 use downshift::store::kernels::decisions_of;
 use downshift::store::lock::living_owner;
-use helper::{Place, example, kill, wait_for};
+use helper::{Place, example, kill, stop_run, wait_for, wait_state};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Output;
@@ -81,6 +82,48 @@ fn a_worker_that_ends_silently_is_not_a_measurement() {
     let out = place.output(&["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", "3"]);
     assert_eq!(out.status.code(), Some(1), "{}", words(&out));
     assert!(words(&out).contains("ended after 1 of 3 steps"), "{}", words(&out));
+}
+
+#[test]
+fn a_worker_on_the_cpu_stays_within_its_budget() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 20 }", "");
+    let fit = |budget| {
+        let fit = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--fit", "--measure", "2"];
+        place.output(&[&fit[..], &["--gpu", budget, "--format", "json"]].concat())
+    };
+    let out = fit("1MB");
+    assert_eq!(out.status.code(), Some(10), "{}", words(&out));
+    assert!(words(&out).contains("more than 977 KiB") && parsed(&out)["largest"].is_null(), "{}", words(&out));
+    // Nothing reports an error of a worker that the kernel kills; its size tells why.
+    place.script("{ step_ms: 300, trouble: [{ step: 2, signal: 9 }] }", "");
+    let out = fit("1TiB");
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    assert!(words(&out).contains("ended after 1 of 2 steps"), "{}", words(&out));
+}
+
+#[test]
+fn a_device_that_a_run_uses_is_measured_only_on_request() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 20 }", "");
+    let (mut child, run) = place.start(&["--device", "cpu", "--set", "training.steps=1000000"]);
+    wait_state(&run, RunState::Training);
+    let plan = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", "1"];
+    let fit = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--fit"];
+    let compare = ["compare-knob", "run.yaml", "optimizer.lr", "0.1", "0.2", "--steps", "1", "--device", "cpu"];
+    for command in [&plan[..], &fit, &compare] {
+        let out = place.output(command);
+        assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+        for said in ["cpu is in use by", &run.name(), "downshift stop", "--another"] {
+            assert!(words(&out).contains(said), "{said}: {}", words(&out));
+        }
+    }
+    for command in [&plan[..], &compare] {
+        let out = place.output(&[command, &["--another"]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    }
+    stop_run(&place, &mut child);
+    assert_eq!(place.output(&plan).status.code(), Some(0));
 }
 
 #[test]

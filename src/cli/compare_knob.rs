@@ -2,9 +2,10 @@
 //! their costs side by side.
 
 use super::check::{align, leaves};
+use super::devices::devices_of_start;
 use super::measure::{self, Limits, Measurement, Meter, Protocol};
 use super::trust::{self, Trust};
-use super::{Failure, Format, Outcome, line, run, say};
+use super::{Failure, Format, Outcome, line, occupied, run, say};
 use crate::config::run::Run;
 use crate::format::{bytes, counted};
 use crate::protocol::plan::Measured;
@@ -83,8 +84,10 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
+    let devices = devices_of_start(&runs[0], &args.overrides.device, &device);
+    occupied::refuse_measurement(&devices, args.limits.another)?;
     let steps = protocol.steps;
-    let mut meter = Meter::new(&runs[0], &args.overrides.device, &device, protocol)?;
+    let mut meter = Meter::new(&runs[0], &args.overrides.device, &device, &devices, protocol)?;
     let mut measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {}", args.knob, counted(steps, "step")));
         meter.measure(run, 0)

@@ -5,14 +5,16 @@ mod attempt;
 mod card;
 mod command;
 mod folder;
+mod host_memory;
 mod interruption;
 pub mod isolated_worker;
 mod observed;
 
-use super::{Failure, devices, trial};
+use super::{Failure, trial};
 use crate::config::run::{AsWritten, Run, Source};
-use crate::format::{counted, quoted};
+use crate::format::{bytes, counted, quoted};
 use crate::protocol::claim::Devices;
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::Measured;
 use crate::protocol::worker::FailureClass;
 use crate::untrusted::text;
@@ -23,9 +25,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Options for measurements of a command.
+/// Options for measurements.
 #[derive(Debug, Clone, Args)]
 pub struct Limits {
+    /// Measure even if a run is on the same device
+    #[arg(long)]
+    pub another: bool,
     /// Longest time for one measurement of a command, such as 90s or 10m; a command that reports no steps is measured
     /// for this long
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = trial::parse_duration)]
@@ -39,7 +44,7 @@ pub struct Protocol {
     pub steps: u64,
     /// Longest time for a command.
     pub limit: Duration,
-    /// Bytes of the device beyond which a command is ended.
+    /// Bytes of the device beyond which a command is ended, and a worker if the device is the CPU.
     pub budget: Option<u64>,
 }
 
@@ -72,6 +77,18 @@ impl Unmeasured {
         } else {
             Self::Failed(failure)
         }
+    }
+
+    /// Creates the reason of an attempt that was ended above its budget.
+    fn over_budget(rung: &str, needed: u64, budget: u64) -> Self {
+        let message = format!("rung {rung}: takes {}, more than {}", bytes(needed), bytes(budget));
+        Self::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message))
+    }
+
+    /// Creates the reason of an attempt that the kernel probably ended for its memory.
+    fn killed_for_memory(rung: &str, peak: u64, log: &str) -> Self {
+        let message = format!("rung {rung}: killed at {} or more, probably for lack of memory{log}", bytes(peak));
+        Self::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message))
     }
 }
 
@@ -106,17 +123,21 @@ pub enum Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Creates a meter for a run on the `requested` device, of which the trainer has `found` the first.
-    pub fn new(run: &Run, requested: &'a str, found: &str, protocol: Protocol) -> Result<Self, Failure> {
+    /// Creates a meter for a run on the `requested` device, of which the trainer has `found` the first. A command may
+    /// use all `devices`.
+    pub fn new(
+        run: &Run,
+        requested: &'a str,
+        found: &str,
+        devices: &Devices,
+        protocol: Protocol,
+    ) -> Result<Self, Failure> {
         if run.command.is_none() {
             let gpu = super::plan::card_index(found);
-            return Ok(Self::Worker(IsolatedWorker::new(requested, gpu, protocol.steps)));
+            let budget = protocol.budget.filter(|_| !DeviceChoice::names_gpu(found));
+            return Ok(Self::Worker(IsolatedWorker::new(requested, gpu, protocol.steps).within(budget)));
         }
-        let cards = match devices::devices_of_start(run, requested, found) {
-            Devices::Cpu => Vec::new(),
-            Devices::Cards(cards) => cards.into_iter().filter_map(|card| card.index).collect(),
-        };
-        Ok(Self::Command(CommandMeter::new(requested, &cards, protocol)?))
+        Ok(Self::Command(CommandMeter::new(requested, devices, protocol)?))
     }
 
     /// Measures a rung.

@@ -89,6 +89,16 @@ pub fn settle_devices(devices: &Devices, sharing: &Sharing, headless: bool) -> R
     }
 }
 
+/// Checks that no run uses the devices of a measurement, unless it may be `another` one on them: each would distort the
+/// other, or take its memory.
+pub fn refuse_measurement(devices: &Devices, another: bool) -> Result<(), Failure> {
+    let others = if another { Vec::new() } else { occupants(devices) };
+    let Some(first) = others.first() else { return Ok(()) };
+    let names: Vec<String> = others.iter().map(describe).collect();
+    let (names, stop) = (names.join(", "), first.dir.command("stop"));
+    Err(Failure::new(2, format!("{devices} is in use by {names}; `{stop}` ends it, --another measures next to it")))
+}
+
 /// Returns the living run that a command without a name means: the only one. If there are several, asks
 /// on a terminal and fails otherwise.
 pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {

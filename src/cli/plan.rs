@@ -3,19 +3,18 @@
 
 mod bound;
 mod fit;
+mod place;
 pub mod size;
 mod table;
 
 use super::measure::{self, Limits, Meter, Protocol, Unmeasured};
 use super::trust::{self, Trust};
-use super::{Failure, Format, Outcome, line, run, say};
+use super::{Failure, Format, Outcome, line, occupied, run, say};
 use crate::config::knobs::Preset;
 use crate::config::run::Run;
 use crate::config::shipped;
-use crate::diagnose::readings::read_once;
 use crate::format::counted;
 use crate::protocol::control::Status;
-use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
@@ -23,6 +22,8 @@ use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
 use clap::Args;
+use place::Place;
+pub use place::card_index;
 use std::path::{Path, PathBuf};
 
 /// No device: skips the checks that need one.
@@ -83,8 +84,11 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
     }
     let place = Place::find(args, &subject.run, trainer, runs)?;
+    if args.trains() {
+        occupied::refuse_measurement(&place.devices, args.limits.another)?;
+    }
     if args.fit {
-        return fit::fit(args, &subject.run, &place);
+        return fit::fit(args, &subject.run, &place, trainer);
     }
     let mut plan = lay_out(&subject.run, &place, trainer);
     subject.add_measured(&mut plan);
@@ -214,49 +218,6 @@ fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
     run::load_run_file(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
 }
 
-/// The device to train on.
-struct Place {
-    device: String,
-    card: Option<Card>,
-    gpu: bool,
-}
-
-impl Place {
-    fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
-        if let Some(size) = &args.imagined_gpu() {
-            let name = "a GPU of any machine".to_owned();
-            let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
-            return Ok(Self { device: name, card: Some(card), gpu: true });
-        }
-        let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
-        let device = prospect.device;
-        let index = card_index(&device);
-        let card = match index {
-            Some(index) => card_of(runs, index),
-            None => host(),
-        };
-        Ok(Self { device, card, gpu: index.is_some() })
-    }
-}
-
-/// Returns the GPU index in a device's name; none for the CPU.
-pub fn card_index(device: &str) -> Option<u32> {
-    DeviceChoice::from_display_name(device)?.gpu_index()
-}
-
-fn card_of(runs: &Path, index: u32) -> Option<Card> {
-    let place = if runs.is_dir() { runs } else { Path::new(".") };
-    let gpu = read_once(place, index).ok()?.gpu.ok()?;
-    let (total_bytes, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get());
-    Some(Card { name: gpu.name, total_bytes, free_bytes: used.map(|used| total_bytes.saturating_sub(used)) })
-}
-
-fn host() -> Option<Card> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let (total_bytes, used) = crate::probe::host::parse_ram(&text)?;
-    Some(Card { name: "host memory".to_owned(), total_bytes, free_bytes: Some(total_bytes.saturating_sub(used)) })
-}
-
 fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
     let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
@@ -310,7 +271,7 @@ struct FailedRung {
 /// measured regardless.
 fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place) -> Result<Vec<FailedRung>, Failure> {
     let (count, mut failures, protocol) = (plan.rungs.len(), Vec::new(), args.protocol());
-    let mut meter = Meter::new(run, &args.overrides.device, &place.device, protocol)?;
+    let mut meter = Meter::new(run, &args.overrides.device, &place.device, &place.devices, protocol)?;
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {}", rung.name, number + 1, counted(protocol.steps, "step")));
         let index = run.rung_named(&rung.name).unwrap_or(number);

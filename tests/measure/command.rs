@@ -100,6 +100,37 @@ fn without_amounts_per_process_the_card_itself_is_measured() {
 }
 
 #[test]
+fn a_slice_of_a_card_has_no_budget_and_host_memory_is_not_taken_for_its_own() {
+    let (place, temporary) = with_script("listed");
+    let on_slice = ["plan", "run.yaml", "--device", "cuda:MIG-7", "--rung", "small", "--measure", "2", "--trust"];
+    let out = place.output(&[&on_slice[..], &["--format", "json"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    let plan = parsed(&out);
+    assert_eq!((&plan["gpu"], plan["card"].is_null()), (&true.into(), true), "{plan}");
+    let rung = &plan["rungs"][0];
+    assert_eq!((&rung["verdict"], rung["measured"]["peak_bytes"].is_null()), (&"unknown".into(), true), "{rung}");
+    assert!(rung["measured"]["ram"]["training"].as_u64().unwrap() > 4 * MB, "{rung}");
+    assert_nothing_left(&place, &temporary);
+}
+
+#[test]
+fn the_memory_of_several_cards_is_known_if_each_is() {
+    let (place, _) = with_script("listed");
+    let library = place.dir.path().join("libfake_nvml.so");
+    fs::write(library.with_extension("json"), r#"{"nvmlDeviceGetCount_v2": [{"value": 2}]}"#).unwrap();
+    let card = |device: &str| {
+        let plan = ["plan", "run.yaml", "--measure", "1", "--rung", "small", "--trust", "--format", "json"];
+        let out = place.output(&[&plan[..], &["--device", device]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+        parsed(&out)["card"].clone()
+    };
+    let first = card("cuda:0");
+    assert!(first["free_bytes"].is_u64(), "{first}");
+    assert_eq!(card("cuda:1,0"), first);
+    assert!(card("cuda:0,MIG-7").is_null(), "one of them is unknown");
+}
+
+#[test]
 fn the_largest_batch_is_found_below_a_failure_or_a_budget() {
     let (place, temporary) = with_script("listed");
     let fit = ["plan", "run.yaml", "--device", "cuda:0", "--fit", "--measure", "2", "--trust", "--format", "json"];
@@ -157,6 +188,40 @@ fn a_knob_that_cannot_be_enlarged_is_refused_by_name_and_another_failure_ends_th
     let (ended, text) = fit(&["--measure", "1"]);
     assert_eq!(ended, Some(1), "{text}");
     assert!(text.contains("KeyError: x") && text.contains("that fitted so far is 8"), "{text}");
+    let out = place.output(
+        &[&["plan", "run.yaml", "--device", "cuda:0", "--fit", "--trust", "--measure", "1"][..], &["--format", "json"]]
+            .concat(),
+    );
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    let found = parsed(&out);
+    assert_eq!((&found["largest"], found["attempts"].as_array().unwrap().len()), (&8.into(), 2), "{found}");
+    assert!(found["ended"].as_str().unwrap().contains("KeyError: x"), "{found}");
+}
+
+#[test]
+fn a_value_that_a_run_refuses_ends_the_search_above_one_that_fits() {
+    let (place, temporary) = with_script("listed");
+    let file = place.dir.path().join("run.yaml");
+    let text =
+        fs::read_to_string(&file).unwrap().replace("micro_batch: 4 }", "micro_batch: 4, accumulation: 2796202 }");
+    fs::write(&file, text).unwrap();
+    let fit = ["plan", "run.yaml", "--device", "cuda:0", "--rung", "full", "--fit", "--measure", "1", "--trust"];
+    let out = place.output(&[&fit[..], &["--format", "json"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    let found = parsed(&out);
+    assert_eq!(found["largest"], 6, "{found}");
+    let refused = |attempt: &serde_json::Value| attempt["refused"] == true;
+    let tried: Vec<(u64, bool)> = found["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|attempt| (attempt["value"].as_u64().unwrap(), refused(attempt)))
+        .collect();
+    assert_eq!(tried, [(4, false), (8, true), (6, false), (7, true)]);
+    let said = words(&place.output(&fit));
+    assert!(said.contains("6 is the largest value that a run accepts on rung full"), "{said}");
+    assert!(said.contains("exceeds 16777216 samples"), "{said}");
+    assert_nothing_left(&place, &temporary);
 }
 
 #[test]
@@ -192,6 +257,11 @@ fn a_command_without_steps_is_measured_until_the_limit_and_one_that_fails_is_not
     assert!((30 * MB..300 * MB).contains(&peak) && measured["ram"]["training"] == peak, "{measured}");
     assert_eq!((&measured["steps"], &measured["steps_per_s"]), (&0.into(), &serde_json::Value::Null));
     assert!(words(&place.output(&plan)).contains("reported no steps was measured until the time limit"));
+    let fit = ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--fit", "--limit", "1s", "--trust"];
+    let out = place.output(&fit);
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    let said = "no step within --limit (1 s), so whether 4 fits is unknown; raise it";
+    assert!(words(&out).contains(said), "{}", words(&out));
     fs::write(place.dir.path().join("hungry.sh"), "echo gone wrong; exit 7\n").unwrap();
     let out = place.output(&plan);
     assert_eq!(out.status.code(), Some(1), "{}", words(&out));

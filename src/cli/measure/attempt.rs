@@ -1,13 +1,13 @@
 //! One attempt of a command that is measured: its harness, its events, its processes.
 
 use super::folder::LEFT_BEHIND;
+use super::host_memory::offer_to_oom_killer;
 use super::isolated_worker::read_events;
-use crate::probe::host::parse_kibibytes;
 use crate::process_tree::{Family, TOKEN_VARIABLE, end_all, new_token, scan};
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::run_dir::RunDir;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -52,6 +52,7 @@ impl Attempt {
             // A signal from the terminal reaches this process alone, which then ends the harness.
             .process_group(0)
             .spawn()?;
+        offer_to_oom_killer(harness.id());
         let events = harness.stdout.take().map_or_else(|| mpsc::channel().1, read_events);
         let family = Family::Attempt { token, root: harness.id() };
         Ok(Self { orders: harness.stdin.take(), harness, events, family })
@@ -99,15 +100,4 @@ impl Drop for Attempt {
             self.end();
         }
     }
-}
-
-/// Returns the host memory of these processes; memory that several share counts once.
-pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
-    processes.iter().filter_map(|pid| bytes_of(*pid)).reduce(u64::saturating_add)
-}
-
-fn bytes_of(pid: u32) -> Option<u64> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-    let share = read("smaps_rollup").and_then(|text| parse_kibibytes(&text, "Pss"));
-    share.or_else(|| parse_kibibytes(&read("status")?, "VmRSS"))
 }

@@ -1,18 +1,20 @@
 //! Measures a command: starts it by its harness, samples the memory of its processes, and ends everything.
 
-use super::attempt::{Attempt, Heard, resident_bytes};
+use super::attempt::{Attempt, Heard};
 use super::card::Card;
 use super::folder::{TemporaryFolder, end_of_log};
+use super::host_memory::{resident_bytes, was_killed_for_memory};
 use super::interruption::Interruption;
 use super::observed::Observed;
 use super::{Measurement, Protocol, Unmeasured};
 use crate::cli::Failure;
 use crate::config::run::Run;
-use crate::format::bytes;
 use crate::keeper::witness::{Ending, Witness};
+use crate::protocol::claim::Devices;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::FailureClass;
 use crate::store::run_dir::RunDir;
+use rustix::process::Signal;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -42,15 +44,20 @@ enum Over {
 pub struct CommandMeter<'a> {
     device: &'a str,
     protocol: Protocol,
+    is_on_card: bool,
     cards: Vec<Card>,
     interruption: Interruption,
 }
 
 impl<'a> CommandMeter<'a> {
-    /// Creates the meter. `cards` are the NVML indices of the GPUs that the command may use.
-    pub fn new(device: &'a str, cards: &[u32], protocol: Protocol) -> io::Result<Self> {
+    /// Creates the meter of a command that may use these devices. A card without an NVML index cannot be watched.
+    pub fn new(device: &'a str, devices: &Devices, protocol: Protocol) -> io::Result<Self> {
         let interruption = Interruption::listen()?;
-        Ok(Self { device, protocol, cards: cards.iter().map(|index| Card::watch(*index)).collect(), interruption })
+        let cards = match devices {
+            Devices::Cpu => None,
+            Devices::Cards(cards) => Some(cards.iter().filter_map(|card| card.index).map(Card::watch).collect()),
+        };
+        Ok(Self { device, protocol, is_on_card: cards.is_some(), cards: cards.unwrap_or_default(), interruption })
     }
 
     /// Runs the command of a rung and returns the measurements.
@@ -69,21 +76,14 @@ impl<'a> CommandMeter<'a> {
         attempt.end();
         let name = &run.rungs[rung].name;
         match over {
-            Over::Measured => Ok(seen.measurement(self.is_on_card())),
+            Over::Measured => Ok(seen.measurement(self.is_on_card)),
             Over::Interrupted => {
                 self.interruption.check()?;
                 Err(Failure::new(1, "interrupted").into())
             }
-            Over::TooLarge { needed, budget } => {
-                let message = format!("rung {name}: takes {}, more than {}", bytes(needed), bytes(budget));
-                Err(Unmeasured::OutOfMemory(Failure::new(FailureClass::DeviceOutOfMemory.exit_code(), message)))
-            }
+            Over::TooLarge { needed, budget } => Err(Unmeasured::over_budget(name, needed, budget)),
             Over::Ended => self.judge(name, &seen, &mut witness, &end_of_log(&dir.file("worker.log"))),
         }
-    }
-
-    fn is_on_card(&self) -> bool {
-        !self.cards.is_empty()
     }
 
     /// Watches the command until it is over.
@@ -135,13 +135,22 @@ impl<'a> CommandMeter<'a> {
     }
 
     fn excess(&self, seen: &Observed) -> Option<Over> {
-        let (needed, budget) = seen.needed(self.is_on_card()).zip(self.protocol.budget)?;
+        let (needed, budget) = seen.needed(self.is_on_card).zip(self.protocol.budget)?;
         (needed > budget).then_some(Over::TooLarge { needed, budget })
+    }
+
+    /// Reports whether the command probably ended because host memory, which is its budget without a card, ran out.
+    fn is_killed_for_memory(&self, exit: Exit, seen: &Observed) -> bool {
+        !self.is_on_card && was_killed_for_memory(exit, seen.ram.unwrap_or(0), self.protocol.budget)
     }
 
     /// Judges a command that has ended on its own: after its last step that is a measurement too.
     fn judge(&self, rung: &str, seen: &Observed, witness: &mut Witness, log: &str) -> Result<Measurement, Unmeasured> {
         let Some((pid, exit)) = seen.exit else {
+            // The kernel may end the harness together with its command.
+            if self.is_killed_for_memory(Exit::by_signal(Signal::KILL.as_raw()), seen) {
+                return Err(Unmeasured::killed_for_memory(rung, seen.ram.unwrap_or(0), log));
+            }
             return Err(Failure::new(
                 1,
                 format!("rung {rung}: the command was not started, or its harness was killed{log}"),
@@ -150,10 +159,13 @@ impl<'a> CommandMeter<'a> {
         };
         if exit.code == Some(0) && seen.failed.is_none() {
             if seen.has_begun() {
-                return Ok(seen.measurement(self.is_on_card()));
+                return Ok(seen.measurement(self.is_on_card));
             }
             let message = format!("rung {rung}: the command ended with exit code 0 before it reported a step{log}");
             return Err(Failure::new(1, message).into());
+        }
+        if seen.failed.is_none() && self.is_killed_for_memory(exit, seen) {
+            return Err(Unmeasured::killed_for_memory(rung, seen.ram.unwrap_or(0), log));
         }
         let cause = witness.judge(&Ending { exit, pid: Some(pid), failed: seen.failed.as_ref(), ended_for: None });
         let failure = Failure::new(cause.class.exit_code(), failure_message(rung, cause.class, exit, log));

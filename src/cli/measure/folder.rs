@@ -2,7 +2,7 @@
 
 use crate::cli::Failure;
 use crate::process_tree::{Family, Grace, end_all};
-use crate::store::lock::{self, Lock};
+use crate::store::lock::{self, Lock, LockError, Whereabouts};
 use crate::untrusted::file;
 use crate::untrusted::text;
 use std::fs::{self, DirBuilder};
@@ -46,12 +46,24 @@ impl TemporaryFolder {
             let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    let owner = Lock::take(&path.join(OWNER))?;
-                    return Ok(Self { path, _owner: owner });
+                    if let Some(folder) = Self::own(path)? {
+                        return Ok(folder);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAKEN => {}
                 Err(error) => return Err(Failure::new(1, format!("{}: {error}", text::path(&path)))),
             }
+        }
+    }
+
+    /// Takes the lock of a new folder; none if another measurement took the folder for a leftover meanwhile.
+    fn own(path: PathBuf) -> Result<Option<Self>, LockError> {
+        match Lock::take(&path.join(OWNER)) {
+            Ok(owner) if owner.whereabouts() == Whereabouts::Gone => Ok(None),
+            Ok(owner) => Ok(Some(Self { path, _owner: owner })),
+            Err(LockError::Held(_)) => Ok(None),
+            Err(LockError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
@@ -94,4 +106,24 @@ pub fn end_of_log(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(SHOWN)..];
     if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lock, OWNER, TemporaryFolder};
+    use std::fs;
+
+    #[test]
+    fn a_new_folder_that_another_measurement_removes_is_left_to_it() {
+        let all = tempfile::tempdir().unwrap();
+        let path = all.path().join("downshift-measured-1-0");
+        fs::create_dir(&path).unwrap();
+        let other = Lock::take(&path.join(OWNER)).unwrap();
+        assert!(TemporaryFolder::own(path.clone()).unwrap().is_none(), "the other holds it");
+        assert!(path.exists(), "the other removes it");
+        drop(other);
+        drop(TemporaryFolder::own(path.clone()).unwrap().unwrap());
+        assert!(!path.exists());
+        assert!(TemporaryFolder::own(path).unwrap().is_none(), "it is gone");
+    }
 }

@@ -3,15 +3,18 @@
 
 use super::card::Card;
 use super::folder::{TemporaryFolder, end_of_log};
+use super::host_memory::{HostMemory, offer_to_oom_killer, was_killed_for_memory};
 use super::{Measurement, Unmeasured};
 use crate::cli::Failure;
 use crate::config::run::Run;
 use crate::config::units::Every;
 use crate::keeper::worker_process::worker_program;
+use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
-use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
+use crate::protocol::worker::{Event, Failed, Hello, Memory, Phase, Step};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::child::wait_within;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -22,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Silence after which a worker is ended.
 const SILENCE: Duration = Duration::from_mins(15);
+/// Time between a worker's last output and its end.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Workers without a keeper, run one after the other on the same device.
 pub struct IsolatedWorker<'a> {
@@ -29,17 +34,23 @@ pub struct IsolatedWorker<'a> {
     steps: u64,
     evaluation: Every,
     card: Option<Card>,
+    budget: Option<u64>,
 }
 
 impl<'a> IsolatedWorker<'a> {
     /// Creates workers that take `steps` steps on a device; `gpu` is its NVML index if it is a GPU.
     pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
-        Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
+        Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch), budget: None }
     }
 
     /// Adds an evaluation after the last step, to cover its kernels.
     pub fn with_evaluation(self) -> Self {
         Self { evaluation: Every::Steps(self.steps), ..self }
+    }
+
+    /// Ends a worker that takes more host memory than this.
+    pub fn within(self, budget: Option<u64>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Runs the steps on a rung and returns the measurements.
@@ -69,14 +80,19 @@ impl<'a> IsolatedWorker<'a> {
         }
         let begun = Instant::now();
         let mut worker = self.start(&dir, rung)?;
-        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().map(Card::update_peak));
+        let mut host = HostMemory::watch(worker.id());
+        let heard = self.listen(&mut worker, &mut host, begun);
         let _ = worker.kill();
         let _ = worker.wait();
         after(dir.path());
-        let mut seen = heard.map_err(|(code, message)| {
+        let mut seen = heard.map_err(|end| {
             let rung = &run.rungs[rung].name;
             let log = end_of_log(&dir.file("worker.log"));
-            Unmeasured::with_code(code, format!("rung {rung}: {message}{log}"))
+            match end {
+                End::Failed { code, message } => Unmeasured::with_code(code, format!("rung {rung}: {message}{log}")),
+                End::OverBudget { needed, budget } => Unmeasured::over_budget(rung, needed, budget),
+                End::KilledForMemory => Unmeasured::killed_for_memory(rung, host.peak, &log),
+            }
         })?;
         if let Some(card) = &self.card {
             seen.figures.peak_bytes = card.peak().map(|peak| peak.bytes);
@@ -94,8 +110,96 @@ impl<'a> IsolatedWorker<'a> {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;
+        offer_to_oom_killer(child.id());
         Ok(child)
     }
+
+    /// Reads a worker's events to the end of its steps.
+    fn listen(&mut self, worker: &mut Child, host: &mut HostMemory, begun: Instant) -> Result<Measurement, End> {
+        let stdout = worker.stdout.take().ok_or_else(|| End::failed("the worker has no stdout"))?;
+        let events = read_events(stdout);
+        let (mut heard, mut last_event) = (WorkerReports::default(), Instant::now());
+        // A step's memory is reported after the step.
+        while heard.steps.len() as u64 <= self.steps {
+            match events.recv_timeout(host.due_in()) {
+                Ok(Event::Failed(Failed { class, message, .. })) => {
+                    return Err(End::Failed { code: class.exit_code(), message });
+                }
+                // The run is shorter than the measurement.
+                Ok(Event::Done { .. }) if !heard.steps.is_empty() => break,
+                Ok(event) => {
+                    heard.take(event, begun);
+                    last_event = Instant::now();
+                }
+                Err(RecvTimeoutError::Timeout) if last_event.elapsed() >= SILENCE => {
+                    let minutes = SILENCE.as_secs() / 60;
+                    return Err(End::failed(format!("the worker has been silent for {minutes} min")));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.judge(worker, host, heard.steps.len())),
+            }
+            host.sample_if_due();
+            self.check_budget(&heard, host)?;
+        }
+        // A step may end before anyone has sampled it, but its memory is still held.
+        if let Some(card) = &mut self.card {
+            card.update_peak();
+        }
+        host.sample();
+        self.check_budget(&heard, host)?;
+        heard.steps.truncate(usize::try_from(self.steps).unwrap_or(usize::MAX));
+        let losses = heard.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect();
+        Ok(Measurement { figures: heard.measured(), losses })
+    }
+
+    /// Checks the worker's host memory above its baseline.
+    fn check_budget(&self, heard: &WorkerReports, host: &HostMemory) -> Result<(), End> {
+        let Some(budget) = self.budget else { return Ok(()) };
+        let baseline = heard.baseline.map_or(0, |memory| memory.resident_bytes);
+        let needed = host.peak.saturating_sub(baseline);
+        if needed > budget { Err(End::OverBudget { needed, budget }) } else { Ok(()) }
+    }
+
+    /// Judges a worker that ended, or closed its stdout, after this many steps.
+    fn judge(&self, worker: &mut Child, host: &HostMemory, taken: usize) -> End {
+        if was_killed_for_memory(exit_of(worker), host.peak, self.budget) {
+            return End::KilledForMemory;
+        }
+        End::failed(format!("the worker ended after {taken} of {} steps without an error", self.steps))
+    }
+}
+
+/// Why a worker ended before its last step.
+enum End {
+    /// It failed, with this code of the worker contract.
+    Failed {
+        /// The code.
+        code: u8,
+        /// Why.
+        message: String,
+    },
+    /// It took more than its budget.
+    OverBudget {
+        /// The bytes seen.
+        needed: u64,
+        /// The budget.
+        budget: u64,
+    },
+    /// It was killed, probably for lack of host memory.
+    KilledForMemory,
+}
+
+impl End {
+    /// Creates the end of a worker that reported no class of failure.
+    fn failed(message: impl Into<String>) -> Self {
+        Self::Failed { code: 1, message: message.into() }
+    }
+}
+
+/// Waits for the end of a worker that has closed its stdout; the exit is unknown if it has to be killed.
+fn exit_of(worker: &mut Child) -> Exit {
+    let status = wait_within(worker, CLOSING).ok().flatten();
+    status.map(Exit::from).unwrap_or_default()
 }
 
 /// The collected reports of a worker.
@@ -109,51 +213,20 @@ struct WorkerReports {
     first_step: Option<Duration>,
 }
 
-/// Reads a worker's events to the end of its steps, then calls `before_end` while the worker still holds its memory.
-fn listen<T>(
-    worker: &mut Child,
-    steps: u64,
-    begun: Instant,
-    before_end: impl FnOnce() -> T,
-) -> Result<Measurement, (u8, String)> {
-    let Some(stdout) = worker.stdout.take() else {
-        return Err((1, "the worker has no stdout".to_owned()));
-    };
-    let events = read_events(stdout);
-    let mut heard = WorkerReports::default();
-    loop {
-        match events.recv_timeout(SILENCE) {
-            Ok(Event::Hello(hello)) => heard.hello = Some(hello),
-            Ok(Event::Memory(memory)) => heard.memory(memory),
-            Ok(Event::Failed(failed)) => return Err((failed.class.exit_code(), failed.message)),
-            Ok(Event::Step(step)) => {
-                heard.first_step.get_or_insert_with(|| begun.elapsed());
-                heard.steps.push(step);
+impl WorkerReports {
+    /// Takes an event of a worker that began at this moment.
+    fn take(&mut self, event: Event, begun: Instant) {
+        match event {
+            Event::Hello(hello) => self.hello = Some(hello),
+            Event::Memory(memory) => self.memory(memory),
+            Event::Step(step) => {
+                self.first_step.get_or_insert_with(|| begun.elapsed());
+                self.steps.push(step);
             }
-            // The run is shorter than the measurement.
-            Ok(Event::Done { .. }) if !heard.steps.is_empty() => break,
-            Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => {
-                return Err((1, format!("the worker has been silent for {} min", SILENCE.as_secs() / 60)));
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                let taken = heard.steps.len();
-                return Err((1, format!("the worker ended after {taken} of {steps} steps without an error")));
-            }
-        }
-        // A step's memory is reported after the step.
-        if heard.steps.len() as u64 > steps {
-            break;
+            _ => {}
         }
     }
-    // A step may end before anyone has sampled it, but its memory is still held.
-    before_end();
-    heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
-    let losses = heard.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect();
-    Ok(Measurement { figures: heard.measured(), losses })
-}
 
-impl WorkerReports {
     fn memory(&mut self, memory: Memory) {
         match memory.phase {
             Phase::Starting if self.baseline.is_none() => self.baseline = Some(memory),
