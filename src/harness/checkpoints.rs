@@ -98,6 +98,15 @@ impl CheckpointWatch {
         found.map(|found| Candidate { step: step_in_name(&found.path), path: found.path })
     }
 
+    /// Settles everything there before the command starts: without a number in its name, nothing says which step such
+    /// a checkpoint holds, and a save that was cut off may have damaged it.
+    #[must_use]
+    pub fn settle(mut self) -> Self {
+        let there: Vec<Original> = self.complete().iter().filter_map(|path| look_at(path)).collect();
+        self.known.extend(there.into_iter().map(|original| (original.path.clone(), original)));
+        self
+    }
+
     /// Records that a checkpoint was adopted.
     pub fn record_adopted(&mut self, adopted: &adopted::Adopted) {
         let original = adopted.original();

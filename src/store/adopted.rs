@@ -4,6 +4,10 @@
 //! The files belong to the command: they are never changed, and deleted only if the run file says how many to keep. A
 //! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
+mod restore;
+#[cfg(test)]
+mod tests;
+
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
@@ -138,7 +142,7 @@ impl Adopted {
         self.files.iter().try_for_each(|listed| {
             let path = place(&self.path, &listed.name);
             let stamp = stamp_of(&path)?;
-            let same = is_trusted(listed, stamp) || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
+            let same = is_trusted(listed, stamp) || same_content(&path, stamp, listed)?;
             if same { Ok(()) } else { Err(AdoptError::Changed(path)) }
         })
     }
@@ -354,6 +358,11 @@ fn stamp_of(path: &Path) -> Result<Stamp, AdoptError> {
     })
 }
 
+/// Reports whether a file has the length and the hash of a listed one.
+fn same_content(path: &Path, stamp: Stamp, listed: &ListedFile) -> Result<bool, AdoptError> {
+    Ok(stamp.bytes == listed.stamp.bytes && hash(path)? == listed.blake3)
+}
+
 fn hash(path: &Path) -> Result<String, AdoptError> {
     let unreadable = |source| AdoptError::Io { path: path.to_owned(), source };
     let mut file = file::open(path).map_err(|error| unreadable(error.into()))?;
@@ -365,6 +374,3 @@ fn hash(path: &Path) -> Result<String, AdoptError> {
         };
     }
 }
-
-#[cfg(test)]
-mod tests;

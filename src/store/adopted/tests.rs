@@ -65,3 +65,32 @@ fn a_copy_outlives_its_original_and_one_file_is_a_checkpoint_too() {
     fs::write(&file, "other").unwrap();
     assert!(adopted.verify().is_err());
 }
+
+#[test]
+fn a_copy_takes_the_place_of_an_original_that_differs() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("out/ckpt.pt");
+    let folder = checkpoint(place.path(), 8);
+    fs::write(&file, "weights of 7").unwrap();
+    let one = adopt_copy(place.path(), 7, 7, &file).unwrap();
+    let many = adopt_copy(place.path(), 8, 8, &folder).unwrap();
+    assert!(!one.restore_original().unwrap() && !many.restore_original().unwrap(), "nothing differs");
+    fs::write(&file, "weights").unwrap();
+    fs::write(folder.join("optimizer/state.bin"), "MOMENTS").unwrap();
+    fs::remove_file(folder.join("model.safetensors")).unwrap();
+    fs::write(folder.join("mine"), "mine").unwrap();
+    assert!(one.restore_original().unwrap() && many.restore_original().unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"weights of 7", "a save was cut off");
+    assert_eq!(fs::read(folder.join("optimizer/state.bin")).unwrap(), b"moments");
+    assert_eq!(fs::read(folder.join("model.safetensors")).unwrap(), vec![8; 3000]);
+    let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["mine", "model.safetensors", "optimizer"], "no draft stays, nothing else is deleted");
+    assert!(!one.restore_original().unwrap() && !many.restore_original().unwrap());
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(many.restore_original().unwrap() && folder.join("optimizer/state.bin").exists());
+    let in_place = adopt(place.path(), 9, 9, &file).unwrap();
+    fs::write(&file, "newer").unwrap();
+    assert!(!in_place.restore_original().unwrap(), "its files are the command's");
+    assert_eq!(fs::read(&file).unwrap(), b"newer");
+}
