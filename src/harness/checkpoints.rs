@@ -135,7 +135,8 @@ impl CheckpointWatch {
     }
 }
 
-fn look_at(path: &Path) -> Option<Original> {
+/// Returns the files of a checkpoint as they are now.
+pub(super) fn look_at(path: &Path) -> Option<Original> {
     Some(Original { path: path.to_owned(), files: survey(path).ok()? })
 }
 

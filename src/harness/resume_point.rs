@@ -1,6 +1,6 @@
 //! The checkpoint that a command resumes from.
 
-use super::checkpoints::Moment;
+use super::checkpoints::{Candidate, Moment, look_at};
 use super::prepare::{context_of, size_of, watch_checkpoints};
 use super::{HarnessArgs, HarnessError};
 use crate::config::command::{Level, RestartPolicy, names_checkpoint};
@@ -34,9 +34,14 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let run_dir = args.run_dir.path();
     let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None), notes) else { return };
     let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
+    let went_back = adopted::went_back(run_dir);
+    let is_given_up = |found: &Candidate| {
+        let written = look_at(&found.path);
+        went_back.zip(found.step).zip(written).is_some_and(|((back, step), written)| back.gave_up(step, &written))
+    };
     while let Some(found) = watch.look(Moment::BeforeStart) {
-        // It changed while nothing watched it, so it may be damaged.
-        if listed.contains(&found.path) {
+        // A listed one changed while nothing watched it, so it may be damaged.
+        if listed.contains(&found.path) || is_given_up(&found) {
             if watch.ignore(&found.path).is_err() {
                 break;
             }

@@ -49,6 +49,7 @@ impl Keeper {
             );
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
+        self.record_going_back(older);
         self.set_aside_above(older, "two workers failed in the same way just after loading it");
         self.recorder.status.durable_step = Some(older);
         self.policy.set_durable_step(Some(older));
@@ -62,6 +63,7 @@ impl Keeper {
             let text = "no checkpoint is old enough; continuing from the newest".to_owned();
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
+        self.record_going_back(step);
         self.set_aside_above(step, "the run rolled back");
         self.recorder.status.durable_step = Some(step);
         self.policy.set_durable_step(Some(step));
@@ -96,6 +98,14 @@ impl Keeper {
             format!("{text}, requested by {}", self.describe_author()),
         );
         text
+    }
+
+    /// Records the return to `step` for the next start, which adopts checkpoints that no list names yet.
+    fn record_going_back(&mut self, step: u64) {
+        if let Err(error) = adopted::record_going_back(self.run_dir.path(), step) {
+            let text = format!("the return to step {} cannot be stored: {error}", grouped(step));
+            self.recorder.note(Level::Error, JournalKind::Checkpoint, text);
+        }
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {

@@ -7,6 +7,9 @@
 mod restore;
 #[cfg(test)]
 mod tests;
+mod went_back;
+
+pub use went_back::{WentBack, record_going_back, went_back};
 
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};

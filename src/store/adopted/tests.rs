@@ -1,4 +1,4 @@
-use super::{AdoptError, adopt, adopt_copy, list, newest_usable, remove, set_aside};
+use super::{AdoptError, adopt, adopt_copy, list, newest_usable, record_going_back, remove, set_aside, went_back};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,4 +93,18 @@ fn a_copy_takes_the_place_of_an_original_that_differs() {
     fs::write(&file, "newer").unwrap();
     assert!(!in_place.restore_original().unwrap(), "its files are the command's");
     assert_eq!(fs::read(&file).unwrap(), b"newer");
+}
+
+#[test]
+fn a_run_that_went_back_gives_up_newer_checkpoints_written_before() {
+    let place = tempfile::tempdir().unwrap();
+    record_going_back(place.path(), 7).unwrap();
+    assert_eq!(went_back(place.path()), None, "a run without a command has no list to go back to");
+    let before = adopt(place.path(), 8, 8, &checkpoint(place.path(), 8)).unwrap().original();
+    record_going_back(place.path(), 7).unwrap();
+    let went = went_back(place.path()).unwrap();
+    assert!(went.gave_up(8, &before) && !went.gave_up(7, &before));
+    let mut after = before;
+    after.files[0].1.modified_ns = (went.time_ms + 1) * 1_000_000;
+    assert!(!went.gave_up(8, &after), "the next attempt wrote it");
 }
