@@ -61,8 +61,11 @@ impl CheckpointWatch {
         let ignored: Option<Vec<Original>> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_first = ignored.is_none();
         // A list that was set aside keeps its checkpoint from being adopted again until the command rewrites it.
-        let lists = adopted::list_aside(run_dir).into_iter().chain(adopted::list(run_dir));
-        let listed: Vec<Original> = lists.map(|adopted| adopted.original()).collect();
+        let mut lists = adopted::list_aside(run_dir);
+        lists.extend(adopted::list(run_dir));
+        // A command that saves to one path leaves several lists of it; the newest version counts.
+        lists.sort_by_key(|adopted| adopted.time_ms);
+        let listed: Vec<Original> = lists.iter().map(adopted::Adopted::original).collect();
         let known = ignored.iter().flatten().chain(&listed).map(|known| (known.path.clone(), known.clone())).collect();
         let mut watch = Self {
             pattern,

@@ -270,7 +270,7 @@ fn read_all(run_dir: &Path, prefix: &str) -> Vec<Adopted> {
     let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
     let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
     let mut found: Vec<Adopted> = names.filter_map(|entry| read(&entry.path())).collect();
-    found.sort_by_key(|adopted| std::cmp::Reverse(adopted.step));
+    found.sort_by_key(|adopted| (std::cmp::Reverse(adopted.step), adopted.time_ms));
     found
 }
 

@@ -1,4 +1,7 @@
-use super::{AdoptError, adopt, adopt_copy, list, newest_usable, record_going_back, remove, set_aside, went_back};
+use super::{
+    AdoptError, FOLDER, adopt, adopt_copy, list, list_aside, newest_usable, record_going_back, remove, set_aside,
+    went_back,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -107,4 +110,23 @@ fn a_run_that_went_back_gives_up_newer_checkpoints_written_before() {
     let mut after = before;
     after.files[0].1.modified_ns = (went.time_ms + 1) * 1_000_000;
     assert!(!went.gave_up(8, &after), "the next attempt wrote it");
+}
+
+#[test]
+fn lists_of_one_step_are_read_from_the_oldest_to_the_newest() {
+    let place = tempfile::tempdir().unwrap();
+    let path = checkpoint(place.path(), 4);
+    for _ in 0..12 {
+        adopt(place.path(), 4, 4, &path).unwrap();
+        set_aside(place.path(), 4).unwrap();
+    }
+    // The names have no order in a folder, so the times are given out against the order of the counts.
+    for (count, time_ms) in (1..=12).zip((1..=12).rev()) {
+        let list = place.path().join(FOLDER).join(format!("aside-step-000000004-{count}.json"));
+        let mut adopted: super::Adopted = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+        adopted.time_ms = time_ms;
+        fs::write(&list, serde_json::to_vec(&adopted).unwrap()).unwrap();
+    }
+    let times: Vec<i64> = list_aside(place.path()).iter().map(|adopted| adopted.time_ms).collect();
+    assert_eq!(times, (1..=12).collect::<Vec<i64>>());
 }
