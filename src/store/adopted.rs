@@ -4,11 +4,13 @@
 //! The files belong to the command: they are never changed, and deleted only if the run file says how many to keep. A
 //! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
+mod aside;
 mod restore;
 #[cfg(test)]
 mod tests;
 mod went_back;
 
+pub use aside::{list_aside, paths_aside, set_aside};
 pub use went_back::{WentBack, record_going_back, went_back};
 
 use super::run_dir::write_whole;
@@ -22,8 +24,6 @@ use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
 pub const FOLDER: &str = "adopted";
-/// How the names of lists begin that were set aside.
-const ASIDE: &str = "aside-step-";
 /// Most files in one checkpoint.
 const MOST_FILES: usize = 100_000;
 
@@ -260,12 +260,6 @@ pub fn list(run_dir: &Path) -> Vec<Adopted> {
     read_all(run_dir, "step-")
 }
 
-/// Returns the lists that were set aside, newest step first.
-#[must_use]
-pub fn list_aside(run_dir: &Path) -> Vec<Adopted> {
-    read_all(run_dir, ASIDE)
-}
-
 fn read_all(run_dir: &Path, prefix: &str) -> Vec<Adopted> {
     let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
     let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
@@ -296,18 +290,6 @@ pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptErr
         }
     }
     (None, unusable)
-}
-
-/// Sets the list of a step aside, so that no start uses that checkpoint again. Its files stay where they are.
-///
-/// # Errors
-/// Returns the system's error.
-pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
-    let from = run_dir.join(relative_path(step));
-    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("{ASIDE}{step:09}-{count}.json")));
-    let to = names.into_iter().find(|name| !name.exists()).ok_or(io::ErrorKind::AlreadyExists)?;
-    fs::rename(from, &to)?;
-    Ok(to)
 }
 
 /// Deletes a checkpoint: its list first, then the command's files that are still the ones listed.

@@ -1,6 +1,6 @@
 use super::{
-    AdoptError, FOLDER, adopt, adopt_copy, list, list_aside, newest_usable, record_going_back, remove, set_aside,
-    went_back,
+    AdoptError, FOLDER, adopt, adopt_copy, list, list_aside, newest_usable, paths_aside, record_going_back, remove,
+    set_aside, went_back,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,4 +129,17 @@ fn lists_of_one_step_are_read_from_the_oldest_to_the_newest() {
     }
     let times: Vec<i64> = list_aside(place.path()).iter().map(|adopted| adopted.time_ms).collect();
     assert_eq!(times, (1..=12).collect::<Vec<i64>>());
+}
+
+#[test]
+fn a_path_that_is_adopted_again_is_not_set_aside() {
+    let place = tempfile::tempdir().unwrap();
+    let (again, gone) = (checkpoint(place.path(), 6), checkpoint(place.path(), 7));
+    for (step, path) in [(6, &again), (7, &gone)] {
+        adopt(place.path(), step, step, path).unwrap();
+        set_aside(place.path(), step).unwrap();
+    }
+    assert_eq!(paths_aside(place.path()), [gone.clone(), again.clone()]);
+    adopt(place.path(), 6, 6, &again).unwrap();
+    assert_eq!(paths_aside(place.path()), [gone]);
 }
