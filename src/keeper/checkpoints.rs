@@ -88,9 +88,9 @@ impl Keeper {
     /// checkpoints are left to delete.
     pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
-        let count = aside::list_aside(self.run_dir.path()).len() as u64;
         let dir = self.run_dir.path().to_owned();
-        std::thread::spawn(move || aside::delete_all(&dir));
+        let count = (aside::list_aside(&dir).len() + adopted::copies_aside(&dir).len()) as u64;
+        std::thread::spawn(move || (aside::delete_all(&dir), adopted::delete_copies_aside(&dir)));
         let text = format!("pruning {} set aside; retention keeps the others", counted(count, "checkpoint"));
         self.recorder.note(
             Level::Info,

@@ -165,6 +165,7 @@ impl OfflineKeeper {
             pruned.superfluous = self.delete(steps);
         }
         pruned.aside = aside::delete_all(self.run_dir.path());
+        pruned.aside.extend(adopted::delete_copies_aside(self.run_dir.path()));
         let text = format!(
             "pruned by {}: deleted {} beyond retention and {} set aside",
             Author::Command(Process::own()),

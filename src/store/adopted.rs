@@ -10,7 +10,7 @@ mod restore;
 mod tests;
 mod went_back;
 
-pub use aside::{list_aside, paths_aside, set_aside};
+pub use aside::{copies_aside, delete_copies_aside, list_aside, paths_aside, set_aside};
 pub use went_back::{WentBack, record_going_back, went_back};
 
 use super::run_dir::write_whole;
@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
 pub const FOLDER: &str = "adopted";
+/// Prefix of copies.
+const COPY: &str = "files-";
 /// Most files in one checkpoint.
 const MOST_FILES: usize = 100_000;
 
@@ -205,7 +207,7 @@ pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Ado
 /// Returns an error when a file changes meanwhile, or the copy or the list cannot be written.
 pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
     let files = survey(path)?;
-    let to = run_dir.join(FOLDER).join(format!("files-{step:09}"));
+    let to = run_dir.join(FOLDER).join(format!("{COPY}{step:09}"));
     let _ = remove_tree(&to);
     copy(path, &to)?;
     if survey(path)? != files {

@@ -1,6 +1,6 @@
 use super::{
-    AdoptError, FOLDER, adopt, adopt_copy, list, list_aside, newest_usable, paths_aside, record_going_back, remove,
-    set_aside, went_back,
+    AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, list, list_aside, newest_usable, paths_aside,
+    record_going_back, remove, set_aside, went_back,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,6 +129,30 @@ fn lists_of_one_step_are_read_from_the_oldest_to_the_newest() {
     }
     let times: Vec<i64> = list_aside(place.path()).iter().map(|adopted| adopted.time_ms).collect();
     assert_eq!(times, (1..=12).collect::<Vec<i64>>());
+}
+
+#[test]
+fn a_copy_that_was_set_aside_is_not_overwritten_and_is_deleted_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ckpt.pt");
+    fs::write(&file, "first").unwrap();
+    adopt_copy(place.path(), 5, 5, &file).unwrap();
+    set_aside(place.path(), 5).unwrap();
+    fs::write(&file, "second").unwrap();
+    let live = adopt_copy(place.path(), 5, 5, &file).unwrap();
+    let aside = list_aside(place.path());
+    aside[0].verify_every_byte().unwrap();
+    assert_eq!(paths_aside(place.path()), [aside[0].path.clone()]);
+    // A list from before copies were renamed names the copy of today.
+    let old = place.path().join(FOLDER).join("aside-step-000000005-9.json");
+    fs::write(&old, serde_json::to_vec(&live).unwrap()).unwrap();
+    assert_eq!(delete_copies_aside(place.path()), [aside[0].path.clone()]);
+    live.verify_every_byte().unwrap();
+    assert!(paths_aside(place.path()).is_empty());
+    assert_eq!(list_aside(place.path()).len(), 2, "the original is still known");
+    // Once no list names it, it is set aside as well.
+    fs::remove_file(place.path().join(super::relative_path(5))).unwrap();
+    assert_eq!(delete_copies_aside(place.path()), [live.path]);
 }
 
 #[test]
