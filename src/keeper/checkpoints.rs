@@ -35,7 +35,10 @@ impl Keeper {
                     self.decide(policy::event::Event::Proven(proven), None);
                 }
             }
-            Event::Saved(_) => self.retire_checkpoints(),
+            Event::Saved(_) => {
+                self.retire_overwritten();
+                self.retire_checkpoints();
+            }
             _ => {}
         }
     }
@@ -128,6 +131,14 @@ impl Keeper {
                 Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
             };
             self.recorder.note(level, JournalKind::Checkpoint, text);
+        }
+    }
+
+    /// Forgets checkpoints that the command has overwritten: their lists are gone.
+    fn retire_overwritten(&mut self) {
+        if self.run.command.is_some() {
+            let listed = adopted::list(self.run_dir.path()).into_iter().map(|adopted| adopted.step).collect();
+            self.recorder.give_up_unlisted(&listed);
         }
     }
 

@@ -192,13 +192,18 @@ pub fn survey(path: &Path) -> Result<Vec<(PathBuf, Stamp)>, AdoptError> {
     Ok(files)
 }
 
-/// Reads every file of a checkpoint, and lists it in the run directory. A list of the same step is replaced.
+/// Reads every file of a checkpoint, and lists it in the run directory. A list of the same step or path is replaced.
 ///
 /// # Errors
 /// Returns an error when a file changes meanwhile, or the list cannot be written.
 pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
-    let adopted = read_files(step, samples, path)?;
-    write_list(run_dir, adopted)
+    let adopted = write_list(run_dir, read_files(step, samples, path)?)?;
+    // A command that saves to one path has overwritten what older lists of it name.
+    for older in list(run_dir).iter().filter(|older| older.path == adopted.path && older.step != step) {
+        let list = run_dir.join(relative_path(older.step));
+        fs::remove_file(&list).map_err(|source| AdoptError::Io { path: list, source })?;
+    }
+    Ok(adopted)
 }
 
 /// Copies a checkpoint into the run directory, and lists the copy there.

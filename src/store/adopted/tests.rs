@@ -167,3 +167,22 @@ fn a_path_that_is_adopted_again_is_not_set_aside() {
     adopt(place.path(), 6, 6, &again).unwrap();
     assert_eq!(paths_aside(place.path()), [gone]);
 }
+
+#[test]
+fn a_path_that_is_adopted_again_has_one_list_and_copies_of_it_have_theirs() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("last.ckpt");
+    let other = checkpoint(place.path(), 2);
+    adopt(place.path(), 2, 2, &other).unwrap();
+    let steps = || list(place.path()).iter().map(|adopted| adopted.step).collect::<Vec<_>>();
+    for step in [3, 4] {
+        fs::write(&file, format!("weights of {step}")).unwrap();
+        adopt_copy(place.path(), step, step, &file).unwrap();
+    }
+    for step in [5, 6, 7] {
+        fs::write(&file, format!("weights of {step}")).unwrap();
+        adopt(place.path(), step, step, &file).unwrap();
+    }
+    assert_eq!(steps(), [7, 4, 3, 2]);
+    assert!(list(place.path()).iter().all(|adopted| adopted.verify_every_byte().is_ok()));
+}
