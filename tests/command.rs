@@ -262,7 +262,7 @@ fn a_command_whose_checkpoints_are_all_damaged_is_not_started_over_unless_that_i
     assert!(log.contains("of step 5") && log.contains("restart: from_start"), "{log}");
 
     let file = fs::read_to_string(run.file("run.yaml")).unwrap();
-    fs::write(run.file("run.yaml"), format!("{file}restart: from_start\n")).unwrap();
+    fs::write(run.file("run.yaml"), file.replace("restart: never", "restart: from_start")).unwrap();
     let mut running = place.command(&["resume", "--headless", "--trust"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a new start", || states().any(|state| state != "mine").then_some(()));
     stop_run(&place, &mut running);

@@ -3,13 +3,14 @@
 use super::attempt::{Attempt, Heard};
 use super::card::Card;
 use super::folder::{TemporaryFolder, end_of_log};
-use super::host_memory::{resident_bytes, was_killed_for_memory};
+use super::host_memory::was_killed_for_memory;
 use super::interruption::Interruption;
 use super::observed::Observed;
 use super::{Measurement, Protocol, Unmeasured};
 use crate::cli::Failure;
 use crate::config::run::Run;
 use crate::keeper::witness::{Ending, Witness};
+use crate::probe::host::resident_bytes;
 use crate::protocol::claim::Devices;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::FailureClass;

@@ -1,7 +1,7 @@
 //! Host memory of measured processes, and the budget they must stay within: a program that takes all of it stops the
 //! whole machine.
 
-use crate::probe::host::parse_kibibytes;
+use crate::probe::host::resident_bytes;
 use crate::protocol::exit::Exit;
 use rustix::process::Signal;
 use std::fs;
@@ -9,24 +9,6 @@ use std::time::{Duration, Instant};
 
 /// Interval between two samples of a worker.
 const INTERVAL: Duration = Duration::from_millis(200);
-
-/// Returns the host memory of these processes; memory that several share counts once.
-pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
-    processes.iter().filter_map(|pid| bytes_of(*pid)).reduce(u64::saturating_add)
-}
-
-fn bytes_of(pid: u32) -> Option<u64> {
-    let share = read(pid, "smaps_rollup").and_then(|text| parse_kibibytes(&text, "Pss"));
-    share.or_else(|| own_bytes(pid))
-}
-
-fn own_bytes(pid: u32) -> Option<u64> {
-    parse_kibibytes(&read(pid, "status")?, "VmRSS")
-}
-
-fn read(pid: u32, name: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/{name}")).ok()
-}
 
 /// Lets the kernel end this process and those it starts before any other when memory runs out.
 pub fn offer_to_oom_killer(pid: u32) {
@@ -68,7 +50,7 @@ impl HostMemory {
 
     /// Takes a sample.
     pub fn sample(&mut self) {
-        self.peak = self.peak.max(own_bytes(self.pid).unwrap_or(0));
+        self.peak = self.peak.max(resident_bytes(&[self.pid]).unwrap_or(0));
         self.next = Instant::now() + INTERVAL;
     }
 }
