@@ -21,6 +21,7 @@ mod metric_files;
 mod output_log;
 mod prepare;
 mod progress;
+mod resume_point;
 mod run_loop;
 mod save_signal;
 mod saving;
@@ -85,6 +86,14 @@ pub enum HarnessError {
         /// Why it is not usable.
         source: AdoptError,
     },
+    /// The copy of a checkpoint cannot be put back in place of its original.
+    #[error("checkpoint {step} cannot be put back where the command looks for it: {source}")]
+    NotRestored {
+        /// Its step.
+        step: u64,
+        /// What went wrong.
+        source: AdoptError,
+    },
     /// The system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -100,7 +109,7 @@ impl HarnessError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCheckpoint { .. } => FailureClass::Checkpoint.exit_code(),
+            Self::NoCheckpoint { .. } | Self::NotRestored { .. } => FailureClass::Checkpoint.exit_code(),
             Self::Lock(_) | Self::Launch(_) | Self::Io { .. } => FailureClass::Config.exit_code(),
         }
     }

@@ -16,6 +16,7 @@ mod nvml_convert;
 mod nvml_error;
 mod nvml_more;
 pub mod reader;
+mod worker_processes;
 mod xid_events;
 
 use crate::protocol::line;

@@ -280,3 +280,58 @@ fn a_command_that_died_with_its_keeper_and_its_harness_is_not_started_over() {
     assert_eq!(wait_state(&run, RunState::NeedsPerson).attempts, 1);
     assert!(left_behind(&marker).is_empty());
 }
+
+/// Saves to one file, as nanoGPT does, and resumes from whatever that file holds.
+const ONE_FILE: &str = r#"
+    step=0
+    if [ "$1" = resume ]; then step=$(cat ckpt.pt); echo "loaded $step" >> loaded; fi
+    while true; do
+      step=$((step + 1))
+      echo "step $step loss 1.0"
+      if [ $step -le 3 ]; then
+        echo $step > ckpt.pt
+        until [ -e "adopted/step-00000000$step.json" ]; do sleep 0.05; done
+      fi
+      sleep 0.05
+    done
+"#;
+
+#[test]
+fn a_command_that_finds_its_own_checkpoint_finds_the_copy_after_a_save_that_was_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = "checkpoints: { match: ckpt.pt, copy: true }\nresume: { arguments: [resume] }\n";
+    std::fs::write(dir.path().join("train.sh"), ONE_FILE).unwrap();
+    write_run(dir.path(), Path::new("sh"), &["train.sh"], more);
+    let mut first = Harness::start(dir.path(), 1);
+    first.wait_for("three saves", |event| matches!(event, Event::Saved(saved) if saved.step == 3));
+    first.order(&Order::Stop { checkpoint: false });
+    first.wait();
+    let file = dir.path().join("ckpt.pt");
+    std::fs::write(&file, "").unwrap();
+    let mut second = Harness::start(dir.path(), 2);
+    let Event::Hello(hello) = second.next() else { panic!("no hello") };
+    assert_eq!(hello.resumed_from, Some(3));
+    let differed = |event: &Event| matches!(event, Event::Note { text, .. } if text.contains("replaced by its copy"));
+    second.wait_for("a note", differed);
+    let next = second.wait_for("a step", |event| !matches!(event, Event::Note { .. } | Event::Command { .. }));
+    assert!(matches!(&next, Event::Step(step) if step.step == 4), "{next:?}");
+    let later = second.wait_for("later steps", |event| match event {
+        Event::Saved(_) => true,
+        Event::Step(step) => step.step >= 30,
+        _ => false,
+    });
+    assert!(matches!(later, Event::Step(_)), "the file that was put back is no new save: {later:?}");
+    second.order(&Order::Stop { checkpoint: false });
+    second.wait();
+    assert_eq!(std::fs::read_to_string(dir.path().join("loaded")).unwrap(), "loaded 3\n");
+
+    // The run goes back: the original is newer than the copy.
+    for step in [2, 3] {
+        adopted::set_aside(dir.path(), step).unwrap();
+    }
+    let mut third = Harness::start(dir.path(), 3);
+    third.wait_for("the step after the first", |event| matches!(event, Event::Step(step) if step.step == 2));
+    third.order(&Order::Stop { checkpoint: false });
+    third.wait();
+    assert_eq!(std::fs::read_to_string(dir.path().join("loaded")).unwrap(), "loaded 3\nloaded 1\n");
+}

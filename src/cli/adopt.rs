@@ -61,18 +61,23 @@ pub struct AdoptArgs {
 
 /// Watches a training process that already runs.
 pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
-    let process = match (args.pid, &args.session) {
-        (Some(pid), _) => find_process(pid)?,
-        (None, Some(session)) => find_in_session(session)?,
+    let (process, pane) = match (args.pid, &args.session) {
+        (Some(pid), _) => (find_process(pid)?, None),
+        (None, Some(session)) => find_in_session(session).map(|(process, pane)| (process, Some(pane)))?,
         (None, None) => return Err(Failure::new(2, "name the training with --session or --pid")),
     };
+    let log = args.log.as_ref().map(|log| log.canonicalize()).transpose();
+    let log = log.map_err(|error| Failure::new(2, format!("--log: {error}")))?;
+    let pane = pane.filter(|_| log.is_none());
+    if let Some(pane) = &pane {
+        pane.refuse_second_pipe()?;
+    }
     let run = run_of(args, &process)?;
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
-    let output = match (&args.log, &args.session) {
-        (Some(log), _) => Some(log.canonicalize().map_err(|error| Failure::new(2, format!("--log: {error}")))?),
-        (None, Some(session)) => Some(pipe_pane(session, &dir)?),
-        (None, None) => None,
+    let output = match &pane {
+        Some(pane) => Some(pane.write_to(dir.file("session.log"))?),
+        None => log,
     };
     let identity = Identity::of(process.pid).filter(|identity| identity.started == process.started);
     let identity = identity.ok_or_else(|| Failure::new(1, format!("process {} has just ended", process.pid)))?;
@@ -91,40 +96,70 @@ fn find_process(pid: u32) -> Result<Process, Failure> {
     Err(Failure::new(2, format!("process {pid} belongs to another user; only your own can be adopted")))
 }
 
-/// Finds the training in a tmux session: what its shells started, and of several the one that worked most.
-fn find_in_session(session: &str) -> Result<Process, Failure> {
-    let target = format!("={session}");
-    let listed = tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_pid}"])?;
-    let all = scan();
-    let mut here: Vec<&Process> = Vec::new();
-    for pid in listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()) {
-        here.extend(all.iter().find(|process| process.pid == pid));
+/// A pane of a tmux session.
+#[derive(Debug, Clone)]
+struct Pane {
+    id: String,
+    /// The process that it shows.
+    process: u32,
+    /// Whether its output already goes to a program.
+    is_piped: bool,
+}
+
+impl Pane {
+    /// Reads a line of `tmux list-panes`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (id, process) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        Some(Self { id, process, is_piped: words.next() == Some("1") })
     }
-    let mut found: Vec<&Process> = Vec::new();
-    while let Some(process) = here.pop() {
+
+    /// A pane has one pipe: another one would end the first.
+    fn refuse_second_pipe(&self) -> Result<(), Failure> {
+        let id = &self.id;
+        let text = format!(
+            "pane {id} already writes its output to a program; end that with `tmux pipe-pane -t {id}`, or name the \
+             file with --log"
+        );
+        if self.is_piped { Err(Failure::new(2, text)) } else { Ok(()) }
+    }
+
+    /// Makes tmux write the output of the pane to a file.
+    fn write_to(&self, output: PathBuf) -> Result<PathBuf, Failure> {
+        fs::write(&output, "")?;
+        let quoted = crate::format::quoted(&output.display().to_string());
+        tmux(&["pipe-pane", "-o", "-t", &self.id, &format!("cat >> {quoted}")])?;
+        Ok(output)
+    }
+}
+
+/// Finds the training in a tmux session, and its pane: what the shells started, and of several the process that worked
+/// most.
+fn find_in_session(session: &str) -> Result<(Process, Pane), Failure> {
+    let target = format!("={session}");
+    let listed = tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_id} #{pane_pid} #{pane_pipe}"])?;
+    let all = scan();
+    let mut here: Vec<(&Process, Pane)> = Vec::new();
+    for pane in listed.lines().filter_map(Pane::parse) {
+        here.extend(all.iter().find(|process| process.pid == pane.process).map(|process| (process, pane)));
+    }
+    let mut found: Vec<(&Process, Pane)> = Vec::new();
+    while let Some((process, pane)) = here.pop() {
         if is_shell(process.pid) {
-            here.extend(all.iter().filter(|child| child.parent == process.pid));
+            let children = all.iter().filter(|child| child.parent == process.pid);
+            here.extend(children.map(|child| (child, pane.clone())));
         } else {
-            found.push(process);
+            found.push((process, pane));
         }
     }
-    let most = found.into_iter().max_by_key(|process| process.cpu_ticks);
-    let most = most.ok_or_else(|| Failure::new(2, format!("nothing runs in the tmux session {session}")))?;
-    find_process(most.pid)
+    let most = found.into_iter().max_by_key(|(process, _)| process.cpu_ticks);
+    let (most, pane) = most.ok_or_else(|| Failure::new(2, format!("nothing runs in the tmux session {session}")))?;
+    Ok((find_process(most.pid)?, pane))
 }
 
 fn is_shell(pid: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     SHELLS.contains(&name.trim_end())
-}
-
-/// Makes tmux write the pane's output to a file of the run. Returns the file.
-fn pipe_pane(session: &str, dir: &RunDir) -> Result<PathBuf, Failure> {
-    let output = dir.file("session.log");
-    fs::write(&output, "")?;
-    let quoted = crate::format::quoted(&output.display().to_string());
-    tmux(&["pipe-pane", "-o", "-t", &format!("={session}:"), &format!("cat >> {quoted}")])?;
-    Ok(output)
 }
 
 fn tmux(words: &[&str]) -> Result<String, Failure> {

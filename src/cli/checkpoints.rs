@@ -174,7 +174,7 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(found.step()), text::path(found.path()));
     }
     let aside = aside::list_aside(run.path());
-    for path in aside.into_iter().chain(adopted::list_aside(run.path()).into_iter().map(|adopted| adopted.path)) {
+    for path in aside.into_iter().chain(adopted::paths_aside(run.path())) {
         line!("set aside: {}", text::path(&path));
     }
     0

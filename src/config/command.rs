@@ -19,7 +19,7 @@ pub mod template;
 mod tests;
 mod typed;
 
-pub use launch::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
+pub use launch::{AttemptContext, CommandLaunch, names_checkpoint, resolve_launch, resolve_pattern};
 pub use typed::run_file;
 
 use super::units::Every;

@@ -61,8 +61,11 @@ impl CheckpointWatch {
         let ignored: Option<Vec<Original>> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let is_first = ignored.is_none();
         // A list that was set aside keeps its checkpoint from being adopted again until the command rewrites it.
-        let lists = adopted::list_aside(run_dir).into_iter().chain(adopted::list(run_dir));
-        let listed: Vec<Original> = lists.map(|adopted| adopted.original()).collect();
+        let mut lists = adopted::list_aside(run_dir);
+        lists.extend(adopted::list(run_dir));
+        // A command that saves to one path leaves several lists of it; the newest version counts.
+        lists.sort_by_key(|adopted| adopted.time_ms);
+        let listed: Vec<Original> = lists.iter().map(adopted::Adopted::original).collect();
         let known = ignored.iter().flatten().chain(&listed).map(|known| (known.path.clone(), known.clone())).collect();
         let mut watch = Self {
             pattern,
@@ -98,6 +101,15 @@ impl CheckpointWatch {
         found.map(|found| Candidate { step: step_in_name(&found.path), path: found.path })
     }
 
+    /// Settles everything there before the command starts: without a number in its name, nothing says which step such
+    /// a checkpoint holds, and a save that was cut off may have damaged it.
+    #[must_use]
+    pub fn settle(mut self) -> Self {
+        let there: Vec<Original> = self.complete().iter().filter_map(|path| look_at(path)).collect();
+        self.known.extend(there.into_iter().map(|original| (original.path.clone(), original)));
+        self
+    }
+
     /// Records that a checkpoint was adopted.
     pub fn record_adopted(&mut self, adopted: &adopted::Adopted) {
         let original = adopted.original();
@@ -126,7 +138,8 @@ impl CheckpointWatch {
     }
 }
 
-fn look_at(path: &Path) -> Option<Original> {
+/// Returns the files of a checkpoint as they are now.
+pub(super) fn look_at(path: &Path) -> Option<Original> {
     Some(Original { path: path.to_owned(), files: survey(path).ok()? })
 }
 

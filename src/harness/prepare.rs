@@ -1,7 +1,7 @@
 //! Prepares the start of a command: its checkpoint, its files, and the socket for the next keeper.
 
 use super::activity::Activity;
-use super::checkpoints::{CheckpointWatch, Moment};
+use super::checkpoints::CheckpointWatch;
 use super::foreign::{self, Foreign};
 use super::holder::Holder;
 use super::keeper_link::KeeperLink;
@@ -9,16 +9,17 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
+use super::resume_point::{choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report, Signals};
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
-use crate::config::command::{AttemptContext, Level as CommandLevel, RestartPolicy, resolve_launch, resolve_pattern};
+use crate::config::command::{AttemptContext, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
-use crate::store::adopted::{self, Adopted};
+use crate::store::adopted::Adopted;
 use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
 use crate::store::{owners, socket_place};
@@ -49,8 +50,12 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes)?;
     let context = context_of(&args, from.as_ref());
-    let checkpoints =
-        watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
+    let foreign = living_process(&args);
+    if let (Some(from), None) = (&from, &foreign) {
+        restore_original(&args, from, &mut notes)?;
+    }
+    let watch = watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
+    let checkpoints = watch.map(|watch| if foreign.is_none() { watch.settle() } else { watch });
     let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
     let files = MetricFiles::begin(&files.collect::<Vec<_>>(), &args.spec.directory, &mut notes);
     let patterns = output_patterns(&args, &mut notes);
@@ -58,7 +63,10 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
-    let running = start_or_watch(&args, &context, &reports)?;
+    let running = match foreign {
+        Some(foreign) => watch_process(&foreign, reports.clone()),
+        None => start_command(&args, &context)?,
+    };
     let (units, micro_batches, total) = size_of(&args);
     let progress = Progress::new(context.step, units, micro_batches, total, Duration::ZERO);
     let hello = hello(&args, &progress, from.as_ref());
@@ -95,18 +103,18 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     })
 }
 
-/// Starts the command, or watches the process that the run adopted: while it lives, nothing is started beside it.
-fn start_or_watch(
-    args: &HarnessArgs,
-    context: &AttemptContext,
-    reports: &mpsc::UnboundedSender<Report>,
-) -> Result<Running, HarnessError> {
-    let adopted = ForeignProcess::of_run(&args.run_dir);
-    if let Some(adopted) = adopted.filter(|adopted| args.attempt == 1 || adopted.identity.is_alive()) {
-        let (process, foreign) = foreign::watch(&adopted, reports.clone());
-        let family = Family::Adopted(adopted.identity.pid);
-        return Ok(Running { process, family, foreign: Some(foreign), output: None, holder: None });
-    }
+/// Returns the process that the run adopted: while it lives, nothing is started beside it.
+fn living_process(args: &HarnessArgs) -> Option<ForeignProcess> {
+    ForeignProcess::of_run(&args.run_dir).filter(|adopted| args.attempt == 1 || adopted.identity.is_alive())
+}
+
+fn watch_process(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> Running {
+    let (process, foreign) = foreign::watch(adopted, reports);
+    let family = Family::Adopted(adopted.identity.pid);
+    Running { process, family, foreign: Some(foreign), output: None, holder: None }
+}
+
+fn start_command(args: &HarnessArgs, context: &AttemptContext) -> Result<Running, HarnessError> {
     fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
     let mut launch = resolve_launch(&args.spec, &args.preset, context);
     let attempt_dir = context.attempt_dir.display().to_string();
@@ -124,7 +132,7 @@ fn start_or_watch(
     })
 }
 
-fn watch_checkpoints(
+pub(super) fn watch_checkpoints(
     args: &HarnessArgs,
     context: &AttemptContext,
     notes: &mut Vec<String>,
@@ -158,55 +166,7 @@ fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> 
     patterns
 }
 
-/// Finds the checkpoint to resume from: the newest one unchanged since it was adopted.
-///
-/// # Errors
-/// Returns an error when there are checkpoints but none is usable: a command that starts over would overwrite them.
-fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Adopted>, HarnessError> {
-    if args.spec.level() < CommandLevel::Checkpoints {
-        return Ok(None);
-    }
-    adopt_leftovers(args, notes);
-    let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
-    notes.extend(unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", adopted.step)));
-    let may_start_over = args.spec.restart == RestartPolicy::FromStart;
-    match (newest, unusable.into_iter().next()) {
-        (None, Some((adopted, source))) if !may_start_over => {
-            Err(HarnessError::NoCheckpoint { step: adopted.step, source })
-        }
-        (newest, _) => Ok(newest),
-    }
-}
-
-/// Adopts checkpoints that the last attempt completed just before it ended.
-fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
-    let Some(spec) = &args.spec.checkpoints else { return };
-    let run_dir = args.run_dir.path();
-    let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None), notes) else { return };
-    let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
-    while let Some(found) = watch.look(Moment::BeforeStart) {
-        // It changed while nothing watched it, so it may be damaged.
-        if listed.contains(&found.path) {
-            if watch.ignore(&found.path).is_err() {
-                break;
-            }
-            continue;
-        }
-        // Without a number in its name, the step of a checkpoint is unknown by now.
-        let Some(step) = found.step else { break };
-        let samples = step.saturating_mul(size_of(args).0);
-        let adopt = if spec.copy { adopted::adopt_copy } else { adopted::adopt };
-        match adopt(run_dir, step, samples, &found.path) {
-            Ok(adopted) => watch.record_adopted(&adopted),
-            Err(error) => {
-                notes.push(format!("checkpoint {step} is not adopted: {error}"));
-                break;
-            }
-        }
-    }
-}
-
-fn context_of(args: &HarnessArgs, from: Option<&Adopted>) -> AttemptContext {
+pub(super) fn context_of(args: &HarnessArgs, from: Option<&Adopted>) -> AttemptContext {
     let run_dir = args.run_dir.path().to_owned();
     AttemptContext {
         attempt_dir: run_dir.join("attempts").join(args.attempt.to_string()),
@@ -219,7 +179,7 @@ fn context_of(args: &HarnessArgs, from: Option<&Adopted>) -> AttemptContext {
 }
 
 /// Returns the units in a step, the micro-batches in a step, and the number of steps, as far as the run file says.
-fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
+pub(super) fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
     let knobs = args.preset.tree();
     let knob = |path: &str| knobs.pointer(path).and_then(serde_json::Value::as_u64);
     let (micro, times) = (knob("/training/micro_batch"), knob("/training/accumulation").unwrap_or(1));

@@ -35,7 +35,10 @@ impl Keeper {
                     self.decide(policy::event::Event::Proven(proven), None);
                 }
             }
-            Event::Saved(_) => self.retire_checkpoints(),
+            Event::Saved(_) => {
+                self.retire_overwritten();
+                self.retire_checkpoints();
+            }
             _ => {}
         }
     }
@@ -49,6 +52,7 @@ impl Keeper {
             );
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
+        self.record_going_back(older);
         self.set_aside_above(older, "two workers failed in the same way just after loading it");
         self.recorder.status.durable_step = Some(older);
         self.policy.set_durable_step(Some(older));
@@ -62,6 +66,7 @@ impl Keeper {
             let text = "no checkpoint is old enough; continuing from the newest".to_owned();
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
+        self.record_going_back(step);
         self.set_aside_above(step, "the run rolled back");
         self.recorder.status.durable_step = Some(step);
         self.policy.set_durable_step(Some(step));
@@ -86,9 +91,9 @@ impl Keeper {
     /// checkpoints are left to delete.
     pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
-        let count = aside::list_aside(self.run_dir.path()).len() as u64;
         let dir = self.run_dir.path().to_owned();
-        std::thread::spawn(move || aside::delete_all(&dir));
+        let count = (aside::list_aside(&dir).len() + adopted::copies_aside(&dir).len()) as u64;
+        std::thread::spawn(move || (aside::delete_all(&dir), adopted::delete_copies_aside(&dir)));
         let text = format!("pruning {} set aside; retention keeps the others", counted(count, "checkpoint"));
         self.recorder.note(
             Level::Info,
@@ -96,6 +101,14 @@ impl Keeper {
             format!("{text}, requested by {}", self.describe_author()),
         );
         text
+    }
+
+    /// Records the return to `step` for the next start, which adopts checkpoints that no list names yet.
+    fn record_going_back(&mut self, step: u64) {
+        if let Err(error) = adopted::record_going_back(self.run_dir.path(), step) {
+            let text = format!("the return to step {} cannot be stored: {error}", grouped(step));
+            self.recorder.note(Level::Error, JournalKind::Checkpoint, text);
+        }
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
@@ -118,6 +131,14 @@ impl Keeper {
                 Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
             };
             self.recorder.note(level, JournalKind::Checkpoint, text);
+        }
+    }
+
+    /// Forgets checkpoints that the command has overwritten: their lists are gone.
+    fn retire_overwritten(&mut self) {
+        if self.run.command.is_some() {
+            let listed = adopted::list(self.run_dir.path()).into_iter().map(|adopted| adopted.step).collect();
+            self.recorder.give_up_unlisted(&listed);
         }
     }
 

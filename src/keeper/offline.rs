@@ -165,6 +165,7 @@ impl OfflineKeeper {
             pruned.superfluous = self.delete(steps);
         }
         pruned.aside = aside::delete_all(self.run_dir.path());
+        pruned.aside.extend(adopted::delete_copies_aside(self.run_dir.path()));
         let text = format!(
             "pruned by {}: deleted {} beyond retention and {} set aside",
             Author::Command(Process::own()),
@@ -195,6 +196,8 @@ impl OfflineKeeper {
     /// Returns an error when a checkpoint cannot be set aside.
     pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, KeptError> {
         let dir = self.run_dir.path();
+        // The command may have written newer ones that no list names yet.
+        adopted::record_going_back(dir, step).map_err(|source| KeptError::Adopted { step, source })?;
         let newer = checkpoint::list(dir).into_iter().filter(|entry| entry.step > step);
         let containers = newer.map(|entry| aside::set_aside(dir, entry.step).map_err(KeptError::from));
         let adopted = adopted::list(dir).into_iter().filter(|adopted| adopted.step > step);

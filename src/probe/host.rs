@@ -30,8 +30,8 @@ impl HostReader {
         Self { run_dir, before: None, kernel: KernelLog::open() }
     }
 
-    /// Takes one reading.
-    pub fn read(&mut self, worker: Option<u32>) -> Host {
+    /// Takes one reading; the memory of the worker is read elsewhere.
+    pub fn read(&mut self, ram_worker_bytes: Metric<u64>) -> Host {
         let memory = fs::read_to_string("/proc/meminfo").ok();
         let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(parse_ram) {
             Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
@@ -40,7 +40,7 @@ impl HostReader {
         Host {
             ram_total_bytes,
             ram_used_bytes,
-            ram_worker_bytes: worker.map_or_else(|| unknown("no worker"), read_worker_ram),
+            ram_worker_bytes,
             cpu: self.read_cpu(),
             disk_free_bytes: self.read_disk(|disk| disk.f_bavail),
             more: self.read_more(memory.as_deref()),
@@ -88,11 +88,18 @@ impl HostReader {
     }
 }
 
-fn read_worker_ram(pid: u32) -> Metric<u64> {
-    match fs::read_to_string(format!("/proc/{pid}/status")) {
-        Ok(status) => parse_kibibytes(&status, "VmRSS").map_or_else(|| unknown("worker is ending"), Metric::Is),
-        Err(_) => unknown("worker has ended"),
-    }
+/// Returns the host memory of these processes; memory that several share counts once. None if all have ended.
+#[must_use]
+pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
+    let share_of = |pid: u32| {
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let alone = || parse_kibibytes(&read("status")?, "VmRSS");
+        if processes.len() == 1 {
+            return alone();
+        }
+        read("smaps_rollup").and_then(|text| parse_kibibytes(&text, "Pss")).or_else(alone)
+    };
+    processes.iter().filter_map(|pid| share_of(*pid)).reduce(u64::saturating_add)
 }
 
 /// Returns total and used bytes from /proc/meminfo, where used means not available.
@@ -219,19 +226,19 @@ mod tests {
     #[test]
     fn this_machine_can_be_read() {
         let mut reader = HostReader::new(std::env::temp_dir());
-        let host = reader.read(Some(std::process::id()));
+        let own = resident_bytes(&[std::process::id()]).unwrap();
+        let host = reader.read(Metric::Is(own));
         let total = host.ram_total_bytes.get().unwrap();
         assert!(total > host.ram_used_bytes.get().unwrap());
-        let own = host.ram_worker_bytes.get().unwrap();
         assert!(own > 100 * 1024 && own < total, "{own}");
         assert!(host.disk_free_bytes.get().is_some());
         assert_eq!(host.cpu, Metric::Not("first reading".into()));
-        assert_eq!(reader.read(Some(u32::MAX)).ram_worker_bytes, Metric::Not("worker has ended".into()));
+        assert_eq!(resident_bytes(&[u32::MAX]), None);
     }
 
     #[test]
     fn a_missing_run_directory_hides_nothing_else() {
-        let host = HostReader::new("/nonexistent/run".into()).read(None);
+        let host = HostReader::new("/nonexistent/run".into()).read(unknown("no worker"));
         assert_eq!(host.disk_free_bytes.get(), None);
         assert_eq!(host.ram_worker_bytes, Metric::Not("no worker".into()));
         assert!(host.ram_total_bytes.get().is_some());

@@ -5,6 +5,7 @@ use super::nvml_convert::{
     implausible, milliwatts_to_watts, percent_to_share, temperature_limit, throttle_causes, to_metric,
 };
 use super::nvml_error::{Environment, library_candidates, metric_reason, no_device, unusable};
+use super::worker_processes::Watched;
 use super::{nvml_more, xid_events::XidEvents};
 use crate::protocol::claim::Card;
 use crate::protocol::gpu_error::{GpuError, GpuProblem};
@@ -85,13 +86,13 @@ impl Session {
     }
 
     /// Queries every metric. A metric that worked before and now fails for a transient reason becomes stale.
-    pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Gpu {
-        let mut gpu = self.query_metrics(worker);
-        self.last_values.fill_gaps(&mut gpu, worker, now);
+    pub fn read(&mut self, watched: &Watched, now: Instant) -> Gpu {
+        let mut gpu = self.query_metrics(watched);
+        self.last_values.fill_gaps(&mut gpu, watched.worker, now);
         gpu
     }
 
-    fn query_metrics(&mut self, worker: Option<u32>) -> Gpu {
+    fn query_metrics(&mut self, watched: &Watched) -> Gpu {
         let device = match self.nvml.device_by_index(self.index) {
             Ok(device) => device,
             Err(error) => return self.all_unknown(&metric_reason(&error)),
@@ -103,9 +104,9 @@ impl Session {
         let vram_free_bytes = nvml_more::free_memory(&memory_info);
         let (vram_total_bytes, vram_used_bytes) = total_and_used(memory_info);
         let processes = device.running_compute_processes();
-        let vram_worker_bytes = match (worker, &processes) {
+        let vram_worker_bytes = match (watched.worker, &processes) {
             (None, _) => Metric::Not("no worker".to_owned()),
-            (Some(pid), Ok(list)) => process_memory(list, pid),
+            (Some(_), Ok(list)) => memory_of(list, &watched.processes),
             (Some(_), Err(error)) => Metric::Not(metric_reason(error)),
         };
         let more = GpuMore {
@@ -195,11 +196,11 @@ fn total_and_used(answer: Result<MemoryInfo, NvmlError>) -> (Metric<u64>, Metric
     }
 }
 
-/// Returns the bytes of one process over all its entries. Under WSL, Windows manages the memory, so the
+/// Returns the bytes of these processes over all their entries. Under WSL, Windows manages the memory, so the
 /// list is empty or lacks amounts.
-fn process_memory(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
+fn memory_of(list: &[ProcessInfo], processes: &[u32]) -> Metric<u64> {
     let mut bytes = None;
-    for process in list.iter().filter(|process| process.pid == pid) {
+    for process in list.iter().filter(|process| processes.contains(&process.pid)) {
         match process.used_gpu_memory {
             UsedGpuMemory::Used(more) => bytes = Some(bytes.unwrap_or(0_u64).saturating_add(more)),
             UsedGpuMemory::Unavailable => return Metric::Not("not reported per process".to_owned()),
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_the_sum_of_its_entries_or_a_reason() {
+    fn a_worker_has_the_sum_of_the_entries_of_its_processes_or_a_reason() {
         let list = [
             entry(1, UsedGpuMemory::Used(5)),
             entry(2, UsedGpuMemory::Used(70)),
@@ -227,13 +228,14 @@ mod tests {
             entry(4, UsedGpuMemory::Used(9)),
             entry(5, UsedGpuMemory::Used(0)),
         ];
-        assert_eq!(process_memory(&list, 1), Metric::Is(11));
-        assert_eq!(process_memory(&list, 2), Metric::Is(70));
-        assert_eq!(process_memory(&list, 3), Metric::Not("not reported per process".into()));
-        assert_eq!(process_memory(&list, 4), Metric::Is(u64::MAX));
-        assert_eq!(process_memory(&list, 5), Metric::Is(0));
-        assert_eq!(process_memory(&list, 6), Metric::Not("worker not listed".into()));
-        assert_eq!(process_memory(&[], 1), Metric::Not("worker not listed".into()));
+        assert_eq!(memory_of(&list, &[1]), Metric::Is(11));
+        assert_eq!(memory_of(&list, &[2]), Metric::Is(70));
+        assert_eq!(memory_of(&list, &[3]), Metric::Not("not reported per process".into()));
+        assert_eq!(memory_of(&list, &[4]), Metric::Is(u64::MAX));
+        assert_eq!(memory_of(&list, &[5]), Metric::Is(0));
+        assert_eq!(memory_of(&list, &[6]), Metric::Not("worker not listed".into()));
+        assert_eq!(memory_of(&list, &[1, 2, 6]), Metric::Is(81), "a command and its children");
+        assert_eq!(memory_of(&[], &[1]), Metric::Not("worker not listed".into()));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::host::HostReader;
 use super::last_values;
 use super::nvml::{Session, is_answering};
+use super::worker_processes::{Watched, WorkerProcesses};
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuError, GpuProblem};
 use crate::protocol::probe::{Gpu, Reading};
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ pub struct Source {
 pub struct Reader {
     run_dir: PathBuf,
     host: HostReader,
-    ask: Sender<(Option<u32>, Instant)>,
+    processes: WorkerProcesses,
+    ask: Sender<(Watched, Instant)>,
     answers: Receiver<Result<Gpu, GpuError>>,
     /// When the pending request was sent.
     pending_since: Option<Instant>,
@@ -59,23 +61,34 @@ impl Reader {
     pub fn new(source: Source, now: Instant) -> Self {
         let run_dir = source.run_dir.clone();
         let host = HostReader::new(run_dir.clone());
-        let (ask, asked) = mpsc::channel::<(Option<u32>, Instant)>();
+        let (ask, asked) = mpsc::channel::<(Watched, Instant)>();
         let (answer, answers) = mpsc::channel();
         thread::spawn(move || {
             let mut slot =
                 GpuSlot { source, session: None, refusal: GpuError::new(GpuProblem::Opening, ""), open_at: Some(now) };
-            while let Ok((worker, now)) = asked.recv() {
-                if answer.send(slot.read(worker, now)).is_err() {
+            while let Ok((watched, now)) = asked.recv() {
+                if answer.send(slot.read(&watched, now)).is_err() {
                     break;
                 }
             }
         });
-        Self { run_dir, host, ask, answers, pending_since: None, last: None, answered: false }
+        Self {
+            run_dir,
+            host,
+            processes: WorkerProcesses::default(),
+            ask,
+            answers,
+            pending_since: None,
+            last: None,
+            answered: false,
+        }
     }
 
     /// Takes one reading, with the shares of `worker`; returns within about a second, even if NVML hangs.
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
-        Reading { gpu: self.read_gpu(worker, now), host: self.host.read(worker) }
+        let watched = self.processes.find(worker, now).clone();
+        let gpu = self.read_gpu(watched, now);
+        Reading { gpu, host: self.host.read(self.processes.read_ram(now)) }
     }
 
     /// Returns how long NVML has been stuck in a call.
@@ -84,14 +97,14 @@ impl Reader {
         self.pending_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn read_gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, GpuError> {
+    fn read_gpu(&mut self, watched: Watched, now: Instant) -> Result<Gpu, GpuError> {
         let patience = match (self.pending_since, self.answered) {
             (Some(_), _) => Duration::ZERO,
             // The first call also loads and starts the library.
             (None, false) => 2 * PATIENCE,
             (None, true) => PATIENCE,
         };
-        if self.pending_since.is_none() && self.ask.send((worker, now)).is_ok() {
+        if self.pending_since.is_none() && self.ask.send((watched, now)).is_ok() {
             self.pending_since = Some(Instant::now());
         }
         match self.answers.recv_timeout(patience) {
@@ -128,13 +141,13 @@ struct GpuSlot {
 }
 
 impl GpuSlot {
-    fn read(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, GpuError> {
+    fn read(&mut self, watched: &Watched, now: Instant) -> Result<Gpu, GpuError> {
         if self.open_at.is_some_and(|at| now >= at) {
             self.reopen();
             self.open_at = Some(now + REOPEN);
         }
         let Some(session) = &mut self.session else { return Err(self.refusal.clone()) };
-        let gpu = session.read(worker, now);
+        let gpu = session.read(watched, now);
         self.open_at = if is_answering(&gpu) { None } else { self.open_at.or(Some(now + REOPEN)) };
         Ok(gpu)
     }

@@ -4,6 +4,15 @@
 //! The files belong to the command: they are never changed, and deleted only if the run file says how many to keep. A
 //! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
+mod aside;
+mod restore;
+#[cfg(test)]
+mod tests;
+mod went_back;
+
+pub use aside::{copies_aside, delete_copies_aside, list_aside, paths_aside, set_aside};
+pub use went_back::{WentBack, record_going_back, went_back};
+
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
@@ -15,8 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
 pub const FOLDER: &str = "adopted";
-/// How the names of lists begin that were set aside.
-const ASIDE: &str = "aside-step-";
+/// Prefix of copies.
+const COPY: &str = "files-";
 /// Most files in one checkpoint.
 const MOST_FILES: usize = 100_000;
 
@@ -138,7 +147,7 @@ impl Adopted {
         self.files.iter().try_for_each(|listed| {
             let path = place(&self.path, &listed.name);
             let stamp = stamp_of(&path)?;
-            let same = is_trusted(listed, stamp) || stamp.bytes == listed.stamp.bytes && hash(&path)? == listed.blake3;
+            let same = is_trusted(listed, stamp) || same_content(&path, stamp, listed)?;
             if same { Ok(()) } else { Err(AdoptError::Changed(path)) }
         })
     }
@@ -183,13 +192,18 @@ pub fn survey(path: &Path) -> Result<Vec<(PathBuf, Stamp)>, AdoptError> {
     Ok(files)
 }
 
-/// Reads every file of a checkpoint, and lists it in the run directory. A list of the same step is replaced.
+/// Reads every file of a checkpoint, and lists it in the run directory. A list of the same step or path is replaced.
 ///
 /// # Errors
 /// Returns an error when a file changes meanwhile, or the list cannot be written.
 pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
-    let adopted = read_files(step, samples, path)?;
-    write_list(run_dir, adopted)
+    let adopted = write_list(run_dir, read_files(step, samples, path)?)?;
+    // A command that saves to one path has overwritten what older lists of it name.
+    for older in list(run_dir).iter().filter(|older| older.path == adopted.path && older.step != step) {
+        let list = run_dir.join(relative_path(older.step));
+        fs::remove_file(&list).map_err(|source| AdoptError::Io { path: list, source })?;
+    }
+    Ok(adopted)
 }
 
 /// Copies a checkpoint into the run directory, and lists the copy there.
@@ -198,7 +212,7 @@ pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Ado
 /// Returns an error when a file changes meanwhile, or the copy or the list cannot be written.
 pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
     let files = survey(path)?;
-    let to = run_dir.join(FOLDER).join(format!("files-{step:09}"));
+    let to = run_dir.join(FOLDER).join(format!("{COPY}{step:09}"));
     let _ = remove_tree(&to);
     copy(path, &to)?;
     if survey(path)? != files {
@@ -253,17 +267,11 @@ pub fn list(run_dir: &Path) -> Vec<Adopted> {
     read_all(run_dir, "step-")
 }
 
-/// Returns the lists that were set aside, newest step first.
-#[must_use]
-pub fn list_aside(run_dir: &Path) -> Vec<Adopted> {
-    read_all(run_dir, ASIDE)
-}
-
 fn read_all(run_dir: &Path, prefix: &str) -> Vec<Adopted> {
     let entries = fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten();
     let names = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
     let mut found: Vec<Adopted> = names.filter_map(|entry| read(&entry.path())).collect();
-    found.sort_by_key(|adopted| std::cmp::Reverse(adopted.step));
+    found.sort_by_key(|adopted| (std::cmp::Reverse(adopted.step), adopted.time_ms));
     found
 }
 
@@ -289,18 +297,6 @@ pub fn newest_usable(run_dir: &Path) -> (Option<Adopted>, Vec<(Adopted, AdoptErr
         }
     }
     (None, unusable)
-}
-
-/// Sets the list of a step aside, so that no start uses that checkpoint again. Its files stay where they are.
-///
-/// # Errors
-/// Returns the system's error.
-pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
-    let from = run_dir.join(relative_path(step));
-    let names = (1..1000).map(|count| run_dir.join(FOLDER).join(format!("{ASIDE}{step:09}-{count}.json")));
-    let to = names.into_iter().find(|name| !name.exists()).ok_or(io::ErrorKind::AlreadyExists)?;
-    fs::rename(from, &to)?;
-    Ok(to)
 }
 
 /// Deletes a checkpoint: its list first, then the command's files that are still the ones listed.
@@ -354,6 +350,11 @@ fn stamp_of(path: &Path) -> Result<Stamp, AdoptError> {
     })
 }
 
+/// Reports whether a file has the length and the hash of a listed one.
+fn same_content(path: &Path, stamp: Stamp, listed: &ListedFile) -> Result<bool, AdoptError> {
+    Ok(stamp.bytes == listed.stamp.bytes && hash(path)? == listed.blake3)
+}
+
 fn hash(path: &Path) -> Result<String, AdoptError> {
     let unreadable = |source| AdoptError::Io { path: path.to_owned(), source };
     let mut file = file::open(path).map_err(|error| unreadable(error.into()))?;
@@ -365,6 +366,3 @@ fn hash(path: &Path) -> Result<String, AdoptError> {
         };
     }
 }
-
-#[cfg(test)]
-mod tests;

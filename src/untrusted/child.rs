@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::process::{Child, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Waits until the child has exited. Kills it after `limit`, and returns none.
@@ -21,9 +22,12 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
     exited.map(|_| None)
 }
 
-fn exits_within(child: &Child, limit: Duration) -> io::Result<bool> {
-    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+fn exits_within(child: &mut Child, limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
+    // Some containers forbid pidfds.
+    let Ok(handle) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return poll_exit(child, deadline);
+    };
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
@@ -34,9 +38,20 @@ fn exits_within(child: &Child, limit: Duration) -> io::Result<bool> {
     }
 }
 
+/// Checks at short intervals whether the child has exited.
+fn poll_exit(child: &mut Child, deadline: Instant) -> io::Result<bool> {
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::wait_within;
+    use super::{poll_exit, wait_within};
     use std::process::Command;
     use std::time::{Duration, Instant};
 
@@ -49,5 +64,12 @@ mod tests {
         let mut slow = Command::new("sleep").arg("60").spawn().unwrap();
         assert_eq!(wait_within(&mut slow, Duration::from_millis(20)).unwrap(), None);
         assert!(begun.elapsed() < minute && !slow.wait().unwrap().success(), "killed and reaped");
+
+        let mut fine = Command::new("true").spawn().unwrap();
+        assert!(poll_exit(&mut fine, begun + minute).unwrap());
+        let mut slow = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!poll_exit(&mut slow, Instant::now()).unwrap());
+        slow.kill().unwrap();
+        slow.wait().unwrap();
     }
 }

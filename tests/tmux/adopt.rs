@@ -31,6 +31,12 @@ fn a_training_in_a_pane_is_watched_its_hang_and_death_are_told_and_it_is_restart
     });
     assert_eq!((watched.attempts, terminal.program()), (1, Some(by_hand)), "{:#?}", journal(&run));
 
+    let mut second = place.command(&["adopt", "--session", SESSION, "--headless"]);
+    let refused = second.env("TMUX", terminal.variable()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("already writes its output to a program"), "{said}");
+    assert_eq!(place.newest().unwrap().path(), run.path(), "no other run was made");
+
     send_signal(by_hand, Signal::STOP);
     wait_for("an alarm", || journal_says(&run, "printed nothing and used no CPU time for 10 s").then_some(()));
     send_signal(by_hand, Signal::CONT);

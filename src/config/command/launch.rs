@@ -56,6 +56,19 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     }
 }
 
+/// Reports whether a command that resumes is given the path of its checkpoint. Otherwise it finds one on its own.
+#[must_use]
+pub fn names_checkpoint(spec: &CommandSpec, preset: &Preset) -> bool {
+    let resume = spec.resume.as_ref();
+    let arguments = spec.command.iter().chain(resume.into_iter().flat_map(|resume| &resume.arguments));
+    let variables =
+        preset.environment.values().chain(resume.into_iter().flat_map(|resume| resume.environment.values()));
+    arguments.chain(variables).chain(spec.files.values()).any(|text| {
+        Template::parse(text)
+            .is_ok_and(|template| template.placeholders().any(|place| *place == Placeholder::Checkpoint))
+    })
+}
+
 /// Fills in the placeholders of a file pattern, such as that of the checkpoints. Nothing filled in acts as a
 /// pattern itself.
 #[must_use]

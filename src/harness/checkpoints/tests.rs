@@ -165,3 +165,20 @@ fn steps_are_read_from_names() {
         assert_eq!(step_in_name(Path::new(name)), step, "{name}");
     }
 }
+
+#[test]
+fn a_file_without_a_step_in_its_name_is_adopted_only_after_the_command_rewrites_it() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ckpt.pt");
+    let watch = || CheckpointWatch::begin(Glob::parse("ckpt.pt").unwrap(), None, place.path(), place.path()).unwrap();
+    watch();
+    fs::write(&file, "weights of 7").unwrap();
+    adopted::adopt_copy(place.path(), 7, 7, &file).unwrap();
+    // Killed in the middle of the next save.
+    fs::write(&file, "weights").unwrap();
+    let mut next = watch().settle();
+    assert_eq!((next.look(Moment::Alive), next.look(Moment::Alive)), (None, None));
+    fs::write(&file, "weights of 8").unwrap();
+    assert_eq!(next.look(Moment::Alive), None, "it may still change");
+    assert!(next.look(Moment::Alive).is_some());
+}

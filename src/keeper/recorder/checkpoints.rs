@@ -8,7 +8,9 @@ use crate::keeper::{retention, sentences};
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
 use crate::protocol::worker::{Eval, Level, Saved};
 use crate::recipe::metrics::Metrics;
+use crate::store::adopted;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 /// Evaluations remembered for checkpoints that are saved later.
@@ -108,6 +110,21 @@ impl Recorder {
             self.persist();
         }
         newer.into_iter().rev().collect()
+    }
+
+    /// Records the checkpoints of a command that no list names any more as gone.
+    pub fn give_up_unlisted(&mut self, listed: &BTreeSet<u64>) {
+        let is_gone = |row: &&CheckpointRow| {
+            row.kept && Path::new(&row.path).starts_with(adopted::FOLDER) && !listed.contains(&row.step)
+        };
+        let gone: Vec<u64> = self.checkpoints.iter().filter(is_gone).map(|row| row.step).collect();
+        for step in &gone {
+            self.mark_deleted(*step);
+        }
+        if !gone.is_empty() {
+            self.mark_best();
+            self.persist();
+        }
     }
 
     /// Reports whether this run ever had a checkpoint: then no worker may begin from scratch.
@@ -216,6 +233,7 @@ mod tests {
     use crate::config::knobs::Checkpoint;
     use crate::protocol::control::Status;
     use crate::protocol::worker::{Eval, Event, Saved};
+    use crate::store::adopted;
     use crate::store::database::open_reader;
     use crate::store::writer::Writer;
     use serde_json::json;
@@ -292,5 +310,20 @@ mod tests {
         assert!(listed().iter().all(|step| !deleted.contains(step)), "{deleted:?} and {:?}", listed());
         assert_eq!(recorder.give_up_above(5), [6]);
         assert!(!listed().contains(&6));
+    }
+
+    #[test]
+    fn checkpoints_of_a_command_that_no_list_names_are_not_kept() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank()).unwrap();
+        let adopted = |step| Saved { path: adopted::relative_path(step), step, samples: step, ..Saved::default() };
+        recorder.record_event(&saved(1), Duration::ZERO);
+        for step in [2, 3] {
+            recorder.record_event(&Event::Saved(adopted(step)), Duration::ZERO);
+        }
+        recorder.give_up_unlisted(&BTreeSet::from([3]));
+        let rows = recorder.store.checkpoints().unwrap();
+        let kept: Vec<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
+        assert_eq!((rows.len(), kept), (3, vec![1, 3]), "a container has no list");
     }
 }

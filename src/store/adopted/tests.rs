@@ -1,4 +1,7 @@
-use super::{AdoptError, adopt, adopt_copy, list, newest_usable, remove, set_aside};
+use super::{
+    AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, list, list_aside, newest_usable, paths_aside,
+    record_going_back, remove, set_aside, went_back,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -64,4 +67,122 @@ fn a_copy_outlives_its_original_and_one_file_is_a_checkpoint_too() {
     adopted.verify().unwrap();
     fs::write(&file, "other").unwrap();
     assert!(adopted.verify().is_err());
+}
+
+#[test]
+fn a_copy_takes_the_place_of_an_original_that_differs() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("out/ckpt.pt");
+    let folder = checkpoint(place.path(), 8);
+    fs::write(&file, "weights of 7").unwrap();
+    let one = adopt_copy(place.path(), 7, 7, &file).unwrap();
+    let many = adopt_copy(place.path(), 8, 8, &folder).unwrap();
+    assert!(!one.restore_original().unwrap() && !many.restore_original().unwrap(), "nothing differs");
+    fs::write(&file, "weights").unwrap();
+    fs::write(folder.join("optimizer/state.bin"), "MOMENTS").unwrap();
+    fs::remove_file(folder.join("model.safetensors")).unwrap();
+    fs::write(folder.join("mine"), "mine").unwrap();
+    assert!(one.restore_original().unwrap() && many.restore_original().unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"weights of 7", "a save was cut off");
+    assert_eq!(fs::read(folder.join("optimizer/state.bin")).unwrap(), b"moments");
+    assert_eq!(fs::read(folder.join("model.safetensors")).unwrap(), vec![8; 3000]);
+    let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["mine", "model.safetensors", "optimizer"], "no draft stays, nothing else is deleted");
+    assert!(!one.restore_original().unwrap() && !many.restore_original().unwrap());
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(many.restore_original().unwrap() && folder.join("optimizer/state.bin").exists());
+    let in_place = adopt(place.path(), 9, 9, &file).unwrap();
+    fs::write(&file, "newer").unwrap();
+    assert!(!in_place.restore_original().unwrap(), "its files are the command's");
+    assert_eq!(fs::read(&file).unwrap(), b"newer");
+}
+
+#[test]
+fn a_run_that_went_back_gives_up_newer_checkpoints_written_before() {
+    let place = tempfile::tempdir().unwrap();
+    record_going_back(place.path(), 7).unwrap();
+    assert_eq!(went_back(place.path()), None, "a run without a command has no list to go back to");
+    let before = adopt(place.path(), 8, 8, &checkpoint(place.path(), 8)).unwrap().original();
+    record_going_back(place.path(), 7).unwrap();
+    let went = went_back(place.path()).unwrap();
+    assert!(went.gave_up(8, &before) && !went.gave_up(7, &before));
+    let mut after = before;
+    after.files[0].1.modified_ns = (went.time_ms + 1) * 1_000_000;
+    assert!(!went.gave_up(8, &after), "the next attempt wrote it");
+}
+
+#[test]
+fn lists_of_one_step_are_read_from_the_oldest_to_the_newest() {
+    let place = tempfile::tempdir().unwrap();
+    let path = checkpoint(place.path(), 4);
+    for _ in 0..12 {
+        adopt(place.path(), 4, 4, &path).unwrap();
+        set_aside(place.path(), 4).unwrap();
+    }
+    // The names have no order in a folder, so the times are given out against the order of the counts.
+    for (count, time_ms) in (1..=12).zip((1..=12).rev()) {
+        let list = place.path().join(FOLDER).join(format!("aside-step-000000004-{count}.json"));
+        let mut adopted: super::Adopted = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+        adopted.time_ms = time_ms;
+        fs::write(&list, serde_json::to_vec(&adopted).unwrap()).unwrap();
+    }
+    let times: Vec<i64> = list_aside(place.path()).iter().map(|adopted| adopted.time_ms).collect();
+    assert_eq!(times, (1..=12).collect::<Vec<i64>>());
+}
+
+#[test]
+fn a_copy_that_was_set_aside_is_not_overwritten_and_is_deleted_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ckpt.pt");
+    fs::write(&file, "first").unwrap();
+    adopt_copy(place.path(), 5, 5, &file).unwrap();
+    set_aside(place.path(), 5).unwrap();
+    fs::write(&file, "second").unwrap();
+    let live = adopt_copy(place.path(), 5, 5, &file).unwrap();
+    let aside = list_aside(place.path());
+    aside[0].verify_every_byte().unwrap();
+    assert_eq!(paths_aside(place.path()), [aside[0].path.clone()]);
+    // A list from before copies were renamed names the copy of today.
+    let old = place.path().join(FOLDER).join("aside-step-000000005-9.json");
+    fs::write(&old, serde_json::to_vec(&live).unwrap()).unwrap();
+    assert_eq!(delete_copies_aside(place.path()), [aside[0].path.clone()]);
+    live.verify_every_byte().unwrap();
+    assert!(paths_aside(place.path()).is_empty());
+    assert_eq!(list_aside(place.path()).len(), 2, "the original is still known");
+    // Once no list names it, it is set aside as well.
+    fs::remove_file(place.path().join(super::relative_path(5))).unwrap();
+    assert_eq!(delete_copies_aside(place.path()), [live.path]);
+}
+
+#[test]
+fn a_path_that_is_adopted_again_is_not_set_aside() {
+    let place = tempfile::tempdir().unwrap();
+    let (again, gone) = (checkpoint(place.path(), 6), checkpoint(place.path(), 7));
+    for (step, path) in [(6, &again), (7, &gone)] {
+        adopt(place.path(), step, step, path).unwrap();
+        set_aside(place.path(), step).unwrap();
+    }
+    assert_eq!(paths_aside(place.path()), [gone.clone(), again.clone()]);
+    adopt(place.path(), 6, 6, &again).unwrap();
+    assert_eq!(paths_aside(place.path()), [gone]);
+}
+
+#[test]
+fn a_path_that_is_adopted_again_has_one_list_and_copies_of_it_have_theirs() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("last.ckpt");
+    let other = checkpoint(place.path(), 2);
+    adopt(place.path(), 2, 2, &other).unwrap();
+    let steps = || list(place.path()).iter().map(|adopted| adopted.step).collect::<Vec<_>>();
+    for step in [3, 4] {
+        fs::write(&file, format!("weights of {step}")).unwrap();
+        adopt_copy(place.path(), step, step, &file).unwrap();
+    }
+    for step in [5, 6, 7] {
+        fs::write(&file, format!("weights of {step}")).unwrap();
+        adopt(place.path(), step, step, &file).unwrap();
+    }
+    assert_eq!(steps(), [7, 4, 3, 2]);
+    assert!(list(place.path()).iter().all(|adopted| adopted.verify_every_byte().is_ok()));
 }
