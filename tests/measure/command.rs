@@ -114,7 +114,7 @@ fn a_slice_of_a_card_has_no_budget_and_host_memory_is_not_taken_for_its_own() {
 }
 
 #[test]
-fn the_memory_of_several_cards_is_known_if_each_is() {
+fn several_cards_are_planned_for_as_well_as_measured() {
     let (place, _) = with_script("listed");
     let library = place.dir.path().join("libfake_nvml.so");
     fs::write(library.with_extension("json"), r#"{"nvmlDeviceGetCount_v2": [{"value": 2}]}"#).unwrap();
@@ -127,7 +127,6 @@ fn the_memory_of_several_cards_is_known_if_each_is() {
     let first = card("cuda:0");
     assert!(first["free_bytes"].is_u64(), "{first}");
     assert_eq!(card("cuda:1,0"), first);
-    assert!(card("cuda:0,MIG-7").is_null(), "one of them is unknown");
 }
 
 #[test]
