@@ -313,7 +313,7 @@ fn a_command_that_finds_its_own_checkpoint_finds_the_copy_after_a_save_that_was_
     assert_eq!(hello.resumed_from, Some(3));
     let differed = |event: &Event| matches!(event, Event::Note { text, .. } if text.contains("replaced by its copy"));
     second.wait_for("a note", differed);
-    let next = second.wait_for("a step", |event| !matches!(event, Event::Note { .. } | Event::Command { .. }));
+    let next = second.wait_for("a step", |event| matches!(event, Event::Step(_) | Event::Saved(_)));
     assert!(matches!(&next, Event::Step(step) if step.step == 4), "{next:?}");
     let later = second.wait_for("later steps", |event| match event {
         Event::Saved(_) => true,
