@@ -36,9 +36,8 @@ impl WorkerProcesses {
             *self = Self::default();
         }
         if self.scan_at.is_none_or(|at| now >= at) {
-            let all = worker.map(|_| scan()).unwrap_or_default();
-            let processes = worker.map(|root| descendants(&all, root).iter().map(|process| process.pid).collect());
-            self.watched = Watched { worker, processes: processes.unwrap_or_default() };
+            let processes = worker.map(find_processes).unwrap_or_default();
+            self.watched = Watched { worker, processes };
             self.scan_at = Some(now + RESCAN);
         }
         &self.watched
@@ -56,6 +55,13 @@ impl WorkerProcesses {
         }
         self.resident.map_or_else(|| Metric::Not("worker has ended".to_owned()), Metric::Is)
     }
+}
+
+/// Returns the worker and what descends from it, the worker even if it has just ended.
+fn find_processes(worker: u32) -> Vec<u32> {
+    let all = scan();
+    let below = descendants(&all, worker).into_iter().map(|process| process.pid).filter(|pid| *pid != worker);
+    std::iter::once(worker).chain(below).collect()
 }
 
 #[cfg(test)]
@@ -87,7 +93,7 @@ mod tests {
         kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
         shell.wait().unwrap();
         now += Duration::from_mins(1);
-        assert_eq!(found.find(Some(shell.id()), now).processes, [0_u32; 0]);
+        assert_eq!(found.find(Some(shell.id()), now).processes, [shell.id()]);
         assert_eq!(found.read_ram(now), Metric::Not("worker has ended".into()));
     }
 }
