@@ -91,7 +91,7 @@ pub enum HarnessError {
     NotRestored {
         /// Its step.
         step: u64,
-        /// What went wrong.
+        /// The error.
         source: AdoptError,
     },
     /// The system refused something.

@@ -320,7 +320,7 @@ fn a_command_that_finds_its_own_checkpoint_finds_the_copy_after_a_save_that_was_
         Event::Step(step) => step.step >= 30,
         _ => false,
     });
-    assert!(matches!(later, Event::Step(_)), "the file that was put back is no new save: {later:?}");
+    assert!(matches!(later, Event::Step(_)), "the restored file does not count as a new save: {later:?}");
     second.order(&Order::Stop { checkpoint: false });
     second.wait();
     assert_eq!(std::fs::read_to_string(dir.path().join("loaded")).unwrap(), "loaded 3\n");

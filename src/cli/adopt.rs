@@ -21,9 +21,6 @@ use std::process::Command;
 /// Programs that only start others.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "tmux: server"];
 
-/// Longer than any training: restarts of one are never forgotten.
-const FOREVER: &str = "87600 h";
-
 /// Arguments of `adopt`.
 #[derive(Debug, Clone, Args)]
 pub struct AdoptArgs {
@@ -199,7 +196,7 @@ fn overrides_of(args: &AdoptArgs) -> Result<Vec<(String, String)>, Failure> {
         ("watch.hang.first_steps", &interval),
         ("watch.restarts_without_progress", &most),
         ("watch.restarts_in_window", &most),
-        ("watch.restart_window", &FOREVER.to_owned()),
+        ("watch.restart_window", &"never".to_owned()),
         ("restart", &(if args.restart { "from_start" } else { "never" }).to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value.clone()))

@@ -9,7 +9,7 @@ use super::{Failure, Outcome, client, find_run, line};
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
-use crate::store::adopted::{self, Adopted};
+use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -104,6 +104,15 @@ fn checkpoint_rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
 }
 
+/// Reason why a checkpoint on disk is broken.
+#[derive(Debug, thiserror::Error)]
+enum BrokenError {
+    #[error(transparent)]
+    Container(#[from] CheckpointError),
+    #[error(transparent)]
+    Adopted(#[from] AdoptError),
+}
+
 /// A checkpoint on disk: a container of ours, or the files of a command.
 enum OnDisk {
     Container(Entry),
@@ -138,15 +147,11 @@ impl OnDisk {
         }
     }
 
-    /// Reads every byte of it. Returns its size, or a sentence that says what is broken.
-    fn verify(&self) -> Result<u64, String> {
+    /// Reads every byte of it. Returns its size.
+    fn verify(&self) -> Result<u64, BrokenError> {
         match self {
-            Self::Container(entry) => {
-                checkpoint::verify(&entry.path).map(|manifest| manifest.bytes()).map_err(|error| error.to_string())
-            }
-            Self::Adopted(adopted) => {
-                adopted.verify_every_byte().map(|()| adopted.bytes()).map_err(|error| error.to_string())
-            }
+            Self::Container(entry) => Ok(checkpoint::verify(&entry.path)?.bytes()),
+            Self::Adopted(adopted) => Ok(adopted.verify_every_byte().map(|()| adopted.bytes())?),
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     let mut plan = lay_out(&subject.run, &place, trainer);
     subject.add_measured(&mut plan);
-    // What a run has measured can be shown, but it is no plan.
+    // The measurements of a run are shown even where nothing can be planned.
     let has_run = !args.write && plan.rungs.iter().any(|rung| rung.measured.is_some());
     if let (None, false, Some(why)) = (args.measure, has_run, plan.unknown_for_all()) {
         return Err(Failure::new(13, why));

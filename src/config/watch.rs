@@ -294,7 +294,6 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
 fn check_waits(watch: &Watch, found: &mut Findings) {
     let spans = [
         ("hang_min", watch.hang_min),
-        ("restart_window", watch.restart_window),
         ("utilisation.after", watch.utilisation.after),
         ("hang.starting", watch.hang.starting),
         ("hang.compiling", watch.hang.compiling),
@@ -327,9 +326,11 @@ fn check_intervals(watch: &Watch, found: &mut Findings) {
     let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
     let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
     let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
+    let window = watch.restart_window == Every::Never || a_second(watch.restart_window);
     let idle = (0.0..1.0).contains(&watch.utilisation.below);
     let clock = "must be a wall-clock time";
     found.unless(aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min, or auto or never");
     found.unless(restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never");
+    found.unless(window, "restart_window", clock, "write 1 s or more, such as 30 min, or never");
     found.unless(idle, "utilisation.below", "must be a share of the time", "write 0.05, or 0 for never");
 }

@@ -1,5 +1,5 @@
-//! Events on their way to the keeper. They are kept while there is no keeper, and for a while after they were sent,
-//! because a keeper may die before it has stored them.
+//! Events on their way to the keeper. They are kept until a keeper takes them, and for a while after that, because a
+//! keeper may die before it has stored them.
 
 use crate::protocol::line;
 use crate::protocol::worker::Event;

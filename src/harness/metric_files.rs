@@ -22,7 +22,7 @@ pub struct MetricFiles {
 struct Followed {
     /// Absent until the file can be opened.
     reader: Option<FileReader>,
-    /// What the file holds belongs to earlier attempts, and was not skipped yet.
+    /// Its content is from earlier attempts and has not been skipped yet.
     is_old: bool,
     /// An error was reported. The next ones are not: a file that is being written may fail now and then.
     is_reported: bool,

@@ -2,13 +2,10 @@
 
 use super::age::format_span;
 use super::relapse::Relapse;
-use crate::config::watch::{Watch, span};
+use crate::config::watch::Watch;
 use crate::format::counted;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// A window this long never ends.
-const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
 /// Restarts used since the newest durable step and within a time window. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -49,15 +46,14 @@ impl Budget {
                 limit => format!("{} without progress", counted(limit.into(), "restart")),
             });
         }
-        let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
-        // The clock restarts with the machine: times in the future count as just now.
-        self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
+        let (now_ms, window) = (now.as_millis() as u64, watch.restart_window.duration());
+        if let Some(window) = window {
+            // The clock restarts with the machine: times in the future count as just now.
+            self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
+        }
         if self.recent.len() >= most as usize {
-            let within = if window >= A_YEAR {
-                ", as many as allowed".to_owned()
-            } else {
-                format!(" within {}", format_span(window))
-            };
+            let allowed = || ", as many as allowed".to_owned();
+            let within = window.map_or_else(allowed, |window| format!(" within {}", format_span(window)));
             return Verdict::Exhausted(format!("{}{within}", counted(most.into(), "restart")));
         }
         self.recent.push(now_ms);
@@ -76,6 +72,7 @@ fn back_off(faults: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::{Budget, Verdict};
+    use crate::config::units::Every;
     use crate::config::watch::Watch;
     use std::time::Duration;
 
@@ -118,6 +115,17 @@ mod tests {
             "it survives the keeper"
         );
         assert!(matches!(later.fault(Some(3000), seconds(3), &watch), Verdict::Exhausted(_)), "and a fresh clock");
+    }
+
+    #[test]
+    fn without_a_window_no_restart_is_forgotten() {
+        let watch = Watch { restart_window: Every::Never, restarts_in_window: 2, ..Watch::default() };
+        let mut budget = Budget::default();
+        for day in 1..=2 {
+            assert_eq!(budget.fault(Some(day), seconds(day * 86_400), &watch), restart(0));
+        }
+        let last = budget.fault(Some(3), seconds(1000 * 86_400), &watch);
+        assert_eq!(last, Verdict::Exhausted("2 restarts, as many as allowed".to_owned()));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const BLIND_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Vram {
     used: Option<u64>,
-    /// What the driver lists: process and bytes.
+    /// The processes that the driver lists, with their bytes.
     processes: Vec<(u32, Option<u64>)>,
 }
 
@@ -33,7 +33,7 @@ pub struct Peak {
     pub of_card: bool,
 }
 
-/// What the driver says about the processes of an attempt.
+/// The driver's report on the processes of an attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum OfProcesses {
     /// It has named none of them.

@@ -1,4 +1,4 @@
-//! What was seen of a command while it was measured, and the figures that follow. Pure.
+//! Observations of a command while it is measured, and the figures computed from them. Pure.
 
 use super::Measurement;
 use super::card::Peak;

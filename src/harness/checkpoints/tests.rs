@@ -51,6 +51,13 @@ fn save_operations(place: &Path, step: u64) -> Vec<Box<dyn Fn()>> {
     operations
 }
 
+/// Saves a whole checkpoint.
+fn save(place: &Path, step: u64) {
+    for operation in save_operations(place, step) {
+        operation();
+    }
+}
+
 /// Invents the content of a write, whose size alone was recorded; that of a JSON file is one object.
 fn content_of(path: &Path, size: usize) -> Vec<u8> {
     match path.extension() {
@@ -67,9 +74,7 @@ fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
         let run = place.path().join("run");
         fs::create_dir(&run).unwrap();
         let mut watch = watch_of(place.path(), &run);
-        for operation in save_operations(place.path(), 10) {
-            operation();
-        }
+        save(place.path(), 10);
         let whole = watch.look(Moment::JustEnded).unwrap();
         watch.record_adopted(&adopted::adopt(&run, whole.step.unwrap(), 80, &whole.path).unwrap());
         save_operations(place.path(), 20)[..prefix].iter().for_each(|operation| operation());
@@ -85,9 +90,7 @@ fn whatever_a_save_was_cut_off_at_only_the_whole_one_is_adopted() {
 fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
-    for operation in save_operations(place.path(), 5) {
-        operation();
-    }
+    save(place.path(), 5);
     assert_eq!(watch.look(Moment::Alive), None);
     fs::write(place.path().join("out/checkpoint-5/late.bin"), "more").unwrap();
     assert_eq!(watch.look(Moment::Alive), None, "a file came in between");
@@ -103,9 +106,7 @@ fn a_checkpoint_of_a_living_command_has_to_be_the_same_twice() {
 fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_rewritten() {
     let place = tempfile::tempdir().unwrap();
     let mut first = watch_of(place.path(), place.path());
-    for operation in save_operations(place.path(), 5) {
-        operation();
-    }
+    save(place.path(), 5);
     let found = first.look(Moment::JustEnded).unwrap();
     adopted::adopt(place.path(), 5, 5, &found.path).unwrap();
     adopted::set_aside(place.path(), 5).unwrap();
@@ -119,9 +120,7 @@ fn a_checkpoint_that_was_set_aside_is_adopted_only_when_it_is_rewritten() {
 fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
     let place = tempfile::tempdir().unwrap();
     let mut watch = watch_of(place.path(), place.path());
-    for operation in save_operations(place.path(), 5) {
-        operation();
-    }
+    save(place.path(), 5);
     let found = watch.look(Moment::JustEnded).unwrap();
     watch.record_adopted(&adopted::adopt(place.path(), 5, 5, &found.path).unwrap());
     fs::remove_file(place.path().join("out/checkpoint-5/model.safetensors")).unwrap();
@@ -132,23 +131,17 @@ fn a_checkpoint_that_is_being_deleted_is_not_adopted_again() {
 #[test]
 fn checkpoints_from_before_the_run_are_not_the_runs() {
     let place = tempfile::tempdir().unwrap();
-    for operation in save_operations(place.path(), 500) {
-        operation();
-    }
+    save(place.path(), 500);
     let mut first = watch_of(place.path(), place.path());
     assert_eq!(first.look(Moment::JustEnded), None);
-    for operation in save_operations(place.path(), 10) {
-        operation();
-    }
+    save(place.path(), 10);
     let mut second = watch_of(place.path(), place.path());
     let found = second.look(Moment::JustEnded).unwrap();
     assert_eq!(found.step, Some(10));
     second.ignore(&found.path).unwrap();
     let mut third = watch_of(place.path(), place.path());
     assert_eq!(third.look(Moment::JustEnded), None, "weights that were NaN stay ignored");
-    for operation in save_operations(place.path(), 500) {
-        operation();
-    }
+    save(place.path(), 500);
     assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "rewritten");
 }
 

@@ -3,7 +3,7 @@
 /// No value above this is tried: memory that does not grow with the knob never ends the doubling.
 const MOST: u64 = 1 << 16;
 
-/// What is known so far.
+/// The bounds found so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Search {
     start: u64,
