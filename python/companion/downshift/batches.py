@@ -15,6 +15,17 @@ from downshift.excepthook import ConfigError
 DEFAULT_OPTIONS = ("pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
 
 
+class Settings:
+    """How the samples are cut into batches."""
+
+    def __init__(self, epochs, micro_batch, accumulation, workers, drop_last):
+        self.epochs = epochs
+        self.micro_batch = micro_batch
+        self.accumulation = accumulation
+        self.workers = workers
+        self.drop_last = drop_last
+
+
 class Micro:
     """One forward and backward pass."""
 
@@ -50,6 +61,9 @@ class MapSource:
         self.options = dict(options or {})
         self.micro_batch = settings.micro_batch
         self.workers = settings.workers
+        if not self.workers:
+            for name in ("prefetch_factor", "multiprocessing_context"):
+                self.options.pop(name, None)
         self.collate = collate or sys.modules["torch"].utils.data.default_collate
         self.dataset = dataset
         size = self.micro_batch * settings.accumulation
@@ -260,7 +274,22 @@ def take_apart(loader):
     else:
         return None
     options = {name: getattr(loader, name) for name in DEFAULT_OPTIONS if getattr(loader, name, None) is not None}
-    if not loader.num_workers:
-        for name in ("prefetch_factor", "multiprocessing_context"):
-            options.pop(name, None)
     return shuffle, options
+
+
+def open_source(dataset, settings, knob, seed, collate, shuffle, options, kept):
+    """Returns the source of the batches. `knob` gives the values of the rung, `kept` is the source's state at a resume."""
+    settings.accumulation = int(knob("training.accumulation", settings.accumulation))
+    if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
+        plain = take_apart(dataset)
+        if plain is None:
+            return LoaderSource(dataset, settings, seed, kept)
+        shuffle, options = plain[0], dict(plain[1], **options)
+        settings.micro_batch = settings.micro_batch or dataset.batch_size
+        settings.workers, settings.drop_last = dataset.num_workers, dataset.drop_last
+        collate, dataset = collate or dataset.collate_fn, dataset.dataset
+    settings.micro_batch = int(knob("training.micro_batch", settings.micro_batch) or 0)
+    settings.workers = int(knob("training.loader_processes", settings.workers))
+    if settings.micro_batch < 1 or settings.accumulation < 1:
+        raise ConfigError("run.batches needs a batch_size and an accumulation of at least 1")
+    return MapSource(dataset, settings, seed, collate, shuffle, options)

@@ -6,57 +6,17 @@ an evaluation or an average of the weights, belongs to the step and to its check
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import platform
 import sys
 import time
 
 from downshift import batches as data
-from downshift import gradients, inject, order, random_state, rates, sample, saver, snapshot, stacks, wire
-from downshift import excepthook
+from downshift import excepthook, gradients, inject, rates, reports, sample, saver, snapshot, stacks, wire
 from downshift.excepthook import CheckpointError, ConfigError
 
 STOPPED = 75
-
-
-class Settings:
-    """How the batches are cut."""
-
-    def __init__(self, epochs, micro_batch, accumulation, workers, drop_last):
-        self.epochs = epochs
-        self.micro_batch = micro_batch
-        self.accumulation = accumulation
-        self.workers = workers
-        self.drop_last = drop_last
-
-
-def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="step", seed=0, others=None):
-    """Restores a training from its newest checkpoint, and returns the `Run` that goes on with it.
-
-    `model`: a module, a list, or a dict of modules. `optimizer`, `scheduler`: one, or a list. `clip`: the largest norm
-    of the gradient. `schedule`: whether a scheduler advances with each "step" or "epoch". `seed`: of the order of the
-    data, outside downshift. `others`: further objects with `state_dict` and `load_state_dict`, by name.
-    """
-    if "torch" not in sys.modules:
-        import torch  # noqa: F401 : a model without torch is reported by what follows
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("downshift.attach keeps loops of one process; this one is one of {}".format(os.environ["WORLD_SIZE"]))
-    if schedule not in ("step", "epoch"):
-        raise ConfigError("attach: schedule is `step` or `epoch`, not `{}`".format(schedule))
-    models = model if isinstance(model, dict) else dict(_numbered(model))
-    parts = snapshot.Parts(models, _list(optimizer), _list(scheduler), scaler, dict(others or {}))
-    return Run(parts, clip, schedule, seed)
-
-
-def _list(value):
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _numbered(model):
-    if isinstance(model, (list, tuple)):
-        return [(str(number), part) for number, part in enumerate(model)]
-    return [("", model)]
 
 
 class Run:
@@ -81,8 +41,8 @@ class Run:
         self._metrics, self._orders, self._ids = {}, {}, []
         self._due = inject.NOTHING
         self._resumed_from = None
+        self._trial = companion is not None and companion.trial
         if companion is not None:
-            excepthook.install()
             self._stacks = stacks.register(companion)
             self._restore(companion.resume)
         wanted = self._knob("optimizer.lr", None)
@@ -113,19 +73,19 @@ class Run:
         return self._current is not None and self._current.is_epoch_end
 
     def batches(
-        self, dataset, epochs=1, batch_size=None, accumulation=1, workers=0, collate=None, drop_last=False, shuffle=True, **options
-    ):
-        """Yields the batches from the present position to the end of the run. `options` go to torch's DataLoader."""
+        self, dataset, epochs=1, batch_size=None, accumulation=1, workers=0, collate=None, drop_last=False, shuffle=True,
+        **options,
+    ):  # fmt: skip
+        """Yields the batches from the present position to the end of the run.
+
+        `dataset` has a length and an index, or is a DataLoader. A step takes `accumulation` batches. `workers`: loader
+        processes. `drop_last` leaves out an epoch's last step if it is short. `options` go to torch's DataLoader.
+        """
         if self._source is not None:
             raise ConfigError("run.batches was called a second time: a run has one loop, over all its epochs")
-        settings = Settings(
-            epochs,
-            self._knob("training.micro_batch", batch_size),
-            int(self._knob("training.accumulation", accumulation)),
-            int(self._knob("training.loader_processes", workers)),
-            drop_last,
-        )
-        self._source = self._open(dataset, settings, batch_size, collate, shuffle, options)
+        settings = data.Settings(epochs, batch_size, accumulation, workers, drop_last)
+        kept = None if self._kept is None else self._kept.loop["source"]
+        self._source = data.open_source(dataset, settings, self._knob, self._seed, collate, shuffle, options, kept)
         return self._iterate()
 
     def step(self, loss):
@@ -154,10 +114,20 @@ class Run:
 
     def evaluated(self, loss=None, **metrics):
         """Reports an evaluation of the present weights."""
-        event = {"event": "eval", "step": self._step, "samples": self._samples_now(), "metrics": _floats(metrics)}
+        values = {name: float(value) for name, value in metrics.items()}
+        event = {"event": "eval", "step": self._step, "samples": self._samples_now(), "metrics": values}
         if loss is not None:
             event["loss"] = float(loss)
         self._send(event)
+
+    @contextlib.contextmanager
+    def evaluating(self):
+        """Marks an evaluation, whose time is not that of a step: `with run.evaluating(): …`."""
+        self._send({"event": "phase", "phase": "evaluating"})
+        try:
+            yield
+        finally:
+            self._send({"event": "phase", "phase": "training"})
 
     def sample(self, text=None, image=None):
         """Keeps a text or a picture (a PIL image, a tensor, an array or a path) made at the present step."""
@@ -355,36 +325,11 @@ class Run:
         }
 
     def _send_fingerprint(self):
-        scaler = self._parts.scaler
-        event = {
-            "event": "fingerprint",
-            "step": self._step,
-            "ids": order.hash_indices(self._ids),
-            "random": random_state.fingerprint(),
-            "lr": rates.current(self._parts.optimizers),
-            "scale": scaler.get_scale() if scaler is not None else None,
-        }
+        event = reports.fingerprint(self._step, self._ids, rates.current(self._parts.optimizers), self._parts.scaler)
         self._ids = []
         self._send(event)
 
     # Beginning.
-
-    def _open(self, dataset, settings, batch_size, collate, shuffle, options):
-        kept = None if self._kept is None else self._kept.loop["source"]
-        is_loader = hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset")
-        plain = data.take_apart(dataset) if is_loader else None
-        if is_loader and plain is None:
-            return data.LoaderSource(dataset, settings, self._seed, kept)
-        if plain is not None:
-            shuffle, options = plain[0], dict(plain[1], **options)
-            settings.micro_batch = self._knob("training.micro_batch", batch_size or dataset.batch_size)
-            settings.workers = int(self._knob("training.loader_processes", dataset.num_workers))
-            settings.drop_last = dataset.drop_last
-            collate, dataset = collate or dataset.collate_fn, dataset.dataset
-        if not settings.micro_batch:
-            raise ConfigError("run.batches needs batch_size")
-        settings.micro_batch = int(settings.micro_batch)
-        return data.MapSource(dataset, settings, self._seed, collate, shuffle, options)
 
     def _restore(self, resume):
         if not resume or resume.get("kind") != "container":
@@ -413,59 +358,24 @@ class Run:
 
     def _introduce(self):
         companion, source = self._companion, self._source
-        self._trial = companion is not None and companion.trial
         if companion is None:
             return
         self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
         obstacle = self._saver.check(self._header())
-        epochs, steps, units = source.settings.epochs, source.steps_per_epoch, source.epoch_units
-        self._send(
-            {
-                "event": "companion",
-                "protocol": wire.PROTOCOL,
-                "pid": os.getpid(),
-                "rank": 0,
-                "world": 1,
-                "python": platform.python_version(),
-                "torch": str(sys.modules["torch"].__version__),
-                "framework": "loop",
-                "version": None,
-                "grade": source.grade if obstacle is None else "none",
-                "reason": source.reason if obstacle is None else obstacle,
-                "saves": obstacle is None,
-                "guards": self._guards,
-                "parameters": self._parts.count_parameters(),
-                "resumed_from": self._resumed_from,
-                "samples": self._position["samples"],
-                "total_steps": self._total_steps() if steps else None,
-                "epoch_units": units,
-                "total_units": units * epochs if units else None,
-                "unit": "samples",
-                "knobs": self._knobs_in_force(),
-                "stacks_signal": self._stacks[0],
-                "stacks_file": self._stacks[1],
-            }
+        event = reports.describe_source(source, self._position, self._step, obstacle)
+        event.update(
+            guards=self._guards,
+            parameters=self._parts.count_parameters(),
+            resumed_from=self._resumed_from,
+            knobs=self._knobs_in_force(),
+            stacks_signal=self._stacks[0],
+            stacks_file=self._stacks[1],
         )
+        self._send(event)
         self._send({"event": "phase", "phase": "training"})
 
-    def _total_steps(self):
-        """Returns the length of the run in steps, if the rest of it is taken with the present batch."""
-        source = self._source
-        full = source.settings.epochs - self._position["epoch"]
-        size = source.epoch_units / source.steps_per_epoch if source.epoch_units else 1
-        done = math.floor(self._position["offset"] / size) if source.epoch_units else 0
-        return self._step + max(0, full * source.steps_per_epoch - done)
-
     def _knobs_in_force(self):
-        source = self._source
-        found = {
-            "training.micro_batch": source.micro_batch,
-            "training.accumulation": source.settings.accumulation,
-            "training.loader_processes": source.workers,
-            "training.clip": self._clip,
-            "optimizer.lr": rates.initial(self._parts.optimizers),
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return reports.knobs_in_force(self._source, self._clip, rates.initial(self._parts.optimizers))
 
     def _knob(self, name, default):
         return default if self._companion is None else self._companion.knob(name, default)
@@ -490,6 +400,3 @@ def _read(loss, norm):
     both = torch.stack((loss.to(torch.float64).reshape(()), norm.to(loss.device, torch.float64).reshape(())))
     return tuple(both.tolist())
 
-
-def _floats(values):
-    return {name: float(value) for name, value in values.items()}
