@@ -263,17 +263,22 @@ def _finite(value):
     return value
 
 
+def one_line(error):
+    """Returns an error's class and message in one line."""
+    message = " ".join(str(error).split())[:500]
+    return type(error).__name__ + (": " + message if message else "")
+
+
 def describe(error):
-    """Returns an error in one line: its class, its message, and where in the companion it was raised."""
+    """Returns an error in one line, with the place in the companion where it was raised."""
     if not isinstance(error, BaseException):
         return str(error)
-    text = type(error).__name__ + (": " + " ".join(str(error).split())[:500] if str(error) else "")
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    if frame is not None:
-        text += " ({}:{})".format(os.path.basename(frame.tb_frame.f_code.co_filename), frame.tb_lineno)
-    return text
+    if frame is None:
+        return one_line(error)
+    return "{} ({}:{})".format(one_line(error), os.path.basename(frame.tb_frame.f_code.co_filename), frame.tb_lineno)
 
 
 def _after_fork():
