@@ -9,32 +9,31 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
+import time
 
 import numpy
 import torch
 
 import downshift
 
-FORGET = os.environ.get("PLAIN_LOOP_FORGET")  # a restore step that the controls disable
-if FORGET:
+def forget(part):
+    """Disables one step of a resume, for the controls."""
     from downshift import loop, snapshot
 
-    if FORGET == "random":
+    if part == "random":
         snapshot.restore_random = lambda kept: None
-    elif FORGET == "position":
-        kept_position = loop.Run._restore_position
+    elif part == "position":
+        restore_position = loop.Run._restore_position
 
-        def without_offset(run, kept):
-            kept_position(run, kept)
+        def restore_beginning(run, kept):
+            restore_position(run, kept)
             run._position.update(epoch=0, offset=0)
 
-        loop.Run._restore_position = without_offset
+        loop.Run._restore_position = restore_beginning
     else:
-        name = "restore_" + FORGET
-        assert hasattr(snapshot, name), name
-        setattr(snapshot, name, lambda parts, kept: None)
+        getattr(snapshot, "restore_" + part)
+        setattr(snapshot, "restore_" + part, lambda parts, kept: None)
 
 
 class Pictures(torch.utils.data.Dataset):
@@ -70,7 +69,22 @@ class Average:
             self.kept[name].copy_(value)
 
 
-def main():
+def read_log(path):
+    """Returns the steps of a log, and the hash of the weights. A step that was taken again must have been the same."""
+    steps, weights, differences = {}, None, []
+    with open(path, encoding="utf-8") as file:
+        for text in file:
+            if not text.endswith("\n"):
+                continue
+            line = json.loads(text)
+            if "weights" in line:
+                weights = line["weights"]
+            elif steps.setdefault(line["step"], line) != line:
+                differences.append(line["step"])
+    return steps, weights, differences
+
+
+def main(given=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("log")
     parser.add_argument("--epochs", type=int, default=3)
@@ -78,11 +92,14 @@ def main():
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--forget")
     parser.add_argument("--no-randomness", action="store_true", help="no dropout and no batch norm")
     parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--loader", action="store_true", help="hands over a DataLoader with an order of its own")
     parser.add_argument("--step-ms", type=float, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
+    if arguments.forget:
+        forget(arguments.forget)
     torch.set_num_threads(1)
     torch.manual_seed(7)
     random.seed(7)
@@ -128,8 +145,6 @@ def main():
                 log.flush()
                 ids, losses = [], []
                 if arguments.step_ms:
-                    import time
-
                     time.sleep(arguments.step_ms / 1e3)
         digest = hashlib.sha256()
         for part in (model, head):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 
-from downshift import order, random_state
+from downshift import fetch, order, random_state
 from downshift.excepthook import ConfigError
 
 DEFAULT_OPTIONS = ("pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
@@ -44,9 +44,6 @@ class Micro:
 class MapSource:
     """Samples of a data set by index, in downshift's own order."""
 
-    grade = "exact"
-    reason = None
-
     def __init__(self, dataset, settings, seed, collate=None, shuffle=True, options=None):
         try:
             self.count = len(dataset)
@@ -66,6 +63,8 @@ class MapSource:
                 self.options.pop(name, None)
         self.collate = collate or sys.modules["torch"].utils.data.default_collate
         self.dataset = dataset
+        self.reason = fetch.describe_limits(dataset)
+        self.grade = "exact" if self.reason is None else "same_data"
         size = self.micro_batch * settings.accumulation
         self.epoch_units = self.count // size * size if settings.drop_last else self.count
         if not self.epoch_units:

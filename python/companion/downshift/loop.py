@@ -13,7 +13,7 @@ import sys
 import time
 
 from downshift import batches as data
-from downshift import excepthook, gradients, inject, rates, reports, sample, saver, snapshot, stacks, wire
+from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, wire
 from downshift.excepthook import CheckpointError, ConfigError
 
 STOPPED = 75
@@ -23,7 +23,8 @@ class Run:
     """A training that can be interrupted at every step."""
 
     def __init__(self, parts, clip, schedule, seed):
-        self._companion = companion = wire.companion()
+        # Where a framework owns the training already, this loop is a part of it, and says nothing.
+        self._companion = companion = wire.companion() if report.claim("loop") else None
         self._parts = parts
         self._schedule = schedule
         self._gradients = gradients.Gradients(parts.optimizers)
@@ -305,6 +306,7 @@ class Run:
     def _finish(self):
         """The last step of the run is taken: makes it durable."""
         self._ended = True
+        report.release("loop")
         if self._metrics:
             self.evaluated(**self._metrics)
         if self._companion is None:
@@ -325,7 +327,7 @@ class Run:
         }
 
     def _send_fingerprint(self):
-        event = reports.fingerprint(self._step, self._ids, rates.current(self._parts.optimizers), self._parts.scaler)
+        event = introduction.fingerprint(self._step, self._ids, rates.current(self._parts.optimizers), self._parts.scaler)
         self._ids = []
         self._send(event)
 
@@ -362,7 +364,7 @@ class Run:
             return
         self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
         obstacle = self._saver.check(self._header())
-        event = reports.describe_source(source, self._position, self._step, obstacle)
+        event = introduction.describe_source(source, self._position, self._step, obstacle)
         event.update(
             guards=self._guards,
             parameters=self._parts.count_parameters(),
@@ -375,7 +377,7 @@ class Run:
         self._send({"event": "phase", "phase": "training"})
 
     def _knobs_in_force(self):
-        return reports.knobs_in_force(self._source, self._clip, rates.initial(self._parts.optimizers))
+        return introduction.knobs_in_force(self._source, self._clip, rates.initial(self._parts.optimizers))
 
     def _knob(self, name, default):
         return default if self._companion is None else self._companion.knob(name, default)
