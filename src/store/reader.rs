@@ -9,7 +9,7 @@ use super::{checkpoint, owners};
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
-use crate::protocol::worker::{Eval, Level};
+use crate::protocol::worker::Level;
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
