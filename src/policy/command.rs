@@ -133,7 +133,7 @@ impl Policy {
                 self.watches.hang.active(now);
                 self.end_silence()
             }
-            CommandNews::Companion(_) | CommandNews::Ended { .. } => Vec::new(),
+            CommandNews::Companion(_) | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
         }
     }
 
