@@ -10,6 +10,7 @@ from downshift import excepthook, fetch, hf_checkpoint, knobs, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
+from downshift.position import Position
 from downshift.shield import shielded
 
 TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
@@ -29,7 +30,7 @@ class Training:
         self.evaluating = False
         self._kept = {}
         seed = companion.knob("seed", trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed)
-        self.seeding = fetch.activate(int(seed), companion.trial)
+        self.seeding = fetch.activate(fetch.Seeding(int(seed), companion.trial))
         self.callback = _callback_class(module.TrainerCallback)(self)
         trainer.add_callback(self.callback)
         self._wrap("training_step", self._wrap_training_step)
@@ -70,7 +71,7 @@ class Training:
     def on_train_begin(self, state, loader, optimizer):
         self.border = Border(self.companion, self.report.rank, self.report.world, state.global_step)
         self.optimizer = optimizer
-        self.position = Position(self.trainer, loader, state)
+        self.position = _find_position(self.trainer, loader, state)
         self.epoch = state.global_step // self.position.steps_per_epoch - 1
         self._introduce(state, loader)
         self.report.record_modules()
@@ -203,7 +204,7 @@ class Training:
 
     def _queue_step(self, state):
         step, now = state.global_step, time.perf_counter()
-        epoch, samples = (step - 1) // self.position.steps_per_epoch, self.position.samples(step)
+        epoch, samples = self.position.epoch(step), self.position.samples(step)
         if self.bad is not None:
             self.report.skipped(step, samples, epoch=epoch, lr=self.rate or 0.0, **self.bad)
             return
@@ -265,27 +266,17 @@ class Training:
         return get_grad_norm
 
 
-class Position:
-    """Steps as samples. Every epoch takes the same number of steps, the last of which may be short."""
-
-    def __init__(self, trainer, loader, state):
-        args = trainer.args
-        self.per_step = trainer.get_total_train_batch_size(args) if hasattr(trainer, "get_total_train_batch_size") else (
-            trainer._train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
-        )
-        try:
-            batches = len(loader)
-        except TypeError:
-            self.steps_per_epoch, self.samples_per_epoch = max(1, state.max_steps), max(1, state.max_steps) * self.per_step
-            return
-        accumulation = args.gradient_accumulation_steps
-        self.steps_per_epoch = max(1, -(-batches // accumulation))
-        self.samples_per_epoch = min(trainer.num_examples(loader), batches * self.per_step // accumulation)
-
-    def samples(self, step):
-        """Returns the samples consumed after `step`."""
-        epochs, steps = divmod(step, self.steps_per_epoch)
-        return epochs * self.samples_per_epoch + min(steps * self.per_step, self.samples_per_epoch)
+def _find_position(trainer, loader, state):
+    args = trainer.args
+    if hasattr(trainer, "get_total_train_batch_size"):
+        per_step = trainer.get_total_train_batch_size(args)
+    else:
+        per_step = trainer._train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
+    try:
+        batches = len(loader)
+    except TypeError:
+        return Position.of_steps(state.max_steps, per_step)
+    return Position.of_batches(batches, args.gradient_accumulation_steps, per_step, trainer.num_examples(loader))
 
 
 def _callback_class(base):
