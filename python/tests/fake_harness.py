@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -55,8 +56,11 @@ class FakeHarness:
         self.folder = folder
         self.attempts = 0
 
-    def run(self, script, *arguments, orders=None, kill_at=None, environment=None, flags=(), publish=True, **settings):
-        """Runs a script. `orders` maps a step to the order sent when its event arrives; `kill_at` a step to SIGKILL."""
+    def run(self, script, *arguments, orders=None, kill_at=None, term_at=None, environment=None, flags=(), publish=True, **settings):
+        """Runs a script.
+
+        `orders` maps a step to the order sent when its event arrives; at `kill_at` and `term_at` a signal is sent.
+        """
         self.attempts += 1
         attempt_dir = os.path.join(self.folder, "attempt-{}".format(self.attempts))
         os.makedirs(attempt_dir, exist_ok=True)
@@ -68,7 +72,8 @@ class FakeHarness:
                 listener.bind(path)
                 listener.listen(16)
                 process = self._start(script, arguments, attempt_dir, environment, flags)
-                server = Server(listener, dict(orders or {}), process, kill_at, publish)
+                signals = {kill_at: signal.SIGKILL, term_at: signal.SIGTERM}
+                server = Server(listener, dict(orders or {}), process, signals, publish)
                 try:
                     output, _ = process.communicate(timeout=LIMIT_SECONDS)
                 finally:
@@ -103,9 +108,9 @@ class FakeHarness:
 class Server:
     """The socket: one thread accepts, one reads each process."""
 
-    def __init__(self, listener, orders, process, kill_at, publish):
+    def __init__(self, listener, orders, process, signals, publish):
         self.events = []
-        self._orders, self._process, self._kill_at, self._publish = orders, process, kill_at, publish
+        self._orders, self._process, self._signals, self._publish = orders, process, signals, publish
         self._listener = listener
         self._readers = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -143,8 +148,8 @@ class Server:
             self._send(connection, answer)
         if kind in ("step", "skipped") and step in self._orders:
             self._send(connection, self._orders.pop(step))
-        if kind == "step" and step == self._kill_at:
-            self._process.kill()
+        if kind == "step" and step in self._signals:
+            self._process.send_signal(self._signals[step])
 
     def _send(self, connection, order):
         connection.sendall(json.dumps(order).encode() + b"\n")

@@ -11,6 +11,7 @@ import os
 import shutil
 
 from downshift import fetch, knobs, report
+from downshift.excepthook import CheckpointError
 
 FILE = "downshift.json"
 KEPT = 3
@@ -31,8 +32,10 @@ class Checkpoints:
         """Returns the checkpoint to resume from."""
         resume = self._companion.resume or {}
         path = resume.get("path")
-        if resume.get("kind") != "script" or not path or not os.path.isdir(path):
+        if resume.get("kind") != "script" or not path:
             return given
+        if not os.path.isdir(path):
+            raise CheckpointError("{} is gone: the run cannot continue from it".format(path))
         notes = _read_notes(path)
         number = notes.get("training", 0)
         if number != self._training.number:

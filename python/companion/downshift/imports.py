@@ -11,6 +11,7 @@ HOOKS = {
     "torch.utils.data.dataloader": ("fetch",),
     "torch.optim.optimizer": ("optimizer_hook",),
     "accelerate.optimizer": ("accelerate",),
+    "accelerate.accelerator": ("accelerate",),
     "transformers.trainer": ("hf",),
     "lightning.pytorch.trainer.trainer": ("lightning",),
     "pytorch_lightning.trainer.trainer": ("lightning",),

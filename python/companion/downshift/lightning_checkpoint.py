@@ -7,6 +7,7 @@ import os
 import shutil
 
 from downshift import fetch, report
+from downshift.excepthook import CheckpointError
 
 FOLDER = "lightning"
 NAME = "lightning.ckpt"
@@ -27,8 +28,12 @@ class Checkpoints:
         """Returns the file to resume from."""
         resume = self._companion.resume or {}
         path = resume.get("path") or ""
-        file = os.path.join(path, NAME)
-        if resume.get("kind") != "script" or not os.path.isfile(file):
+        if resume.get("kind") != "script":
+            return given
+        if not os.path.exists(path):
+            raise CheckpointError("{} is gone: the run cannot continue from it".format(path))
+        file = path if os.path.isfile(path) else os.path.join(path, NAME)
+        if not os.path.isfile(file):
             return given
         self._notes = _read_notes(path)
         number = self._notes.get("training", 0)

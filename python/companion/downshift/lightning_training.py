@@ -40,6 +40,8 @@ class Training:
         """Returns the file to resume from: the run's, or the script's where the run has none."""
         try:
             return self.checkpoints.choose(given)
+        except excepthook.CheckpointError:
+            raise
         except Exception as error:
             self.companion.quiet(error)
             return given

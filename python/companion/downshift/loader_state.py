@@ -30,7 +30,11 @@ def state_dict(self):
 
 def load_state_dict(self, state):
     """Lets the next pass continue where the state was taken. Another batch size continues at the same sample."""
-    if not state or _is_over(self, state):
+    if not state:
+        return
+    if _is_over(self, state):
+        # Taken behind the epoch's last batch: Lightning still counts that epoch when it begins the next pass.
+        self.__dict__["_downshift_restore"] = {"epoch": state["epoch"] + 1, "pass": 0, "served": 0}
         return
     served, before, now = state["served"], state.get("batch_size"), self.batch_size
     if before and now and before != now:
