@@ -84,7 +84,10 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
     if run.command.is_some() {
         if args.sharing.wait_for_card {
-            return Err(Failure::new(2, "the trial of a command cannot wait for a device; start it when the device is free"));
+            return Err(Failure::new(
+                2,
+                "the trial of a command cannot wait for a device; start it when the device is free",
+            ));
         }
         occupied::refuse_measurement(&devices, args.sharing.another)?;
         let steps = args.steps.unwrap_or(STEPS);

@@ -6,13 +6,13 @@
 //! run 3   some steps with half the batch size
 //! ```
 
+use super::batch_size;
 use super::checklist::{self, Check, item, unknown};
 use super::compare::{Agreement, Difference};
 use super::leg::{Leg, Limits, Over};
 use super::outputs::Outputs;
 use super::trace::Trace;
-use super::verdict::{ENOUGH, NOISE, Judgement, Starts, Verdict, judge};
-use super::batch_size;
+use super::verdict::{ENOUGH, Judgement, NOISE, Starts, Verdict, judge};
 use crate::cli::measure::attempt::Start;
 use crate::cli::measure::folder::TemporaryFolder;
 use crate::cli::measure::interruption::Interruption;
@@ -148,13 +148,18 @@ impl Trial<'_> {
         line!("run 1: to its first checkpoint from step {steps} on, then kill -9 …");
         let killed = self.kill_after_checkpoint(&dir)?;
         let mut leg = Leg::start(&dir, &self.start(2))?;
-        leg.run(&self.limits, |leg| leg.resumed_from.is_some() || leg.trace.last() > 0)?;
+        let of_resumed = |failure| named("run 1, resumed", failure);
+        leg.run(&self.limits, |leg| leg.resumed_from.is_some() || leg.trace.last() > 0).map_err(of_resumed)?;
         let Some(checkpoint) = leg.resumed_from else {
             return Err(Failure::new(1, "the command was killed, but none of its checkpoints is usable"));
         };
         let at = count(killed.last());
-        line!("run 1: killed after step {at}, resumed from checkpoint {}; {} more …", count(checkpoint), counted(steps, "step"));
-        leg.run(&self.limits, |leg| has_taken(&leg.trace, checkpoint, checkpoint + steps))?;
+        line!(
+            "run 1: killed after step {at}, resumed from checkpoint {}; {} more …",
+            count(checkpoint),
+            counted(steps, "step")
+        );
+        leg.run(&self.limits, |leg| has_taken(&leg.trace, checkpoint, checkpoint + steps)).map_err(of_resumed)?;
         Ok(Resumed { dir, killed, resumed: leg.end(), checkpoint })
     }
 
@@ -191,7 +196,12 @@ impl Trial<'_> {
 
     /// Trains some steps with half the batch size: after a resume if that is exact, since a script may obey its argument
     /// at the start and read its checkpoint's size later, else from the beginning.
-    fn check_batch_size(&self, judged: &Judgement, straight: &Trace, resumed: (&RunDir, u64)) -> Result<Check, Failure> {
+    fn check_batch_size(
+        &self,
+        judged: &Judgement,
+        straight: &Trace,
+        resumed: (&RunDir, u64),
+    ) -> Result<Check, Failure> {
         let Some((changed, size)) = batch_size::halved(self.run, self.rung) else {
             return Ok(batch_size::skipped("the run file has no training.micro_batch above 1 that the command takes"));
         };
@@ -218,6 +228,11 @@ impl Trial<'_> {
             Err(failure) => batch_size::skipped(&format!("not known, with {size}: {}", failure.message)),
         })
     }
+}
+
+/// Names the start that failed.
+fn named(start: &str, failure: Failure) -> Failure {
+    Failure { message: format!("{start}: {}", failure.message), ..failure }
 }
 
 /// Reports whether a resumed command has taken its steps, with enough losses among them. A script that reports rarely
@@ -257,7 +272,9 @@ fn checks(judgement: &Judgement, checkpoint: u64) -> Vec<Check> {
     if *verdict != Verdict::StartsOver {
         // Losses of trainings that differ anyway say nothing.
         let is_silent = matches!(verdict, Verdict::Unreproducible { .. });
-        let told = fields.into_iter().filter(|(what, ..)| !is_silent || matches!(*what, "order of the data" | "learning rate"));
+        let told = fields
+            .into_iter()
+            .filter(|(what, ..)| !is_silent || matches!(*what, "order of the data" | "learning rate"));
         checks.extend(told.map(|(what, agreement, unseen)| agrees(what, agreement, unseen)));
     }
     checks

@@ -126,8 +126,7 @@ impl Shape {
         let usual = root_mean_square(&changes);
         let (level, here) = (mean(&expected), mean(&resumed[..resumed.len().min(LEVEL)]));
         let scatter = usual.max(f64::EPSILON * level.abs());
-        let is_far_off =
-            (here - level).abs() > FAR_OFF * scatter && (here - mean(&begin)).abs() < (here - level).abs();
+        let is_far_off = (here - level).abs() > FAR_OFF * scatter && (here - mean(&begin)).abs() < (here - level).abs();
         Self { ratio: root_mean_square(&differences) / usual.max(f64::MIN_POSITIVE), is_far_off }
     }
 

@@ -47,8 +47,9 @@ impl Outputs {
         if Path::new(&resolved).starts_with(glob::escape(&run_dir.display().to_string())) {
             return Ok(Self::Apart);
         }
-        let pattern = Glob::parse(&resolved)
-            .map_err(|error| Failure::new(13, format!("checkpoints.match: {}: {error}", text::escape_line(&resolved))))?;
+        let pattern = Glob::parse(&resolved).map_err(|error| {
+            Failure::new(13, format!("checkpoints.match: {}: {error}", text::escape_line(&resolved)))
+        })?;
         let there = pattern.find(&spec.directory);
         if let Some(first) = there.first() {
             let problem = format!("{} exists already, and the script may go on from it", text::path(first));

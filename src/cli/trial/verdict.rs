@@ -145,13 +145,20 @@ fn counting(starts: &Starts<'_>, tolerance: f64) -> Counting {
     let (Some((begin, _)), Some((first, _))) = (straight.losses().next(), resumed.losses().next()) else {
         return Counting::On;
     };
-    if first > begin || checkpoint <= begin {
+    if first > begin {
+        // A companion counts on from the checkpoint whatever the script does.
+        let again = Field::Loss.compare(&pairs(&straight.shifted(checkpoint), resumed, |_| true), tolerance);
+        let goes_on = Field::Loss.compare(&pairs(straight, resumed, |_| true), tolerance).holds();
+        return if again.holds() && again.compared >= ENOUGH && !goes_on { Counting::Over } else { Counting::On };
+    }
+    if checkpoint <= begin {
         return Counting::On;
     }
     let distance = |offset: u64| {
         let shifted = resumed.shifted(offset);
         let both = pairs(straight, &shifted, |step| step <= checkpoint + offset);
-        let all: Vec<f64> = both.iter().filter_map(|pair| Some((pair.straight.loss? - pair.other.loss?).abs())).collect();
+        let all: Vec<f64> =
+            both.iter().filter_map(|pair| Some((pair.straight.loss? - pair.other.loss?).abs())).collect();
         let same = Field::Loss.compare(&both, tolerance).holds();
         (!all.is_empty()).then(|| if same { 0.0 } else { all.iter().sum::<f64>() / all.len() as f64 })
     };
@@ -196,9 +203,8 @@ impl fmt::Display for Verdict {
             Self::WithinNoise => formatter.write_str(
                 "same data: the resumed training differs from the unbroken one no more than two unbroken ones do",
             ),
-            Self::SameData => formatter.write_str(
-                "same data: the samples agree, the numbers do not; probably missing: the random state",
-            ),
+            Self::SameData => formatter
+                .write_str("same data: the samples agree, the numbers do not; probably missing: the random state"),
             Self::Differs { step, missing } => {
                 write!(formatter, "differs from step {} on{}", count(*step), Probably(missing))
             }

@@ -147,11 +147,9 @@ fn each_part_that_is_left_out_is_named() {
     let scheduler: Forget = |training| training.scheduled = 0;
     let moments: Forget = |training| training.moments = [0.0; SIZE];
     let weights: Forget = |training| training.weights = [0.0; SIZE];
-    for (what, forget, missing) in [
-        ("order", order, DataOrder),
-        ("scheduler", scheduler, Scheduler),
-        ("weights", weights, Weights),
-    ] {
+    for (what, forget, missing) in
+        [("order", order, DataOrder), ("scheduler", scheduler, Scheduler), ("weights", weights, Weights)]
+    {
         assert_eq!(judged(ALL, forget).verdict, differs(&[missing]), "{what}, all seen");
         assert_eq!(judged(LOG, forget).verdict, differs(&[missing]), "{what}, losses and rates");
     }
@@ -176,6 +174,8 @@ fn a_start_over_is_told_from_a_count_that_begins_anew() {
     assert_eq!(over.verdict, Verdict::StartsOver);
     let over = judged(LOG, |training| *training = Training::new(8));
     assert_eq!(over.verdict, Verdict::StartsOver, "with another seed");
+    let counted_on = judged(LOG, |training| *training = Training { step: CHECKPOINT, ..Training::new(7) });
+    assert_eq!(counted_on.verdict, Verdict::StartsOver, "its companion counts on");
     let anew = judged(LOG, |training| training.step = 0);
     assert_eq!((anew.verdict, anew.counts_anew), (Verdict::Exact, true));
     let both = judged(LOG, |training| (training.step, training.scheduled) = (0, 0));
