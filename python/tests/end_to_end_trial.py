@@ -14,7 +14,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.abspath(os.path.join(HERE, "../../target/debug/downshift"))
-SCRIPT = os.path.join(HERE, "scripts", "torch_train.py")
+SCRIPT = os.path.join(HERE, "scripts", "torch_own_resume.py")
 
 RUN_FILE = """\
 name: broken
