@@ -4,12 +4,15 @@
 //! cockpit ── control::Request ──▶ keeper ── worker::Order ──▶ worker
 //!         ◀── control::Update ──         ◀── worker::Event ──
 //!                                        ◀── probe::Reading ── probe
+//! harness ── companion::CompanionOrder ──▶ companion
+//!         ◀── companion::CompanionLine ──
 //! ```
 //! Numbers on the wire are finite. A line that does not parse as a message is a log line, never an error.
 
 pub mod cause;
 pub mod claim;
 pub mod class;
+pub mod companion;
 pub mod control;
 pub mod device;
 pub mod exit;

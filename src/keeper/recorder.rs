@@ -13,6 +13,7 @@ use super::sentences;
 use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
+use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
@@ -238,6 +239,7 @@ impl Recorder {
             Event::Command { news: CommandNews::Length { steps, units } } => {
                 (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
             }
+            Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
             Event::Command { .. }
             | Event::Phase { .. }
             | Event::Step(_)
@@ -269,6 +271,15 @@ impl Recorder {
         self.passage_part(StageName::FirstStep, now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
         self.restart_proving(self.status.step);
+    }
+
+    /// Records the part of a companion's introduction that a worker's hello holds.
+    fn record_companion(&mut self, companion: &CompanionNews) {
+        self.status.parameters = companion.parameters.or(self.status.parameters);
+        self.status.epoch_samples = companion.epoch_units.or(self.status.epoch_samples);
+        if let Some(unit) = &companion.unit {
+            self.status.unit.clone_from(unit);
+        }
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {

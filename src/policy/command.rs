@@ -123,17 +123,17 @@ impl Policy {
     }
 
     /// Handles news of the command.
-    pub(super) fn handle_command_news(&mut self, news: CommandNews, now: Duration) -> Vec<Effect> {
+    pub(super) fn handle_command_news(&mut self, news: &CommandNews, now: Duration) -> Vec<Effect> {
         match news {
             CommandNews::Length { units, .. } => {
-                self.position.total_units = units;
+                self.position.total_units = *units;
                 Vec::new()
             }
             CommandNews::Active => {
                 self.watches.hang.active(now);
                 self.end_silence()
             }
-            CommandNews::Ended { .. } => Vec::new(),
+            CommandNews::Companion(_) | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
         }
     }
 

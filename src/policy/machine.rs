@@ -222,7 +222,7 @@ impl Policy {
             WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
-            WorkerEvent::Command { news } => return self.handle_command_news(news, now),
+            WorkerEvent::Command { news } => return self.handle_command_news(&news, now),
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }

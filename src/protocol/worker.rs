@@ -1,5 +1,6 @@
 //! The worker contract: orders and events.
 
+use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
@@ -141,7 +142,7 @@ pub struct Hello {
 }
 
 /// News that only a command has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum CommandNews {
     /// The length of the run became known.
@@ -153,6 +154,10 @@ pub enum CommandNews {
     },
     /// The command prints or uses the processor; sent at intervals.
     Active,
+    /// A companion in the command introduced itself, or a value in its introduction changed.
+    Companion(Box<CompanionNews>),
+    /// A fingerprint of a step; only in a trial.
+    Fingerprint(Fingerprint),
     /// The command has ended, with all its processes. Its codes are its own, not those of this contract.
     Ended {
         /// Process id of the command.
