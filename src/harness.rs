@@ -61,9 +61,27 @@ pub struct HarnessArgs {
     pub device: String,
     /// NaN losses in a row that end the command.
     pub skips_in_a_row: u64,
-    /// The command is only measured: it ends with the process that started the harness, and none of its checkpoints
-    /// is adopted.
-    pub measured: bool,
+    /// What it runs the command for.
+    pub purpose: Purpose,
+}
+
+/// What a harness runs its command for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A run with a keeper; the command survives it.
+    Run,
+    /// A measurement: none of its checkpoints is adopted.
+    Measurement,
+    /// A trial of its resume: it tells more of each step, and steps before its checkpoint too.
+    Trial,
+}
+
+impl Purpose {
+    /// Reports whether the command ends with the process that started the harness.
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        self != Self::Run
+    }
 }
 
 /// Reason why a harness cannot run its command.

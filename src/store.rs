@@ -23,6 +23,7 @@ pub mod owners;
 pub mod permissions;
 pub mod reader;
 pub mod reserve;
+pub mod resume_proof;
 pub mod rows;
 pub mod run_dir;
 pub mod socket_place;

@@ -3,7 +3,7 @@
 use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
-use crate::harness::{self, HarnessArgs};
+use crate::harness::{self, HarnessArgs, Purpose};
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
@@ -70,6 +70,19 @@ pub struct HarnessCommand {
     /// End the command with the process that started the harness, and adopt none of its checkpoints.
     #[arg(long)]
     measure: bool,
+    /// Also end with the process that started the harness, but adopt checkpoints.
+    #[arg(long, conflicts_with = "measure")]
+    trial: bool,
+}
+
+impl HarnessCommand {
+    fn purpose(&self) -> Purpose {
+        match (self.measure, self.trial) {
+            (true, _) => Purpose::Measurement,
+            (false, true) => Purpose::Trial,
+            (false, false) => Purpose::Run,
+        }
+    }
 }
 
 /// Arguments of `exec-command`.
@@ -169,6 +182,7 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
 pub fn harness(args: HarnessCommand) -> Outcome {
     let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
     let rung = &run.rungs[args.rung];
+    let purpose = args.purpose();
     let no_command = || Failure::new(13, format!("{} has no command to run", run_dir.name()));
     let spec = run.command.clone().ok_or_else(no_command)?;
     let harness = HarnessArgs {
@@ -180,7 +194,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         token: args.token,
         device: args.device,
         skips_in_a_row: run.watch.skips_in_a_row,
-        measured: args.measure,
+        purpose,
     };
     harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))
 }

@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::resume_point::{choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report, Signals};
 use super::terminal::read_output;
-use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
+use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{AttemptContext, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
@@ -68,7 +68,9 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
         None => start_command(&args, &context)?,
     };
     let (units, micro_batches, total) = size_of(&args);
-    let progress = Progress::new(context.step, units, micro_batches, total, Duration::ZERO);
+    // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
+    let before = if args.purpose == Purpose::Trial { 0 } else { context.step };
+    let progress = Progress::new(before, units, micro_batches, total, Duration::ZERO);
     let hello = hello(&args, &progress, from.as_ref());
     link.send(&Event::Hello(hello.clone()));
     for text in notes {
@@ -137,7 +139,7 @@ pub(super) fn watch_checkpoints(
     context: &AttemptContext,
     notes: &mut Vec<String>,
 ) -> Option<io::Result<CheckpointWatch>> {
-    let spec = args.spec.checkpoints.as_ref().filter(|_| !args.measured)?;
+    let spec = args.spec.checkpoints.as_ref().filter(|_| args.purpose != Purpose::Measurement)?;
     let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
     match Glob::parse(&pattern) {
         Ok(glob) => {
@@ -219,14 +221,14 @@ fn device_name(device: &str) -> String {
     }
 }
 
-/// Opens the socket for later keepers, and names it in the lock file. The command also runs without one; a measured
-/// command has none.
+/// Opens the socket for later keepers, and names it in the lock file. The command also runs without one; a measurement
+/// and a trial have none.
 fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Option<UnixListener> {
     let bind = |path: PathBuf| {
         let _ = fs::remove_file(&path);
         Ok((UnixListener::bind(&path)?, path))
     };
-    let bound = (!args.measured).then(|| socket_place::prepare_harness(&args.run_dir).and_then(bind));
+    let bound = (!args.purpose.is_temporary()).then(|| socket_place::prepare_harness(&args.run_dir).and_then(bind));
     let (listener, path) = match bound {
         None => (None, None),
         Some(Ok((listener, path))) => (Some(listener), Some(path)),

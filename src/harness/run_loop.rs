@@ -209,8 +209,8 @@ impl Harness {
 
     fn hear(&mut self, heard: FromKeeper) {
         match heard {
-            // The process that waited for the figures of a measured command is gone.
-            FromKeeper::Gone if self.args.measured => self.end(Reason::Signalled),
+            // The process that measured or tried the command is gone.
+            FromKeeper::Gone if self.args.purpose.is_temporary() => self.end(Reason::Signalled),
             FromKeeper::Gone => {}
             FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),
             FromKeeper::Order(Order::Checkpoint) => {
@@ -363,7 +363,7 @@ impl Harness {
         for event in &events {
             self.link.send(event);
         }
-        while !self.link.finish().await && !self.args.measured {
+        while !self.link.finish().await && !self.args.purpose.is_temporary() {
             // The end of the run is kept for the next keeper.
             tokio::select! {
                 heard = self.link.hear() => self.hear(heard),
