@@ -25,6 +25,7 @@ mod resume_point;
 mod run_loop;
 mod save_signal;
 mod saving;
+mod stacks;
 mod terminal;
 
 pub use holder::hold_output;

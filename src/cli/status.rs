@@ -6,6 +6,7 @@ use super::{Failure, Format, Outcome, Which};
 use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
+use crate::protocol::resume::{Resume, describe_ignored};
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -59,6 +60,9 @@ pub fn status_line(status: &Status) -> String {
     if let Some(level) = status.level {
         let _ = write!(line, "  level {level}");
     }
+    if let Some(word) = status.resume.as_ref().and_then(Resume::word) {
+        let _ = write!(line, ", resume {word}");
+    }
     let _ = write!(line, "  step {}{}", status.step, percent(status));
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
@@ -83,6 +87,9 @@ pub fn status_line(status: &Status) -> String {
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
+    }
+    if let Some(ignored) = status.companion.as_ref().and_then(|companion| describe_ignored(&companion.ignored)) {
+        let _ = write!(line, "  ({ignored})");
     }
     if let Some(proposal) = &status.proposal {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);

@@ -11,6 +11,7 @@ use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::resume_point::{choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report, Signals};
+use super::stacks::StackWriters;
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{AttemptContext, resolve_launch, resolve_pattern};
@@ -92,6 +93,7 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
         progress,
         hello,
         activity: Activity::new(now),
+        stacks: StackWriters::default(),
         life: Life::Running,
         exit: None,
         signals,

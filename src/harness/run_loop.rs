@@ -10,6 +10,7 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
+use super::stacks::{StackFile, StackWriters};
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Family, Process, end_all};
@@ -67,6 +68,8 @@ pub enum Report {
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
+    /// The processes wrote their stacks to these files.
+    Stacks(Vec<StackFile>),
 }
 
 /// The signals that a harness handles.
@@ -118,6 +121,7 @@ pub struct Harness {
     pub(super) progress: Progress,
     pub(super) hello: Hello,
     pub(super) activity: Activity,
+    pub(super) stacks: StackWriters,
     pub(super) life: Life,
     /// How the command ended.
     pub(super) exit: Option<Exit>,
@@ -220,6 +224,7 @@ impl Harness {
                 }
             }
             FromKeeper::Order(Order::Stop { checkpoint }) => self.stop(checkpoint),
+            FromKeeper::Order(Order::Stacks) => self.write_stacks(),
         }
     }
 
@@ -309,6 +314,7 @@ impl Harness {
                 self.exit = Some(Exit::of_command(None, None));
                 self.end(Reason::Exited);
             }
+            Report::Stacks(written) => self.report_stacks(written),
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
         }
     }
