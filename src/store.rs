@@ -11,6 +11,7 @@ pub mod batch;
 pub mod checkpoint;
 pub mod claims;
 pub mod command_line;
+pub mod companion;
 pub mod curve;
 mod damaged;
 pub mod database;

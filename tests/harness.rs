@@ -240,6 +240,34 @@ fn a_command_with_checkpoints_is_resumed_from_the_newest_complete_one() {
 }
 
 #[test]
+fn a_command_goes_back_to_an_older_checkpoint_and_newer_ones_stay_given_up() {
+    let place = Place::real();
+    let out = place.dir.path().join("out");
+    let more = "checkpoints: { match: out/checkpoint-*, complete: trainer_state.json }\n\
+                resume: { arguments: [--resume, '{checkpoint}'] }\n";
+    let (mut child, run, _) = keep(&place, &["--step-ms", "10", "--out", out.to_str().unwrap()], more);
+    wait_status(&run, "three checkpoints", |status| status.durable_step >= Some(60));
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    // Nobody has listed this one, so only its time shows that the run gives it up.
+    let unlisted = out.join("checkpoint-5000");
+    std::fs::create_dir(&unlisted).unwrap();
+    std::fs::write(unlisted.join("trainer_state.json"), "{}").unwrap();
+    let back = place.output(&["resume", &run.name(), "--from", "35"]);
+    assert_eq!(back.status.code(), Some(14), "no checkpoint of this step: {back:?}");
+    let mut again = place.command(&["resume", &run.name(), "--from", "20", "--headless"]).spawn().unwrap();
+    wait_for("the return", || journal_says(&run, "resumed at step 20").then_some(()));
+    let listed: Vec<u64> = adopted::list(run.path()).iter().map(|adopted| adopted.step).collect();
+    assert!(listed.contains(&20) && !listed.contains(&5000), "{listed:?}");
+    assert!(unlisted.exists(), "files of the command are never deleted");
+    // A third attempt finds what the second one wrote.
+    wait_status(&run, "a new checkpoint", |status| status.durable_step >= Some(40));
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(again.wait().unwrap().code(), Some(3));
+    assert!(adopted::list(run.path()).iter().all(|adopted| adopted.step < 5000));
+}
+
+#[test]
 fn a_training_that_runs_already_is_watched_and_started_again_when_it_dies() {
     let place = Place::real();
     let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());

@@ -127,6 +127,21 @@ fn a_device_that_a_run_uses_is_measured_only_on_request() {
 }
 
 #[test]
+fn a_card_that_a_run_uses_is_prepared_only_on_request() {
+    let place = with_card();
+    place.script("{ step_ms: 20 }", "");
+    let (mut child, run) = place.start(&["--device", "cuda:0", "--set", "training.steps=1000000"]);
+    wait_state(&run, RunState::Training);
+    let prepare = ["prepare", "run.yaml", "--device", "cuda:0"];
+    let out = place.output(&prepare);
+    assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+    assert!(words(&out).contains(&format!("is in use by {}", run.name())), "{}", words(&out));
+    let out = place.output(&[&prepare[..], &["--another"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    stop_run(&place, &mut child);
+}
+
+#[test]
 fn only_leftovers_of_a_killed_measurement_are_removed_by_the_next_one() {
     let mut place = Place::scripted();
     let temporary = place.dir.path().join("tmp");

@@ -96,7 +96,7 @@ pub fn refuse_measurement(devices: &Devices, another: bool) -> Result<(), Failur
     let Some(first) = others.first() else { return Ok(()) };
     let names: Vec<String> = others.iter().map(describe).collect();
     let (names, stop) = (names.join(", "), first.dir.command("stop"));
-    Err(Failure::new(2, format!("{devices} is in use by {names}; `{stop}` ends it, --another measures next to it")))
+    Err(Failure::new(2, format!("{devices} is in use by {names}; `{stop}` ends it, --another trains next to it")))
 }
 
 /// Returns the living run that a command without a name means: the only one. If there are several, asks

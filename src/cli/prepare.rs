@@ -4,8 +4,10 @@
 //! Compiled kernels go to the user's cache automatically. Tuning decisions are stored next to them, and a
 //! new run begins with a copy, which it then owns.
 
+use super::devices::devices_of_start;
 use super::measure::Unmeasured;
 use super::measure::isolated_worker::IsolatedWorker;
+use super::occupied::refuse_measurement;
 use super::run::{self, Overrides};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
@@ -27,6 +29,9 @@ pub struct PrepareArgs {
     /// A run file, or one that ships inside
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
+    /// Prepare even if a run is on the same device
+    #[arg(long)]
+    another: bool,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -47,6 +52,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         line!("Nothing to prepare on {}: only GPUs compile kernels.", prospect.device);
         return Ok(0);
     }
+    refuse_measurement(&devices_of_start(&run, device, &prospect.device), args.another)?;
     let decisions = kernels::decisions(&prospect.fingerprint)
         .ok_or_else(|| Failure::new(1, "cannot keep kernels: neither XDG_CACHE_HOME nor HOME is set"))?;
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());

@@ -9,7 +9,7 @@ use crate::format::counted;
 use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
-use crate::protocol::worker::Level;
+use crate::protocol::worker::{Eval, Level};
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
@@ -78,8 +78,11 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
     }
     store.append(&gone)?;
     let mut missing = Batch::default();
+    let evals = store.evals()?;
     for adopted in adopted.iter().filter(|it| !known.iter().any(|row| row.kept && row.step == it.step)) {
-        missing.checkpoints.insert(adopted.step, adopted_row(adopted));
+        // The newest attempt that evaluated this step wrote the checkpoint.
+        let eval = evals.iter().rev().find(|row| row.eval.step == adopted.step).map(|row| &row.eval);
+        missing.checkpoints.insert(adopted.step, adopted_row(adopted, eval));
         imported += 1;
     }
     store.append(&missing)?;
@@ -257,13 +260,15 @@ impl Keeper {
 }
 
 /// Returns the record of an adopted checkpoint.
-fn adopted_row(adopted: &adopted::Adopted) -> CheckpointRow {
+fn adopted_row(adopted: &adopted::Adopted, eval: Option<&Eval>) -> CheckpointRow {
     CheckpointRow {
         step: adopted.step,
         samples: adopted.samples,
         path: adopted::relative_path(adopted.step),
         bytes: adopted.bytes(),
         time_ms: adopted.time_ms,
+        eval_loss: eval.and_then(|eval| eval.loss),
+        metrics: eval.map(|eval| eval.metrics.clone()).unwrap_or_default(),
         kept: true,
         ..CheckpointRow::default()
     }

@@ -11,6 +11,7 @@
 pub mod aside;
 mod error;
 pub mod manifest;
+pub mod staged;
 pub mod state;
 
 use crate::untrusted::file::{self as untrusted, Limit};
@@ -287,6 +288,19 @@ pub fn newest_that(
         match load(&entry.path).and_then(|loaded| sound(&loaded).map(|()| loaded)) {
             Ok(loaded) => return (Some(loaded), rejected),
             Err(error) => rejected.push((entry.path, error)),
+        }
+    }
+    (None, rejected)
+}
+
+/// Returns the newest checkpoint whose every byte verifies, without keeping its content, and the newer ones that do not.
+#[must_use]
+pub fn newest_verified(run_dir: &Path) -> (Option<(Entry, Manifest)>, Vec<(Entry, CheckpointError)>) {
+    let mut rejected = Vec::new();
+    for entry in list(run_dir) {
+        match verify(&entry.path) {
+            Ok(manifest) => return (Some((entry, manifest)), rejected),
+            Err(error) => rejected.push((entry, error)),
         }
     }
     (None, rejected)

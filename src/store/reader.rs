@@ -9,7 +9,7 @@ use super::{checkpoint, owners};
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
-use crate::protocol::worker::{Eval, Level};
+use crate::protocol::worker::Level;
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
@@ -84,16 +84,7 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn evals(&self) -> rusqlite::Result<Vec<EvalRow>> {
-        let mut query = self.connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
-        let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
-        rows.filter_map(|row| {
-            row.map(|(attempt, time_ms, eval)| {
-                let eval: Eval = serde_json::from_str(&eval).ok()?;
-                Some(EvalRow { attempt: attempt.unsigned_abs(), time_ms, eval })
-            })
-            .transpose()
-        })
-        .collect()
+        rows::evals(&self.connection)
     }
 
     /// Returns the last `count` probe readings, oldest first.

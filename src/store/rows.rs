@@ -1,10 +1,28 @@
-//! Reads rows of `steps` and `checkpoints`, of this schema and of those before it.
+//! Reads rows of `steps`, `evals` and `checkpoints`, of this schema and of those before it.
 
 use super::database::schema_version;
 use super::step_metrics::{self, read_names};
 use super::summary::MetricNames;
-use crate::protocol::control::{CheckpointRow, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, StepRow};
+use crate::protocol::worker::Eval;
 use rusqlite::{CachedStatement, Connection, Row};
+
+/// Reads every evaluation, by attempt and step.
+///
+/// # Errors
+/// Returns an error when `SQLite` fails.
+pub fn evals(connection: &Connection) -> rusqlite::Result<Vec<EvalRow>> {
+    let mut query = connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
+    let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+    rows.filter_map(|row| {
+        row.map(|(attempt, time_ms, eval)| {
+            let eval: Eval = serde_json::from_str(&eval).ok()?;
+            Some(EvalRow { attempt: attempt.unsigned_abs(), time_ms, eval })
+        })
+        .transpose()
+    })
+    .collect()
+}
 
 /// Reads rows of `steps`.
 pub struct StepReader<'a> {

@@ -6,7 +6,7 @@ use super::database::{check_pages, is_damage, open_writer};
 use super::step_metrics::read_names;
 use super::summary::{BLOCK, MetricNames};
 use super::{damaged, reader, rows};
-use crate::protocol::control::CheckpointRow;
+use crate::protocol::control::{CheckpointRow, EvalRow};
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,6 +206,14 @@ impl Writer {
     /// Returns an error when `SQLite` fails.
     pub fn checkpoints(&mut self) -> rusqlite::Result<Vec<CheckpointRow>> {
         rows::checkpoints(self.connection()?)
+    }
+
+    /// Returns every evaluation, by attempt and step.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn evals(&mut self) -> rusqlite::Result<Vec<EvalRow>> {
+        rows::evals(self.connection()?)
     }
 
     /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once.

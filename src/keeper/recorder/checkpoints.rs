@@ -9,6 +9,7 @@ use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, Stage
 use crate::protocol::worker::{Eval, Level, Saved};
 use crate::recipe::metrics::Metrics;
 use crate::store::adopted;
+use crate::store::writer::Writer;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -79,6 +80,13 @@ impl Recorder {
             self.mark_best();
             self.put_checkpoint(eval.step);
         }
+    }
+
+    /// Remembers the evaluations of an attempt that an earlier keeper began: their checkpoints may be saved yet.
+    pub(super) fn recall_evals(&mut self, attempt: u64) {
+        let stored = self.read_store(Writer::evals).unwrap_or_default();
+        let newest = stored.into_iter().rev().filter(|row| row.attempt == attempt).take(EVALS);
+        self.evals = newest.map(|row| (row.eval.step, row.eval)).collect();
     }
 
     /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
@@ -287,6 +295,23 @@ mod tests {
             rows.iter().map(|row| (row.step, row.metrics.get("fid").copied(), row.best)).collect();
         let expected = [(1, Some(9.0), false), (2, Some(7.0), false), (3, Some(8.0), false), (4, Some(6.0), true)];
         assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn a_keeper_that_takes_over_ranks_a_checkpoint_by_an_evaluation_that_it_did_not_see() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("run.db");
+        let mut first = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        let id = first.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+        first.keep_attempt(0);
+        let eval = Eval { step: 7, samples: 7, loss: Some(0.25), ..Eval::default() };
+        first.record_event(&Event::Eval(eval), Duration::ZERO);
+        first.flush();
+        drop(first);
+        let mut second = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        assert!(second.continue_attempt(id).is_some());
+        second.record_event(&saved(7), Duration::ZERO);
+        assert_eq!(second.status.best.as_ref().and_then(|best| best.eval_loss), Some(0.25));
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Recorder {
         self.status.pid_worker = row.pid;
         self.continued = Some((self.status.step, self.status.samples));
         self.row = row;
+        self.recall_evals(id);
         Some((rung, log_begins))
     }
 

@@ -78,6 +78,14 @@ impl FileEntry {
 }
 
 impl Manifest {
+    /// Creates a manifest with its own hash.
+    pub(super) fn new(step: u64, samples: u64, build: &str, files: Vec<FileEntry>) -> Self {
+        let (build, blake3) = (build.to_owned(), String::new());
+        let mut manifest = Self { version: VERSION, step, samples, build, files, blake3 };
+        manifest.blake3 = manifest.own_hash();
+        manifest
+    }
+
     pub(super) fn of(contents: &Pieces<'_>) -> Self {
         let entry = |(name, pieces): &(&str, Vec<&[u8]>)| {
             let mut hasher = blake3::Hasher::new();
@@ -87,16 +95,7 @@ impl Manifest {
             let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
             FileEntry { name: (*name).to_owned(), bytes, blake3: hasher.finalize().to_hex().to_string() }
         };
-        let mut manifest = Self {
-            version: VERSION,
-            step: contents.step,
-            samples: contents.samples,
-            build: contents.build.to_owned(),
-            files: contents.files.iter().map(entry).collect(),
-            blake3: String::new(),
-        };
-        manifest.blake3 = manifest.own_hash();
-        manifest
+        Self::new(contents.step, contents.samples, contents.build, contents.files.iter().map(entry).collect())
     }
 
     /// Returns the total size of all listed files.

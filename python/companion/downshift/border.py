@@ -1,0 +1,90 @@
+"""Decides at each step border whether to save and whether to stop: orders of the harness, the rhythm, several ranks.
+
+With several ranks, rank 0 alone hears orders. It writes its decision for the border of the next step into a file of the
+attempt, which every rank reads there: a rank can only reach that border after rank 0 joined the step's reduction.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+FILE = "border.json"
+
+
+class Border:
+    """The decisions of one training."""
+
+    def __init__(self, companion, rank=0, world=1, step=0):
+        self.terminated = False
+        self._companion = companion
+        self._rank, self._world = rank, world
+        self._every_steps = companion.checkpoint.get("every_steps")
+        self._every_seconds = companion.checkpoint.get("every_seconds")
+        self._last_step, self._last_time = step, time.monotonic()
+        self._file = os.path.join(companion.attempt_dir or ".", FILE)
+        self._handler = None
+
+    def decide(self, step):
+        """Returns (save, stop) for the border after `step`."""
+        if self._world == 1:
+            return self._hear(step)
+        decision = self._read(step)
+        if self._rank == 0 and decision == (False, False):
+            save, stop = self._hear(step)
+            if save or stop:
+                self._write(step + 1, save, stop)
+        return decision
+
+    def saved(self, step):
+        """Starts the rhythm anew: a checkpoint of `step` exists, whoever asked for it."""
+        self._last_step, self._last_time = step, time.monotonic()
+
+    def notice_sigterm(self):
+        """Notices SIGTERM where the script handles it by ending the training: that is no normal end."""
+        handler = signal.getsignal(signal.SIGTERM)
+        if not callable(handler) or handler is self._handler:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def notice(number, frame):
+            self.terminated = True
+            return handler(number, frame)
+
+        self._handler = notice
+        signal.signal(signal.SIGTERM, notice)
+
+    def _hear(self, step):
+        save = stop = False
+        order = self._companion.take_order()
+        while order is not None:
+            kind = order.get("order")
+            stop = stop or kind == "stop"
+            save = save or kind == "checkpoint" or (kind == "stop" and bool(order.get("checkpoint")))
+            order = self._companion.take_order()
+        return save or (not stop and self._is_due(step)), stop
+
+    def _is_due(self, step):
+        if self._every_steps and step - self._last_step >= self._every_steps:
+            return True
+        return bool(self._every_seconds) and time.monotonic() - self._last_time >= self._every_seconds
+
+    def _write(self, step, save, stop):
+        partial = self._file + ".new"
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump({"step": step, "save": save, "stop": stop}, file)
+        os.replace(partial, self._file)
+
+    def _read(self, step):
+        try:
+            with open(self._file, encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return False, False
+        if found.get("step") != step:
+            return False, False
+        return bool(found.get("save")), bool(found.get("stop"))

@@ -1,0 +1,91 @@
+"""Hooks into libraries at the moment the script imports them, and imports none of them itself."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+# Library module → the modules of the companion that hook into it, in this order.
+HOOKS = {
+    "torch": ("stacks", "excepthook"),
+    "torch.utils.data.dataloader": ("fetch",),
+    "torch.optim.optimizer": ("optimizer_hook",),
+    "accelerate.optimizer": ("accelerate",),
+    "transformers.trainer": ("hf",),
+    "lightning.pytorch.trainer.trainer": ("lightning",),
+    "pytorch_lightning.trainer.trainer": ("lightning",),
+}
+
+MARK = "_downshift_hooked"
+
+
+def install():
+    """Puts the finder in front, and hooks into what is imported already."""
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, Finder())
+    for name in HOOKS:
+        if name in sys.modules:
+            run_hooks(sys.modules[name])
+
+
+def run_hooks(module):
+    """Calls `install(module)` of each hook, once. A hook that fails leaves its library as it is."""
+    if module.__dict__.get(MARK):
+        return
+    module.__dict__[MARK] = True
+    for name in HOOKS.get(module.__name__, ()):
+        try:
+            importlib.import_module("downshift." + name).install(module)
+        except Exception as error:
+            _report(name, error)
+
+
+def _report(name, error):
+    try:
+        from downshift import wire
+
+        companion = wire.companion()
+        if companion is not None:
+            text = "the companion cannot hook into {}: {}".format(name, wire.describe(error))
+            companion.note(text)
+    except Exception:
+        pass
+
+
+class Finder:
+    """A meta path finder that finds nothing itself: it lets the others find, and wraps `exec_module` of what is hooked."""
+
+    def __init__(self):
+        self._busy = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in HOOKS or name in self._busy:
+            return None
+        self._busy.add(name)
+        try:
+            spec = self._find_elsewhere(name, path, target)
+        finally:
+            self._busy.discard(name)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            _wrap_loader(spec.loader)
+        return spec
+
+    def _find_elsewhere(self, name, path, target):
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def _wrap_loader(loader):
+    original = loader.exec_module
+
+    def exec_module(module):
+        original(module)
+        run_hooks(module)
+
+    loader.exec_module = exec_module

@@ -1,0 +1,78 @@
+"""The values that are really in force, under the names that run files use."""
+
+from __future__ import annotations
+
+
+def of_trainer(trainer):
+    """Returns the knobs of a Hugging Face Trainer. Its batch may differ from its arguments: it can find one that fits."""
+    args = trainer.args
+    devices = max(1, getattr(args, "n_gpu", 1) or 1)
+    found = {
+        "training.micro_batch": getattr(trainer, "_train_batch_size", args.per_device_train_batch_size * devices) // devices,
+        "training.accumulation": args.gradient_accumulation_steps,
+        "training.epochs": args.num_train_epochs if (args.max_steps or -1) < 0 else None,
+        "training.steps": args.max_steps if (args.max_steps or -1) > 0 else None,
+        "training.loader_processes": args.dataloader_num_workers,
+        "training.clip": args.max_grad_norm,
+        "training.precision": "bf16" if args.bf16 else "f16" if args.fp16 else "f32",
+        "training.gradient_checkpointing": getattr(args, "gradient_checkpointing", None),
+        "optimizer.lr": args.learning_rate,
+        "optimizer.weight_decay": args.weight_decay,
+        "seed": args.seed,
+    }
+    return _present(found)
+
+
+def of_lightning(trainer, loader):
+    """Returns the knobs of a Lightning Trainer and of its training loader."""
+    rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
+    found = {
+        "training.micro_batch": getattr(loader, "batch_size", None),
+        "training.accumulation": trainer.accumulate_grad_batches,
+        "training.epochs": trainer.max_epochs,
+        "training.steps": trainer.max_steps if (trainer.max_steps or -1) > 0 else None,
+        "training.loader_processes": getattr(loader, "num_workers", None),
+        "training.clip": trainer.gradient_clip_val,
+        "training.precision": _lightning_precision(str(getattr(trainer, "precision", ""))),
+        "optimizer.lr": initial_rate(trainer.optimizers[0]) if rates else None,
+    }
+    return _present(found)
+
+
+def of_accelerator(accelerator, optimizer):
+    """Returns the knobs of an accelerate loop."""
+    loaders = getattr(accelerator, "_dataloaders", None) or [None]
+    found = {
+        "training.micro_batch": getattr(loaders[0], "batch_size", None),
+        "training.accumulation": getattr(accelerator, "gradient_accumulation_steps", None),
+        "training.precision": {"no": "f32", "fp16": "f16"}.get(accelerator.mixed_precision, accelerator.mixed_precision),
+        "optimizer.lr": initial_rate(optimizer),
+    }
+    return _present(found)
+
+
+def initial_rate(optimizer):
+    """Returns the rate that the optimizer was made with: a scheduler changes `lr` and keeps it as `initial_lr`."""
+    group = optimizer.param_groups[0]
+    return as_number(group.get("initial_lr", group.get("lr")))
+
+
+def rate(optimizer):
+    """Returns the rate of the next step."""
+    return as_number(optimizer.param_groups[0].get("lr"))
+
+
+def as_number(value):
+    """Returns a rate as a float, also where it is a tensor."""
+    return None if value is None else float(value)
+
+
+def _lightning_precision(name):
+    for part, precision in (("bf16", "bf16"), ("16", "f16"), ("32", "f32"), ("64", "f64")):
+        if part in name:
+            return precision
+    return None
+
+
+def _present(found):
+    return {name: value for name, value in found.items() if value is not None}

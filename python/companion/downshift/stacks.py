@@ -1,0 +1,32 @@
+"""Stacks on a signal: faulthandler writes those of all threads into the attempt's folder, also while Python hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+
+_registered = None
+
+
+def register(companion):
+    """Arranges for stacks on a signal. Returns (signal, file), or (None, None) where that fails."""
+    global _registered
+    if _registered is None:
+        try:
+            _registered = _register(companion.attempt_dir)
+        except (OSError, ValueError, RuntimeError, AttributeError, TypeError):
+            return None, None
+    return _registered[0], _registered[1]
+
+
+def _register(folder):
+    number = next(
+        number
+        for number in range(signal.SIGRTMIN + 7, signal.SIGRTMAX)
+        if signal.getsignal(number) == signal.SIG_DFL
+    )
+    path = os.path.join(folder, "stacks-{}.txt".format(os.getpid()))
+    file = open(path, "w", encoding="utf-8")
+    faulthandler.register(number, file=file, all_threads=True, chain=False)
+    return number, path, file

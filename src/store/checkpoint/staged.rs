@@ -1,0 +1,286 @@
+//! Publishes a checkpoint whose large files another process has written into `.new-step-N`: they are hashed and synced
+//! where they are, the small files and the manifest are added, and the folder gets its name.
+//!
+//! Only plain files directly in the folder become part of the checkpoint; a link could lead out of the run directory.
+
+use super::error::Doing;
+use super::manifest::{FileEntry, Manifest};
+use super::{CheckpointError, FOLDER, MANIFEST, STATE, STEPS, UNFINISHED, Written};
+use super::{discard, fill_file, name_of, publish, relative_path, sync_dir};
+use crate::untrusted::file as untrusted;
+use crate::untrusted::text;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Most files that another process may stage.
+const MOST_FILES: usize = 1024;
+/// Bytes hashed at once.
+const BUFFER: usize = 1 << 20;
+
+/// A staged checkpoint: the folder of another process, and what is still missing in it.
+#[derive(Debug, Clone, Copy)]
+pub struct StagedContents<'a> {
+    /// The step.
+    pub step: u64,
+    /// The run's clock.
+    pub samples: u64,
+    /// The version of the program that completes it.
+    pub build: &'a str,
+    /// The name of the folder, as the other process gave it.
+    pub folder: &'a str,
+    /// Content of `state.json`.
+    pub state: &'a [u8],
+    /// Content of `steps.jsonl`.
+    pub steps: &'a [u8],
+}
+
+/// Reason why a staged checkpoint is not published.
+#[derive(Debug, thiserror::Error)]
+pub enum StagedError {
+    /// The name of the folder is not that of its step.
+    #[error("{} is not the folder of step {step}; expected {UNFINISHED}{}", text::escape_line(.folder), name_of(*.step))]
+    Name {
+        /// The folder as named.
+        folder: String,
+        /// The step.
+        step: u64,
+    },
+    /// There is no such folder.
+    #[error("{} is not a folder", text::path(.0))]
+    NoFolder(PathBuf),
+    /// Something other than a plain file is in it.
+    #[error("{} is not a plain file", text::path(.0))]
+    NotPlain(PathBuf),
+    /// A file has a name that only the publisher writes.
+    #[error("{} is written when a checkpoint is published, and was there before", text::path(.0))]
+    Reserved(PathBuf),
+    /// It holds no file, or too many.
+    #[error("{} holds {count} files; expected 1 to {MOST_FILES}", text::path(.folder))]
+    Count {
+        /// The folder.
+        folder: PathBuf,
+        /// Its files.
+        count: usize,
+    },
+    /// The operating system refused.
+    #[error(transparent)]
+    Write(#[from] CheckpointError),
+}
+
+impl StagedError {
+    /// Reports whether the disk caused it: it is full or failing.
+    #[must_use]
+    pub fn is_disk_failure(&self) -> bool {
+        matches!(self, Self::Write(CheckpointError::Io { .. }))
+    }
+}
+
+/// Completes a staged checkpoint and publishes it. When this returns, it is on disk under its name. After an error the
+/// staged folder is gone, and a checkpoint of the same step is untouched.
+///
+/// # Errors
+/// Returns an error that names the file, or why the folder is refused.
+pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<Written, StagedError> {
+    let name = name_of(contents.step);
+    if contents.folder != format!("{UNFINISHED}{name}") {
+        return Err(StagedError::Name { folder: contents.folder.to_owned(), step: contents.step });
+    }
+    let folder = run_dir.join(FOLDER);
+    let staged = folder.join(contents.folder);
+    if !fs::symlink_metadata(&staged).is_ok_and(|about| about.is_dir()) {
+        return Err(StagedError::NoFolder(staged));
+    }
+    let published = complete(&staged, contents).and_then(|bytes| {
+        publish(&folder, &staged, &folder.join(&name))?;
+        Ok(Written { path: relative_path(contents.step), bytes })
+    });
+    if published.is_err() {
+        discard(&staged);
+    }
+    published
+}
+
+/// Removes the folder of a staged checkpoint that will not be published.
+pub fn discard_staged(run_dir: &Path, step: u64) {
+    discard(&run_dir.join(FOLDER).join(format!("{UNFINISHED}{}", name_of(step))));
+}
+
+/// Syncs and hashes what is there, and adds the small files and the manifest. Returns the total size.
+fn complete(staged: &Path, contents: &StagedContents<'_>) -> Result<u64, StagedError> {
+    let mut files = Vec::new();
+    for name in plain_files(staged)? {
+        files.push(sync_and_hash(staged, name)?);
+    }
+    for (name, bytes) in [(STATE, contents.state), (STEPS, contents.steps)] {
+        fill_file(&staged.join(name), &[bytes])?;
+        let blake3 = blake3::hash(bytes).to_hex().to_string();
+        files.push(FileEntry { name: name.to_owned(), bytes: bytes.len() as u64, blake3 });
+    }
+    let manifest = Manifest::new(contents.step, contents.samples, contents.build, files);
+    let text = manifest.to_bytes();
+    fill_file(&staged.join(MANIFEST), &[&text])?;
+    sync_dir(staged)?;
+    Ok(manifest.bytes() + text.len() as u64)
+}
+
+/// Returns the names of the staged files, sorted.
+fn plain_files(staged: &Path) -> Result<Vec<String>, StagedError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(staged).doing("read", staged)? {
+        let entry = entry.doing("read", staged)?;
+        let path = entry.path();
+        let is_file = entry.file_type().doing("read", &path)?.is_file();
+        let Some(name) = entry.file_name().to_str().filter(|_| is_file).map(str::to_owned) else {
+            return Err(StagedError::NotPlain(path));
+        };
+        if [STATE, STEPS, MANIFEST].contains(&name.as_str()) {
+            return Err(StagedError::Reserved(path));
+        }
+        names.push(name);
+        if names.len() > MOST_FILES {
+            break;
+        }
+    }
+    if !(1..=MOST_FILES).contains(&names.len()) {
+        return Err(StagedError::Count { folder: staged.to_owned(), count: names.len() });
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn sync_and_hash(staged: &Path, name: String) -> Result<FileEntry, StagedError> {
+    let path = staged.join(&name);
+    let mut file: File = untrusted::open(&path).map_err(io::Error::from).doing("open", &path)?;
+    let (mut hasher, mut bytes, mut buffer) = (blake3::Hasher::new(), 0, vec![0; BUFFER]);
+    loop {
+        match file.read(&mut buffer).doing("read", &path)? {
+            0 => break,
+            count => {
+                hasher.update(&buffer[..count]);
+                bytes += count as u64;
+            }
+        }
+    }
+    file.sync_all().doing("sync", &path)?;
+    Ok(FileEntry { name, bytes, blake3: hasher.finalize().to_hex().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CheckpointError, MANIFEST, STATE, STEPS, clean, list, load, newest_valid, verify};
+    use super::{StagedContents, StagedError, publish_staged};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
+    use tempfile::TempDir;
+
+    fn stage(run: &Path, step: u64, weights: &[u8]) -> PathBuf {
+        let folder = run.join(format!("checkpoints/.new-step-{step:09}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("model.safetensors"), weights).unwrap();
+        fs::write(folder.join("python.json"), b"{}").unwrap();
+        folder
+    }
+
+    fn contents(step: u64, folder: &str) -> StagedContents<'_> {
+        StagedContents { step, samples: step * 4, build: "test", folder, state: b"{\"step\":1}", steps: b"" }
+    }
+
+    fn publish(run: &Path, step: u64) -> Result<super::Written, StagedError> {
+        publish_staged(run, &contents(step, &format!(".new-step-{step:09}")))
+    }
+
+    #[test]
+    fn a_staged_folder_becomes_a_checkpoint_like_any_other() {
+        let run = TempDir::new().unwrap();
+        stage(run.path(), 7, b"weights");
+        let written = publish(run.path(), 7).unwrap();
+        let loaded = load(&run.path().join(&written.path)).unwrap();
+        let names: Vec<&str> = loaded.files.keys().map(String::as_str).collect();
+        assert_eq!(names, ["model.safetensors", "python.json", STATE, STEPS]);
+        assert_eq!((loaded.manifest.step, loaded.manifest.samples), (7, 28));
+        assert_eq!(loaded.files["model.safetensors"], b"weights");
+        let on_disk = fs::read_dir(run.path().join(&written.path)).unwrap();
+        assert_eq!(written.bytes, on_disk.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>());
+        // A redone step replaces the old one.
+        stage(run.path(), 7, b"others!");
+        publish(run.path(), 7).unwrap();
+        assert_eq!(load(&run.path().join(&written.path)).unwrap().files["model.safetensors"], b"others!");
+        assert_eq!(fs::read_dir(run.path().join("checkpoints")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_not_exactly_a_staged_folder_is_refused_and_the_published_one_stays() {
+        let run = TempDir::new().unwrap();
+        stage(run.path(), 5, b"good");
+        publish(run.path(), 5).unwrap();
+        stage(run.path(), 6, b"good");
+        for name in ["step-000000005", ".new-step-6", "../checkpoints/.new-step-000000006", "", ".new-step-000000006/"]
+        {
+            let refused = publish_staged(run.path(), &contents(6, name));
+            assert!(matches!(refused, Err(StagedError::Name { .. })), "{name}: {refused:?}");
+        }
+        let refused = publish_staged(run.path(), &contents(7, ".new-step-000000006"));
+        assert!(matches!(refused, Err(StagedError::Name { step: 7, .. })), "the step differs");
+        assert!(matches!(publish(run.path(), 8), Err(StagedError::NoFolder(_))));
+        symlink(run.path().join("checkpoints/step-000000005"), run.path().join("checkpoints/.new-step-000000009"))
+            .unwrap();
+        assert!(matches!(publish(run.path(), 9), Err(StagedError::NoFolder(_))), "the folder is a link");
+        for (spoil, is_expected) in [
+            (
+                (|folder| symlink("/etc/passwd", folder.join("more")).unwrap()) as fn(&Path),
+                (|error| matches!(error, StagedError::NotPlain(_))) as fn(&StagedError) -> bool,
+            ),
+            (|folder| fs::create_dir(folder.join("more")).unwrap(), |error| matches!(error, StagedError::NotPlain(_))),
+            (|folder| fs::write(folder.join(MANIFEST), "").unwrap(), |error| matches!(error, StagedError::Reserved(_))),
+            (|folder| fs::write(folder.join(STATE), "").unwrap(), |error| matches!(error, StagedError::Reserved(_))),
+        ] {
+            let folder = stage(run.path(), 5, b"spoilt");
+            spoil(&folder);
+            let error = publish(run.path(), 5).unwrap_err();
+            assert!(is_expected(&error), "{error}");
+            assert!(!folder.exists(), "a refused folder is removed: {error}");
+        }
+        fs::create_dir(run.path().join("checkpoints/.new-step-000000010")).unwrap();
+        assert!(matches!(publish(run.path(), 10), Err(StagedError::Count { count: 0, .. })));
+        assert_eq!(newest_valid(run.path()).0.unwrap().files["model.safetensors"], b"good");
+    }
+
+    /// The folder after each action of a publisher that is killed: the next start finds the old checkpoint or the new
+    /// one, whole.
+    #[test]
+    fn a_publisher_killed_at_any_point_leaves_the_old_checkpoint_or_the_new_one() {
+        type Stage = fn(&Path);
+        let stages: [(&str, Stage); 5] = [
+            ("half a file", |folder| fs::write(folder.join("model.safetensors"), b"hal").unwrap()),
+            ("staged", |_| {}),
+            ("state", |folder| fs::write(folder.join(STATE), b"{}").unwrap()),
+            ("half a manifest", |folder| fs::write(folder.join(MANIFEST), b"{\"version\": 1").unwrap()),
+            ("synced", |folder| fs::write(folder.join(MANIFEST), b"{}").unwrap()),
+        ];
+        for (what, act) in stages {
+            let run = TempDir::new().unwrap();
+            stage(run.path(), 5, b"old");
+            publish(run.path(), 5).unwrap();
+            act(&stage(run.path(), 10, b"new"));
+            clean(run.path());
+            let entries: Vec<u64> = list(run.path()).iter().map(|entry| entry.step).collect();
+            assert_eq!(entries, [5], "{what}");
+            assert_eq!(fs::read_dir(run.path().join("checkpoints")).unwrap().count(), 1, "{what}");
+            stage(run.path(), 10, b"new");
+            publish(run.path(), 10).unwrap();
+            clean(run.path());
+            let newest = &list(run.path())[0];
+            assert_eq!(verify(&newest.path).unwrap().step, 10, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_a_refused_folder() {
+        let full =
+            CheckpointError::Io { file: "x".into(), action: "write", source: std::io::ErrorKind::StorageFull.into() };
+        assert!(StagedError::Write(full).is_disk_failure());
+        assert!(!StagedError::NoFolder("x".into()).is_disk_failure());
+    }
+}

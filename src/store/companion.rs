@@ -1,0 +1,84 @@
+//! The companion of a run's command, as it last introduced itself: `companion.json` in the run directory. The next
+//! attempt reads it before its own companion speaks.
+
+use super::run_dir::RunDir;
+use crate::protocol::companion::{CompanionNews, Framework};
+use crate::untrusted::file::{self, Limit};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+const FILE: &str = "companion.json";
+/// Version of this format.
+const VERSION: u32 = 1;
+
+/// A companion that has spoken in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownCompanion {
+    version: u32,
+    /// Its introduction.
+    #[serde(rename = "companion")]
+    pub news: CompanionNews,
+}
+
+impl KnownCompanion {
+    /// Reads the companion of a run; none if none has spoken yet.
+    #[must_use]
+    pub fn of_run(run: &RunDir) -> Option<Self> {
+        let text = file::read(&run.file(FILE), Limit::Record).ok()?;
+        serde_json::from_slice(&text).ok().filter(|known: &Self| known.version == VERSION)
+    }
+
+    /// Writes a companion into the directory of its run.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn record(run: &RunDir, news: &CompanionNews) -> io::Result<()> {
+        let known = Self { version: VERSION, news: news.clone() };
+        run.write_atomically(FILE, &serde_json::to_vec_pretty(&known)?)
+    }
+
+    /// Reports whether it passes a checkpoint that the script's framework wrote to the next training.
+    #[must_use]
+    pub fn resumes_script(&self) -> bool {
+        self.news.saves && matches!(self.news.framework, Framework::Transformers | Framework::Lightning)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KnownCompanion;
+    use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
+    use crate::store::run_dir::RunDir;
+    use std::fs;
+
+    #[test]
+    fn a_companion_is_read_as_it_was_written_and_another_format_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("run.yaml"), "").unwrap();
+        let run = RunDir::open(dir.path()).unwrap();
+        assert_eq!(KnownCompanion::of_run(&run), None);
+        let news = CompanionNews {
+            framework: Framework::Transformers,
+            version: Some("5.23".to_owned()),
+            python: None,
+            torch: None,
+            grade: Grade::SameData,
+            reason: Some("dropout".to_owned()),
+            saves: true,
+            guards: true,
+            parameters: Some(7),
+            epoch_units: None,
+            unit: None,
+            world: 1,
+            knobs: [("optimizer.lr".to_owned(), 0.1.into())].into(),
+            ignored: vec![IgnoredKnob { name: "training.micro_batch".to_owned(), rung: 2.into(), in_force: 4.into() }],
+        };
+        KnownCompanion::record(&run, &news).unwrap();
+        let known = KnownCompanion::of_run(&run).unwrap();
+        assert_eq!(known.news, news);
+        assert!(known.resumes_script());
+        let text = fs::read_to_string(run.file("companion.json")).unwrap();
+        fs::write(run.file("companion.json"), text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+        assert_eq!(KnownCompanion::of_run(&run), None);
+    }
+}
