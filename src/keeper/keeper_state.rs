@@ -23,6 +23,7 @@ use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, RunState};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
+use crate::store::companion::KnownCompanion;
 use crate::store::lock::Lock;
 use crate::store::reserve;
 use crate::store::run_dir::RunDir;
@@ -148,6 +149,9 @@ impl Keeper {
         recorder.rank_by(&run, known.rung);
         let mut policy = Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline);
         if let Some(spec) = &run.command {
+            // A store that was lost knows of no companion.
+            let known = || KnownCompanion::of_run(&run_dir).map(|known| Box::new(known.news));
+            recorder.status.companion = recorder.status.companion.take().or_else(known);
             describe_resume(spec, &mut recorder.status);
         }
         if let Some(companion) = &recorder.status.companion {

@@ -127,6 +127,18 @@ fn with_companion(mut state: State, companion: CompanionNews) -> State {
     state
 }
 
+/// Returns the text of the box in a picture, unwrapped.
+fn words_in_box(picture: &str) -> String {
+    let edges = |line: &str| {
+        let at = |corner| line.chars().position(|symbol| symbol == corner);
+        at('╭').zip(at('╮'))
+    };
+    let (left, right) = picture.lines().find_map(edges).unwrap();
+    let inside = |line: &str| line.chars().skip(left + 1).take(right - left - 1).collect::<String>();
+    let text: Vec<String> = picture.lines().map(inside).collect();
+    text.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
     let ignored = ["training.micro_batch", "training.accumulation"];
@@ -146,7 +158,7 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
         ),
     ] {
         let shown = draw_text(&with_companion(command_preview((120, 40), ""), companion.clone()));
-        let words = shown.replace(['│', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words_in_box(&shown);
         assert!(words.contains(wanted), "{wanted}: {shown}");
         let cost = "saves at the next step; at most one step is lost.";
         assert!(words.contains(cost), "{cost}: {shown}");
