@@ -141,7 +141,28 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{escape_for_tmux, short_name};
+    use super::{escape_for_tmux, short_name, status_line};
+    use crate::cockpit::fixture;
+    use crate::protocol::companion::CompanionNews;
+    use crate::protocol::control::RunState;
+    use crate::protocol::resume::Resume;
+    use serde_json::json;
+
+    #[test]
+    fn the_line_names_the_level_the_grade_and_ignored_knobs() {
+        let mut status = fixture::status(RunState::Training, 7);
+        let companion: CompanionNews = serde_json::from_value(json!({
+            "framework": "loop", "version": null, "python": null, "torch": null, "grade": "same_data", "reason": null,
+            "saves": true, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
+            "knobs": {}, "ignored": [{ "name": "training.micro_batch", "rung": 2, "in_force": 4 }],
+        }))
+        .unwrap();
+        status.resume = Some(Resume::of_companion(&companion, false));
+        (status.level, status.companion) = (Some(2), Some(Box::new(companion)));
+        let line = status_line(&status);
+        assert!(line.contains("  level 2, resume same data  "), "{line}");
+        assert!(line.contains("(the script ignores training.micro_batch: the rung says 2, in force is 4)"), "{line}");
+    }
 
     #[test]
     fn a_name_adds_no_style_and_no_escape_to_the_status_line() {

@@ -51,3 +51,52 @@ pub fn describe_resume(spec: &CommandSpec, status: &mut Status) {
         None => Resume::of_script(level > command::Level::Command, proven),
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::describe_resume;
+    use crate::cockpit::fixture;
+    use crate::config::command::CommandSpec;
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::protocol::companion::{CompanionNews, Grade};
+    use crate::protocol::control::RunState;
+    use crate::protocol::resume::Resume;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn spec(more: &str) -> CommandSpec {
+        let text = format!("name: x\ntask: command\ncommand: [train]\n{more}");
+        let source = Source { file: "x", text: &text, base: Path::new("/nowhere"), overrides: &[] };
+        Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
+    }
+
+    fn companion(grade: &str, saves: bool) -> CompanionNews {
+        serde_json::from_value(json!({
+            "framework": "loop", "version": null, "python": null, "torch": null, "grade": grade, "reason": "x",
+            "saves": saves, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
+            "knobs": {}, "ignored": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_level_and_the_grade_follow_the_companion_where_it_saves() {
+        let of = |more: &str, companion: Option<CompanionNews>| {
+            let mut status = fixture::status(RunState::Training, 7);
+            status.companion = companion.map(Box::new);
+            describe_resume(&spec(more), &mut status);
+            (status.level, status.resume.unwrap())
+        };
+        let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
+        let script = |resumes| Resume::of_script(resumes, false);
+        assert_eq!(of("", None), (Some(0), script(false)));
+        assert_eq!(of(resumes, None), (Some(1), script(true)));
+        let reason = Some("x".to_owned());
+        let exact = Resume { grade: Grade::SameData, proven: false, reason };
+        assert_eq!(of("", Some(companion("same_data", true))), (Some(2), exact));
+        for weak in [companion("exact", false), companion("none", true)] {
+            assert_eq!(of("", Some(weak.clone())), (Some(0), script(false)));
+            assert_eq!(of(resumes, Some(weak)), (Some(1), script(true)));
+        }
+    }
+}
