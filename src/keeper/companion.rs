@@ -55,11 +55,10 @@ pub fn describe_resume(spec: &CommandSpec, status: &mut Status) {
 #[cfg(test)]
 mod tests {
     use super::describe_resume;
-    use crate::cockpit::fixture;
     use crate::config::command::CommandSpec;
     use crate::config::run::{AsWritten, Run, Source};
     use crate::protocol::companion::{CompanionNews, Grade};
-    use crate::protocol::control::RunState;
+    use crate::protocol::control::Status;
     use crate::protocol::resume::Resume;
     use serde_json::json;
     use std::path::Path;
@@ -68,6 +67,15 @@ mod tests {
         let text = format!("name: x\ntask: command\ncommand: [train]\n{more}");
         let source = Source { file: "x", text: &text, base: Path::new("/nowhere"), overrides: &[] };
         Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
+    }
+
+    fn blank() -> Status {
+        serde_json::from_value(json!({
+            "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
+            "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
+            "autopilot": true, "rungs": [], "run_dir": "run",
+        }))
+        .unwrap()
     }
 
     fn companion(grade: &str, saves: bool) -> CompanionNews {
@@ -82,7 +90,7 @@ mod tests {
     #[test]
     fn the_level_and_the_grade_follow_the_companion_where_it_saves() {
         let of = |more: &str, companion: Option<CompanionNews>| {
-            let mut status = fixture::status(RunState::Training, 7);
+            let mut status = blank();
             status.companion = companion.map(Box::new);
             describe_resume(&spec(more), &mut status);
             (status.level, status.resume.unwrap())
