@@ -3,9 +3,14 @@
 //!
 //! ```text
 //! awkward_script train --seed 7 --steps 100 --step-ms 5 --marker WORD
+//! awkward_script train --companion loop --steps 100 --every 20
 //! ```
+//! With `--companion` it speaks like the Python companion does, see companion.rs.
 //! Every process that it starts has the marker among its arguments, so that a test finds all of them whatever they
 //! did to their environment, session and parents.
+
+#[path = "awkward_script/companion.rs"]
+mod companion;
 
 use rustix::process::{Signal, getpid, kill_process, setsid};
 use signal_hook::consts::{SIGTERM, SIGUSR1};
@@ -57,7 +62,12 @@ fn main() -> Failing<()> {
         every: number("--every", 20),
         from: value("--resume").and_then(|path| path.rsplit('-').next()?.parse().ok()).unwrap_or(0),
     };
+    let framework = value("--companion");
     match words.first().map(String::as_str) {
+        Some("train") if framework.is_some() => {
+            let mischief = value("--mischief").cloned().unwrap_or_default();
+            companion::train(&script, framework.map_or("", String::as_str), &mischief)
+        }
         Some("train") => script.train(),
         Some("daemonise") => {
             setsid()?;

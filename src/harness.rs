@@ -12,6 +12,9 @@
 mod activity;
 mod backlog;
 mod checkpoints;
+mod companion;
+mod companion_link;
+mod container_state;
 mod ending;
 mod foreign;
 mod holder;
@@ -24,7 +27,10 @@ mod progress;
 mod resume_point;
 mod run_loop;
 mod save_signal;
+mod save_timer;
 mod saving;
+mod setup;
+mod signals;
 mod stacks;
 mod terminal;
 
@@ -33,8 +39,11 @@ pub use launch::exec_command;
 
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Preset;
+use crate::protocol::inject::Inject;
 use crate::protocol::worker::FailureClass;
+use crate::recipe::interval::Faults;
 use crate::store::adopted::AdoptError;
+use crate::store::checkpoint::CheckpointError;
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
 use launch::LaunchError;
@@ -50,6 +59,8 @@ pub struct HarnessArgs {
     pub run_dir: RunDir,
     /// The command.
     pub spec: CommandSpec,
+    /// The rung, 0 = fastest.
+    pub rung: usize,
     /// The rung's name.
     pub rung_name: String,
     /// The rung's knobs.
@@ -62,6 +73,10 @@ pub struct HarnessArgs {
     pub device: String,
     /// NaN losses in a row that end the command.
     pub skips_in_a_row: u64,
+    /// Faults for the companion to cause.
+    pub inject: Vec<Inject>,
+    /// Failures of earlier attempts.
+    pub faults: Faults,
     /// What it runs the command for.
     pub purpose: Purpose,
 }
@@ -105,6 +120,17 @@ pub enum HarnessError {
         /// Why it is not usable.
         source: AdoptError,
     },
+    /// Every container of the companion is damaged.
+    #[error(
+        "no checkpoint of the companion is whole; the newest, of step {step}: {source}. Put its files back, or allow a \
+         start from the beginning with `restart: from_start`"
+    )]
+    NoContainer {
+        /// The step of the newest container.
+        step: u64,
+        /// Why it is not usable.
+        source: CheckpointError,
+    },
     /// The copy of a checkpoint cannot be put back in place of its original.
     #[error("checkpoint {step} cannot be put back where the command looks for it: {source}")]
     NotRestored {
@@ -128,7 +154,9 @@ impl HarnessError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCheckpoint { .. } | Self::NotRestored { .. } => FailureClass::Checkpoint.exit_code(),
+            Self::NoCheckpoint { .. } | Self::NoContainer { .. } | Self::NotRestored { .. } => {
+                FailureClass::Checkpoint.exit_code()
+            }
             Self::Lock(_) | Self::Launch(_) | Self::Io { .. } => FailureClass::Config.exit_code(),
         }
     }

@@ -15,6 +15,7 @@
 //! that implement `Task` and `Train` (feature `train`).
 
 mod cli;
+mod companion;
 mod diagnose;
 mod export;
 mod harness;

@@ -67,6 +67,12 @@ pub struct HarnessCommand {
     /// Marks the processes of the command.
     #[arg(long)]
     token: String,
+    #[arg(long, default_value_t = 0)]
+    faults: u64,
+    #[arg(long, default_value_t = 0.0)]
+    lived_s: f64,
+    #[arg(long, default_value = "")]
+    inject: Faults,
     /// End the command with the process that started the harness, and adopt none of its checkpoints.
     #[arg(long)]
     measure: bool,
@@ -188,12 +194,15 @@ pub fn harness(args: HarnessCommand) -> Outcome {
     let harness = HarnessArgs {
         run_dir,
         spec,
+        rung: args.rung,
         rung_name: rung.name.clone(),
         preset: rung.preset.clone(),
         attempt: args.attempt,
         token: args.token,
         device: args.device,
         skips_in_a_row: run.watch.skips_in_a_row,
+        inject: args.inject.0,
+        faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         purpose,
     };
     harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))

@@ -2,6 +2,8 @@
 
 use super::activity::Activity;
 use super::checkpoints::CheckpointWatch;
+use super::companion::{Companion, base_state};
+use super::container_state::ContainerState;
 use super::foreign::{self, Foreign};
 use super::holder::Holder;
 use super::keeper_link::KeeperLink;
@@ -9,9 +11,11 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::resume_point::{choose_checkpoint, restore_original};
-use super::run_loop::{Harness, Life, Report, Signals};
-use super::stacks::StackWriters;
+use super::resume_point::{Chosen, choose_checkpoint, restore_original};
+use super::run_loop::{Harness, Life, Report};
+use super::save_timer::SaveTimer;
+use super::setup::{self, Prepared};
+use super::signals::Signals;
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{AttemptContext, resolve_launch, resolve_pattern};
@@ -20,7 +24,7 @@ use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
-use crate::store::adopted::Adopted;
+use crate::store::checkpoint;
 use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
 use crate::store::{owners, socket_place};
@@ -49,10 +53,13 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
     let mut notes = Vec::new();
+    let foreign = living_process(&args);
+    if foreign.is_none() {
+        checkpoint::clean(args.run_dir.path());
+    }
     let from = choose_checkpoint(&args, &mut notes)?;
     let context = context_of(&args, from.as_ref());
-    let foreign = living_process(&args);
-    if let (Some(from), None) = (&from, &foreign) {
+    if let (Some(from), None) = (from.as_ref().and_then(Chosen::script), &foreign) {
         restore_original(&args, from, &mut notes)?;
     }
     let watch = watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
@@ -64,10 +71,15 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
-    let running = match foreign {
-        Some(foreign) => watch_process(&foreign, reports.clone()),
-        None => start_command(&args, &context)?,
+    let timer = SaveTimer::new(setup::save_interval(&args), args.faults);
+    let (running, companion) = match foreign {
+        Some(foreign) => (watch_process(&foreign, reports.clone()), None),
+        None => {
+            let prepared = setup::prepare(&args, &context, from.as_ref(), &timer, &mut notes);
+            (start_command(&args, &context, prepared.as_ref())?, prepared.map(|prepared| prepared.link))
+        }
     };
+    let companion = Companion::new(companion, ContainerState::new(base_state(&args, from.as_ref())), timer);
     let (units, micro_batches, total) = size_of(&args);
     // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
     let before = if args.purpose == Purpose::Trial { 0 } else { context.step };
@@ -91,9 +103,9 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
         files,
         checkpoints,
         progress,
+        companion,
         hello,
         activity: Activity::new(now),
-        stacks: StackWriters::default(),
         life: Life::Running,
         exit: None,
         signals,
@@ -118,11 +130,18 @@ fn watch_process(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report
     Running { process, family, foreign: Some(foreign), output: None, holder: None }
 }
 
-fn start_command(args: &HarnessArgs, context: &AttemptContext) -> Result<Running, HarnessError> {
+fn start_command(
+    args: &HarnessArgs,
+    context: &AttemptContext,
+    companion: Option<&Prepared>,
+) -> Result<Running, HarnessError> {
     fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
     let mut launch = resolve_launch(&args.spec, &args.preset, context);
     let attempt_dir = context.attempt_dir.display().to_string();
     launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
+    if let Some(companion) = companion {
+        companion.add_to(&mut launch);
+    }
     let cards = visible_devices(&args.device.parse().unwrap_or_default());
     launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
     let log = stderr_file().map_err(HarnessError::of("worker.log"))?;
@@ -170,15 +189,15 @@ fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> 
     patterns
 }
 
-pub(super) fn context_of(args: &HarnessArgs, from: Option<&Adopted>) -> AttemptContext {
+pub(super) fn context_of(args: &HarnessArgs, from: Option<&Chosen>) -> AttemptContext {
     let run_dir = args.run_dir.path().to_owned();
     AttemptContext {
         attempt_dir: run_dir.join("attempts").join(args.attempt.to_string()),
         run_dir,
         rung_name: args.rung_name.clone(),
         attempt: args.attempt,
-        checkpoint: from.map(|from| from.path.clone()),
-        step: from.map_or(0, |from| from.step),
+        checkpoint: from.and_then(Chosen::script).map(|script| script.path.clone()),
+        step: from.map_or(0, Chosen::step),
     }
 }
 
@@ -191,9 +210,8 @@ pub(super) fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
     (units, u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
 }
 
-fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Adopted>) -> Hello {
-    let step = from.map_or(0, |from| from.step);
-    let samples = progress.samples(step);
+fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Chosen>) -> Hello {
+    let samples = from.map_or(0, Chosen::samples);
     let total = progress.total.unwrap_or(0);
     let unit = if progress.samples(1) == 1 { "steps" } else { "samples" };
     Hello {
@@ -203,7 +221,7 @@ fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Adopted>) -> Hel
         device: device_name(&args.device),
         backend: "command".to_owned(),
         parameters: 0,
-        resumed_from: from.map(|from| from.step),
+        resumed_from: from.map(Chosen::step),
         position: Position { samples, ..Position::default() },
         epoch_units: 0,
         total_units: progress.samples(total),

@@ -1,7 +1,10 @@
 //! Turns readings of the command's output and files into events of the worker contract. Pure.
 //!
 //! Several readings may describe one step: a progress bar counts it, a log line brings its loss. They are merged until
-//! another step begins, or nothing more arrives for a moment.
+//! another step begins, or nothing more arrives for a moment. Once a companion reports the training, its steps count and
+//! those in the output do not.
+
+mod told;
 
 use crate::log_metrics::Reading;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
@@ -33,6 +36,8 @@ pub struct Progress {
     began: bool,
     /// Losses in a row that were NaN or infinite.
     pub nan_in_a_row: u64,
+    /// Set once a companion reports the training.
+    told: Option<told::Told>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +46,8 @@ struct Pending {
     since: Duration,
     took: Duration,
     values: BTreeMap<String, f64>,
+    /// The step as a companion reported it, without a loss.
+    told: Option<Step>,
 }
 
 impl Progress {
@@ -60,17 +67,25 @@ impl Progress {
             lr: 0.0,
             began: false,
             nan_in_a_row: 0,
+            told: None,
         }
     }
 
     /// Returns the run's clock at a step.
     #[must_use]
     pub fn samples(&self, step: u64) -> u64 {
-        step.saturating_mul(self.units)
+        let (known, samples) = self.told.as_ref().map_or((0, 0), |told| told.clock);
+        match step.checked_sub(known) {
+            Some(more) => samples.saturating_add(more.saturating_mul(self.units)),
+            None => step.saturating_mul(self.units),
+        }
     }
 
     /// Takes a reading.
     pub fn take(&mut self, reading: &Reading, now: Duration) -> Vec<Event> {
+        if self.told.is_some() {
+            return self.take_beside_companion(reading);
+        }
         let mut events = self.begin(reading);
         if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
             self.total = Some(total);
@@ -92,7 +107,7 @@ impl Progress {
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
             let took = now.saturating_sub(self.stepped);
-            self.pending = Some(Pending { step, since: now, took, values: BTreeMap::new() });
+            self.pending = Some(Pending { step, since: now, took, values: BTreeMap::new(), told: None });
             self.stepped = now;
         }
         if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
@@ -118,7 +133,7 @@ impl Progress {
 
     /// Returns the event of the step that is being merged.
     pub fn flush(&mut self) -> Option<Event> {
-        let Pending { step, took, mut values, .. } = self.pending.take()?;
+        let Pending { step, took, mut values, told, .. } = self.pending.take()?;
         let (samples, epoch) = (self.samples(step), self.epoch as u64);
         let [loss, lr, grad_norm] = ["loss", "lr", "grad_norm"].map(|name| values.remove(name));
         self.lr = lr.filter(|lr| lr.is_finite()).unwrap_or(self.lr);
@@ -147,18 +162,8 @@ impl Progress {
         let lr = lr.filter(|lr| lr.is_finite());
         let micro_batches = self.micro_batches;
         let metrics = values;
-        Some(Event::Step(Step {
-            step,
-            samples,
-            epoch,
-            loss,
-            lr,
-            grad_norm,
-            metrics,
-            micro_batches,
-            data_wait_ms: 0.0,
-            compute_ms,
-        }))
+        let own = Step { step, samples, epoch, micro_batches, data_wait_ms: 0.0, compute_ms, ..Step::default() };
+        Some(Event::Step(Step { loss, lr, grad_norm, metrics, ..told.unwrap_or(own) }))
     }
 
     fn eval(&self, reading: &Reading) -> Event {
@@ -176,13 +181,16 @@ impl Progress {
     /// reported, if only every tenth one is.
     #[must_use]
     pub fn is_complete(&self) -> bool {
+        if let Some(told) = &self.told {
+            return told.ended || self.total.is_none_or(|total| self.step >= total);
+        }
         self.total.is_none_or(|total| self.step + self.widest >= total)
     }
 
     /// Reports whether the last step is known and was read.
     #[must_use]
     pub fn has_taken_last_step(&self) -> bool {
-        self.total.is_some_and(|total| self.step >= total)
+        self.told.as_ref().is_some_and(|told| told.ended) || self.total.is_some_and(|total| self.step >= total)
     }
 }
 

@@ -1,33 +1,120 @@
-//! The checkpoint that a command resumes from.
+//! The checkpoint that a command resumes from: the newest one that is whole, a container of its companion or one that
+//! the script wrote.
 
 use super::checkpoints::{Candidate, Moment, look_at};
 use super::prepare::{context_of, size_of, watch_checkpoints};
-use super::{HarnessArgs, HarnessError};
+use super::{HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{Level, RestartPolicy, names_checkpoint};
+use crate::protocol::companion::{ResumeFrom, ResumePoint};
 use crate::store::adopted::{self, Adopted};
+use crate::store::checkpoint::state::TrainState;
+use crate::store::checkpoint::{self, Entry, STATE};
+use crate::store::companion::KnownCompanion;
+use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::path::PathBuf;
 
-/// Finds the checkpoint to resume from: the newest one unchanged since it was adopted.
+/// The checkpoint of a start.
+#[derive(Debug, Clone)]
+pub(super) enum Chosen {
+    /// A container that the companion wrote; the script itself starts as if from the beginning.
+    Container {
+        /// Where it is.
+        point: ResumePoint,
+        /// The state in it.
+        state: Box<TrainState>,
+    },
+    /// A checkpoint that the script wrote: its arguments name it, or the companion passes it to the training.
+    Script(Adopted),
+}
+
+impl Chosen {
+    /// Returns the step.
+    pub(super) fn step(&self) -> u64 {
+        match self {
+            Self::Container { point, .. } => point.step,
+            Self::Script(adopted) => adopted.step,
+        }
+    }
+
+    /// Returns the checkpoint for the script's own arguments.
+    pub(super) fn script(&self) -> Option<&Adopted> {
+        match self {
+            Self::Script(adopted) => Some(adopted),
+            Self::Container { .. } => None,
+        }
+    }
+
+    /// Returns what the companion resumes from.
+    pub(super) fn for_companion(&self) -> ResumeFrom {
+        match self {
+            Self::Container { point, .. } => ResumeFrom::Container(point.clone()),
+            Self::Script(Adopted { path, step, samples, .. }) => {
+                ResumeFrom::Script(ResumePoint { path: path.clone(), step: *step, samples: *samples })
+            }
+        }
+    }
+
+    /// Returns the run's clock there, as it was recorded.
+    pub(super) fn samples(&self) -> u64 {
+        match self {
+            Self::Container { point, .. } => point.samples,
+            Self::Script(adopted) => adopted.samples,
+        }
+    }
+}
+
+/// Finds the checkpoint to resume from.
 ///
 /// # Errors
 /// Returns an error when there are checkpoints but none is usable: a command that starts over would overwrite them.
-pub(super) fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Adopted>, HarnessError> {
-    if args.spec.level() < Level::Checkpoints {
+pub(super) fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Chosen>, HarnessError> {
+    let container = newest_container(args, notes);
+    let script = newest_of_script(args, notes);
+    let may_start_over = args.spec.restart == RestartPolicy::FromStart;
+    match (container, script) {
+        (Ok(Some(container)), Ok(Some(script))) if script.step() > container.step() => Ok(Some(script)),
+        (Ok(Some(chosen)), _) | (_, Ok(Some(chosen))) => Ok(Some(chosen)),
+        (Err(error), _) | (_, Err(error)) if !may_start_over => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the newest container whose every byte verifies.
+fn newest_container(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Chosen>, HarnessError> {
+    if args.purpose == Purpose::Measurement {
+        return Ok(None);
+    }
+    let (newest, rejected) = checkpoint::newest_verified(args.run_dir.path());
+    notes.extend(rejected.iter().map(|(entry, error)| format!("checkpoint {} is not used: {error}", entry.step)));
+    match (newest, rejected.into_iter().next()) {
+        (Some((Entry { step, path }, manifest)), _) => {
+            let state = file::read(&path.join(STATE), Limit::Record).ok();
+            let state = state.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+            let point = ResumePoint { path, step, samples: manifest.samples };
+            Ok(Some(Chosen::Container { point, state: Box::new(state) }))
+        }
+        (None, Some((Entry { step, .. }, source))) => Err(HarnessError::NoContainer { step, source }),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Returns the newest checkpoint of the script that is unchanged since it was adopted, if anything resumes from it.
+fn newest_of_script(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Chosen>, HarnessError> {
+    let by_arguments = args.spec.level() >= Level::Checkpoints;
+    let by_companion = KnownCompanion::of_run(&args.run_dir).is_some_and(|known| known.resumes_script());
+    if !by_arguments && !by_companion {
         return Ok(None);
     }
     adopt_leftovers(args, notes);
     let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
     notes.extend(unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", adopted.step)));
-    let may_start_over = args.spec.restart == RestartPolicy::FromStart;
     match (newest, unusable.into_iter().next()) {
-        (None, Some((adopted, source))) if !may_start_over => {
-            Err(HarnessError::NoCheckpoint { step: adopted.step, source })
-        }
-        (newest, _) => Ok(newest),
+        (Some(adopted), _) => Ok(Some(Chosen::Script(adopted))),
+        (None, Some((adopted, source))) => Err(HarnessError::NoCheckpoint { step: adopted.step, source }),
+        (None, None) => Ok(None),
     }
 }
-
 /// Adopts checkpoints that the last attempt completed just before it ended.
 fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };

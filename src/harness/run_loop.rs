@@ -3,6 +3,7 @@
 use super::HarnessArgs;
 use super::activity::Activity;
 use super::checkpoints::{Candidate, CheckpointWatch, Moment};
+use super::companion::{Companion, Published};
 use super::ending::{Reason, conclude};
 use super::foreign::Foreign;
 use super::holder::Holder;
@@ -10,22 +11,22 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::stacks::{StackFile, StackWriters};
+use super::signals::Signals;
+use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Level, Order, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Order, Phase};
 use crate::store::adopted::{AdoptError, Adopted};
 use crate::store::lock::Lock;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{WaitOptions, wait};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -45,8 +46,9 @@ pub enum Life {
     Saving {
         /// When to give up.
         until: Instant,
-        /// When it was asked, in Unix nanoseconds; older checkpoints do not count.
-        since_ns: i64,
+        /// When a signal asked it, in Unix nanoseconds; older checkpoints do not count. None if its companion was asked,
+        /// which ends the command itself.
+        since_ns: Option<i64>,
     },
     /// Its processes are being ended.
     Ending {
@@ -64,40 +66,14 @@ pub enum Life {
 pub enum Report {
     /// A checkpoint was adopted, or could not be.
     Adopted(Candidate, Result<Adopted, AdoptError>, Duration),
+    /// A checkpoint of the companion was published, or could not be.
+    Published(Box<Published>),
     /// All processes have ended except these.
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
     /// The processes wrote their stacks to these files.
     Stacks(Vec<StackFile>),
-}
-
-/// The signals that a harness handles.
-pub struct Signals {
-    child: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// Starts to listen.
-    pub fn listen() -> io::Result<Self> {
-        Ok(Self {
-            child: signal(SignalKind::child())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits until a signal asks the harness to end.
-    async fn asked_to_end(terminate: &mut Signal, interrupt: &mut Signal) {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    }
 }
 
 /// The harness of one attempt.
@@ -119,9 +95,9 @@ pub struct Harness {
     pub(super) files: MetricFiles,
     pub(super) checkpoints: Option<CheckpointWatch>,
     pub(super) progress: Progress,
+    pub(super) companion: Companion,
     pub(super) hello: Hello,
     pub(super) activity: Activity,
-    pub(super) stacks: StackWriters,
     pub(super) life: Life,
     /// How the command ended.
     pub(super) exit: Option<Exit>,
@@ -148,6 +124,7 @@ impl Harness {
                     None => self.output = None,
                 },
                 heard = self.link.hear() => self.hear(heard),
+                heard = self.companion.hear() => self.hear_companion(heard),
                 _ = child.recv() => self.reap(),
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
                 _ = hangup.recv() => {}
@@ -160,7 +137,12 @@ impl Harness {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.life, Life::Ending { done: true, .. }) && !self.adopting
+        matches!(self.life, Life::Ending { done: true, .. }) && !self.is_saving()
+    }
+
+    /// Reports whether a checkpoint is being adopted or published.
+    fn is_saving(&self) -> bool {
+        self.adopting || self.companion.is_busy()
     }
 
     /// Reads what an adopted command wrote.
@@ -201,13 +183,11 @@ impl Harness {
     }
 
     /// Sends an event about the training, and ends a command whose loss stays NaN.
-    fn send(&mut self, event: &Event) {
+    pub(super) fn send(&mut self, event: &Event) {
+        self.record_for_container(event);
         self.link.send(event);
-        let nan = self.progress.nan_in_a_row;
-        if nan >= self.args.skips_in_a_row && !matches!(self.life, Life::Ending { .. }) {
-            let (class, step) = (FailureClass::NonFinite, Some(self.progress.step));
-            let message = format!("the last {nan} losses that the command reported are NaN or infinite");
-            self.end(Reason::Broken(Failed { class, message, step, thread: None, injected: false }));
+        if self.progress.nan_in_a_row >= self.args.skips_in_a_row && !matches!(self.life, Life::Ending { .. }) {
+            self.end(Reason::Broken(self.broken_by_nan()));
         }
     }
 
@@ -230,9 +210,12 @@ impl Harness {
 
     /// Ends the command, after a save if it can be asked for one.
     fn stop(&mut self, checkpoint: bool) {
+        if checkpoint && matches!(self.life, Life::Running) && self.companion_saves() {
+            return self.order_stop();
+        }
         let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
         let Some(limit) = saves.filter(|_| matches!(self.life, Life::Running)) else { return self.end(Reason::Asked) };
-        let since_ns = jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS;
+        let since_ns = Some(jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS);
         match self.ask_to_save() {
             Ok(()) => self.life = Life::Saving { until: Instant::now() + limit, since_ns },
             Err(error) => {
@@ -250,6 +233,7 @@ impl Harness {
         let phase =
             if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
         self.link.send_unkept(&Event::Phase { phase });
+        self.send_companion();
         if let Some(steps) = self.progress.total {
             let units = self.progress.samples(steps);
             self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
@@ -315,6 +299,7 @@ impl Harness {
                 self.end(Reason::Exited);
             }
             Report::Stacks(written) => self.report_stacks(written),
+            Report::Published(published) => self.record_publication(*published),
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
         }
     }
@@ -340,12 +325,29 @@ impl Harness {
             self.link.send_unkept(&Event::Command { news: CommandNews::Active });
         }
         self.look_for_checkpoint(Moment::Alive);
+        self.tick_companion();
         if let Life::Saving { until, .. } = self.life
             && now >= until
         {
+            // Its work is saved, but something in it does not end.
+            if self.companion.is_stopping() {
+                return self.end(Reason::Asked);
+            }
             self.life = Life::Running;
             let message = "the command was asked to save, but wrote no complete checkpoint in time".to_owned();
             self.link.send(&Event::StopRefused { step: self.progress.step, message });
+        }
+    }
+
+    /// Hears what the companion said before its processes ended, and publishes what it saved.
+    async fn hear_last_words(&mut self) {
+        while self.companion.is_connected() {
+            let Ok(heard) = timeout(DRAIN, self.companion.hear()).await else { break };
+            self.hear_companion(heard);
+        }
+        while self.is_saving() {
+            let Some(report) = self.reported.recv().await else { return };
+            self.take_report(report);
         }
     }
 
@@ -355,6 +357,7 @@ impl Harness {
             self.take_output(&bytes);
         }
         self.read_foreign();
+        self.hear_last_words().await;
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.finish(&mut log);
         self.write_log(&log);

@@ -31,6 +31,10 @@ impl Harness {
     /// # Errors
     /// Returns why it cannot be asked.
     pub(super) fn ask_to_save(&self) -> Result<(), CannotSave> {
+        if self.companion_saves() {
+            self.order_save();
+            return Ok(());
+        }
         let Some(save) = &self.args.spec.save else { return Err(CannotSave::NoSignal) };
         let all = scan();
         match ask_to_save(&self.family.among(&all), save.signal.signal()) {
@@ -52,9 +56,15 @@ impl Harness {
             let _ = watch.ignore(&candidate.path);
             return self.link.send(&Event::Note { level: Level::Warn, text });
         }
+        let samples = self.progress.samples(candidate.step.unwrap_or(self.progress.step));
+        self.adopt(candidate, samples);
+    }
+
+    /// Adopts a checkpoint on another thread.
+    pub(super) fn adopt(&mut self, candidate: Candidate, samples: u64) {
         self.adopting = true;
         let step = candidate.step.unwrap_or(self.progress.step);
-        let (samples, run_dir) = (self.progress.samples(step), self.args.run_dir.path().to_owned());
+        let run_dir = self.args.run_dir.path().to_owned();
         let copy = self.args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
         let reports = self.reports.clone();
         std::thread::spawn(move || {
@@ -86,21 +96,26 @@ impl Harness {
                     total_ms: took.as_secs_f64() * 1000.0,
                     ..Saved::default()
                 }));
+                self.answer_adoption(adopted.step, None);
                 match self.life {
-                    Life::Saving { since_ns, .. } if adopted.original().modified_ns() >= since_ns => {
+                    Life::Saving { since_ns: Some(since_ns), .. } if adopted.original().modified_ns() >= since_ns => {
                         self.end(Reason::Asked);
                     }
                     Life::Ending { done: true, .. } => self.look_for_checkpoint(Moment::JustEnded),
                     _ => {}
                 }
             }
-            // It changed while it was read: the next scan finds it again.
-            Err(AdoptError::Changing(_)) => {}
             Err(error) => {
-                let message = format!("the command's checkpoint was not adopted: {error}");
                 let step = candidate.step.unwrap_or(self.progress.step);
+                self.answer_adoption(step, Some(error.to_string()));
+                // It changed while it was read: the next scan finds it again.
+                if matches!(error, AdoptError::Changing(_)) {
+                    return self.adopt_next_written();
+                }
+                let message = format!("the command's checkpoint was not adopted: {error}");
                 self.link.send(&Event::SaveFailed { step, message, of_disk: false });
             }
         }
+        self.adopt_next_written();
     }
 }

@@ -52,10 +52,11 @@ impl StackWriters {
 impl Harness {
     /// Asks the processes for their stacks, and reports the files once they are written.
     pub(super) fn write_stacks(&self) {
-        if !matches!(self.life, Life::Running) || self.stacks.writers.is_empty() {
+        if !matches!(self.life, Life::Running) || self.companion.stacks.writers.is_empty() {
             return;
         }
-        let (writers, family, reports) = (self.stacks.writers.clone(), self.family.clone(), self.reports.clone());
+        let (writers, family, reports) =
+            (self.companion.stacks.writers.clone(), self.family.clone(), self.reports.clone());
         thread::spawn(move || {
             let all = scan();
             let written = ask_for_stacks(&writers, &family.among(&all));

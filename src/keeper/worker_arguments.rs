@@ -12,12 +12,6 @@ impl Keeper {
             return Program::harness(self.common_arguments("harness", attempt, rung), new_token());
         }
         let mut arguments = self.common_arguments("worker", attempt, rung);
-        let lived_s = self.recorder.lived_s();
-        for (flag, value) in
-            [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
-        {
-            arguments.extend([flag.to_owned(), value]);
-        }
         if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
@@ -28,22 +22,26 @@ impl Keeper {
             let parts = LeaveOut::new(self.stored.left_out.clone());
             arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
         }
-        let faults = self.stored.launch.inject.iter().map(ToString::to_string);
-        let faults: Vec<String> = faults.filter(|fault| !self.stored.fired.contains(fault)).collect();
-        if !faults.is_empty() {
-            arguments.extend(["--inject".to_owned(), faults.join(",")]);
-        }
         Program::worker(arguments)
     }
 
-    fn common_arguments(&self, role: &str, attempt: u64, rung: usize) -> Vec<String> {
+    /// Returns the arguments that a worker and a harness share: the attempt, the failures before it, and the faults to
+    /// inject that have not fired yet.
+    fn common_arguments(&mut self, role: &str, attempt: u64, rung: usize) -> Vec<String> {
         let mut arguments = vec![role.to_owned(), "--run-dir".to_owned(), self.run_dir.path().display().to_string()];
         for (flag, value) in [
             ("--rung", rung.to_string()),
             ("--attempt", attempt.to_string()),
             ("--device", self.stored.launch.device.clone()),
+            ("--faults", self.recorder.status.restarts.to_string()),
+            ("--lived-s", self.recorder.lived_s().to_string()),
         ] {
             arguments.extend([flag.to_owned(), value]);
+        }
+        let faults = self.stored.launch.inject.iter().map(ToString::to_string);
+        let faults: Vec<String> = faults.filter(|fault| !self.stored.fired.contains(fault)).collect();
+        if !faults.is_empty() {
+            arguments.extend(["--inject".to_owned(), faults.join(",")]);
         }
         arguments
     }

@@ -151,7 +151,7 @@ impl Policy {
                 self.end_silence()
             }
             CommandNews::Companion(companion) => self.handle_companion(companion),
-            CommandNews::Stacks { .. } | CommandNews::Ended { .. } => Vec::new(),
+            CommandNews::Stacks { .. } | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
         }
     }
 

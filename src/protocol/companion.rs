@@ -31,7 +31,7 @@ pub const SETUP_FILE: &str = "companion.json";
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum CompanionLine {
     /// The training begins, or a value in its introduction changed.
-    Companion(Introduction),
+    Companion(Box<Introduction>),
     /// The files of a checkpoint are written; the harness completes and publishes it.
     Staged(Staged),
     /// The framework's own checkpoint is complete.

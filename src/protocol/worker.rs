@@ -1,6 +1,6 @@
 //! The worker contract: orders and events.
 
-use super::companion::CompanionNews;
+use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ pub struct Hello {
 }
 
 /// News that only a command has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum CommandNews {
     /// The length of the run became known.
@@ -168,6 +168,8 @@ pub enum CommandNews {
         /// The file, relative to the run directory.
         file: PathBuf,
     },
+    /// A fingerprint of a step; only in a trial.
+    Fingerprint(Fingerprint),
     /// The command has ended, with all its processes. Its codes are its own, not those of this contract.
     Ended {
         /// Process id of the command.

@@ -42,6 +42,14 @@ pub fn prepare_harness(run: &RunDir) -> io::Result<PathBuf> {
     prepare_first(&places(run, "-command"))
 }
 
+/// Creates the directory for the socket of a run's harness, where the companions of its command find it.
+///
+/// # Errors
+/// Returns the error of the last location when none is usable.
+pub fn prepare_companion(run: &RunDir) -> io::Result<PathBuf> {
+    prepare_first(&places(run, "-companion"))
+}
+
 fn prepare_first(places: &[PathBuf]) -> io::Result<PathBuf> {
     let mut refused = io::Error::other("no folder for sockets");
     for path in places {

@@ -95,6 +95,7 @@ impl Harness {
             // A keeper has a token of its own.
             .env("DOWNSHIFT_TOKEN", "the test")
             .env("XDG_RUNTIME_DIR", dir.join("sockets"))
+            .env("XDG_CACHE_HOME", dir.join("cache"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -1,0 +1,225 @@
+//! A training with a companion, in Rust: it reads `companion.json`, speaks over the socket, and saves either containers
+//! (`loop`) or checkpoints of its own (any other framework). Its weights are a hash over every sample it has seen, so a
+//! resume that loses or repeats one ends with other weights.
+
+use super::{Failing, Script};
+use downshift::protocol::companion::{CompanionOrder, ResumeFrom, SETUP_VARIABLE, Setup};
+use downshift::protocol::inject::Fault;
+use downshift::protocol::line;
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::exit;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Samples in a step.
+const BATCH: u64 = 4;
+/// Steps in an epoch.
+const EPOCH: u64 = 50;
+
+struct Training<'a> {
+    script: &'a Script,
+    setup: Setup,
+    is_loop: bool,
+    mischief: &'a str,
+    stream: Option<UnixStream>,
+    orders: Receiver<CompanionOrder>,
+    step: u64,
+    weights: u64,
+    saved: Instant,
+}
+
+/// Trains with a companion.
+pub fn train(script: &Script, framework: &str, mischief: &str) -> Failing<()> {
+    let setup: Setup = serde_json::from_slice(&fs::read(std::env::var(SETUP_VARIABLE)?)?)?;
+    let stream = UnixStream::connect(&setup.socket)?;
+    let (send, orders) = channel();
+    let lines = BufReader::new(stream.try_clone()?).lines();
+    std::thread::spawn(move || {
+        lines.map_while(Result::ok).filter_map(|text| line::decode(&text)).try_for_each(|order| send.send(order))
+    });
+    let (is_loop, stream, saved) = (framework == "loop", Some(stream), Instant::now());
+    let mut training = Training { script, setup, is_loop, mischief, stream, orders, step: 0, weights: 0, saved };
+    training.restore()?;
+    training.introduce(framework)?;
+    while training.step < script.steps {
+        training.take_step()?;
+    }
+    training.save(0.1)?;
+    training.say(&json!({"event": "ended", "step": training.step}))?;
+    println!("weights {:016x}", training.weights);
+    Ok(())
+}
+
+impl Training<'_> {
+    fn say(&mut self, event: &Value) -> Failing<()> {
+        if let Some(stream) = &mut self.stream {
+            writeln!(stream, "{event}")?;
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self) -> Failing<()> {
+        let (point, name) = match &self.setup.resume {
+            Some(ResumeFrom::Container(point)) => (point, "model.safetensors"),
+            Some(ResumeFrom::Script(point)) => (point, "weights"),
+            None => return Ok(()),
+        };
+        let bytes = fs::read(point.path.join(name))?;
+        self.weights = u64::from_le_bytes(bytes.as_slice().try_into()?);
+        self.step = point.step;
+        Ok(())
+    }
+
+    fn introduce(&mut self, framework: &str) -> Failing<()> {
+        let resumed_from = self.setup.resume.as_ref().map(|_| self.step);
+        let micro_batch = self.setup.knobs.pointer("/training/micro_batch").cloned().unwrap_or(json!(BATCH));
+        let in_force = if self.mischief == "ignore-knobs" { json!(99) } else { micro_batch };
+        self.say(&json!({
+            "event": "companion", "protocol": 1, "pid": std::process::id(), "rank": 0, "world": 1, "python": "3.12.1",
+            "torch": "2.15.0", "framework": framework, "version": null, "grade": "exact", "reason": null, "saves": true,
+            "guards": true, "parameters": 1234, "resumed_from": resumed_from, "samples": self.step * BATCH,
+            "total_steps": self.script.steps, "epoch_units": EPOCH * BATCH, "total_units": self.script.steps * BATCH,
+            "unit": "samples", "knobs": {"training.micro_batch": in_force},
+        }))
+    }
+
+    fn take_step(&mut self) -> Failing<()> {
+        std::thread::sleep(Duration::from_millis(self.script.step_ms));
+        let step = self.step + 1;
+        let is_dropped = self.strike(step)?;
+        for sample in self.step * BATCH..step * BATCH {
+            let text = [self.weights, self.setup.seed, sample].map(u64::to_le_bytes).concat();
+            let hash =
+                if is_dropped { self.weights.to_le_bytes() } else { blake3::hash(&text).as_bytes()[..8].try_into()? };
+            self.weights = u64::from_le_bytes(hash);
+        }
+        self.step = step;
+        let (samples, epoch) = (step * BATCH, (step - 1) / EPOCH);
+        // What a script prints beside its companion: other numbers for the same steps.
+        println!("step {} loss 9.9", step * 2);
+        let event = if is_dropped {
+            json!({"event": "skipped", "step": step, "samples": samples, "epoch": epoch, "lr": 0.1, "what": "gradient",
+                   "where": "layer.0"})
+        } else {
+            json!({"event": "step", "step": step, "samples": samples, "epoch": epoch, "loss": 1.0 / step as f64,
+                   "lr": 0.1, "grad_norm": 0.5, "micro_batches": 2, "data_wait_ms": 0.25, "compute_ms": 1.5})
+        };
+        self.say(&event)?;
+        self.misbehave()?;
+        self.reach_border()
+    }
+
+    /// Makes the faults ordered for a step. Returns true if its gradient is NaN.
+    fn strike(&mut self, step: u64) -> Failing<bool> {
+        let due: Vec<_> = self.setup.inject.iter().filter(|fault| fault.strikes(step)).copied().collect();
+        for fault in &due {
+            self.say(&json!({"event": "injected", "fault": fault.to_string(), "step": step}))?;
+            match fault.fault {
+                Fault::Kill => kill_process(getpid(), Signal::KILL)?,
+                Fault::Exit0 => exit(0),
+                Fault::Oom => {
+                    self.say(&json!({"event": "failed", "class": "device_out_of_memory", "step": step,
+                                     "message": "CUDA out of memory", "injected": true}))?;
+                    exit(1)
+                }
+                _ => {}
+            }
+        }
+        Ok(due.iter().any(|fault| fault.fault == Fault::Nan))
+    }
+
+    /// Obeys orders and saves, as a companion does at a step border.
+    fn reach_border(&mut self) -> Failing<()> {
+        let rhythm = self.setup.checkpoint;
+        let by_time = rhythm.every_seconds.is_some_and(|seconds| self.saved.elapsed().as_secs_f64() >= seconds);
+        let every = rhythm.every_steps.unwrap_or(self.script.every);
+        let (mut saves, mut stops) = (by_time || self.step.is_multiple_of(every), false);
+        while let Ok(order) = self.orders.try_recv() {
+            saves |= matches!(order, CompanionOrder::Checkpoint | CompanionOrder::Stop { checkpoint: true });
+            stops |= matches!(order, CompanionOrder::Stop { .. });
+        }
+        let failed = if saves { self.save(0.1)? } else { None };
+        match (stops, failed) {
+            (true, None) => {
+                self.say(&json!({"event": "stopping", "step": self.step, "saved": true}))?;
+                exit(75)
+            }
+            (true, Some(message)) => self.say(&json!({"event": "stop_refused", "step": self.step, "message": message})),
+            _ => Ok(()),
+        }
+    }
+
+    /// Saves, and waits until the harness has published it. Returns why it was not.
+    fn save(&mut self, pause_ms: f64) -> Failing<Option<String>> {
+        self.saved = Instant::now();
+        let (step, samples) = (self.step, self.step * BATCH);
+        let bytes = self.weights.to_le_bytes();
+        if self.is_loop {
+            let name = format!(".new-step-{step:09}");
+            let folder = self.setup.staging.join(&name);
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir(&folder)?;
+            fs::write(folder.join("model.safetensors"), bytes)?;
+            fs::write(folder.join("python.json"), b"{}")?;
+            let name = self.spoil(&folder, name)?;
+            self.say(
+                &json!({"event": "staged", "step": step, "samples": samples, "folder": name, "pause_ms": pause_ms}),
+            )?;
+        } else {
+            let out = self.script.out.clone().unwrap_or_else(|| self.setup.run_dir.join("out"));
+            let folder = out.join(format!("checkpoint-{step}"));
+            fs::create_dir_all(&folder)?;
+            fs::write(folder.join("weights"), bytes)?;
+            self.say(&json!({"event": "wrote", "step": step, "samples": samples, "path": folder}))?;
+        }
+        while self.stream.is_some() {
+            match self.orders.recv_timeout(Duration::from_secs(30)) {
+                Ok(CompanionOrder::Published { step: published }) if published == step => return Ok(None),
+                Ok(CompanionOrder::PublishFailed { step: refused, message }) if refused == step => {
+                    println!("refused {message}");
+                    return Ok(Some(message));
+                }
+                Ok(CompanionOrder::Stop { .. }) => {
+                    self.say(&json!({"event": "stopping", "step": step, "saved": true}))?;
+                    exit(75)
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Ok(Some("the harness is gone".to_owned()))
+    }
+
+    fn spoil(&self, folder: &Path, name: String) -> Failing<String> {
+        match self.mischief {
+            "link" => symlink("/etc/passwd", folder.join("more"))?,
+            "name" => return Ok("../checkpoints".to_owned()),
+            "empty" => {
+                fs::remove_dir_all(folder)?;
+                fs::create_dir(folder)?;
+            }
+            "manifest" => fs::write(folder.join("manifest.json"), "{}")?,
+            _ => {}
+        }
+        Ok(name)
+    }
+
+    fn misbehave(&mut self) -> Failing<()> {
+        match (self.mischief, self.step) {
+            ("malformed", _) => {
+                let stream = self.stream.as_mut().ok_or("no socket")?;
+                stream.write_all(b"{\"event\":\"saved\",\"step\":999}\n\xff\xfe\n{\"event\":\"step\"}\n")?;
+            }
+            // The companion goes quiet; the script trains on.
+            ("dead", 10) => self.stream = None,
+            _ => {}
+        }
+        Ok(())
+    }
+}

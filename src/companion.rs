@@ -1,0 +1,250 @@
+//! The companion: the Python package that runs inside the processes of a command. It is part of this program, and is
+//! unpacked into the user's cache, where Python finds it through `PYTHONPATH`.
+//!
+//! Whoever can write there decides what runs inside a training. So the folder belongs to the user alone, has the hash of
+//! its content in its name, and is compared with this program before each start.
+
+use crate::store::user_folder::user_folder;
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
+use rustix::process::geteuid;
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The variable with the folders that Python searches first.
+pub const PATH_VARIABLE: &str = "PYTHONPATH";
+/// Where Python keeps compiled modules, beside their sources.
+const COMPILED: &str = "__pycache__";
+
+/// Lists files below `python/companion` with their content.
+macro_rules! files {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("../python/companion/", $name)))),+]
+    };
+}
+
+/// The files of the package, by their path.
+const FILES: &[(&str, &str)] = &files![
+    "downshift/__init__.py",
+    "downshift/border.py",
+    "downshift/excepthook.py",
+    "downshift/fetch.py",
+    "downshift/imports.py",
+    "downshift/inject.py",
+    "downshift/knobs.py",
+    "downshift/order.py",
+    "downshift/random_state.py",
+    "downshift/report.py",
+    "downshift/safetensors.py",
+    "downshift/stacks.py",
+    "downshift/standby.py",
+    "downshift/values.py",
+    "downshift/wire.py",
+    "sitecustomize.py",
+];
+
+/// Reason why the companion is not available.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The user has no cache folder.
+    #[error("neither XDG_CACHE_HOME nor HOME names a folder")]
+    NoCache,
+    /// Another user can change the folder.
+    #[error("{} belongs to another user, or others can write to it; remove it", text::path(.0))]
+    Foreign(PathBuf),
+    /// The system refused.
+    #[error("{}: {source}", text::path(.path))]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl UnpackError {
+    fn of(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { path: path.to_owned(), source }
+    }
+}
+
+/// The state of the folder on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Whole,
+    Missing,
+    /// Something in it differs.
+    Changed,
+}
+
+/// Returns the folder with the package, unpacked if it is not there or differs.
+///
+/// # Errors
+/// Returns why there is none.
+pub fn unpack() -> Result<PathBuf, UnpackError> {
+    unpack_into(&user_folder("XDG_CACHE_HOME", ".cache").ok_or(UnpackError::NoCache)?)
+}
+
+/// Puts the package's folder in front of the folders that Python searches already. None of them is empty: Python would
+/// take that for the current folder.
+#[must_use]
+pub fn search_path(package: &str, existing: Option<&str>) -> String {
+    match existing.filter(|existing| !existing.is_empty()) {
+        Some(existing) => format!("{package}:{existing}"),
+        None => package.to_owned(),
+    }
+}
+
+fn unpack_into(cache: &Path) -> Result<PathBuf, UnpackError> {
+    let folder = cache.join(format!("companion-{}", &content_hash().to_hex()[..16]));
+    if look_at(&folder)? == Found::Whole {
+        return Ok(folder);
+    }
+    fs::create_dir_all(cache).map_err(UnpackError::of(cache))?;
+    let draft = cache.join(format!(".companion-{}", std::process::id()));
+    // A leftover of a killed process, or a trap.
+    let _ = fs::remove_dir_all(&draft);
+    let placed = write_files(&draft).and_then(|()| place(&draft, &folder));
+    if placed.is_err() {
+        let _ = fs::remove_dir_all(&draft);
+    }
+    placed.map(|()| folder)
+}
+
+fn content_hash() -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    for (name, content) in FILES {
+        for part in [name, content] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    hasher.finalize()
+}
+
+/// Compares the folder with the package.
+fn look_at(folder: &Path) -> Result<Found, UnpackError> {
+    let about = match fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+        about => about.map_err(UnpackError::of(folder))?,
+    };
+    if !about.is_dir() || about.uid() != geteuid().as_raw() || about.mode() & 0o077 != 0 {
+        return Err(UnpackError::Foreign(folder.to_owned()));
+    }
+    let expected: BTreeSet<&str> = FILES.iter().map(|(name, _)| *name).collect();
+    let is_same = |(name, content): &(&str, &str)| {
+        let path = folder.join(name);
+        let is_plain = fs::symlink_metadata(&path).is_ok_and(|about| about.is_file());
+        is_plain && file::read(&path, Limit::Handwritten).is_ok_and(|found| found == content.as_bytes())
+    };
+    let whole =
+        FILES.iter().all(is_same) && names_below(folder, "").iter().all(|name| expected.contains(name.as_str()));
+    Ok(if whole { Found::Whole } else { Found::Changed })
+}
+
+/// Returns the paths of all files in a folder, except those that Python compiled.
+fn names_below(folder: &Path, prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten();
+    let below = entries.filter(|entry| entry.file_name() != COMPILED).flat_map(|entry| {
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => names_below(folder, &format!("{name}/")),
+            _ => vec![name],
+        }
+    });
+    below.collect()
+}
+
+fn write_files(draft: &Path) -> Result<(), UnpackError> {
+    let create = |folder: &Path| DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    create(draft).map_err(UnpackError::of(draft))?;
+    for (name, content) in FILES {
+        let path = draft.join(name);
+        let written = path.parent().map_or(Ok(()), create).and_then(|()| {
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+            file.write_all(content.as_bytes())
+        });
+        written.map_err(UnpackError::of(&path))?;
+    }
+    Ok(())
+}
+
+/// Gives the draft its name. Another process may have been faster, and a changed folder is replaced.
+fn place(draft: &Path, folder: &Path) -> Result<(), UnpackError> {
+    match look_at(folder)? {
+        Found::Whole => return fs::remove_dir_all(draft).map_err(UnpackError::of(draft)),
+        Found::Changed => fs::remove_dir_all(folder).map_err(UnpackError::of(folder))?,
+        Found::Missing => {}
+    }
+    match fs::rename(draft, folder) {
+        Err(_) if look_at(folder)? == Found::Whole => fs::remove_dir_all(draft).map_err(UnpackError::of(draft)),
+        renamed => renamed.map_err(UnpackError::of(folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILES, UnpackError, names_below, search_path, unpack_into};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
+    use tempfile::TempDir;
+
+    #[test]
+    fn every_file_of_the_package_is_part_of_the_program() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/companion");
+        let mut there = names_below(&sources, "");
+        there.retain(|name| name.ends_with(".py"));
+        there.sort();
+        let listed: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(listed, there, "src/companion.rs lists the files of python/companion, sorted");
+    }
+
+    #[test]
+    fn the_package_is_unpacked_once_and_again_when_it_differs() {
+        let cache = TempDir::new().unwrap();
+        let folder = unpack_into(&cache.path().join("new/downshift")).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        for (name, content) in FILES {
+            assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), *content);
+        }
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        let before = inode(&folder);
+        fs::create_dir_all(folder.join("downshift/__pycache__")).unwrap();
+        fs::write(folder.join("downshift/__pycache__/wire.pyc"), "compiled").unwrap();
+        let again = || unpack_into(&cache.path().join("new/downshift")).unwrap();
+        assert_eq!(inode(&again()), before, "whole: left alone");
+        let (first, last) = (folder.join(FILES[0].0), folder.join("torch.py"));
+        fs::write(&first, "changed").unwrap();
+        assert_ne!(inode(&again()), before);
+        fs::write(&last, "more").unwrap();
+        again();
+        assert!(!last.exists(), "a file of no one is removed");
+        fs::remove_file(&first).unwrap();
+        symlink("/etc/passwd", &first).unwrap();
+        again();
+        assert_eq!(fs::read_to_string(&first).unwrap(), FILES[0].1);
+        assert_eq!(fs::read_dir(cache.path().join("new/downshift")).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let cache = TempDir::new().unwrap();
+        let folder = unpack_into(cache.path()).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(unpack_into(cache.path()), Err(UnpackError::Foreign(path)) if path == folder));
+        fs::remove_dir_all(&folder).unwrap();
+        symlink("/tmp", &folder).unwrap();
+        assert!(matches!(unpack_into(cache.path()), Err(UnpackError::Foreign(_))));
+    }
+
+    #[test]
+    fn the_search_path_has_no_empty_part() {
+        assert_eq!(search_path("/c", None), "/c");
+        assert_eq!(search_path("/c", Some("")), "/c");
+        assert_eq!(search_path("/c", Some("/a:/b")), "/c:/a:/b");
+    }
+}

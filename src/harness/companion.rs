@@ -1,0 +1,310 @@
+//! The harness's dealings with the companion of its command: the training as it reports it, and the orders to it.
+
+mod news;
+mod publish;
+
+pub use self::publish::Published;
+use self::publish::Publishing;
+use super::companion_link::{CompanionLink, Heard};
+use super::container_state::ContainerState;
+use super::prepare::context_of;
+use super::resume_point::Chosen;
+use super::run_loop::{Harness, Life};
+use super::save_timer::SaveTimer;
+use super::stacks::StackWriters;
+use super::{HarnessArgs, Purpose, setup};
+use crate::config::command::SaveSignal;
+use crate::process_tree::scan;
+use crate::protocol::companion::{
+    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Introduction, PROTOCOL,
+};
+use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
+use crate::store::checkpoint::state::TrainState;
+use crate::store::companion::KnownCompanion;
+use std::time::{Duration, Instant};
+
+/// Time that the companion has to save and end, unless the run file gives the script another one.
+const SAVING: Duration = Duration::from_mins(1);
+/// Time for a command to exit after its companion said that it ends.
+const LEAVING: Duration = Duration::from_secs(15);
+/// Steps in the output after which the silence of a companion means that there is none.
+const SILENT_STEPS: u64 = 20;
+
+/// The companion as the harness knows it.
+pub struct Companion {
+    /// Its connections; none if the command cannot have a companion.
+    link: Option<CompanionLink>,
+    /// The process that reports the training.
+    introduction: Option<Introduction>,
+    /// What the keeper knows of it.
+    news: Option<CompanionNews>,
+    /// The processes that can write their stacks.
+    pub(super) stacks: StackWriters,
+    /// It ends because it was asked to.
+    stopping: bool,
+    /// The state for its containers.
+    state: ContainerState,
+    timer: SaveTimer,
+    publishing: Publishing,
+    /// A line that was not understood was reported.
+    unreadable: bool,
+    /// Its absence, and faults that need it, were reported.
+    missed: bool,
+}
+
+impl Companion {
+    /// Creates the companion of a start; nothing was heard of it yet.
+    pub fn new(link: Option<CompanionLink>, state: ContainerState, timer: SaveTimer) -> Self {
+        let publishing = Publishing::default();
+        Self {
+            link,
+            introduction: None,
+            news: None,
+            stacks: StackWriters::default(),
+            stopping: false,
+            state,
+            timer,
+            publishing,
+            unreadable: false,
+            missed: false,
+        }
+    }
+
+    /// Waits for a message.
+    pub async fn hear(&mut self) -> Heard {
+        match &mut self.link {
+            Some(link) => link.hear().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reports whether it may still say something, or a checkpoint of it is being published.
+    pub fn is_busy(&self) -> bool {
+        self.publishing.is_busy()
+    }
+
+    /// Reports whether a process of it is still connected.
+    pub fn is_connected(&self) -> bool {
+        self.link.as_ref().is_some_and(CompanionLink::is_connected)
+    }
+
+    /// Reports whether it ends because it was asked to.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    fn order(&self, order: &CompanionOrder) {
+        if let Some(link) = &self.link {
+            link.order(order);
+        }
+    }
+}
+
+impl Harness {
+    /// Handles a message of the companion.
+    pub(super) fn hear_companion(&mut self, heard: Heard) {
+        match heard {
+            Heard::Introduced { introduction, speaks } => {
+                let attempt_dir = context_of(&self.args, None).attempt_dir;
+                self.companion.stacks.introduce(&introduction, &attempt_dir);
+                if speaks {
+                    self.introduce_companion(*introduction);
+                }
+            }
+            Heard::Said(said) => match *said {
+                FromCompanion::Event(event) => self.relay(event),
+                FromCompanion::Line(line) => self.hear_line(line),
+            },
+            Heard::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
+                self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
+            }
+            // Its exit says why; a second training of the same command may follow.
+            Heard::Unreadable | Heard::SpeakerGone => {}
+        }
+    }
+
+    pub(super) fn warn(&mut self, text: String) {
+        self.link.send(&Event::Note { level: Level::Warn, text });
+    }
+
+    fn hear_line(&mut self, line: CompanionLine) {
+        match line {
+            CompanionLine::Companion(_) => {}
+            CompanionLine::Staged(staged) => self.publish_staged(staged),
+            CompanionLine::Wrote(written) => self.adopt_written(written),
+            CompanionLine::Stopping { .. } => {
+                self.companion.stopping = true;
+                if let Life::Saving { until, .. } = &mut self.life {
+                    *until = (*until).min(Instant::now() + LEAVING);
+                }
+            }
+            CompanionLine::Ended { step } => self.progress.end_training(step),
+            CompanionLine::Fingerprint(fingerprint) if self.args.purpose == Purpose::Trial => {
+                self.link.send(&Event::Command { news: CommandNews::Fingerprint(fingerprint) });
+            }
+            CompanionLine::Fingerprint(_) => {}
+        }
+    }
+
+    /// Takes in an introduction of the process that reports the training.
+    fn introduce_companion(&mut self, introduction: Introduction) {
+        if introduction.protocol != PROTOCOL {
+            let theirs = introduction.protocol;
+            return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
+        }
+        let is_first = self.companion.introduction.is_none();
+        if is_first {
+            self.note_other_resume(&introduction);
+            self.companion.timer.begin(self.began.elapsed(), self.progress.epoch());
+        }
+        if introduction.saves && introduction.framework == Framework::Loop {
+            self.companion.state.collect();
+        }
+        self.progress.follow(&introduction);
+        self.complete_hello(&introduction);
+        let news = news::news_of(&introduction, &self.args.preset.tree());
+        self.companion.introduction = Some(introduction);
+        if self.companion.news.as_ref() != Some(&news) {
+            if let Err(error) = KnownCompanion::record(&self.args.run_dir, &news) {
+                self.warn(format!("the companion cannot be recorded in the run directory: {error}"));
+            }
+            self.companion.news = Some(news);
+            self.send_companion();
+        }
+    }
+
+    /// Reports a training that did not resume where it should have.
+    fn note_other_resume(&mut self, introduction: &Introduction) {
+        let wanted = self.hello.resumed_from;
+        if introduction.resumed_from == wanted {
+            return;
+        }
+        if let Some(wanted) = wanted {
+            let actual = introduction
+                .resumed_from
+                .map_or_else(|| "started from the beginning".to_owned(), |step| format!("resumed from step {step}"));
+            self.warn(format!("the training {actual} instead of resuming from checkpoint {wanted}"));
+        }
+    }
+
+    /// Adds to the harness's hello what only the companion knows; the next keeper gets it.
+    fn complete_hello(&mut self, introduction: &Introduction) {
+        let hello = &mut self.hello;
+        hello.parameters = introduction.parameters.unwrap_or(hello.parameters);
+        hello.epoch_units = introduction.epoch_units.unwrap_or(hello.epoch_units);
+        if let Some(unit) = &introduction.unit {
+            hello.unit.clone_from(unit);
+        }
+        if let Some(steps) = self.progress.total {
+            hello.total_steps = steps;
+            hello.total_units = introduction.total_units.unwrap_or_else(|| self.progress.samples(steps));
+        }
+    }
+
+    /// Sends the keeper what the companion has reported about itself and the length of the run.
+    pub(super) fn send_companion(&mut self) {
+        let Some(news) = &self.companion.news else { return };
+        let news = CommandNews::Companion(Box::new(news.clone()));
+        self.link.send_unkept(&Event::Command { news });
+        let (steps, units) = (self.hello.total_steps, self.hello.total_units);
+        if steps > 0 {
+            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        }
+    }
+
+    /// Sends an event of the companion on to the keeper.
+    fn relay(&mut self, event: Event) {
+        if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
+            self.life = Life::Running;
+        }
+        for event in self.progress.take_told(event, self.began.elapsed()) {
+            self.send(&event);
+        }
+    }
+
+    /// Reports whether the companion can save now.
+    pub(super) fn companion_saves(&self) -> bool {
+        let saves = self.companion.introduction.as_ref().is_some_and(|introduction| introduction.saves);
+        let speaks = self.companion.link.as_ref().is_some_and(CompanionLink::has_speaker);
+        saves && speaks && !self.progress.training_has_ended() && !self.companion.stopping
+    }
+
+    /// Orders the companion to save.
+    pub(super) fn order_save(&self) {
+        self.companion.order(&CompanionOrder::Checkpoint);
+    }
+
+    /// Orders the companion to save and to end the command.
+    pub(super) fn order_stop(&mut self) {
+        self.companion.order(&CompanionOrder::Stop { checkpoint: true });
+        let limit = self.args.spec.save.as_ref().map_or(SAVING, SaveSignal::limit);
+        self.life = Life::Saving { until: Instant::now() + limit, since_ns: None };
+    }
+
+    /// Asks for saves that are due, and reports the absence of a companion.
+    pub(super) fn tick_companion(&mut self) {
+        let now = self.began.elapsed();
+        let is_loop = self.companion.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop);
+        if is_loop && matches!(self.life, Life::Running) && self.companion_saves() {
+            let has_trained = self.progress.step > self.hello.resumed_from.unwrap_or(0);
+            if has_trained && self.companion.timer.is_due(now, self.progress.epoch()) {
+                self.order_save();
+            }
+        }
+        if self.companion.introduction.is_none() && !self.companion.missed {
+            self.note_missing_companion();
+        }
+    }
+
+    /// Reports once that a training is kept without a companion, although Python would have loaded one, and that faults
+    /// cannot be injected.
+    fn note_missing_companion(&mut self) {
+        let taken = self.progress.step.saturating_sub(self.hello.resumed_from.unwrap_or(0));
+        let first_fault = self.args.inject.iter().map(|fault| fault.first).min();
+        let fault_is_due = taken > 0 && first_fault.is_some_and(|first| self.progress.step >= first);
+        if taken < SILENT_STEPS && !fault_is_due {
+            return;
+        }
+        self.companion.missed = true;
+        if !self.args.inject.is_empty() {
+            let faults: Vec<String> = self.args.inject.iter().map(ToString::to_string).collect();
+            self.warn(format!("{} cannot be injected: no companion in the command has reported", faults.join(",")));
+        }
+        let is_python =
+            self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| runs_python(process.pid));
+        if is_python {
+            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container), or the \
+                        script trains without PyTorch";
+            self.link.send(&Event::Note { level: Level::Info, text: text.to_owned() });
+        }
+    }
+
+    /// Records an event for the next container.
+    pub(super) fn record_for_container(&mut self, event: &Event) {
+        self.companion.state.record(event, jiff::Timestamp::now().as_millisecond());
+    }
+
+    /// Returns the failure of a command whose losses stay NaN.
+    pub(super) fn broken_by_nan(&self) -> Failed {
+        let (class, step) = (FailureClass::NonFinite, Some(self.progress.step));
+        let nan = self.progress.nan_in_a_row;
+        let message = format!("the last {nan} losses that the command reported are NaN or infinite");
+        Failed { class, message, step, thread: None, injected: false }
+    }
+}
+
+/// Returns the state that the containers of an attempt begin with.
+pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainState {
+    let before = match chosen {
+        Some(Chosen::Container { state, .. }) => TrainState::clone(state),
+        _ => TrainState::default(),
+    };
+    let seed = setup::seed_of(&args.preset.tree(), chosen, args.run_dir.path());
+    TrainState { seed, rung: args.rung, rung_name: args.rung_name.clone(), attempt: args.attempt, ..before }
+}
+
+/// Reports whether a process runs a Python interpreter.
+fn runs_python(pid: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("python"))
+}

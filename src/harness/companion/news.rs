@@ -1,0 +1,85 @@
+//! What the keeper learns from a companion's introduction, and the knobs that the script does not follow. Pure.
+
+use crate::config::command::launch::{find_knob, format_knob};
+use crate::protocol::companion::{CompanionNews, IgnoredKnob, Introduction};
+use serde_json::Value;
+
+/// Two numbers closer than this, relative to their size, are the same setting: 0.1 may come back as a 32-bit number.
+const SAME: f64 = 1e-6;
+
+/// Returns the news about an introduction; `knobs` are those of the rung.
+pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNews {
+    let Introduction { framework, grade, saves, guards, parameters, epoch_units, world, .. } = *introduction;
+    let differs = |(name, in_force): (&String, &Value)| {
+        let rung = find_knob(knobs, name)?;
+        (!is_same(rung, in_force)).then(|| IgnoredKnob {
+            name: name.clone(),
+            rung: rung.clone(),
+            in_force: in_force.clone(),
+        })
+    };
+    CompanionNews {
+        framework,
+        version: introduction.version.clone(),
+        python: introduction.python.clone(),
+        torch: introduction.torch.clone(),
+        grade,
+        reason: introduction.reason.clone(),
+        saves,
+        guards,
+        parameters,
+        epoch_units,
+        unit: introduction.unit.clone(),
+        world,
+        ignored: introduction.knobs.iter().filter_map(differs).collect(),
+        knobs: introduction.knobs.clone(),
+    }
+}
+
+/// Reports whether the value in force is that of the rung. A value that the companion cannot see is null.
+fn is_same(rung: &Value, in_force: &Value) -> bool {
+    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+    match (number(rung), number(in_force)) {
+        _ if in_force.is_null() => true,
+        (Some(a), Some(b)) => (a - b).abs() <= SAME * a.abs().max(b.abs()),
+        _ => format_knob(rung).eq_ignore_ascii_case(&format_knob(in_force)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_same, news_of};
+    use crate::protocol::companion::Introduction;
+    use serde_json::json;
+
+    #[test]
+    fn knobs_that_the_script_does_not_follow_are_named() {
+        let introduction: Introduction = serde_json::from_value(json!({
+            "protocol": 1, "pid": 1, "framework": "transformers", "grade": "exact",
+            "knobs": {"training.micro_batch": 4, "optimizer.lr": 0.001, "training.accumulation": 8, "knobs.unknown": 1},
+        }))
+        .unwrap();
+        let knobs = json!({"training": {"micro_batch": 2}, "optimizer": {"lr": 1e-3}});
+        let news = news_of(&introduction, &knobs);
+        let ignored: Vec<_> =
+            news.ignored.iter().map(|knob| (knob.name.as_str(), &knob.rung, &knob.in_force)).collect();
+        assert_eq!(ignored, [("training.micro_batch", &json!(2), &json!(4))], "the file writes no accumulation");
+        assert_eq!(news.knobs.len(), 4);
+    }
+
+    #[test]
+    fn the_same_setting_may_be_written_in_several_ways() {
+        for (rung, in_force, same) in [
+            (json!(4), json!(4.0), true),
+            (json!("4"), json!(4), true),
+            (json!(0.1), json!(0.1_f32), true),
+            (json!(5e-5), json!(1e-5), false),
+            (json!(true), json!("True"), true),
+            (json!("bf16"), json!("no"), false),
+            (json!(4), json!(null), true),
+            (json!(0), json!(0), true),
+        ] {
+            assert_eq!(is_same(&rung, &in_force), same, "{rung} {in_force}");
+        }
+    }
+}

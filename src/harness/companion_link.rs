@@ -1,0 +1,313 @@
+//! The connections of the companions: one for each Python process of the command that has something to say.
+//!
+//! Rank 0 reports the training: it is the speaker, hears the orders, and passes them on to the other ranks. Those are
+//! known for their stacks. A process that never introduced itself is heard only while there is no speaker: it may fail before it trains.
+
+use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction};
+use crate::protocol::line;
+use crate::protocol::worker::Event;
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+/// Longest line of a companion; a longer one ends its connection.
+const LONGEST: u64 = 1 << 20;
+/// Most processes connected at once.
+const MOST: usize = 512;
+/// Messages that wait for the harness; then the companions wait.
+const QUEUE: usize = 1024;
+/// Orders that wait for a companion that does not read.
+const ORDERS: usize = 64;
+
+/// A report about a connection.
+#[derive(Debug)]
+enum Incoming {
+    /// A process connected; its orders go into this queue.
+    Connected(mpsc::Sender<String>),
+    Message(FromCompanion),
+    /// A line that no companion of this version sends.
+    Unreadable,
+    Gone,
+}
+
+/// A message that counts.
+#[derive(Debug)]
+pub enum Heard {
+    /// A process introduced itself, or a value in its introduction changed.
+    Introduced {
+        /// The introduction.
+        introduction: Box<Introduction>,
+        /// It reports the training.
+        speaks: bool,
+    },
+    /// A message about the training.
+    Said(Box<FromCompanion>),
+    /// A line that no companion of this version sends.
+    Unreadable,
+    /// The process that reported the training is gone.
+    SpeakerGone,
+}
+
+#[derive(Debug)]
+struct Peer {
+    orders: mpsc::Sender<String>,
+    rank: Option<u32>,
+}
+
+/// All companions of a command.
+#[derive(Debug)]
+pub struct CompanionLink {
+    socket: PathBuf,
+    incoming: mpsc::Receiver<(u64, Incoming)>,
+    peers: BTreeMap<u64, Peer>,
+    speaker: Option<u64>,
+}
+
+impl CompanionLink {
+    /// Listens at `socket`.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn listen(socket: PathBuf) -> io::Result<Self> {
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        let (says, incoming) = mpsc::channel(QUEUE);
+        tokio::spawn(accept_all(listener, says));
+        Ok(Self { socket, incoming, peers: BTreeMap::new(), speaker: None })
+    }
+
+    /// Waits for the next message that counts.
+    pub async fn hear(&mut self) -> Heard {
+        loop {
+            let Some((number, incoming)) = self.incoming.recv().await else { return std::future::pending().await };
+            if let Some(heard) = self.sort(number, incoming) {
+                return heard;
+            }
+        }
+    }
+
+    /// Reports whether any process is connected: its last lines may not have been read yet.
+    pub fn is_connected(&self) -> bool {
+        !self.peers.is_empty() || !self.incoming.is_empty()
+    }
+
+    /// Decides whether a message counts.
+    fn sort(&mut self, number: u64, incoming: Incoming) -> Option<Heard> {
+        match incoming {
+            Incoming::Connected(orders) => {
+                // A queue that is dropped closes the connection.
+                if self.peers.len() < MOST {
+                    self.peers.insert(number, Peer { orders, rank: None });
+                }
+                None
+            }
+            Incoming::Gone => {
+                self.peers.remove(&number);
+                (self.speaker == Some(number)).then(|| {
+                    self.speaker = None;
+                    Heard::SpeakerGone
+                })
+            }
+            Incoming::Unreadable => Some(Heard::Unreadable),
+            Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
+                let peer = self.peers.get_mut(&number)?;
+                peer.rank = Some(introduction.rank);
+                if introduction.rank == 0 {
+                    self.speaker.get_or_insert(number);
+                }
+                Some(Heard::Introduced { introduction, speaks: self.speaker == Some(number) })
+            }
+            Incoming::Message(said) => self.may_say(number, &said).then(|| Heard::Said(Box::new(said))),
+        }
+    }
+
+    fn may_say(&self, number: u64, said: &FromCompanion) -> bool {
+        let is_known = self.peers.get(&number).is_some_and(|peer| peer.rank.is_some());
+        match (self.speaker, said) {
+            (Some(speaker), _) if speaker == number => true,
+            (speaker, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
+                is_known || speaker.is_none()
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends an order to the process that reports the training.
+    pub fn order(&self, order: &CompanionOrder) {
+        let peer = self.speaker.and_then(|number| self.peers.get(&number));
+        if let (Some(peer), Ok(line)) = (peer, line::encode(order)) {
+            let _ = peer.orders.try_send(line);
+        }
+    }
+
+    /// Reports whether a process reports the training.
+    pub fn has_speaker(&self) -> bool {
+        self.speaker.is_some()
+    }
+}
+
+impl Drop for CompanionLink {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+async fn accept_all(listener: UnixListener, says: mpsc::Sender<(u64, Incoming)>) {
+    for number in 0_u64.. {
+        let Some(stream) = accept_own(&listener, &says).await else { return };
+        let (reader, writer) = stream.into_split();
+        let (orders, queue) = mpsc::channel(ORDERS);
+        if says.send((number, Incoming::Connected(orders))).await.is_err() {
+            return;
+        }
+        tokio::spawn(write_orders(writer, queue));
+        tokio::spawn(read_lines(number, reader, says.clone()));
+    }
+}
+
+/// Waits for a process of this user. Returns none once the harness does not listen any more.
+async fn accept_own(listener: &UnixListener, says: &mpsc::Sender<(u64, Incoming)>) -> Option<UnixStream> {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = says.closed() => return None,
+        };
+        match accepted {
+            Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw()) => {
+                return Some(stream);
+            }
+            Ok(_) => {}
+            // Such as too many open files: no event tells when that is over.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn write_orders(mut writer: OwnedWriteHalf, mut queue: mpsc::Receiver<String>) {
+    while let Some(order) = queue.recv().await {
+        if writer.write_all(order.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_lines(number: u64, reader: OwnedReadHalf, says: mpsc::Sender<(u64, Incoming)>) {
+    let mut reader = BufReader::new(reader);
+    let mut text = Vec::new();
+    while matches!((&mut reader).take(LONGEST).read_until(b'\n', &mut text).await, Ok(count) if count > 0) {
+        let is_whole = text.ends_with(b"\n");
+        let message = FromCompanion::parse(&String::from_utf8_lossy(&text)).filter(|_| is_whole);
+        text.clear();
+        let incoming = message.map_or(Incoming::Unreadable, Incoming::Message);
+        if says.send((number, incoming)).await.is_err() {
+            return;
+        }
+        // Half a line: the process was killed while it wrote, or the line is too long.
+        if !is_whole {
+            break;
+        }
+    }
+    let _ = says.send((number, Incoming::Gone)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CompanionLink, Heard, LONGEST};
+    use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
+    use crate::protocol::worker::Event;
+    use std::path::Path;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixStream;
+
+    fn introduction(pid: u32, rank: u32) -> String {
+        format!(
+            "{{\"event\":\"companion\",\"protocol\":1,\"pid\":{pid},\"rank\":{rank},\"framework\":\"loop\",\"grade\":\"exact\"}}\n"
+        )
+    }
+
+    const STEP: &str = "{\"event\":\"step\",\"step\":1,\"samples\":1,\"epoch\":0,\"micro_batches\":1,\"data_wait_ms\":0,\"compute_ms\":1}\n";
+    const FAILED: &str =
+        "{\"event\":\"failed\",\"class\":\"device_out_of_memory\",\"message\":\"out of memory\",\"step\":1}\n";
+
+    async fn connect(socket: &Path, text: &str) -> UnixStream {
+        let mut stream = UnixStream::connect(socket).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    fn place() -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("x-companion.sock");
+        (dir, socket)
+    }
+
+    #[tokio::test]
+    async fn rank_0_speaks_and_other_ranks_only_fail() {
+        let (_dir, socket) = place();
+        let mut link = CompanionLink::listen(socket.clone()).unwrap();
+        let _second = connect(&socket, &(introduction(8, 1) + STEP)).await;
+        assert!(matches!(link.hear().await, Heard::Introduced { speaks: false, .. }));
+        let first = connect(&socket, &(introduction(7, 0) + STEP)).await;
+        assert!(
+            matches!(link.hear().await, Heard::Introduced { speaks: true, .. }),
+            "a step of rank 1 is not reported"
+        );
+        let Heard::Said(said) = link.hear().await else { panic!("the step of rank 0") };
+        assert!(matches!(*said, FromCompanion::Event(Event::Step(_))));
+        let _stranger = connect(&socket, &(FAILED.to_owned() + STEP)).await;
+        let _third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
+        assert!(matches!(link.hear().await, Heard::Introduced { .. }), "a stranger's failure does not count");
+        let Heard::Said(said) = link.hear().await else { panic!("the failure of rank 2") };
+        assert!(matches!(*said, FromCompanion::Event(Event::Failed(_))));
+        link.order(&CompanionOrder::Checkpoint);
+        link.order(&CompanionOrder::Published { step: 3 });
+        let mut lines = BufReader::new(first).lines();
+        assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"checkpoint"}"#);
+        assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"published","step":3}"#);
+        drop(lines);
+        assert!(matches!(link.hear().await, Heard::SpeakerGone));
+        let _again = connect(&socket, &introduction(10, 0)).await;
+        assert!(matches!(link.hear().await, Heard::Introduced { speaks: true, .. }), "a second training speaks");
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_not_understood_are_named_and_half_a_line_is_never_taken() {
+        let (_dir, socket) = place();
+        let mut link = CompanionLink::listen(socket.clone()).unwrap();
+        let ended = "{\"event\":\"ended\",\"step\":5}\n";
+        let mut first = connect(&socket, &(introduction(7, 0) + "what?\n\u{0}\n" + ended)).await;
+        assert!(matches!(link.hear().await, Heard::Introduced { .. }));
+        assert!(matches!(link.hear().await, Heard::Unreadable));
+        assert!(matches!(link.hear().await, Heard::Unreadable));
+        let Heard::Said(said) = link.hear().await else { panic!("the line after") };
+        assert_eq!(*said, FromCompanion::Line(CompanionLine::Ended { step: 5 }));
+        first.write_all(ended.trim_end().as_bytes()).await.unwrap();
+        drop(first);
+        assert!(matches!(link.hear().await, Heard::Unreadable), "it was killed before the end of the line");
+        assert!(matches!(link.hear().await, Heard::SpeakerGone));
+        let mut flood = connect(&socket, &introduction(8, 0)).await;
+        assert!(matches!(link.hear().await, Heard::Introduced { .. }));
+        let long = vec![b'x'; LONGEST as usize + 1];
+        let write = flood.write_all(&long);
+        let (_, heard) = tokio::join!(write, link.hear());
+        assert!(matches!(heard, Heard::Unreadable));
+        assert!(matches!(link.hear().await, Heard::SpeakerGone), "the connection ends");
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_removed_with_the_link() {
+        let (_dir, socket) = place();
+        std::fs::write(&socket, "a leftover").unwrap();
+        let link = CompanionLink::listen(socket.clone()).unwrap();
+        assert!(socket.exists() && !link.is_connected() && !link.has_speaker());
+        drop(link);
+        assert!(!socket.exists());
+    }
+}
