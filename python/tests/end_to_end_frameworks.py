@@ -23,7 +23,6 @@ name: kept
 task: command
 command: [{python}, {script}, {arguments}]
 training: {{ micro_batch: 8, accumulation: 1 }}
-checkpoint: {{ every: 10 }}
 ladder:
   - {{ name: accumulate, relieves: [memory], set: {{ training.micro_batch: 4, training.accumulation: 2 }} }}
 """
