@@ -250,6 +250,23 @@ fn a_busy_device_and_a_bare_stop_are_asked_about() {
 const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
 
 #[test]
+fn a_ladder_too_wide_for_the_terminal_is_checked_rung_by_rung() {
+    let place = Place::real();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/pytorch/fine_tune.yaml");
+    let wide = Terminal::open(&place, (200, 60));
+    wide.enter(&format!("{DOWNSHIFT} check {file}"));
+    wide.wait_words(&["0 full", "1 b", "2 b-safe", "fine-tune is valid"]);
+    let narrow = Terminal::open(&place, (80, 80));
+    narrow.enter(&format!("{DOWNSHIFT} check {file}"));
+    narrow.wait_words(&[
+        "1 b: class B other trajectory, relieves memory, numerics",
+        "training.accumulation",
+        "1 → 4",
+        "fine-tune is valid",
+    ]);
+}
+
+#[test]
 fn a_panic_gives_the_terminal_back() {
     if std::env::var_os(TAKES_AND_PANICS).is_some() {
         let held = HeldTerminal::acquire(Glyphs::Unicode).unwrap();

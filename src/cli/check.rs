@@ -44,8 +44,11 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false }).report());
     }
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
-    for line in format_table(&run) {
-        line!("{line}");
+    let table = format_table(&run);
+    let widest = table.iter().map(|row| row.width()).max().unwrap_or(0);
+    let rows = if terminal_width().is_some_and(|width| widest > width) { format_list(&run) } else { table };
+    for row in rows {
+        line!("{row}");
     }
     if !run.plan.is_empty() {
         let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
@@ -128,6 +131,40 @@ fn format_table(run: &Run) -> Vec<String> {
         run.rungs[1..].iter().map(|rung| rung.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     rows.push(["relieves".to_owned(), String::new()].into_iter().chain(relief).collect());
     align(&rows)
+}
+
+/// Formats the rungs one below the other, for a terminal that is too narrow for the table.
+fn format_list(run: &Run) -> Vec<String> {
+    let full = run.preset_tree(0);
+    let mut knobs = Vec::new();
+    leaves(String::new(), &full, &mut knobs);
+    let mut rows = vec![format!("{} ({})", run.name, run.task), format!("\n0 {}", run.rungs[0].name)];
+    let indent = |cells: Vec<Vec<String>>| align(&cells).into_iter().map(|row| format!("  {row}"));
+    rows.extend(indent(knobs.into_iter().map(|(path, value)| vec![path, value]).collect()));
+    for (number, rung) in run.rungs.iter().enumerate().skip(1) {
+        let changes = class::compare_presets(&full, &run.preset_tree(number));
+        let worst = class::worst_class(&changes);
+        let relieves: Vec<String> = rung.relieves.iter().map(ToString::to_string).collect();
+        let relieves = if relieves.is_empty() { String::new() } else { format!(", relieves {}", relieves.join(", ")) };
+        rows.push(format!("\n{number} {}: class {worst} {}{relieves}", rung.name, worst.meaning()));
+        let cells = changes.iter().map(|change| {
+            vec![
+                change.path.clone(),
+                format!("{} → {}", plain(&change.from), plain(&change.to)),
+                change.class.to_string(),
+            ]
+        });
+        rows.extend(indent(cells.collect()));
+    }
+    rows
+}
+
+/// Returns the number of columns of the terminal that stdout is.
+fn terminal_width() -> Option<usize> {
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|width| *width > 0)
 }
 
 fn heading(run: &Run) -> Vec<String> {

@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(line.values[1], ("grad_norm".to_owned(), f64::NEG_INFINITY));
     }
 
-    /// Not recorded: made from the format strings of karpathy/nanoGPT, `train.py`:
+    /// Not recorded: made from the format strings of karpathy/nanoGPT, `train.py` (3adf61e):
     /// `iter {iter_num}: loss {lossf:.4f}, time {dt*1000:.2f}ms, mfu {running_mfu*100:.2f}%` and
     /// `step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}`.
     #[test]
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(read("step 250: train loss 4.2821, val loss 4.2903"), (Some(250), None, wanted));
     }
 
-    /// Not recorded: made from the format strings of NVIDIA/Megatron-LM, `megatron/training/training.py`. `training_log`
-    /// joins ` iteration {:8d}/{:8d} |`, ` consumed samples: {:12d} |`, ` elapsed time per iteration (ms): {:.1f} |`,
+    /// Not recorded: made from the format strings of NVIDIA/Megatron-LM, `megatron/training/training.py` (d98e8a6).
+    /// `training_log` joins ` iteration {:8d}/{:8d} |`, ` consumed samples: {:12d} |`, ` elapsed time per iteration (ms): {:.1f} |`,
     /// ` learning rate: {:.6E} |`, ` global batch size: {:5d} |`, ` {}: {:.6E} |` for each loss, ` loss scale: {:.1f} |`,
     /// ` grad norm: {:.3f} |`, ` number of skipped iterations: {:3d} |`, ` number of nan iterations: {:3d} |`;
     /// `evaluate_and_print_results` joins ` validation loss at {} | `, `{} value: {:.6E} | `, `{} PPL: {:.6E} | `.

@@ -43,13 +43,14 @@ fn bars_that_do_not_count_training_declare_nothing() {
         "Loading checkpoint shards:  50%|#  | 1/2 [00:01<00:01,  1.0s/it]",
         " 50%|#  | 500/1000 [00:01<00:01,  500.0it/s]",
         "Validation:  50%|#  | 5/10 [00:01<00:01,  5.0it/s, loss=2.5]",
+        "validation steps:  50%|#  | 5/10 [00:01<00:01,  5.0it/s, val_avg_loss=2.5]",
         "Sanity Checking DataLoader 0:  50%|#  | 1/2 [00:01<00:01,  5.0it/s]",
     ] {
         assert_eq!(read_with(&[], &[bar.as_bytes(), b"\n"]), [], "{bar}");
     }
 }
 
-/// Not recorded: made from the format strings of kohya-ss/sd-scripts, `train_network.py`: the bar
+/// Not recorded: made from the format strings of kohya-ss/sd-scripts, `train_network.py` (48d368f): the bar
 /// `tqdm(range(…), smoothing=0, desc="steps")` with the postfix `{"avr_loss": avr_loss}`, and the line
 /// `epoch {epoch+1}/{num_train_epochs}`.
 #[test]
