@@ -5,8 +5,31 @@ from __future__ import annotations
 __all__ = ["attach"]
 
 
-def attach(*arguments, **options):
-    """Restores a training and returns its `Run`: see `downshift.loop.attach`."""
-    from downshift import loop
+def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="step", seed=0, others=None):
+    """Restores a training from its newest checkpoint, and returns the `Run` that goes on with it.
 
-    return loop.attach(*arguments, **options)
+    `model`: a module, a list, or a dict of modules. `optimizer`, `scheduler`: one, or a list. `clip`: the largest norm
+    of the gradient. `schedule`: whether a scheduler advances with each "step" or "epoch". `seed`: of the order of the
+    data, outside downshift. `others`: further objects with `state_dict` and `load_state_dict`, by name.
+    """
+    import os
+
+    import torch  # noqa: F401 : the modules below find it in sys.modules
+
+    from downshift import excepthook, loop, snapshot
+
+    excepthook.install()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        message = "downshift.attach keeps loops of one process; this one is one of {}"
+        raise excepthook.ConfigError(message.format(os.environ["WORLD_SIZE"]))
+    if schedule not in ("step", "epoch"):
+        raise excepthook.ConfigError("attach: schedule is `step` or `epoch`, not `{}`".format(schedule))
+    if isinstance(model, (list, tuple)):
+        model = {str(number): part for number, part in enumerate(model)}
+    models = model if isinstance(model, dict) else {"": model}
+    parts = snapshot.Parts(models, _list(optimizer), _list(scheduler), scaler, dict(others or {}))
+    return loop.Run(parts, clip, schedule, seed)
+
+
+def _list(value):
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

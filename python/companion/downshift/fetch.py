@@ -23,7 +23,7 @@ class Seeding:
         self.epoch = 0
         self.untagged = False
         self.requested = collections.deque()
-        self._record = record
+        self.record = record
         self._expects = False
 
     def begin_epoch(self, epoch):
@@ -43,16 +43,28 @@ class Seeding:
         loader.__dict__["_downshift_passes"] = (self.epoch, count)
         return (self.seed, self.epoch, count)
 
-    def recorder(self):
-        """Returns where the pass that begins records its ids, or none."""
+    def batches_ahead(self):
+        """Returns the batches that a framework fetched ahead of the training."""
+        return 0
+
+    def batch_size_changed(self, before, now, exact):
+        """Called when a loader continues with another batch size, from the same sample if `exact`."""
+
+    def recorder(self, loader):
+        """Returns where the pass over `loader` that begins records its ids, or none."""
         expected, self._expects = self._expects, False
-        return self.requested if expected and self._record else None
+        return self.requested if expected and self.record else None
 
 
-def activate(seed, record=False):
+def activate(seeding):
     """Turns seeding on for the training that begins."""
     global _state
-    _state = Seeding(seed, record)
+    _state = seeding
+    return seeding
+
+
+def active():
+    """Returns the seeding of the training that runs, or none."""
     return _state
 
 
@@ -131,7 +143,7 @@ def _begin_pass(self, loader):
     else:
         self._downshift, self._downshift_served = _state.key_of(loader), 0
     self._downshift_begun = False
-    self._downshift_recorder = _state.recorder()
+    self._downshift_recorder = _state.recorder(loader)
     loader.__dict__["_downshift_iterator"] = weakref.ref(self)
 
 

@@ -7,10 +7,11 @@ import sys
 
 # Library module → the modules of the companion that hook into it, in this order.
 HOOKS = {
-    "torch": ("stacks", "excepthook"),
+    "torch": ("excepthook",),
     "torch.utils.data.dataloader": ("fetch",),
     "torch.optim.optimizer": ("optimizer_hook",),
     "accelerate.optimizer": ("accelerate",),
+    "accelerate.accelerator": ("accelerate",),
     "transformers.trainer": ("hf",),
     "lightning.pytorch.trainer.trainer": ("lightning",),
     "pytorch_lightning.trainer.trainer": ("lightning",),
@@ -36,9 +37,16 @@ def run_hooks(module):
     module.__dict__[MARK] = True
     for name in HOOKS.get(module.__name__, ()):
         try:
-            importlib.import_module("downshift." + name).install(module)
+            _install(importlib.import_module("downshift." + name), module)
         except Exception as error:
             _report(name, error)
+
+
+def _install(hook, module):
+    if hook.__name__ == "downshift.excepthook":
+        hook.install()
+    else:
+        hook.install(module)
 
 
 def _report(name, error):

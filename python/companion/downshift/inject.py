@@ -97,6 +97,7 @@ def out_of_memory_class():
 def poison(parameters):
     """Writes a NaN into the first gradient."""
     for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.numel():
-            parameter.grad.view(-1)[0] = float("nan")
+        grad = parameter.grad
+        if grad is not None and grad.numel():
+            grad[(0,) * grad.dim()] = float("nan")
             return

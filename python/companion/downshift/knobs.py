@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def find_seed(companion, own):
+    """Returns the seed for data loading: the run file's, or else the script's own, which every attempt repeats."""
+    return companion.knob("training.seed", companion.knob("knobs.seed", own))
+
+
 def of_trainer(trainer):
     """Returns the knobs of a Hugging Face Trainer. Its batch may differ from its arguments: it can find one that fits."""
     args = trainer.args
@@ -43,12 +48,22 @@ def of_accelerator(accelerator, optimizer):
     """Returns the knobs of an accelerate loop."""
     loaders = getattr(accelerator, "_dataloaders", None) or [None]
     found = {
-        "training.micro_batch": getattr(loaders[0], "batch_size", None),
+        "training.micro_batch": _batch_size(loaders[0]),
         "training.accumulation": getattr(accelerator, "gradient_accumulation_steps", None),
         "training.precision": {"no": "f32", "fp16": "f16"}.get(accelerator.mixed_precision, accelerator.mixed_precision),
         "optimizer.lr": initial_rate(optimizer),
     }
     return _present(found)
+
+
+def _batch_size(loader):
+    """Returns the batch size of a loader that accelerate prepared: it keeps the script's own batch sampler within."""
+    while loader is not None:
+        size = getattr(loader, "batch_size", None)
+        if size is not None:
+            return size
+        loader = getattr(loader, "batch_sampler", None)
+    return None
 
 
 def initial_rate(optimizer):

@@ -10,6 +10,8 @@ import os
 import platform
 import sys
 
+from downshift import stacks, standby
+
 # The outermost frameworks own a training from its first line to its last. The others only see optimizer steps.
 OWNERS = ("loop", "transformers", "lightning")
 OBSERVERS = ("torch", "accelerate")
@@ -35,6 +37,11 @@ def release(framework):
     global _owner
     if _owner == framework:
         _owner = None
+
+
+def is_owned():
+    """Reports whether a training with an owner runs."""
+    return _owner is not None
 
 
 def observes(framework):
@@ -89,7 +96,7 @@ class Report:
         """Introduces the training: sent again only when a value changed."""
         hello = {
             "event": "companion", "protocol": 1, "pid": os.getpid(), "rank": self.rank, "world": self.world,
-            "python": platform.python_version(), "torch": _version_of("torch"), "framework": self.framework,
+            "python": platform.python_version(), "torch": version_of("torch"), "framework": self.framework,
             "version": self.version, "grade": "none", "reason": None, "saves": False, "guards": False,
             "parameters": None, "resumed_from": None, "samples": 0, "total_steps": None, "epoch_units": None,
             "total_units": None, "unit": "samples", "knobs": {},
@@ -99,7 +106,7 @@ class Report:
             if hello[name] is not None:
                 hello[name] += offset
         hello["samples"] = (hello["samples"] or 0) + self.sample_offset
-        hello.update(_stacks())
+        hello["stacks_signal"], hello["stacks_file"] = stacks.register(self.companion)
         if hello != self._hello and not self.muted:
             self._hello = hello
             self.companion.send(hello)
@@ -152,6 +159,11 @@ class Report:
             random = random_state.fingerprint()
             self._send_at("fingerprint", step, None, {"ids": ids, "random": random, "lr": rate, "scale": scale})
 
+    def record_modules(self):
+        """Records the imported packages for the standby of the next attempt."""
+        if self.companion.modules and self.rank == 0:
+            standby.record(self.companion.modules)
+
     def finish(self):
         """Lets the next training of this process count on."""
         global _steps_before, _samples_before
@@ -171,15 +183,9 @@ class Report:
             self.companion.send(event)
 
 
-def _version_of(name):
+def version_of(name):
+    """Returns the version of a library that is imported, or none."""
     return getattr(sys.modules.get(name), "__version__", None)
-
-
-def _stacks():
-    """Returns the signal on which this process writes its stacks, and the file."""
-    module = sys.modules.get("downshift.stacks")
-    fields = getattr(module, "fields", None)
-    return fields() if fields is not None else {"stacks_signal": None, "stacks_file": None}
 
 
 def _is_of_disk(error):

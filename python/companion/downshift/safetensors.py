@@ -90,26 +90,33 @@ def write_all(file, data):
 
 
 def read(path):
-    """Returns the tensors of a file, by name."""
-    torch, dtypes = sys.modules["torch"], _dtypes()
-    with open(path, "rb") as file:
+    """Returns the tensors of a file, by name, each in memory of its own: torch relies on its alignment."""
+    torch, dtypes, tensors = sys.modules["torch"], _dtypes(), {}
+    with open(path, "rb", buffering=0) as file:
         total = os.fstat(file.fileno()).st_size
         length = struct.unpack("<Q", file.read(8).ljust(8, b"\xff"))[0]
         if length > min(HEADER_LIMIT, total - 8):
             raise FormatError("{} is not a safetensors file".format(path))
-        header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        body = torch.empty(total - 8 - length, dtype=torch.uint8)
-        if len(body) and file.readinto((ctypes.c_ubyte * len(body)).from_address(body.data_ptr())) != len(body):
-            raise FormatError("{} is shorter than it was".format(path))
-    tensors = {}
-    for name, place in header.items():
-        (begin, end), shape, dtype = place["data_offsets"], place["shape"], dtypes.get(place["dtype"])
-        if dtype is None or not 0 <= begin <= end <= len(body):
-            raise FormatError("{}: `{}` has a type or place that cannot be read".format(path, name))
-        part = body[begin:end]
-        size = torch.empty((), dtype=dtype).element_size()
-        if begin % size:
-            part = part.clone()
-        tensors[name] = part.view(dtype).view(shape)
+        header = bytearray(length)
+        _fill(file, header, path)
+        for name, place in json.loads(header).items():
+            if name == "__metadata__":
+                continue
+            (begin, end), dtype = place["data_offsets"], dtypes.get(place["dtype"])
+            if dtype is None or not 0 <= begin <= end <= total - 8 - length:
+                raise FormatError("{}: `{}` has a type or place that cannot be read".format(path, name))
+            data = torch.empty(end - begin, dtype=torch.uint8)
+            if end > begin:
+                file.seek(8 + length + begin)
+                _fill(file, (ctypes.c_ubyte * (end - begin)).from_address(data.data_ptr()), path)
+            tensors[name] = data.view(dtype).view(place["shape"])
     return tensors
+
+
+def _fill(file, target, path):
+    rest = memoryview(target).cast("B")
+    while rest:
+        count = file.readinto(rest[:CHUNK])
+        if not count:
+            raise FormatError("{} is shorter than it was".format(path))
+        rest = rest[count:]

@@ -1,4 +1,4 @@
-"""Stacks on a signal: faulthandler writes those of all threads into the attempt's folder, also while Python hangs."""
+"""Stacks on a signal (SIGSTKFLT): faulthandler writes those of all threads into the attempt's folder, also while Python hangs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def register(companion):
 
 
 def _register(folder):
-    number = next(
-        number
-        for number in range(signal.SIGRTMIN + 7, signal.SIGRTMAX)
-        if signal.getsignal(number) == signal.SIG_DFL
-    )
+    # Nothing on Linux uses this signal, and unlike a real-time signal it has a name.
+    number = signal.Signals.SIGSTKFLT if hasattr(signal, "SIGSTKFLT") else 16
+    if signal.getsignal(number) != signal.SIG_DFL:
+        return None, None, None
     path = os.path.join(folder, "stacks-{}.txt".format(os.getpid()))
     file = open(path, "w", encoding="utf-8")
     faulthandler.register(number, file=file, all_threads=True, chain=False)
-    return number, path, file
+    return int(number), path, file

@@ -25,9 +25,10 @@ def wait():
     gate = settings.get("gate")
     if not gate or os.environ.get(PASSED) == gate or not os.path.exists(gate):
         return
+    parent = os.getppid()
     os.environ[PASSED] = gate
     import_recorded(settings.get("modules"))
-    _wait_at(gate)
+    _wait_at(gate, parent)
 
 
 def import_recorded(path):
@@ -91,9 +92,8 @@ def _moved_packages(recorded):
     return moved
 
 
-def _wait_at(gate):
+def _wait_at(gate, parent):
     """Waits until a writer opens the fifo and closes it again. Ends this process if its parent ends before."""
-    parent = os.getppid()
     descriptor = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
     try:
         poll = select.poll()

@@ -1,0 +1,181 @@
+"""Steps, losses, rates, norms and a guard for loops that use accelerate on their own. Saving stays the script's."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+import weakref
+
+from downshift import knobs, report, wire
+from downshift.inject import NOTHING, Faults, poison
+from downshift.optimizer_hook import obey_without_saving, slow_down
+
+_loop = None
+
+
+def install(module):
+    """Hooks into accelerate.optimizer and accelerate.accelerator, each when it is imported."""
+    if module.__name__.endswith("optimizer"):
+        _hook_optimizer(module.AcceleratedOptimizer)
+    else:
+        _hook_accelerator(module.Accelerator)
+
+
+def _hook_accelerator(accelerator):
+    backward, clip = accelerator.backward, accelerator.clip_grad_norm_
+
+    @functools.wraps(backward)
+    def traced_backward(self, loss, **kwargs):
+        loop = _find_loop()
+        if loop is not None:
+            loop.losses.append(loss.detach())
+            loop.accelerator = self
+        return backward(self, loss, **kwargs)
+
+    @functools.wraps(clip)
+    def traced_clip(self, *args, **kwargs):
+        norm = clip(self, *args, **kwargs)
+        loop = _find_loop()
+        if loop is not None:
+            loop.norm = norm
+        return norm
+
+    accelerator.backward, accelerator.clip_grad_norm_ = traced_backward, traced_clip
+
+
+def _hook_optimizer(optimizer):
+    original = optimizer.step
+
+    @functools.wraps(original)
+    def step(self, closure=None):
+        loop = _find_loop()
+        if loop is None or not self.gradient_state.sync_gradients or not loop.counts(self):
+            return original(self, closure)
+        loop.strike(self)
+        loop.before_step(self)
+        result = original(self, closure)
+        loop.after_step(self)
+        return result
+
+    optimizer.step = step
+
+
+def _find_loop():
+    global _loop
+    if report.is_owned():
+        return None
+    companion = wire.companion()
+    if companion is None or not report.observes("accelerate"):
+        return None
+    if _loop is None:
+        try:
+            _loop = AccelerateLoop(companion)
+        except Exception as error:
+            companion.quiet(error)
+            return None
+    return _loop
+
+
+class AccelerateLoop:
+    """A loop around an Accelerator. With several optimizers, the first one counts."""
+
+    def __init__(self, companion):
+        self.companion = companion
+        self.report = report.Report(companion, "accelerate", report.version_of("accelerate"))
+        resume = companion.resume or {}
+        self.step, self.samples = resume.get("step") or 0, resume.get("samples") or 0
+        self.losses, self.norm, self.accelerator, self.bad, self.rate, self.value = [], None, None, None, None, None
+        self._faults, self._due = Faults.of(companion), NOTHING
+        self._counted = self._micro_batch = None
+        self._time = time.perf_counter()
+
+    def counts(self, optimizer):
+        """Reports whether this optimizer's steps are the loop's steps."""
+        counted = self._counted() if self._counted is not None else None
+        if counted is None:
+            self._counted = weakref.ref(optimizer)
+        return counted is None or counted is optimizer
+
+    def strike(self, optimizer):
+        """Makes the faults ordered for the step that begins."""
+        self._due = self._faults.strike(self.step + 1)
+        if self._due.nan:
+            # The norm that clipping saw is older than this NaN.
+            poison(_parameters(optimizer))
+            self.norm = None
+
+    def before_step(self, optimizer):
+        """Reads loss and norm, and drops a step with a NaN or infinite gradient where no scaler does."""
+        try:
+            self._introduce(optimizer)
+            self.rate, self.bad = knobs.rate(optimizer), None
+            loss, norm = self._read(optimizer)
+            self.value = (loss, norm)
+            if norm is None or math.isfinite(norm):
+                return
+            scaled = optimizer.scaler is not None
+            dropped = not scaled and self.companion.skip_non_finite
+            what = "loss" if loss is not None and not math.isfinite(loss) else "gradient"
+            place = "the step's mean" if what == "loss" else "the gradient's norm"
+            self.bad = {"what": what, "where": place, "rescaled": scaled, "applied": not scaled and not dropped}
+            if dropped:
+                for parameter in _parameters(optimizer):
+                    parameter.grad = None
+        except Exception as error:
+            self.companion.quiet(error)
+
+    def after_step(self, optimizer):
+        """Reports the step, and obeys an order that arrived."""
+        try:
+            self.step += 1
+            self.samples += self._micro_batch * max(1, len(self.losses)) * self.report.world
+            if self._due.slow:
+                slow_down(time.perf_counter() - self._time)
+            self._report()
+            self.losses, self.norm = [], None
+            order = self.companion.take_order()
+            if order is not None:
+                obey_without_saving(self.report, self.step, order)
+        except Exception as error:
+            self.companion.quiet(error)
+
+    def _report(self):
+        now, (loss, norm) = time.perf_counter(), self.value
+        if self.bad is not None:
+            self.report.skipped(self.step, self.samples, epoch=0, lr=self.rate or 0.0, **self.bad)
+        else:
+            self.report.step(
+                self.step, self.samples, epoch=0, loss=loss, lr=self.rate, grad_norm=norm,
+                micro_batches=max(1, len(self.losses)), data_wait_ms=0.0, compute_ms=(now - self._time) * 1000.0,
+            )  # fmt: skip
+        self._time = now
+
+    def _read(self, optimizer):
+        torch = sys.modules["torch"]
+        norm = self.norm
+        if norm is None:
+            grads = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+            # Before a scaler has unscaled them, gradients are no measure of anything.
+            norm = torch.nn.utils.get_total_norm(grads) if grads and optimizer.scaler is None else None
+        loss = torch.stack([loss.float() for loss in self.losses]).mean() if self.losses else None
+        return None if loss is None else float(loss), None if norm is None else float(norm)
+
+    def _introduce(self, optimizer):
+        if self._micro_batch is not None:
+            return
+        found = knobs.of_accelerator(self.accelerator, optimizer) if self.accelerator is not None else {}
+        self._micro_batch = found.get("training.micro_batch") or 0
+        resume = self.companion.resume or {}
+        self.report.hello(
+            grade="script", reason="accelerate's state is saved and restored by the script",
+            guards=optimizer.scaler is None, parameters=report.count_parameters(_parameters(optimizer)),
+            resumed_from=resume.get("step"), samples=self.samples,
+            knobs=found,
+        )  # fmt: skip
+        self.report.record_modules()
+
+
+def _parameters(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

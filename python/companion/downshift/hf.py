@@ -1,0 +1,44 @@
+"""Keeps a training of the Hugging Face Trainer, and of TRL and PEFT above it, with no line of the script changed.
+
+The callback sees step borders, wrappers on the instance see raw losses and the gradient's norm before clipping, and
+`train` is given the run's checkpoint. Everything is put back when `train` returns.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from downshift import hf_training, report, wire
+
+
+def install(module):
+    """Hooks into transformers.trainer."""
+    original = module.Trainer.train
+
+    @functools.wraps(original)
+    def train(self, resume_from_checkpoint=None, trial=None, *args, **kwargs):
+        training = _begin(self, module, trial)
+        if training is None:
+            return original(self, resume_from_checkpoint, trial, *args, **kwargs)
+        try:
+            resume = training.choose_checkpoint(resume_from_checkpoint)
+            result = original(self, resume, trial, *args, **kwargs)
+            training.end()
+            return result
+        finally:
+            training.leave()
+
+    module.Trainer.train = train
+
+
+def _begin(trainer, module, trial):
+    """Returns the training that begins; none outside downshift, within another one, or in a search."""
+    companion = wire.companion()
+    if companion is None or trial is not None or not report.claim("transformers"):
+        return None
+    try:
+        return hf_training.Training(trainer, module, companion)
+    except Exception as error:
+        report.release("transformers")
+        companion.quiet(error)
+        return None

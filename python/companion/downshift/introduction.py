@@ -1,0 +1,68 @@
+"""The events that describe a plain loop to the harness."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+
+from downshift import order, random_state, wire
+
+
+def describe_source(source, position, step, obstacle):
+    """Returns the part of `companion` that the data and this process decide. `obstacle`: why nothing can be saved."""
+    epochs, units = source.settings.epochs, source.epoch_units
+    return {
+        "event": "companion",
+        "protocol": wire.PROTOCOL,
+        "pid": os.getpid(),
+        "rank": 0,
+        "world": 1,
+        "python": platform.python_version(),
+        "torch": str(sys.modules["torch"].__version__),
+        "framework": "loop",
+        "version": None,
+        "grade": source.grade if obstacle is None else "none",
+        "reason": source.reason if obstacle is None else obstacle,
+        "saves": obstacle is None,
+        "samples": position["samples"],
+        "total_steps": count_steps(source, position, step),
+        "epoch_units": units,
+        "total_units": units * epochs if units else None,
+        "unit": "samples",
+    }
+
+
+def count_steps(source, position, step):
+    """Returns the length of the run in steps, if the rest of it is taken with the present batch."""
+    if not source.steps_per_epoch:
+        return None
+    rest = (source.settings.epochs - position["epoch"]) * source.steps_per_epoch
+    if source.epoch_units:
+        rest -= math.floor(position["offset"] / (source.epoch_units / source.steps_per_epoch))
+    return step + max(0, rest)
+
+
+def knobs_in_force(source, clip, rate):
+    """Returns the knobs that the loop knows, by their dotted names."""
+    found = {
+        "training.micro_batch": source.micro_batch,
+        "training.accumulation": source.settings.accumulation,
+        "training.loader_processes": source.workers,
+        "training.clip": clip,
+        "optimizer.lr": rate,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def fingerprint(step, ids, rate, scaler):
+    """Returns the event by which a trial compares two trainings."""
+    return {
+        "event": "fingerprint",
+        "step": step,
+        "ids": order.hash_indices(ids),
+        "random": random_state.fingerprint(),
+        "lr": rate,
+        "scale": scaler.get_scale() if scaler is not None else None,
+    }

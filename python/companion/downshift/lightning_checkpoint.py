@@ -1,0 +1,132 @@
+"""Checkpoints of a Lightning training: whole files of Lightning's own in folders of the run, and their choice on resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+from downshift import fetch, report
+from downshift.excepthook import CheckpointError
+
+FOLDER = "lightning"
+NAME = "lightning.ckpt"
+NOTES = "downshift.json"
+KEPT = 3
+
+
+class Checkpoints:
+    """The checkpoints of one training."""
+
+    def __init__(self, training):
+        self._training = training
+        self._trainer, self._companion = training.trainer, training.companion
+        self._root = os.path.join(self._companion.run_dir or ".", FOLDER)
+        self.resumed_from = self._notes = None
+
+    def choose(self, given):
+        """Returns the file to resume from."""
+        resume = self._companion.resume or {}
+        path = resume.get("path") or ""
+        if resume.get("kind") != "script":
+            return given
+        if not os.path.exists(path):
+            raise CheckpointError("{} is gone: the run cannot continue from it".format(path))
+        file = path if os.path.isfile(path) else os.path.join(path, NAME)
+        if not os.path.isfile(file):
+            return given
+        self._notes = _read_notes(path)
+        number = self._notes.get("training", 0)
+        if number != self._training.number:
+            # An earlier training of a script that trains several times: it runs again, and is not counted again.
+            self._training.report.muted = self._training.number < number
+            return given
+        if given is not None and os.path.realpath(str(given)) != os.path.realpath(file):
+            text = "the script resumes from {}; downshift resumes from {} instead".format(given, file)
+            self._companion.note(text, "info")
+        self.resumed_from = resume.get("step")
+        return file
+
+    def grade(self, loaders):
+        """Returns the grade of a resume of this training, and what differs."""
+        training = self._training
+        if training.number > 0:
+            return "script", "the script trains more than once; a restart repeats the trainings before"
+        if not training.guards():
+            return "script", "DeepSpeed and FSDP restore their own state"
+        for loader in loaders:
+            if not hasattr(loader, "load_state_dict"):
+                return "script", "the data comes from a {}, which does not keep its position".format(type(loader).__name__)
+            limits = fetch.describe_limits(getattr(loader, "dataset", None))
+            if limits is not None:
+                return "script", limits
+        if training.seeding.changed is not None:
+            return training.seeding.changed
+        accumulation = (self._notes or {}).get("accumulation")
+        if self.resumed_from is not None and accumulation not in (None, self._trainer.accumulate_grad_batches):
+            return "same_data", "the accumulation changed"
+        return "exact", None
+
+    def save(self, step, samples):
+        """Writes a checkpoint. Returns its folder; raises OSError or RuntimeError if it cannot be written."""
+        folder = os.path.join(self._root, "step-{:09d}".format(step))
+        partial = os.path.join(self._root, ".new-step-{:09d}".format(step))
+        first = self._training.report.rank == 0
+        if first:
+            shutil.rmtree(partial, ignore_errors=True)
+            os.makedirs(partial)
+        try:
+            self._trainer.save_checkpoint(os.path.join(partial, NAME))
+        except BaseException:
+            if first:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if first:
+            notes = {
+                "training": self._training.number, "step": step, "samples": samples,
+                "accumulation": self._trainer.accumulate_grad_batches, "seed": self._training.seeding.seed,
+            }  # fmt: skip
+            with open(os.path.join(partial, NOTES), "w", encoding="utf-8") as file:
+                json.dump(notes, file)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(partial, folder)
+        return folder
+
+    def save_on_order(self, step, samples, stop):
+        """Saves at a border, and ends the training if it is to stop."""
+        reports, failure = self._training.report, None
+        reports.phase("checkpointing")
+        try:
+            folder = self.save(step, samples)
+        except (OSError, RuntimeError) as error:
+            if reports.world > 1:
+                raise
+            failure = error
+            reports.save_failed(step, error)
+        else:
+            reports.wrote(step, samples, folder)
+            self._training.border.saved(step)
+            if stop and reports.world == 1:
+                failure = self._companion.wait_published(step + reports.step_offset)
+            if reports.rank == 0:
+                self._prune()
+        reports.phase("training")
+        if stop and failure is not None:
+            reports.stop_refused(step, str(failure))
+        elif stop:
+            reports.stopping(step, True)
+            report.stop_process()
+
+    def _prune(self):
+        names = sorted(name for name in os.listdir(self._root) if name.startswith("step-"))
+        for name in names[:-KEPT]:
+            shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)
+
+
+def _read_notes(folder):
+    try:
+        with open(os.path.join(folder, NOTES), encoding="utf-8") as file:
+            notes = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return notes if isinstance(notes, dict) else {}

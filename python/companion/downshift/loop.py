@@ -1,0 +1,404 @@
+"""The plain loop: `attach`, `batches`, `step`. Exact after any death of the process.
+
+A step border is the moment when the loop asks for the next batch after a step: all that the script does in the body,
+an evaluation or an average of the weights, belongs to the step and to its checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+
+from downshift import batches as data
+from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, wire
+from downshift.excepthook import CheckpointError, ConfigError
+
+STOPPED = 75
+
+
+class Run:
+    """A training that can be interrupted at every step."""
+
+    def __init__(self, parts, clip, schedule, seed):
+        # Where a framework owns the training already, this loop is a part of it, and says nothing.
+        self._companion = companion = wire.companion() if report.claim("loop") else None
+        self._parts = parts
+        self._schedule = schedule
+        self._gradients = gradients.Gradients(parts.optimizers)
+        self._names = parts.parameter_names()
+        self._faults = inject.Faults.of(companion)
+        self._seed = seed if companion is None else companion.seed
+        self._clip = self._knob("training.clip", clip)
+        self._guards = companion is None or companion.skip_non_finite
+        self._stacks = (None, None)
+        self._source = self._micro = self._current = self._loss = self._kept = self._saver = None
+        self._position = {"epoch": 0, "offset": 0, "samples": 0}
+        self._step = self._skipped = self._micros = 0
+        self._wait = self._compute = 0.0
+        self._stepped = self._ended = False
+        self._metrics, self._orders, self._ids = {}, {}, []
+        self._due = inject.NOTHING
+        self._resumed_from = None
+        self._trial = companion is not None and companion.trial
+        if companion is not None:
+            self._stacks = stacks.register(companion)
+            self._restore(companion.resume)
+        wanted = self._knob("optimizer.lr", None)
+        if wanted is not None:
+            rates.scale(parts.optimizers, parts.schedulers, float(wanted))
+        self._gradients.clear()
+
+    # What the script calls.
+
+    @property
+    def step_number(self):
+        """Optimizer steps taken so far, those of earlier attempts and dropped ones included."""
+        return self._step
+
+    @property
+    def epoch(self):
+        """The epoch of the present batch, from 0 on."""
+        return self._position["epoch"] if self._current is None else self._current.epoch
+
+    @property
+    def is_boundary(self):
+        """Whether the present batch completes an optimizer step."""
+        return self._current is not None and self._current.is_boundary
+
+    @property
+    def is_epoch_end(self):
+        """Whether the present batch is the last one of its epoch."""
+        return self._current is not None and self._current.is_epoch_end
+
+    def batches(
+        self, dataset, epochs=1, batch_size=None, accumulation=1, workers=0, collate=None, drop_last=False, shuffle=True,
+        **options,
+    ):  # fmt: skip
+        """Yields the batches from the present position to the end of the run.
+
+        `dataset` has a length and an index, or is a DataLoader. A step takes `accumulation` batches. `workers`: loader
+        processes. `drop_last` leaves out an epoch's last step if it is short. `options` go to torch's DataLoader.
+        """
+        if self._source is not None:
+            raise ConfigError("run.batches was called a second time: a run has one loop, over all its epochs")
+        settings = data.Settings(epochs, batch_size, accumulation, workers, drop_last)
+        kept = None if self._kept is None else self._kept.loop["source"]
+        self._source = data.open_source(dataset, settings, self._knob, self._seed, collate, shuffle, options, kept)
+        return self._iterate()
+
+    def step(self, loss):
+        """Backward pass of the present batch, weighted by its samples; at the border, the optimizer step."""
+        micro = self._micro
+        if micro is None:
+            raise ConfigError("run.step is called once for each batch of run.batches; add several losses up")
+        self._micro = None
+        if self._loss is None:
+            self._due = self._faults.strike(self._step + 1)
+        share = micro.samples / micro.step_samples
+        part = loss if share == 1.0 else loss * share
+        scaler = self._parts.scaler
+        (part if scaler is None else scaler.scale(part)).backward()
+        part = part.detach()
+        self._loss = part if self._loss is None else self._loss + part
+        self._micros += 1
+        if micro.is_boundary:
+            self._take_step(micro)
+        else:
+            self._compute += time.perf_counter() - self._entered
+
+    def log(self, **values):
+        """Adds measured values to the step that is reported next."""
+        self._metrics.update((name, float(value)) for name, value in values.items())
+
+    def evaluated(self, loss=None, **metrics):
+        """Reports an evaluation of the present weights."""
+        values = {name: float(value) for name, value in metrics.items()}
+        event = {"event": "eval", "step": self._step, "samples": self._samples_now(), "metrics": values}
+        if loss is not None:
+            event["loss"] = float(loss)
+        self._send(event)
+
+    @contextlib.contextmanager
+    def evaluating(self):
+        """Marks an evaluation, whose time is not that of a step: `with run.evaluating(): …`."""
+        self._send({"event": "phase", "phase": "evaluating"})
+        try:
+            yield
+        finally:
+            self._send({"event": "phase", "phase": "training"})
+
+    def sample(self, text=None, image=None):
+        """Keeps a text or a picture (a PIL image, a tensor, an array or a path) made at the present step."""
+        companion = self._companion
+        folder = os.path.join(companion.run_dir if companion else ".", "samples")
+        try:
+            path = sample.write(folder, self._step, text, image)
+        except OSError as error:
+            self._send({"event": "note", "level": "warn", "text": "a sample could not be written: {}".format(error)})
+            return
+        text = "sample at step {}: {}".format(self._step, os.path.basename(path))
+        self._send({"event": "note", "level": "info", "text": text})
+
+    def end(self):
+        """Ends the run before its last batch, on purpose: saves, and reports it finished. Call it after a `break`."""
+        if self._source is not None and not self._ended:
+            self._leave(self._current)
+            self._finish()
+
+    # The loop.
+
+    def _iterate(self):
+        iterator = iter(self._source.iterate(dict(self._position)))
+        self._introduce()
+        while True:
+            begun = time.perf_counter()
+            pair = next(iterator, None)
+            self._entered = time.perf_counter()
+            self._wait += self._entered - begun
+            if pair is None:
+                break
+            self._current = self._micro = pair[0]
+            if self._kept is not None:
+                self._restore_random()
+            if self._trial:
+                self._ids += self._source.ids(pair[0], self._orders)
+            yield pair[1]
+            if self._ended:
+                return
+            self._leave(pair[0])
+        self._finish()
+
+    def _leave(self, micro):
+        """Ends a batch: at the border, the position moves, and orders and saves are due."""
+        if micro is None or not micro.is_boundary or self._current is None:
+            return
+        if self._micro is not None and self._loss is not None:
+            # The script left out the last batch of this step.
+            self._take_step(micro)
+        self._current = self._micro = None
+        self._move(micro)
+        if self._stepped:
+            self._stepped = False
+            self._at_border()
+
+    def _move(self, micro):
+        if self._schedule == "epoch" and micro.is_epoch_end:
+            self._advance_schedulers()
+        self._position["samples"] += micro.step_samples
+        if micro.is_epoch_end:
+            self._position.update(epoch=micro.epoch + 1, offset=0)
+        else:
+            self._position.update(epoch=micro.epoch, offset=micro.begin + micro.samples)
+
+    def _take_step(self, micro):
+        parts, scaler = self._parts, self._parts.scaler
+        if self._due.nan:
+            inject.poison(self._gradients.parameters())
+        if scaler is not None:
+            for optimizer in parts.optimizers:
+                scaler.unscale_(optimizer)
+        loss, norm = _read(self._loss, self._gradients.norm(self._clip))
+        rate = rates.current(parts.optimizers)
+        self._step += 1
+        self._stepped = True
+        excepthook.set_step(self._step)
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite or (scaler is None and not self._guards):
+            for optimizer in parts.optimizers:
+                optimizer.step()
+        if finite:
+            self._report_step(micro, loss, norm, rate)
+        else:
+            self._report_skip(micro, loss, rate)
+        if scaler is not None:
+            scaler.update()
+        self._gradients.clear()
+        if self._schedule == "step":
+            self._advance_schedulers()
+        if self._due.slow:
+            time.sleep(9 * (self._compute + time.perf_counter() - self._entered))
+        self._loss, self._micros, self._wait, self._compute = None, 0, 0.0, 0.0
+
+    def _advance_schedulers(self):
+        plateau = sys.modules["torch"].optim.lr_scheduler.ReduceLROnPlateau
+        for scheduler in self._parts.schedulers:
+            # This kind needs a measured value: the script advances it.
+            if not isinstance(scheduler, plateau):
+                scheduler.step()
+
+    def _report_step(self, micro, loss, norm, rate):
+        if self._companion is None:
+            return
+        event = {
+            "event": "step",
+            "step": self._step,
+            "samples": self._position["samples"] + micro.step_samples,
+            "epoch": micro.epoch,
+            "loss": loss,
+            "lr": rate,
+            "grad_norm": norm,
+            "micro_batches": self._micros,
+            "data_wait_ms": self._wait * 1e3,
+            "compute_ms": (self._compute + time.perf_counter() - self._entered) * 1e3,
+        }
+        if self._metrics:
+            event["metrics"], self._metrics = self._metrics, {}
+        self._companion.send(event)
+
+    def _report_skip(self, micro, loss, rate):
+        scaler = self._parts.scaler
+        in_loss = not math.isfinite(loss)
+        self._skipped += 1
+        if self._companion is None:
+            return
+        event = {
+            "event": "skipped",
+            "step": self._step,
+            "samples": self._position["samples"] + micro.step_samples,
+            "epoch": micro.epoch,
+            "lr": rate or 0.0,
+            "what": "loss" if in_loss else "gradient",
+            "where": "step {}".format(self._step) if in_loss else self._gradients.find_non_finite(self._names),
+        }
+        if scaler is not None and not in_loss and scaler.get_scale() > 1.0:
+            event["rescaled"] = True
+        if scaler is None and not self._guards:
+            event["applied"] = True
+        self._companion.send(event)
+
+    # Step borders.
+
+    def _at_border(self):
+        if self._trial:
+            self._send_fingerprint()
+        companion = self._companion
+        if companion is None or self._saver is None:
+            return
+        order_taken = companion.take_order()
+        while order_taken is not None:
+            self._obey(order_taken)
+            order_taken = companion.take_order()
+        if self._saver.is_due(self._step):
+            self._saver.begin(self._step, self._position["samples"], self._header())
+
+    def _obey(self, order_taken):
+        if order_taken.get("order") == "checkpoint":
+            self._saver.request(self._step, self._position["samples"], self._header())
+        elif order_taken.get("order") == "stop":
+            failure = self._save() if order_taken.get("checkpoint") else None
+            if failure is None:
+                self._stop(bool(order_taken.get("checkpoint")))
+            self._send({"event": "stop_refused", "step": self._step, "message": failure})
+
+    def _save(self):
+        return self._saver.save(self._step, self._position["samples"], self._header())
+
+    def _stop(self, saved):
+        self._ended = True
+        self._saver.wait_written()
+        self._send({"event": "stopping", "step": self._step, "saved": saved})
+        self._companion.flush()
+        raise SystemExit(STOPPED)
+
+    def _finish(self):
+        """The last step of the run is taken: makes it durable."""
+        self._ended = True
+        report.release("loop")
+        if self._metrics:
+            self.evaluated(**self._metrics)
+        if self._companion is None:
+            return
+        if self._step and self._saver is not None and self._saver.can_save:
+            self._save()
+        self._send({"event": "ended", "step": self._step})
+
+    def _header(self):
+        return {
+            "step": self._step,
+            "skipped": self._skipped,
+            "seed": self._seed,
+            "position": dict(self._position),
+            "source": self._source.state(),
+            "initial_rate": rates.initial(self._parts.optimizers),
+            "knobs": self._knobs_in_force(),
+        }
+
+    def _send_fingerprint(self):
+        event = introduction.fingerprint(self._step, self._ids, rates.current(self._parts.optimizers), self._parts.scaler)
+        self._ids = []
+        self._send(event)
+
+    # Beginning.
+
+    def _restore(self, resume):
+        if not resume or resume.get("kind") != "container":
+            return
+        kept = snapshot.Kept(resume["path"])
+        snapshot.restore(self._parts, kept)
+        self._kept = kept
+        self._restore_position(kept)
+        self._resumed_from = self._step
+        excepthook.set_step(self._step)
+
+    def _restore_position(self, kept):
+        try:
+            self._step, self._skipped = int(kept.loop["step"]), int(kept.loop["skipped"])
+            self._position = {name: int(kept.loop["position"][name]) for name in ("epoch", "offset", "samples")}
+            self._seed = int(kept.loop["seed"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError("the checkpoint has no position: {}".format(error)) from error
+
+    def _restore_random(self):
+        """The last moment before the loop goes on: nothing draws between this and the body."""
+        kept, self._kept = self._kept, None
+        missing = snapshot.restore_random(kept)
+        if missing is not None:
+            self._send({"event": "note", "level": "warn", "text": missing})
+
+    def _introduce(self):
+        companion, source = self._companion, self._source
+        if companion is None:
+            return
+        self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
+        obstacle = self._saver.check(self._header())
+        event = introduction.describe_source(source, self._position, self._step, obstacle)
+        event.update(
+            guards=self._guards,
+            parameters=self._parts.count_parameters(),
+            resumed_from=self._resumed_from,
+            knobs=self._knobs_in_force(),
+            stacks_signal=self._stacks[0],
+            stacks_file=self._stacks[1],
+        )
+        self._send(event)
+        self._send({"event": "phase", "phase": "training"})
+
+    def _knobs_in_force(self):
+        return introduction.knobs_in_force(self._source, self._clip, rates.initial(self._parts.optimizers))
+
+    def _knob(self, name, default):
+        return default if self._companion is None else self._companion.knob(name, default)
+
+    def _samples_now(self):
+        """Returns the clock after the present step, also in the body of its last batch."""
+        pending = self._current.step_samples if self._stepped and self._current is not None else 0
+        return self._position["samples"] + pending
+
+    def _send(self, event):
+        if self._companion is not None:
+            self._companion.send(event)
+
+
+def _read(loss, norm):
+    """Returns loss and norm as numbers: one wait for the device."""
+    if norm is None:
+        return float(loss), 0.0
+    if loss.device.type == "cpu" and norm.device.type == "cpu":
+        return loss.item(), norm.item()
+    torch = sys.modules["torch"]
+    both = torch.stack((loss.to(torch.float64).reshape(()), norm.to(loss.device, torch.float64).reshape(())))
+    return tuple(both.tolist())
+

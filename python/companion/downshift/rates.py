@@ -1,0 +1,58 @@
+"""Learning rates: the knob `optimizer.lr` is the initial rate of the first group; the others keep their proportion."""
+
+from __future__ import annotations
+
+_OF_GROUP = ("lr", "initial_lr", "max_lr", "min_lr")
+_OF_SCHEDULER = ("base_lrs", "_last_lr", "max_lrs")
+
+
+def initial(optimizers):
+    """Returns the initial rate of the first group; none if it has no rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            value = group.get("initial_lr", group.get("lr"))
+            return None if value is None else float(value)
+    return None
+
+
+def current(optimizers):
+    """Returns the present rate of the first group; none if it has no rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            value = group.get("lr")
+            return None if value is None else float(value)
+    return None
+
+
+def scale(optimizers, schedulers, wanted):
+    """Multiplies all rates so that the initial one becomes `wanted`. Equal rates stay untouched, to the last bit."""
+    present = initial(optimizers)
+    if present is None or not present or present == wanted:
+        return
+    factor = wanted / present
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for name in _OF_GROUP:
+                if group.get(name) is not None:
+                    group[name] = _multiply(group[name], factor)
+    first = optimizers[0].param_groups[0]
+    exact = "initial_lr" if "initial_lr" in first else "lr"
+    if isinstance(first[exact], float):
+        first[exact] = wanted
+    for scheduler in schedulers:
+        _scale_scheduler(scheduler, factor)
+
+
+def _scale_scheduler(scheduler, factor):
+    for name in _OF_SCHEDULER:
+        rates = getattr(scheduler, name, None)
+        if isinstance(rates, list):
+            setattr(scheduler, name, [_multiply(rate, factor) for rate in rates])
+    for inner in getattr(scheduler, "_schedulers", ()):
+        _scale_scheduler(inner, factor)
+
+
+def _multiply(rate, factor):
+    if hasattr(rate, "mul_"):
+        return rate.mul_(factor)
+    return rate * factor

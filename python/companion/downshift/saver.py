@@ -1,0 +1,113 @@
+"""Saves: copied on the training thread, written in the background, published by the harness."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+
+from downshift import values, wire
+from downshift.safetensors import FormatError
+
+OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
+
+class Saver:
+    """Writes containers into the staging folder, one at a time."""
+
+    def __init__(self, companion, capture, resumed_from):
+        self._companion = companion
+        self._capture = capture
+        self._every_steps = companion.checkpoint.get("every_steps")
+        self._every_seconds = companion.checkpoint.get("every_seconds")
+        self._since = time.monotonic()
+        self._last = self._durable = resumed_from
+        self._writer = None
+        self._error = None
+        self.can_save = True
+
+    def check(self, header):
+        """Returns why this state cannot be saved, or none."""
+        try:
+            self._capture.check(header)
+        except (values.ValueNotKept, FormatError) as error:
+            self.can_save = False
+            return str(error)
+        return None
+
+    def is_due(self, step):
+        """Reports whether a save by rhythm is due after `step`, and the last one is written."""
+        if not self.can_save or self._last == step or self.is_writing():
+            return False
+        every = self._every_steps
+        if every and step // every > (self._last or 0) // every:
+            return True
+        return bool(self._every_seconds) and time.monotonic() - self._since >= self._every_seconds
+
+    def is_writing(self):
+        """Reports whether a save is being written."""
+        return self._writer is not None and self._writer.is_alive()
+
+    def begin(self, step, samples, header):
+        """Copies the state, and writes it in the background."""
+        self.wait_written()
+        begun = time.perf_counter()
+        self._companion.send({"event": "phase", "phase": "checkpointing"})
+        self._since, self._last, self._error = time.monotonic(), step, None
+        try:
+            self._capture.take(header)
+        except Exception as error:
+            self._fail(step, error)
+            return
+        finally:
+            self._companion.send({"event": "phase", "phase": "training"})
+        pause_ms = (time.perf_counter() - begun) * 1e3
+        self._writer = threading.Thread(target=self._write, args=(step, samples, pause_ms), name="downshift-save")
+        self._writer.start()
+
+    def request(self, step, samples, header):
+        """Saves in the background, unless this step is saved already."""
+        if self.can_save and step != self._durable and (self._last != step or self._error):
+            self.begin(step, samples, header)
+
+    def save(self, step, samples, header):
+        """Saves, and waits until the container is published. Returns none, or why it is not."""
+        if not self.can_save:
+            return "the state of this training cannot be saved"
+        if step == self._durable:
+            return None
+        self.request(step, samples, header)
+        self.wait_written()
+        failure = self._error or self._companion.wait_published(step)
+        if failure is None:
+            self._durable = step
+        return failure
+
+    def wait_written(self):
+        """Waits until the save in flight is written."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, step, samples, pause_ms):
+        name = ".new-step-{:09}".format(step)
+        folder = os.path.join(self._companion.staging, name)
+        try:
+            if os.path.lexists(folder):
+                shutil.rmtree(folder)
+            self._capture.write(folder)
+        except Exception as error:
+            self._fail(step, error)
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        staged = {"event": "staged", "step": step, "samples": samples, "folder": name, "pause_ms": pause_ms}
+        self._companion.send(staged)
+
+    def _fail(self, step, error):
+        self._error = wire.describe(error)
+        event = {"event": "save_failed", "step": step, "message": self._error}
+        if isinstance(error, OSError) and error.errno in OF_DISK:
+            event["of_disk"] = True
+        self._companion.send(event)

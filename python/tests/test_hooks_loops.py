@@ -1,0 +1,148 @@
+"""Loops that no framework owns, sitecustomize, and the standby."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from fake_harness import COMPANION, SCRIPTS, FakeHarness
+
+STOP = {"order": "stop", "checkpoint": True}
+LIMIT_SECONDS = 60
+
+
+class Loops(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="hooks-loops-")
+        self.addCleanup(folder.cleanup)
+        self.harness = FakeHarness(folder.name)
+
+    def test_accelerate(self):
+        run = self.harness.run("accelerate_train.py", "--clip", inject=["nan@4"], orders={6: STOP})
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        self.assertIn("WEIGHTS True", run.output)
+        hello = run.hello()
+        self.assertEqual(len(run.of("companion")), 1, "torch's own hook stays silent")
+        self.assertEqual((hello["framework"], hello["grade"], hello["saves"]), ("accelerate", "script", False))
+        self.assertEqual((hello["knobs"]["training.micro_batch"], hello["knobs"]["training.accumulation"]), (8, 2))
+        self.assertEqual((run.one("skipped")["step"], run.one("skipped")["applied"]), (4, False))
+        self.assertEqual(sorted(run.losses()), [1, 2, 3] + list(range(5, 11)))
+        self.assertEqual(run.of("step")[-1]["samples"], 160)
+        self.assertEqual(run.of("step")[0]["micro_batches"], 2)
+        self.assertGreater(run.rates()[1], run.rates()[10])
+        self.assertEqual(len(run.of("stop_refused")), 1)
+
+    def test_plain_torch(self):
+        run = self.harness.run("torch_train.py")
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        hello = run.one("companion")
+        self.assertEqual((hello["framework"], hello["grade"], hello["saves"]), ("torch", "none", False))
+        self.assertEqual(sorted(run.losses()), list(range(1, 31)), "two optimizers are one loop")
+        self.assertAlmostEqual(run.rates()[1], 0.1)
+        self.assertLess(run.rates()[30], 0.02)
+        stopped = self.harness.run("torch_train.py", inject=["exit0@5"])
+        self.assertEqual((stopped.code, sorted(stopped.losses())), (0, [1, 2, 3, 4]))
+        self.assertEqual(stopped.one("injected")["fault"], "exit0@5")
+
+    def test_without_a_harness_the_script_trains_and_nothing_is_printed(self):
+        with_companion = self.run_bare("torch_train.py", DOWNSHIFT_COMPANION="/nonexistent/companion.json")
+        self.assertEqual(with_companion, "WEIGHTS done\n")
+        dead = os.path.join(self.harness.folder, "companion.json")
+        with open(dead, "w", encoding="utf-8") as file:
+            json.dump({"protocol": 1, "socket": "/nonexistent/s", "attempt_dir": self.harness.folder}, file)
+        self.assertEqual(self.run_bare("torch_train.py", DOWNSHIFT_COMPANION=dead), "WEIGHTS done\n")
+
+    def test_sitecustomize_is_light_and_passes_on(self):
+        path = os.pathsep.join([COMPANION, os.path.join(SCRIPTS, "next_site")])
+        self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\nCOMPANION False\n")
+        kept = self.run_bare("quiet.py", PYTHONPATH=path, DOWNSHIFT_COMPANION="/nonexistent")
+        self.assertIn("NEXT True\nCOMPANION True", kept)
+        self.assertNotIn("torch", kept)
+        for flag, expected in (("-P", True), ("-I", False), ("-E", False), ("-S", False)):
+            if flag != "-P" or sys.version_info >= (3, 11):
+                said = self.run_bare("quiet.py", flags=[flag], DOWNSHIFT_COMPANION="/nonexistent")
+                self.assertIn("COMPANION {}".format(expected), said, flag)
+
+    def test_a_standby_imports_ahead_and_starts_when_the_gate_closes(self):
+        first = self.harness.run("torch_train.py")
+        self.assertEqual(first.code, 0)
+        modules = os.path.join(self.harness.folder, "imported-modules.json")
+        with open(modules, encoding="utf-8") as file:
+            names = [name for name, _ in json.load(file)]
+        self.assertIn("torch", names)
+        self.assertFalse({"__main__", "downshift", "downshift.wire"} & set(names))
+        gate = os.path.join(self.harness.folder, "gate")
+        os.mkfifo(gate)
+        opener = threading.Thread(target=self.open_gate, args=(gate,))
+        opener.start()
+        second = self.harness.run("torch_train.py", gate=gate)
+        opener.join()
+        self.assertEqual((second.code, sorted(second.losses())), (0, list(range(1, 31))))
+
+    def test_a_standby_ends_when_its_parent_dies(self):
+        gate = os.path.join(self.harness.folder, "gate")
+        os.mkfifo(gate)
+        setup = os.path.join(self.harness.folder, "companion.json")
+        with open(setup, "w", encoding="utf-8") as file:
+            json.dump({"protocol": 1, "gate": gate}, file)
+        # The parent itself is no standby: only its child gets the setup.
+        program = (
+            "import os, subprocess, sys; os.environ.update(PYTHONPATH={!r}, DOWNSHIFT_COMPANION={!r});"
+            "print(subprocess.Popen([sys.executable, '-c', '']).pid, flush=True); sys.stdin.read(); os._exit(0)"
+        ).format(COMPANION, setup)
+        bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with subprocess.Popen(
+            [sys.executable, "-c", program], env=bare, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as parent:
+            pid = int(parent.stdout.readline())
+            self.wait_until(lambda: gate in open_files(pid))
+        self.wait_until(lambda: not is_alive(pid))
+
+    def open_gate(self, gate):
+        def open_for_writing():
+            try:
+                return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENXIO)
+                return None
+
+        # It opens only while a standby reads: one that passes a shut gate is waited for in vain.
+        os.close(self.wait_until(open_for_writing))
+
+    def run_bare(self, script, flags=(), **variables):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", **{"PYTHONPATH": COMPANION, **variables})
+        command = [sys.executable, *flags, os.path.join(SCRIPTS, script)]
+        return subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+        ).stdout
+
+    def wait_until(self, condition):
+        limit = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < limit:
+            found = condition()
+            if found is not None and found is not False:
+                return found
+            time.sleep(0.02)
+        self.fail("waited in vain")
+
+
+def open_files(pid):
+    folder = "/proc/{}/fd".format(pid)
+    return [os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)]
+
+
+def is_alive(pid):
+    try:
+        with open("/proc/{}/stat".format(pid), encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()

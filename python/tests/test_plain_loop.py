@@ -1,0 +1,295 @@
+"""The plain loop against the harness's double: kills at random moments, orders, shifts, faults. Real processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
+
+import torch
+
+import plain_loop
+from harness_double import HarnessDouble
+
+torch.set_num_threads(1)
+# The first optimizer of a process imports a thousand modules: here once, not in each child.
+torch.optim.SGD([torch.zeros(1)])
+BATCHES = ["--workers", "2", "--accumulation", "2", "--batch-size", "4"]
+KILLS = int(os.environ.get("DOWNSHIFT_KILLS", "10"))
+
+
+def wait(child):
+    """Returns the exit code of a child, or minus the signal that ended it."""
+    status = os.waitpid(child, 0)[1]
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+class PlainLoop(unittest.TestCase):
+    def setUp(self):
+        self.harnesses = []
+
+    def tearDown(self):
+        for harness in self.harnesses:
+            harness.close()
+
+    def harness(self, **settings):
+        self.harnesses.append(HarnessDouble(**settings))
+        return self.harnesses[-1]
+
+    def log(self, harness):
+        return os.path.join(harness.folder, "log")
+
+    def run_once(self, harness, options, **settings):
+        return wait(harness.fork(plain_loop.main, [self.log(harness)] + options, **settings))
+
+    def unbroken(self, options, **settings):
+        harness = self.harness()
+        self.assertEqual(self.run_once(harness, options, **settings), 0)
+        return plain_loop.read_log(self.log(harness))
+
+    def resumed(self, options, at=11, then=(), **settings):
+        """Runs until a kill after step `at`, then to the end, with the further options `then`."""
+        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None})
+        first = self.run_once(harness, options, inject=["kill@{}".format(at + 1)], **settings)
+        self.assertEqual(first, -signal.SIGKILL)
+        self.assertIsNotNone(harness.newest())
+        self.assertEqual(self.run_once(harness, options + list(then), **settings), 0)
+        return plain_loop.read_log(self.log(harness))
+
+
+class Resume(PlainLoop):
+    def test_kills_at_random_moments_change_nothing(self):
+        straight = self.unbroken(BATCHES + ["--epochs", "4"])
+        moments = random.Random(20261122)
+        harness = self.harness(checkpoint={"every_steps": 3, "every_seconds": None})
+        options, kills, resumed_from = BATCHES + ["--epochs", "4"], 0, set()
+        while kills < KILLS:
+            if os.path.exists(self.log(harness)) and plain_loop.read_log(self.log(harness))[1] is not None:
+                # It reached its end: kills go on in a run that begins anew.
+                self.assertEqual(plain_loop.read_log(self.log(harness)), straight)
+                harness = self.harness(checkpoint={"every_steps": 3, "every_seconds": None})
+            before = len(harness.events)
+            child = harness.fork(plain_loop.main, [self.log(harness)] + options)
+            with harness.arrived:
+                harness.arrived.wait_for(lambda: len(harness.events) > before + 2, 60)
+            time.sleep(moments.uniform(0, 0.15))
+            os.kill(child, signal.SIGKILL)
+            kills += wait(child) == -signal.SIGKILL
+            resumed_from.update(event["resumed_from"] for event in harness.of("companion"))
+        if plain_loop.read_log(self.log(harness))[1] is None:
+            self.assertEqual(self.run_once(harness, options), 0)
+        self.assertEqual(plain_loop.read_log(self.log(harness)), straight)
+        self.assertGreater(len(resumed_from), 2, "the kills were too early to resume from anything")
+
+    def test_each_restored_part_matters(self):
+        straight = self.unbroken(BATCHES)
+        self.assertEqual(self.resumed(BATCHES), straight)
+        for part in ("models", "optimizers", "schedulers", "random", "position", "others"):
+            with self.subTest(part):
+                self.assertNotEqual(self.resumed(BATCHES, then=["--forget", part])[:2], straight[:2])
+
+    def test_the_scale_of_the_loss_is_restored(self):
+        options = BATCHES + ["--scaler"]
+        straight = self.unbroken(options)
+        self.assertEqual(self.resumed(options), straight)
+        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None}, trial=True)
+        self.run_once(harness, options, inject=["kill@12"])
+        self.run_once(harness, options + ["--forget", "scaler"])
+        scales = {}
+        for event in harness.of("fingerprint"):
+            scales.setdefault(event["step"], set()).add(event["scale"])
+        self.assertEqual([step for step, found in scales.items() if len(found) > 1], [11])
+
+    def test_a_loader_with_an_order_of_its_own_continues(self):
+        for workers in ("0", "2"):
+            options = ["--loader", "--workers", workers, "--accumulation", "2"]
+            harness = self.harness()
+            self.assertEqual(self.run_once(harness, options), 0)
+            introduction = harness.of("companion")[0]
+            self.assertEqual((introduction["grade"], introduction["total_steps"]), ("same_data", 18))
+            self.assertIn("order of its own", introduction["reason"])
+            straight = plain_loop.read_log(self.log(harness))
+            self.assertEqual(self.resumed(options), straight)
+            self.assertNotEqual(self.resumed(options, then=["--forget", "position"])[:2], straight[:2])
+
+
+class Shift(PlainLoop):
+    def test_smaller_micro_batches_and_loader_processes_keep_samples_and_gradient(self):
+        options = ["--no-randomness", "--count", "100"]
+        wide = {"training": {"micro_batch": 32, "accumulation": 1, "loader_processes": 0}}
+        narrow = {"training": {"micro_batch": 16, "accumulation": 2, "loader_processes": 2}}
+        runs = []
+        for settings in ((wide, wide), (wide, narrow)):
+            harness = self.harness(checkpoint={"every_steps": 2, "every_seconds": None})
+            self.assertEqual(self.run_once(harness, options, inject=["kill@6"], knobs=settings[0]), -signal.SIGKILL)
+            self.assertEqual(self.run_once(harness, options, knobs=settings[1]), 0)
+            runs.append((harness, plain_loop.read_log(self.log(harness))[0]))
+        (first, steps), (second, shifted) = runs
+        self.assertEqual({n: line["ids"] for n, line in steps.items()}, {n: line["ids"] for n, line in shifted.items()})
+        self.assertEqual(second.of("companion")[-1]["knobs"]["training.micro_batch"], 16)
+        self.assertEqual(second.of("companion")[-1]["knobs"]["training.loader_processes"], 2)
+        norms = [{event["step"]: (event["grad_norm"], event["loss"]) for event in run.of("step")} for run in (first, second)]
+        self.assertEqual(sorted(norms[0]), list(range(1, 13)))
+        for step, (norm, loss) in norms[0].items():
+            self.assertAlmostEqual(norms[1][step][0] / norm, 1.0, delta=1e-5)
+            self.assertAlmostEqual(norms[1][step][1] / loss, 1.0, delta=1e-5)
+        self.assertEqual({event["micro_batches"] for event in second.of("step")}, {1, 2})
+
+    def test_the_rate_of_the_rung_scales_the_schedule(self):
+        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None})
+        self.run_once(harness, [], inject=["kill@11"], knobs={"optimizer": {"lr": 3e-3}})
+        self.run_once(harness, [], knobs={"optimizer": {"lr": 1.5e-3}})
+        rates = {}
+        for event in harness.of("step"):
+            rates.setdefault(event["step"], []).append(event["lr"])
+        straight = {event["step"]: event["lr"] for event in self.run_for_events(["--epochs", "3"], "step")}
+        for step, found in rates.items():
+            factor = 1.0 if step <= 10 else 0.5
+            self.assertAlmostEqual(found[-1], straight[step] * factor, places=9, msg=step)
+
+    def run_for_events(self, options, kind):
+        harness = self.harness()
+        self.assertEqual(self.run_once(harness, options), 0)
+        return harness.of(kind)
+
+
+class Orders(PlainLoop):
+    def test_a_stop_saves_ends_with_75_and_continues_exactly(self):
+        straight = self.unbroken(BATCHES)
+
+        def stop(harness, event):
+            if event["event"] == "step" and event["step"] == 7:
+                harness.send({"order": "stop", "checkpoint": True})
+
+        harness = self.harness(on_event=stop)
+        self.assertEqual(self.run_once(harness, BATCHES + ["--step-ms", "20"]), 75)
+        stopping = harness.of("stopping")[0]
+        self.assertTrue(stopping["saved"])
+        self.assertEqual(harness.newest()["step"], stopping["step"])
+        self.assertLessEqual(stopping["step"], 9)
+        harness.on_event = None
+        self.assertEqual(self.run_once(harness, BATCHES), 0)
+        self.assertEqual(plain_loop.read_log(self.log(harness)), straight)
+        self.assertEqual(harness.of("ended"), [{"event": "ended", "step": 36}])
+
+    def test_a_stop_that_cannot_be_saved_is_refused(self):
+        def stop(harness, event):
+            if event["event"] == "step" and event["step"] == 7:
+                harness.send({"order": "stop", "checkpoint": True})
+
+        harness = self.harness(on_event=stop, publishes=False)
+        self.assertEqual(self.run_once(harness, BATCHES + ["--step-ms", "20"]), 0)
+        self.assertEqual([event["message"] for event in harness.of("stop_refused")], ["the disk is full"])
+        self.assertEqual(harness.of("step")[-1]["step"], 36)
+
+    def test_a_full_disk_is_told_and_the_run_goes_on(self):
+        harness = self.harness(checkpoint={"every_steps": 10, "every_seconds": None}, staging="/dev/full")
+        self.assertEqual(self.run_once(harness, []), 0)
+        self.assertEqual([event["step"] for event in harness.of("save_failed")], [10, 20, 30, 36])
+        self.assertEqual(harness.of("step")[-1]["step"], 36)
+
+    def test_a_stop_without_a_save_ends_at_once(self):
+        def stop(harness, event):
+            if event["event"] == "step" and event["step"] == 3:
+                harness.send({"order": "stop", "checkpoint": False})
+
+        harness = self.harness(on_event=stop)
+        self.assertEqual(self.run_once(harness, ["--step-ms", "20"]), 75)
+        self.assertFalse(harness.of("stopping")[0]["saved"])
+        self.assertIsNone(harness.newest())
+
+    def test_a_harness_that_dies_does_not_end_the_script(self):
+        def vanish(harness, event):
+            if event["event"] == "step" and event["step"] == 5:
+                harness.close()
+
+        harness = self.harness(on_event=vanish, checkpoint={"every_steps": 3, "every_seconds": None})
+        self.assertEqual(self.run_once(harness, BATCHES + ["--step-ms", "5"]), 0)
+        self.assertEqual(plain_loop.read_log(self.log(harness)), self.unbroken(BATCHES))
+
+
+class Faults(PlainLoop):
+    def failed(self, fault):
+        harness = self.harness(inject=[fault])
+        code = self.run_once(harness, BATCHES)
+        self.assertEqual([event["fault"] for event in harness.of("injected")], [fault])
+        return harness, code
+
+    def test_out_of_memory_is_named_by_its_class(self):
+        harness, code = self.failed("oom@4")
+        failed = harness.of("failed")[0]
+        self.assertEqual((code, failed["class"], failed["step"], failed["injected"]), (1, "device_out_of_memory", 3, True))
+        self.assertTrue(failed["message"].startswith("OutOfMemoryError"))
+
+    def test_a_panic_is_an_exception(self):
+        harness, code = self.failed("panic@4")
+        self.assertEqual((code, harness.of("failed")[0]["class"]), (1, "panic"))
+
+    def test_an_early_end_has_code_0_and_no_ended(self):
+        harness, code = self.failed("exit0@4")
+        self.assertEqual((code, harness.of("ended"), harness.of("step")[-1]["step"]), (0, [], 3))
+
+    def test_a_hang_shows_its_stack_on_the_signal(self):
+        harness = self.harness(inject=["hang@4"])
+        child = harness.fork(plain_loop.main, [self.log(harness)] + BATCHES)
+        introduction = harness.wait_for(lambda event: event["event"] == "companion")
+        harness.wait_for(lambda event: event["event"] == "injected")
+        until = time.monotonic() + 30
+        text = ""
+        while "_carry_out" not in text and time.monotonic() < until:
+            os.kill(child, introduction["stacks_signal"])
+            time.sleep(0.05)
+            with open(introduction["stacks_file"], encoding="utf-8") as file:
+                text = file.read()
+        os.kill(child, signal.SIGKILL)
+        wait(child)
+        self.assertEqual(introduction["pid"], child)
+        self.assertRegex(text, r'inject.py", line \d+ in _carry_out')
+        self.assertRegex(text, r'plain_loop.py", line \d+ in main')
+
+    def test_a_slow_step_takes_ten_times_as_long(self):
+        harness, code = self.failed("slow@5-7")
+        self.assertEqual(code, 0)
+
+    def test_nan_is_dropped_and_counted(self):
+        for options in (BATCHES, BATCHES + ["--scaler"]):
+            harness = self.harness(inject=["nan@5"], trial=True)
+            self.assertEqual(self.run_once(harness, options), 0)
+            skipped = harness.of("skipped")
+            self.assertEqual([(event["step"], event["what"]) for event in skipped], [(5, "gradient")])
+            self.assertEqual(skipped[0]["where"], "0.0.weight")
+            self.assertEqual(len(harness.of("step")), 35)
+            norms = [event["grad_norm"] for event in harness.of("step")]
+            self.assertTrue(all(norm == norm for norm in norms))
+
+    def test_an_unguarded_nan_is_reported_as_taken(self):
+        harness = self.harness(inject=["nan@5"], skip_non_finite=False)
+        self.assertEqual(self.run_once(harness, []), 0)
+        self.assertTrue(all(event["applied"] for event in harness.of("skipped")))
+        self.assertEqual(len(harness.of("skipped")), 32)
+
+
+class Bare(PlainLoop):
+    def test_the_script_trains_without_downshift(self):
+        log = os.path.join(self.harness().folder, "log")
+        child = os.fork()
+        if not child:
+            os.environ.pop("DOWNSHIFT_COMPANION", None)
+            try:
+                plain_loop.main([log] + BATCHES)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(wait(child), 0)
+        steps, weights, _ = plain_loop.read_log(log)
+        self.assertEqual((len(steps), weights is None), (36, False))
+
+
+if __name__ == "__main__":
+    unittest.main()
