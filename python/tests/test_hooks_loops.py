@@ -59,10 +59,14 @@ class Loops(unittest.TestCase):
 
     def test_sitecustomize_is_light_and_passes_on(self):
         path = os.pathsep.join([COMPANION, os.path.join(SCRIPTS, "next_site")])
-        self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\n")
+        self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\nCOMPANION False\n")
         kept = self.run_bare("quiet.py", PYTHONPATH=path, DOWNSHIFT_COMPANION="/nonexistent")
-        self.assertIn("NEXT True", kept)
+        self.assertIn("NEXT True\nCOMPANION True", kept)
         self.assertNotIn("torch", kept)
+        for flag, expected in (("-P", True), ("-I", False), ("-E", False), ("-S", False)):
+            if flag != "-P" or sys.version_info >= (3, 11):
+                said = self.run_bare("quiet.py", flags=[flag], DOWNSHIFT_COMPANION="/nonexistent")
+                self.assertIn("COMPANION {}".format(expected), said, flag)
 
     def test_a_standby_imports_ahead_and_starts_when_the_gate_closes(self):
         first = self.harness.run("torch_train.py")
@@ -110,9 +114,9 @@ class Loops(unittest.TestCase):
         # It opens only while a standby reads: one that passes a shut gate is waited for in vain.
         os.close(self.wait_until(open_for_writing))
 
-    def run_bare(self, script, **variables):
+    def run_bare(self, script, flags=(), **variables):
         environment = dict(os.environ, OMP_NUM_THREADS="1", **{"PYTHONPATH": COMPANION, **variables})
-        command = [sys.executable, os.path.join(SCRIPTS, script)]
+        command = [sys.executable, *flags, os.path.join(SCRIPTS, script)]
         return subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
         ).stdout
