@@ -123,7 +123,11 @@ fn a_command_that_does_not_say_how_it_resumes_is_refused() {
     let place = with_run_file("", "out", "checkpoints: { match: 'out/*' }\n");
     let out = trial(&place, &[]);
     assert_eq!(out.status.code(), Some(2), "{}", words(&out));
-    assert!(words(&out).contains("the run file has no `resume:`"), "{}", words(&out));
+    assert!(
+        words(&out).contains("the run file has no `resume:` (how it continues from them), and no companion"),
+        "{}",
+        words(&out)
+    );
     assert_nothing_left(&place);
 }
 

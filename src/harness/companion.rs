@@ -7,9 +7,11 @@ pub use self::publish::Published;
 use self::publish::Publishing;
 use super::companion_link::{CompanionLink, Heard};
 use super::container_state::ContainerState;
+use super::prepare::context_of;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
+use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
 use crate::config::command::SaveSignal;
 use crate::process_tree::scan;
@@ -38,6 +40,8 @@ pub struct Companion {
     introduction: Option<Introduction>,
     /// What the keeper knows of it.
     news: Option<CompanionNews>,
+    /// The processes that can write their stacks.
+    pub(super) stacks: StackWriters,
     /// It ends because it was asked to.
     stopping: bool,
     /// When the process that reported the training went away.
@@ -60,6 +64,7 @@ impl Companion {
             link,
             introduction: None,
             news: None,
+            stacks: StackWriters::default(),
             stopping: false,
             gone: None,
             state,
@@ -104,8 +109,13 @@ impl Harness {
     /// Handles a message of the companion.
     pub(super) fn hear_companion(&mut self, heard: Heard) {
         match heard {
-            Heard::Introduced { introduction, speaks: true } => self.introduce_companion(*introduction),
-            Heard::Introduced { .. } => {}
+            Heard::Introduced { introduction, speaks } => {
+                let attempt_dir = context_of(&self.args, None).attempt_dir;
+                self.companion.stacks.introduce(&introduction, &attempt_dir);
+                if speaks {
+                    self.introduce_companion(*introduction);
+                }
+            }
             Heard::Said(said) => match *said {
                 FromCompanion::Event(event) => self.relay(event),
                 FromCompanion::Line(line) => self.hear_line(line),
@@ -156,7 +166,9 @@ impl Harness {
         if introduction.saves && introduction.framework == Framework::Loop {
             self.companion.state.collect();
         }
-        self.progress.follow(&introduction);
+        if !self.trusts_output_over(&introduction) {
+            self.progress.follow(&introduction);
+        }
         self.complete_hello(&introduction);
         let news = news::news_of(&introduction, &self.args.preset.tree());
         self.companion.introduction = Some(introduction);
@@ -213,9 +225,19 @@ impl Harness {
         if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
             self.life = Life::Running;
         }
+        let own = self.companion.introduction.as_ref();
+        if matches!(event, Event::Step(_)) && own.is_some_and(|introduction| self.trusts_output_over(introduction)) {
+            return;
+        }
         for event in self.progress.take_told(event, self.began.elapsed()) {
             self.send(&event);
         }
+    }
+
+    /// Reports whether steps are read from the output although a companion counts them. It sees no losses, and a trial
+    /// compares losses step by step: those in the output belong to the steps that they name.
+    fn trusts_output_over(&self, introduction: &Introduction) -> bool {
+        self.args.purpose == Purpose::Trial && !introduction.framework.sees_losses()
     }
 
     /// Reports whether the companion can save now.
@@ -314,7 +336,7 @@ pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainSt
         Some(Chosen::Container { state, .. }) => TrainState::clone(state),
         _ => TrainState::default(),
     };
-    let seed = setup::seed_of(&args.preset.tree(), chosen, args.run_dir.path());
+    let seed = setup::seed_of(&args.preset.tree(), chosen, setup::seeding_path(args));
     TrainState { seed, rung: args.rung, rung_name: args.rung_name.clone(), attempt: args.attempt, ..before }
 }
 

@@ -17,12 +17,14 @@ use crate::cli::measure::attempt::Start;
 use crate::cli::measure::folder::TemporaryFolder;
 use crate::cli::measure::interruption::Interruption;
 use crate::cli::{Failure, Outcome, line, say};
-use crate::config::command::CommandSpec;
+use crate::config::command::{CommandSpec, Level};
 use crate::config::run::Run;
+use crate::diagnose::python::PythonEnvironment;
 use crate::format::{count, counted};
-use crate::store::adopted;
+use crate::protocol::companion::IgnoredKnob;
 use crate::store::resume_proof::{self, Proofs};
 use crate::store::run_dir::RunDir;
+use crate::store::{adopted, checkpoint};
 use crate::untrusted::text;
 use std::fs;
 use std::path::Path;
@@ -43,25 +45,30 @@ pub struct Options<'a> {
     pub device: &'a str,
 }
 
-/// Refuses a command whose run file does not say how it resumes, and says what is missing.
+/// Refuses a command that cannot resume, and says what is missing. A Python script may have a companion that resumes it,
+/// which shows only when it trains.
 pub fn check_resumable(run: &Run) -> Result<(), Failure> {
-    let Some(CommandSpec { checkpoints, resume, .. }) = &run.command else { return Ok(()) };
+    let is_python = || matches!(PythonEnvironment::of_run(run), Some(Ok(_)));
+    match &run.command {
+        Some(spec) if spec.level() == Level::Command && !is_python() => Err(nothing_to_prove(&run.name, spec)),
+        _ => Ok(()),
+    }
+}
+
+fn nothing_to_prove(name: &str, spec: &CommandSpec) -> Failure {
     let missing = [
-        (checkpoints.is_none(), "`checkpoints:` (the files that the script saves)"),
-        (resume.is_none(), "`resume:` (how it continues from them)"),
+        (spec.checkpoints.is_none(), "`checkpoints:` (the files that the script saves)"),
+        (spec.resume.is_none(), "`resume:` (how it continues from them)"),
     ];
     let missing: Vec<&str> = missing.iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| *what).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
     let missing = missing.join(" and ");
-    Err(Failure::new(
+    Failure::new(
         2,
         format!(
-            "{}: nothing to prove: the run file has no {missing}; write them, or let `downshift init` propose them",
-            run.name
+            "{name}: nothing to prove: the run file has no {missing}, and no companion resumes the script; write them, let \
+             `downshift init` propose them, or train with downshift.attach"
         ),
-    ))
+    )
 }
 
 /// Tries the command, and prints what its resume leaves out.
@@ -80,12 +87,13 @@ pub fn try_command(run: &Run, options: &Options<'_>, runs: &Path) -> Outcome {
     let trial = Trial { run, rung, options, limits, outputs, folder: &folder.path };
     let tried = trial.make();
     let cleared = trial.outputs.clear();
-    let Tried { judgement, checkpoint, batch_size } = tried?;
+    let Tried { judgement, checkpoint, ignored, batch_size } = tried?;
     cleared?;
     if options.keep {
         line!("kept in {}", text::path(&folder.path));
     }
     let mut checks = checks(&judgement, checkpoint);
+    checks.extend(ignored.iter().map(ignored_knob));
     checks.push(batch_size);
     let failed = checklist::print(&checks);
     if let Some(decimals) = judgement.decimals {
@@ -111,6 +119,7 @@ struct Tried {
     judgement: Judgement,
     /// The step of the checkpoint that was resumed from.
     checkpoint: u64,
+    ignored: Vec<IgnoredKnob>,
     batch_size: Check,
 }
 
@@ -120,6 +129,8 @@ struct Resumed {
     killed: Trace,
     resumed: Trace,
     checkpoint: u64,
+    /// The knobs that the script does not follow.
+    ignored: Vec<IgnoredKnob>,
 }
 
 impl Trial<'_> {
@@ -128,9 +139,9 @@ impl Trial<'_> {
         if !self.outputs.are_apart() {
             line!("the trial's own checkpoints are removed at its end: they are not in its run directories");
         }
-        let Resumed { dir, killed, resumed, checkpoint } = self.kill_and_resume()?;
+        let Resumed { dir, killed, resumed, checkpoint, ignored } = self.kill_and_resume()?;
         self.outputs.clear()?;
-        let newest = adopted::newest_usable(dir.path()).0.map_or(checkpoint, |newest| newest.step);
+        let newest = newest_checkpoint(&dir).unwrap_or(checkpoint);
         // The resumed command took more steps if it reports its loss rarely.
         let goal = (checkpoint + steps).max(newest + ENOUGH).max(resumed.last());
         line!("run 2: {} without a kill …", counted(goal, "step"));
@@ -138,7 +149,7 @@ impl Trial<'_> {
         let starts = Starts { straight: &straight, killed: &killed, resumed: &resumed, checkpoint };
         let judgement = judge(&starts);
         let batch_size = self.check_batch_size(&judgement, &straight, (&dir, newest))?;
-        Ok(Tried { judgement, checkpoint, batch_size })
+        Ok(Tried { judgement, checkpoint, ignored, batch_size })
     }
 
     /// Kills the command once it has a checkpoint, and resumes it.
@@ -160,16 +171,24 @@ impl Trial<'_> {
             counted(steps, "step")
         );
         leg.run(&self.limits, |leg| has_taken(&leg.trace, checkpoint, checkpoint + steps)).map_err(of_resumed)?;
-        Ok(Resumed { dir, killed, resumed: leg.end(), checkpoint })
+        let ignored = leg.ignored_knobs();
+        Ok(Resumed { dir, killed, resumed: leg.end(), checkpoint, ignored })
     }
 
     fn kill_after_checkpoint(&self, dir: &RunDir) -> Result<Trace, Failure> {
         let steps = self.options.steps;
-        let saves = self.run.command.as_ref().is_some_and(|spec| spec.save.is_some());
+        let Some(spec) = &self.run.command else { return Err(Failure::new(13, "the run file has no command")) };
         let has_saved = |leg: &Leg| leg.saved.is_some_and(|step| step >= steps);
+        let can_ask = |leg: &Leg| spec.save.is_some() || leg.has_resuming_companion();
+        // Without a way to resume, nothing is waited for but the companion.
+        let saves_alone = spec.level() >= Level::Checkpoints;
         let mut leg = Leg::start(dir, &self.start(1))?;
-        let mut over = leg.run(&self.limits, |leg| has_saved(leg) || (saves && leg.trace.last() >= steps))?;
+        let is_due = |leg: &Leg| leg.trace.last() >= steps && (can_ask(leg) || !saves_alone);
+        let mut over = leg.run(&self.limits, |leg| has_saved(leg) || is_due(leg))?;
         if over == Over::Reached && !has_saved(&leg) {
+            if !can_ask(&leg) {
+                return Err(nothing_to_prove(&self.run.name, spec));
+            }
             leg.ask_to_save();
             over = leg.run(&self.limits, has_saved)?;
         }
@@ -221,11 +240,13 @@ impl Trial<'_> {
         let start = Start { rung: 0, number: if resumes { 3 } else { 1 }, ..self.start(1) };
         let mut leg = Leg::start(&dir, &start)?;
         let ran = leg.run(&self.limits, |leg| leg.trace.losses_after(from) >= ENOUGH);
+        let ignored = leg.ignored_knobs().into_iter().find(|ignored| ignored.name == batch_size::KNOB);
         let other = leg.end();
         self.limits.interruption.check()?;
-        Ok(match ran {
-            Ok(_) => batch_size::judge(straight, &other, size),
-            Err(failure) => batch_size::skipped(&format!("not known, with {size}: {}", failure.message)),
+        Ok(match (ran, ignored) {
+            (Ok(_), Some(ignored)) => ignored_knob(&ignored),
+            (Ok(_), None) => batch_size::judge(straight, &other, size),
+            (Err(failure), _) => batch_size::skipped(&format!("not known, with {size}: {}", failure.message)),
         })
     }
 }
@@ -239,6 +260,12 @@ fn named(start: &str, failure: Failure) -> Failure {
 /// gets more steps, but not for ever.
 fn has_taken(trace: &Trace, checkpoint: u64, goal: u64) -> bool {
     trace.last() >= goal && trace.losses_after(checkpoint) >= ENOUGH || trace.last() >= goal + 10 * (goal - checkpoint)
+}
+
+/// Returns the step of the newest checkpoint: of a companion, or of the script.
+fn newest_checkpoint(dir: &RunDir) -> Option<u64> {
+    let own = checkpoint::list(dir.path()).first().map(|entry| entry.step);
+    own.max(adopted::newest_usable(dir.path()).0.map(|adopted| adopted.step))
 }
 
 /// Stores the outcome, unless nothing is known.
@@ -302,9 +329,14 @@ fn resumed(verdict: &Verdict, counts_anew: bool, checkpoint: u64) -> Check {
     }
 }
 
+fn ignored_knob(IgnoredKnob { name, rung, in_force }: &IgnoredKnob) -> Check {
+    item("arguments obeyed", false, format!("the script ignores {name}: the rung says {rung}, in force is {in_force}"))
+}
+
 fn agrees(what: &'static str, agreement: &Agreement, unseen: &str) -> Check {
     match &agreement.difference {
         Some(difference) => item(what, false, at(difference)),
+        None if agreement.is_unstable => unknown(what, "two starts differ in it without any kill"),
         None if agreement.compared == 0 => unknown(what, unseen),
         None => item(what, true, format!("agrees in {}", counted(agreement.compared, "step"))),
     }

@@ -19,6 +19,8 @@ pub enum Field {
 pub enum Value {
     Number(f64),
     Digest(String),
+    /// One digest for each random number generator; none for one that is not compared.
+    Digests(Vec<Option<String>>),
 }
 
 /// How far two starts agree in a property.
@@ -28,6 +30,8 @@ pub struct Agreement {
     pub compared: u64,
     /// The first step at which they differ.
     pub difference: Option<Difference>,
+    /// Two unbroken trainings differ in it, so it proves nothing.
+    pub is_unstable: bool,
 }
 
 /// A step at which two starts differ.
@@ -62,17 +66,49 @@ impl Field {
             Self::Norm => seen.norm,
             Self::Scale => seen.scale,
             Self::Ids => return seen.ids.clone().map(Value::Digest),
-            Self::Random => return seen.random.clone().map(Value::Digest),
+            Self::Random => return seen.random.as_deref().map(Value::of_random),
         };
         number.map(Value::Number)
     }
 
     /// Compares a property at each step. Losses and norms within the relative `tolerance` are the same.
     pub fn compare(self, pairs: &[Pair<'_>], tolerance: f64) -> Agreement {
+        self.compare_parts(pairs, tolerance, &[])
+    }
+
+    /// Compares a property after the resume, as far as it agreed `before` the kill.
+    pub fn compare_stable(self, before: &[Pair<'_>], after: &[Pair<'_>], tolerance: f64) -> Agreement {
+        if matches!(self, Self::Loss | Self::Norm) {
+            return self.compare(after, tolerance);
+        }
+        let stable = self.stable_parts(before);
+        let is_unstable = self.compare_parts(before, 0.0, &stable).is_broken() || stable.iter().any(|part| !part);
+        if is_unstable && !stable.contains(&true) {
+            return Agreement { is_unstable, ..Agreement::default() };
+        }
+        self.compare_parts(after, tolerance, &stable)
+    }
+
+    /// Returns which digests agree in all pairs; nothing for a property that has no parts.
+    fn stable_parts(self, pairs: &[Pair<'_>]) -> Vec<bool> {
+        let mut stable: Vec<bool> = Vec::new();
+        for pair in pairs {
+            let both = self.of(pair.straight).zip(self.of(pair.other));
+            let Some((Value::Digests(straight), Value::Digests(other))) = both else { continue };
+            stable.resize(straight.len().max(stable.len()), true);
+            for (index, is_stable) in stable.iter_mut().enumerate() {
+                *is_stable &= straight.get(index) == other.get(index);
+            }
+        }
+        stable
+    }
+
+    fn compare_parts(self, pairs: &[Pair<'_>], tolerance: f64, wanted: &[bool]) -> Agreement {
         let tolerance = if matches!(self, Self::Loss | Self::Norm) { tolerance } else { 0.0 };
         let mut agreement = Agreement::default();
         for pair in pairs {
             let Some((straight, other)) = self.of(pair.straight).zip(self.of(pair.other)) else { continue };
+            let (straight, other) = (straight.keep(wanted), other.keep(wanted));
             agreement.compared += 1;
             if agreement.difference.is_none() && !straight.is_same(&other, tolerance) {
                 agreement.difference = Some(Difference { step: pair.step, straight, other });
@@ -83,6 +119,17 @@ impl Field {
 }
 
 impl Value {
+    fn of_random(text: &str) -> Self {
+        Self::Digests(text.split('-').map(|part| Some(part.to_owned())).collect())
+    }
+
+    /// Returns the value without the digests that are not `wanted`.
+    fn keep(self, wanted: &[bool]) -> Self {
+        let Self::Digests(parts) = self else { return self };
+        let keep = |(index, part): (usize, Option<String>)| part.filter(|_| wanted.get(index).copied().unwrap_or(true));
+        Self::Digests(parts.into_iter().enumerate().map(keep).collect())
+    }
+
     fn is_same(&self, other: &Self, tolerance: f64) -> bool {
         match (self, other) {
             (Self::Number(one), Self::Number(other)) => {
@@ -99,6 +146,10 @@ impl fmt::Display for Value {
         match self {
             Self::Number(number) => write!(formatter, "{number}"),
             Self::Digest(digest) => formatter.write_str(digest.get(..8).unwrap_or(digest)),
+            Self::Digests(parts) => {
+                let parts: Vec<&str> = parts.iter().flatten().map(|part| part.get(..8).unwrap_or(part)).collect();
+                formatter.write_str(&parts.join("-"))
+            }
         }
     }
 }
@@ -145,5 +196,23 @@ mod tests {
         let unseen = Field::Ids.compare(&both, 0.0);
         assert!(!unseen.holds() && !unseen.is_broken());
         assert!(pairs(&straight, &other, |step| step > 3).is_empty());
+    }
+
+    #[test]
+    fn a_generator_that_was_never_seeded_is_not_compared() {
+        let random = |parts: &[&str]| {
+            let mut trace = Trace::default();
+            parts.iter().zip(1..).for_each(|(part, step)| trace.at(step).random = Some((*part).to_owned()));
+            trace
+        };
+        let compare = |straight: &[&str], other: &[&str]| {
+            let (straight, other) = (random(straight), random(other));
+            let before = pairs(&straight, &other, |step| step < 3);
+            Field::Random.compare_stable(&before, &pairs(&straight, &other, |step| step >= 3), 0.0)
+        };
+        assert!(compare(&["a-x", "b-x", "c-x"], &["a-y", "b-y", "c-y"]).holds(), "the second is Python's, unseeded");
+        assert!(compare(&["a-x", "b-x", "c-x"], &["a-y", "b-y", "z-y"]).is_broken());
+        let unseeded = compare(&["a", "b", "c"], &["x", "y", "z"]);
+        assert!(unseeded.is_unstable && unseeded.compared == 0);
     }
 }

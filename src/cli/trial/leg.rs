@@ -6,6 +6,7 @@ use crate::cli::measure::attempt::{Attempt, Heard, Start};
 use crate::cli::measure::folder::end_of_log;
 use crate::cli::measure::interruption::Interruption;
 use crate::keeper::witness::{Ending, Witness};
+use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Order};
 use crate::store::run_dir::RunDir;
@@ -44,6 +45,8 @@ pub struct Leg {
     pub saved: Option<u64>,
     /// The step of the checkpoint that it resumed from.
     pub resumed_from: Option<u64>,
+    /// The companion in the command.
+    companion: Option<Box<CompanionNews>>,
     exit: Option<(u32, Exit)>,
     failed: Option<Failed>,
 }
@@ -60,6 +63,7 @@ impl Leg {
             trace: Trace::default(),
             saved: None,
             resumed_from: None,
+            companion: None,
             exit: None,
             failed: None,
         })
@@ -98,11 +102,22 @@ impl Leg {
             Event::Hello(Hello { resumed_from, .. }) => self.resumed_from = resumed_from,
             Event::Saved(saved) => self.saved = self.saved.max(Some(saved.step)),
             Event::Failed(failed) => self.failed = Some(failed),
+            Event::Command { news: CommandNews::Companion(news) } => self.companion = Some(news),
             Event::Command { news: CommandNews::Ended { pid, code, signal } } => {
                 self.exit = Some((pid, Exit::of_command(code, signal)));
             }
             _ => {}
         }
+    }
+
+    /// Reports whether a companion saves the training and resumes it.
+    pub fn has_resuming_companion(&self) -> bool {
+        self.companion.as_ref().is_some_and(|companion| companion.saves && companion.grade != Grade::None)
+    }
+
+    /// Returns the knobs that the script does not follow, as far as a companion sees them.
+    pub fn ignored_knobs(&self) -> Vec<IgnoredKnob> {
+        self.companion.as_ref().map_or_else(Vec::new, |companion| companion.ignored.clone())
     }
 
     /// Asks the command to save.

@@ -7,9 +7,10 @@ use super::compare::{Agreement, Pair};
 use super::trace::Trace;
 use std::fmt;
 
-/// Differences above this share of the usual change between two steps come from other data, smaller ones from other
-/// random numbers.
-const OTHER_DATA: f64 = 0.5;
+/// Differences below this share of the usual change between two steps come from other random numbers.
+const SAME_DATA: f64 = 0.5;
+/// Differences above this share come from other data.
+const OTHER_DATA: f64 = 0.9;
 /// Multiple of the usual scatter of losses above which a loss is that of other weights.
 const FAR_OFF: f64 = 4.0;
 /// Losses at the beginning of a training, and after a resume, that make its level.
@@ -84,9 +85,11 @@ fn blame_first_step(shape: &Shape, seen: &After) -> Vec<Missing> {
     }
     match (knows_ids, knows_random) {
         (false, true) if seen.random.holds() => vec![Missing::DataOrder],
-        (false, _) if shape.has_other_data() => vec![Missing::DataOrder],
-        (false, false) => vec![Missing::RandomState],
+        (false, false) if shape.ratio > OTHER_DATA => vec![Missing::DataOrder],
+        (false, false) if shape.ratio < SAME_DATA => vec![Missing::RandomState],
+        (false, false) => vec![Missing::DataOrder, Missing::RandomState],
         (true, false) if seen.ids.holds() => vec![Missing::RandomState],
+        // The ids or the random state differ, and explain it.
         _ => Vec::new(),
     }
 }
@@ -94,7 +97,7 @@ fn blame_first_step(shape: &Shape, seen: &After) -> Vec<Missing> {
 /// A later loss differs, after this many that are equal.
 fn blame_later_step(shape: &Shape, seen: &After, equal: usize) -> Vec<Missing> {
     // Other data from a later step on: an epoch began there, in an order that random numbers decide.
-    if equal > 1 && shape.has_other_data() {
+    if equal > 1 && shape.ratio > SAME_DATA {
         return vec![Missing::RandomState];
     }
     let scheduler = (seen.rate.compared == 0).then_some(Missing::Scheduler);
@@ -128,10 +131,6 @@ impl Shape {
         let scatter = usual.max(f64::EPSILON * level.abs());
         let is_far_off = (here - level).abs() > FAR_OFF * scatter && (here - mean(&begin)).abs() < (here - level).abs();
         Self { ratio: root_mean_square(&differences) / usual.max(f64::MIN_POSITIVE), is_far_off }
-    }
-
-    fn has_other_data(&self) -> bool {
-        self.ratio >= OTHER_DATA
     }
 }
 

@@ -1,6 +1,7 @@
 //! Everything that one start of a command showed of each step.
 
-use crate::protocol::worker::{Event, Skipped, Step};
+use crate::protocol::companion::Fingerprint;
+use crate::protocol::worker::{CommandNews, Event, Skipped, Step};
 use std::collections::BTreeMap;
 
 /// The steps of one start, by number.
@@ -20,7 +21,7 @@ pub struct Seen {
     pub scale: Option<f64>,
     /// The samples that it read, as a digest.
     pub ids: Option<String>,
-    /// The states of the random number generators, as a digest.
+    /// The states of the random number generators, as digests joined by `-`.
     pub random: Option<String>,
 }
 
@@ -30,8 +31,17 @@ impl Trace {
         match event {
             Event::Step(step) => self.take_step(step),
             Event::Skipped(Skipped { step, rescaled: false, .. }) => self.at(*step).loss = Some(f64::NAN),
+            Event::Command { news: CommandNews::Fingerprint(print) } => self.take_fingerprint(print),
             _ => {}
         }
+    }
+
+    fn take_fingerprint(&mut self, print: &Fingerprint) {
+        let seen = self.at(print.step);
+        seen.ids.clone_from(&print.ids);
+        seen.random.clone_from(&print.random);
+        seen.scale = print.scale;
+        seen.rate = seen.rate.or(print.lr);
     }
 
     fn take_step(&mut self, step: &Step) {

@@ -72,7 +72,7 @@ pub fn judge(starts: &Starts<'_>) -> Judgement {
     let count = counting(starts, tolerance);
     let shifted = starts.resumed.shifted(if count == Counting::Anew { checkpoint } else { 0 });
     let pairs_after = trim_averages(straight, checkpoint, pairs(straight, &shifted, |step| step > checkpoint));
-    let compare = |field: Field| field.compare(&pairs_after, tolerance);
+    let compare = |field: Field| field.compare_stable(&both, &pairs_after, tolerance);
     let after = After {
         loss: compare(Field::Loss),
         rate: compare(Field::Rate),
@@ -84,7 +84,7 @@ pub fn judge(starts: &Starts<'_>) -> Judgement {
     let verdict = match (&before.difference, count) {
         (_, Counting::Over) => Verdict::StartsOver,
         (Some(difference), _) if noise > NOISE => {
-            let missing = still_missing(straight, &both, &pairs_after, &after);
+            let missing = still_missing(straight, &pairs_after, &after);
             Verdict::Unreproducible { step: difference.step, missing }
         }
         _ => decide(straight, &pairs_after, &after, noise),
@@ -111,17 +111,10 @@ fn decide(straight: &Trace, pairs: &[Pair<'_>], after: &After, noise: f64) -> Ve
     Verdict::Differs { step, missing }
 }
 
-/// Returns the parts that are missing although two unbroken trainings differ: only what agreed before the kill counts.
-fn still_missing(straight: &Trace, before: &[Pair<'_>], pairs: &[Pair<'_>], after: &After) -> Vec<Missing> {
-    let if_stable = |field: Field, after: &Agreement| {
-        if field.compare(before, 0.0).is_broken() { Agreement::default() } else { after.clone() }
-    };
-    let stable = After {
-        rate: if_stable(Field::Rate, &after.rate),
-        scale: if_stable(Field::Scale, &after.scale),
-        ids: if_stable(Field::Ids, &after.ids),
-        ..After::default()
-    };
+/// Returns the parts that are missing although two unbroken trainings differ: their losses say nothing, and the random
+/// numbers little.
+fn still_missing(straight: &Trace, pairs: &[Pair<'_>], after: &After) -> Vec<Missing> {
+    let stable = After { loss: Agreement::default(), random: Agreement::default(), ..after.clone() };
     let mut missing = find_missing(straight, pairs, &stable);
     if is_far_off(straight, pairs) {
         missing.insert(0, Missing::Weights);
