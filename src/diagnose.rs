@@ -4,6 +4,6 @@
 pub mod autostart;
 pub mod bundle;
 pub mod doctor;
-mod python;
+pub mod python;
 pub mod readings;
 pub mod watch;

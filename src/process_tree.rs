@@ -12,7 +12,7 @@
 
 mod end;
 
-pub use end::{Family, Grace, end_all};
+pub use end::{Family, Grace, end_all, kill_all};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -1,12 +1,12 @@
 //! Measures what a rung needs: a worker or a command, started without a keeper, one attempt after the other, in a
 //! temporary folder. Nothing of an attempt is left afterwards but what a command itself writes elsewhere.
 
-mod attempt;
+pub mod attempt;
 mod card;
 mod command;
-mod folder;
+pub mod folder;
 mod host_memory;
-mod interruption;
+pub mod interruption;
 pub mod isolated_worker;
 mod observed;
 

@@ -7,14 +7,16 @@ pub use self::publish::Published;
 use self::publish::Publishing;
 use super::companion_link::{CompanionLink, Heard};
 use super::container_state::ContainerState;
+use super::prepare::context_of;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
+use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
 use crate::config::command::SaveSignal;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
-    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Introduction, PROTOCOL,
+    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction, PROTOCOL,
 };
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
 use crate::store::checkpoint::state::TrainState;
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant};
 const SAVING: Duration = Duration::from_mins(1);
 /// Time for a command to exit after its companion said that it ends.
 const LEAVING: Duration = Duration::from_secs(15);
+/// Time after which a companion that is gone while its command runs is given up. A second training may follow.
+const GIVEN_UP: Duration = Duration::from_secs(3);
 /// Steps in the output after which the silence of a companion means that there is none.
 const SILENT_STEPS: u64 = 20;
 
@@ -36,8 +40,12 @@ pub struct Companion {
     introduction: Option<Introduction>,
     /// What the keeper knows of it.
     news: Option<CompanionNews>,
+    /// The processes that can write their stacks.
+    pub(super) stacks: StackWriters,
     /// It ends because it was asked to.
     stopping: bool,
+    /// When the process that reported the training went away.
+    gone: Option<Instant>,
     /// The state for its containers.
     state: ContainerState,
     timer: SaveTimer,
@@ -56,7 +64,9 @@ impl Companion {
             link,
             introduction: None,
             news: None,
+            stacks: StackWriters::default(),
             stopping: false,
+            gone: None,
             state,
             timer,
             publishing,
@@ -99,8 +109,13 @@ impl Harness {
     /// Handles a message of the companion.
     pub(super) fn hear_companion(&mut self, heard: Heard) {
         match heard {
-            Heard::Introduced { introduction, speaks: true } => self.introduce_companion(*introduction),
-            Heard::Introduced { .. } => {}
+            Heard::Introduced { introduction, speaks } => {
+                let attempt_dir = context_of(&self.args, None).attempt_dir;
+                self.companion.stacks.introduce(&introduction, &attempt_dir);
+                if speaks {
+                    self.introduce_companion(*introduction);
+                }
+            }
             Heard::Said(said) => match *said {
                 FromCompanion::Event(event) => self.relay(event),
                 FromCompanion::Line(line) => self.hear_line(line),
@@ -108,8 +123,8 @@ impl Harness {
             Heard::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
-            // Its exit says why; a second training of the same command may follow.
-            Heard::Unreadable | Heard::SpeakerGone => {}
+            Heard::Unreadable => {}
+            Heard::SpeakerGone => self.companion.gone = Some(Instant::now()),
         }
     }
 
@@ -142,6 +157,7 @@ impl Harness {
             let theirs = introduction.protocol;
             return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
         }
+        self.companion.gone = None;
         let is_first = self.companion.introduction.is_none();
         if is_first {
             self.note_other_resume(&introduction);
@@ -150,7 +166,9 @@ impl Harness {
         if introduction.saves && introduction.framework == Framework::Loop {
             self.companion.state.collect();
         }
-        self.progress.follow(&introduction);
+        if !self.trusts_output_over(&introduction) {
+            self.progress.follow(&introduction);
+        }
         self.complete_hello(&introduction);
         let news = news::news_of(&introduction, &self.args.preset.tree());
         self.companion.introduction = Some(introduction);
@@ -207,9 +225,19 @@ impl Harness {
         if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
             self.life = Life::Running;
         }
+        let own = self.companion.introduction.as_ref();
+        if matches!(event, Event::Step(_)) && own.is_some_and(|introduction| self.trusts_output_over(introduction)) {
+            return;
+        }
         for event in self.progress.take_told(event, self.began.elapsed()) {
             self.send(&event);
         }
+    }
+
+    /// Reports whether steps are read from the output although a companion counts them. It sees no losses, and a trial
+    /// compares losses step by step: those in the output belong to the steps that they name.
+    fn trusts_output_over(&self, introduction: &Introduction) -> bool {
+        self.args.purpose == Purpose::Trial && !introduction.framework.sees_losses()
     }
 
     /// Reports whether the companion can save now.
@@ -241,9 +269,28 @@ impl Harness {
                 self.order_save();
             }
         }
-        if self.companion.introduction.is_none() && !self.companion.missed {
+        let is_given_up = self.companion.gone.is_some_and(|gone| gone.elapsed() >= GIVEN_UP);
+        if is_given_up && !self.progress.training_has_ended() && !self.companion.stopping {
+            self.give_up_companion();
+        }
+        if self.companion.news.is_none() && !self.companion.missed {
             self.note_missing_companion();
         }
+    }
+
+    /// Goes back to the output of a command whose companion went away while it trains.
+    fn give_up_companion(&mut self) {
+        self.companion.gone = None;
+        self.companion.introduction = None;
+        self.progress.follow_output();
+        self.warn(
+            "the companion is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
+        );
+        if let Some(news) = &mut self.companion.news {
+            let reason = Some("the companion is gone".to_owned());
+            *news = CompanionNews { saves: false, guards: false, grade: Grade::None, reason, ..news.clone() };
+        }
+        self.send_companion();
     }
 
     /// Reports once that a training is kept without a companion, although Python would have loaded one, and that faults
@@ -289,7 +336,7 @@ pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainSt
         Some(Chosen::Container { state, .. }) => TrainState::clone(state),
         _ => TrainState::default(),
     };
-    let seed = setup::seed_of(&args.preset.tree(), chosen, args.run_dir.path());
+    let seed = setup::seed_of(&args.preset.tree(), chosen, setup::seeding_path(args));
     TrainState { seed, rung: args.rung, rung_name: args.rung_name.clone(), attempt: args.attempt, ..before }
 }
 

@@ -99,7 +99,7 @@ fn setup_of(
         attempt_dir: context.attempt_dir.clone(),
         attempt: args.attempt,
         rung: args.rung_name.clone(),
-        seed: seed_of(&knobs, chosen, &run_dir),
+        seed: seed_of(&knobs, chosen, seeding_path(args)),
         knobs,
         skip_non_finite: true,
         checkpoint: timer.rhythm(),
@@ -111,6 +111,11 @@ fn setup_of(
         trial: args.purpose == Purpose::Trial,
         run_dir,
     }
+}
+
+/// Returns the path that a run's seed is derived from. All trainings of a trial need the same one.
+pub(super) fn seeding_path(args: &HarnessArgs) -> &Path {
+    if args.purpose == Purpose::Trial { Path::new("trial") } else { args.run_dir.path() }
 }
 
 /// Returns the run's seed: the one that the run file writes, the one that the run began with, or one derived from the

@@ -69,10 +69,16 @@ pub fn end_all(
         }
     };
     wait_until_gone(family, grace.others, hurry, terminate, |alive| !alive.is_empty());
+    kill_all(family, grace.kill)
+}
+
+/// Kills all processes of a family, without a signal that they could handle. Returns those left after the limit.
+#[must_use]
+pub fn kill_all(family: &Family, limit: Duration) -> Vec<Process> {
     let kill = |process: &Process| {
         process.signal(Signal::KILL);
     };
-    wait_until_gone(family, grace.kill, None, kill, |alive| !alive.is_empty())
+    wait_until_gone(family, limit, None, kill, |alive| !alive.is_empty())
 }
 
 fn is_among(process: &Process, alive: &[&Process]) -> bool {

@@ -102,6 +102,7 @@ class PlainLoop:
             self.step, self.samples, epoch=0, lr=knobs.rate(optimizer), micro_batches=1, data_wait_ms=0.0,
             compute_ms=(now - self._time) * 1000.0,
         )  # fmt: skip
+        self.report.fingerprint(self.step, None, knobs.rate(optimizer), None)
         self._time = now
         order = self.companion.take_order()
         if order is not None:

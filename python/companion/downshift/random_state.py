@@ -52,12 +52,13 @@ def restore(states):
 
 
 def fingerprint():
-    """Returns a hash of all random states."""
-    states, digest = capture(), hashlib.blake2b(digest_size=16)
-    digest.update(repr(states["python"]).encode())
-    if states["numpy"] is not None:
-        inner = states["numpy"]["state"]
-        digest.update(repr((inner["pos"], inner["key"].tobytes())).encode() if "key" in inner else repr(inner).encode())
-    for state in [states["torch"]] + list(states["cuda"]):
-        digest.update(bytes(state.tolist()))
-    return digest.hexdigest()
+    """Returns hashes of the random states, joined by `-`: Python, NumPy, torch and each CUDA device. They are apart because
+    a script may use one without ever seeding another."""
+    states = capture()
+    numpy = states["numpy"]
+    if numpy is not None:
+        inner = numpy["state"]
+        numpy = (inner["pos"], inner["key"].tobytes()) if "key" in inner else inner
+    parts = [repr(states["python"]).encode(), repr(numpy).encode()]
+    parts += [bytes(state.tolist()) for state in [states["torch"]] + list(states["cuda"])]
+    return "-".join(hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)

@@ -3,7 +3,7 @@
 use super::folder::LEFT_BEHIND;
 use super::host_memory::offer_to_oom_killer;
 use super::isolated_worker::read_events;
-use crate::process_tree::{Family, TOKEN_VARIABLE, end_all, new_token, scan};
+use crate::process_tree::{Family, TOKEN_VARIABLE, end_all, kill_all, new_token, scan};
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::run_dir::RunDir;
@@ -17,12 +17,28 @@ use std::time::{Duration, Instant};
 /// Time for a harness to end everything; its own limit for processes that cannot be killed is 30 s.
 const LONGEST_END: Duration = Duration::from_secs(40);
 
+/// Time for killed processes to be gone; one that waits for a device may take longer.
+const KILLED: Duration = Duration::from_secs(10);
+
 /// A running attempt. Dropping it ends everything it started.
 pub struct Attempt {
     harness: Child,
     orders: Option<ChildStdin>,
     events: Receiver<Event>,
     family: Family,
+}
+
+/// How an attempt is started.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// The rung.
+    pub rung: usize,
+    /// The number of the attempt in its run directory, from 1.
+    pub number: u64,
+    /// The device, as given on the command line.
+    pub device: &'a str,
+    /// It is a trial: its checkpoints are adopted, and it resumes from the newest.
+    pub is_trial: bool,
 }
 
 /// The next thing that happens to an attempt.
@@ -37,18 +53,21 @@ pub enum Heard {
 
 impl Attempt {
     /// Starts the command of a rung, whose run is in this directory.
-    pub fn start(dir: &RunDir, rung: usize, device: &str) -> io::Result<Self> {
+    pub fn start(dir: &RunDir, start: &Start<'_>) -> io::Result<Self> {
         let token = new_token();
+        let Start { rung, number, device, is_trial } = start;
+        let purpose = if *is_trial { "--trial" } else { "--measure" };
+        let log = File::options().create(true).append(true).open(dir.file("worker.log"))?;
         let mut harness = Command::new("/proc/self/exe")
             .arg0("downshift-harness")
-            .args(["harness", "--measure", "--attempt", "1", "--rung", &rung.to_string(), "--token", &token])
-            .args(["--device", device, "--run-dir"])
+            .args(["harness", purpose, "--attempt", &number.to_string(), "--rung", &rung.to_string()])
+            .args(["--token", &token, "--device", device, "--run-dir"])
             .arg(dir.path())
             // With a token of its own, it also finds orphans that have none.
             .env(TOKEN_VARIABLE, new_token())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(dir.file("worker.log"))?)
+            .stderr(log)
             // A signal from the terminal reaches this process alone, which then ends the harness.
             .process_group(0)
             .spawn()?;
@@ -73,11 +92,21 @@ impl Attempt {
         self.family.among(&all).iter().map(|process| process.pid).collect()
     }
 
-    /// Ends the command and everything it started.
-    pub fn end(&mut self) {
-        if let (Some(orders), Ok(order)) = (&mut self.orders, line::encode(&Order::Stop { checkpoint: false })) {
+    /// Sends an order. The harness of a command that has just ended reads none.
+    pub fn send(&mut self, order: &Order) {
+        if let (Some(orders), Ok(order)) = (&mut self.orders, line::encode(order)) {
             let _ = orders.write_all(order.as_bytes());
         }
+    }
+
+    /// Kills every process of the command at once.
+    pub fn kill_command(&self) {
+        let _ = kill_all(&self.family, KILLED);
+    }
+
+    /// Ends the command and everything it started.
+    pub fn end(&mut self) {
+        self.send(&Order::Stop { checkpoint: false });
         let deadline = Instant::now() + LONGEST_END;
         while !matches!(self.hear(deadline.saturating_duration_since(Instant::now())), Heard::End)
             && Instant::now() < deadline

@@ -1,6 +1,6 @@
 //! Measures a command: starts it by its harness, samples the memory of its processes, and ends everything.
 
-use super::attempt::{Attempt, Heard};
+use super::attempt::{Attempt, Heard, Start};
 use super::card::Card;
 use super::folder::{TemporaryFolder, end_of_log};
 use super::host_memory::was_killed_for_memory;
@@ -72,7 +72,7 @@ impl<'a> CommandMeter<'a> {
         let mut witness = Witness::new(dir.file("worker.log"));
         witness.begin_attempt();
         let mut seen = Observed::default();
-        let mut attempt = Attempt::start(&dir, rung, self.device)?;
+        let mut attempt = Attempt::start(&dir, &Start { rung, number: 1, device: self.device, is_trial: false })?;
         let over = self.observe(&attempt, &mut seen);
         attempt.end();
         let name = &run.rungs[rung].name;

@@ -1,4 +1,4 @@
-//! The temporary folder of a measurement: deleted when the measurement ends, or by the next one.
+//! The temporary folder of a measurement or a trial: deleted when it ends, or by the next one.
 
 use crate::cli::Failure;
 use crate::process_tree::{Family, Grace, end_all};
@@ -31,19 +31,25 @@ pub const LEFT_BEHIND: Grace =
 pub struct TemporaryFolder {
     /// Its path.
     pub path: PathBuf,
+    /// Whether it stays.
+    is_kept: bool,
     _owner: Lock,
 }
 
 impl TemporaryFolder {
     /// Creates a folder in the temporary directory. Removes leftovers of measurements that were killed.
     pub fn new() -> Result<Self, Failure> {
+        Self::create(&std::env::temp_dir(), FOLDERS)
+    }
+
+    /// Creates a folder with this prefix. Removes leftovers with the same prefix.
+    pub fn create(all: &Path, prefix: &str) -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let all = std::env::temp_dir();
-        remove_leftovers(&all);
+        remove_leftovers(all, prefix);
         // An existing folder may belong to another user.
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
+            let path = all.join(format!("{prefix}{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
                     if let Some(folder) = Self::own(path)? {
@@ -60,7 +66,7 @@ impl TemporaryFolder {
     fn own(path: PathBuf) -> Result<Option<Self>, LockError> {
         match Lock::take(&path.join(OWNER)) {
             Ok(owner) if owner.whereabouts() == Whereabouts::Gone => Ok(None),
-            Ok(owner) => Ok(Some(Self { path, _owner: owner })),
+            Ok(owner) => Ok(Some(Self { path, is_kept: false, _owner: owner })),
             Err(LockError::Held(_)) => Ok(None),
             Err(LockError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -68,19 +74,27 @@ impl TemporaryFolder {
     }
 }
 
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+impl TemporaryFolder {
+    /// Keeps the folder when this is dropped; no later measurement removes it.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
     }
 }
 
-fn remove_leftovers(all: &Path) {
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // A folder without a lock is nobody's leftover.
+        let _ = if self.is_kept { fs::remove_file(self.path.join(OWNER)) } else { fs::remove_dir_all(&self.path) };
+    }
+}
+
+fn remove_leftovers(all: &Path, prefix: &str) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let owner = entry.path().join(OWNER);
         // A folder without a lock is just being created.
         if is_folder
-            && entry.file_name().to_string_lossy().starts_with(FOLDERS)
+            && entry.file_name().to_string_lossy().starts_with(prefix)
             && owner.exists()
             && Lock::take(&owner).is_ok()
         {

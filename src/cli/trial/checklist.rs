@@ -1,0 +1,34 @@
+//! The list that a trial prints at its end.
+
+use crate::cli::line;
+
+/// One item of the checklist.
+pub struct Check {
+    pub what: &'static str,
+    /// Whether it passed; `None` if it could not be measured.
+    pub holds: Option<bool>,
+    pub seen: String,
+}
+
+/// Creates an item that was measured.
+pub fn item(what: &'static str, holds: bool, seen: impl Into<String>) -> Check {
+    Check { what, holds: Some(holds), seen: seen.into() }
+}
+
+/// Creates an item that could not be measured.
+pub fn unknown(what: &'static str, why: impl Into<String>) -> Check {
+    Check { what, holds: None, seen: why.into() }
+}
+
+/// Prints the items; returns how many failed.
+pub fn print(checks: &[Check]) -> usize {
+    for check in checks {
+        let mark = match check.holds {
+            Some(true) => "✓",
+            Some(false) => "✗",
+            None => "–",
+        };
+        line!("{mark} {:<24} {}", check.what, check.seen);
+    }
+    checks.iter().filter(|check| check.holds == Some(false)).count()
+}

@@ -1,0 +1,90 @@
+//! Keeps the checkpoints of a trial apart from others: a script that finds one of an earlier training goes on from it.
+
+use crate::cli::Failure;
+use crate::config::command::{AttemptContext, ScriptCheckpoints, resolve_pattern};
+use crate::config::run::Run;
+use crate::untrusted::glob::{self, Glob};
+use crate::untrusted::text;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the command of a trial saves.
+#[derive(Debug)]
+pub enum Outputs {
+    /// Below each run directory.
+    Apart,
+    /// In one place outside, where nothing was before the trial.
+    Shared {
+        /// The pattern of its checkpoints.
+        pattern: Glob,
+        /// The command's directory.
+        directory: PathBuf,
+    },
+}
+
+impl Outputs {
+    /// Finds where the command saves.
+    ///
+    /// # Errors
+    /// Returns an error if checkpoints are there that are not the trial's own.
+    pub fn find(run: &Run, rung: usize, keep: bool) -> Result<Self, Failure> {
+        let Some((spec, checkpoints)) = run.command.as_ref().and_then(|spec| Some((spec, spec.checkpoints.as_ref()?)))
+        else {
+            return Ok(Self::Apart);
+        };
+        let run_dir = PathBuf::from("/{run_dir}");
+        let preset = &run.rungs[rung].preset;
+        let context = AttemptContext {
+            attempt_dir: run_dir.join("attempts/1"),
+            run_dir: run_dir.clone(),
+            rung_name: run.rungs[rung].name.clone(),
+            attempt: 1,
+            checkpoint: None,
+            step: 0,
+        };
+        let resolved = resolve_pattern(&checkpoints.pattern, preset, &context);
+        if Path::new(&resolved).starts_with(glob::escape(&run_dir.display().to_string())) {
+            return Ok(Self::Apart);
+        }
+        let pattern = Glob::parse(&resolved).map_err(|error| {
+            Failure::new(13, format!("checkpoints.match: {}: {error}", text::escape_line(&resolved)))
+        })?;
+        let there = pattern.find(&spec.directory);
+        if let Some(first) = there.first() {
+            let problem = format!("{} exists already, and the script may go on from it", text::path(first));
+            return Err(Failure::new(2, format!("{problem}; {}", way_out(checkpoints))));
+        }
+        if keep {
+            let problem = "--keep needs checkpoints that each training of the trial writes to a place of its own";
+            return Err(Failure::new(2, format!("{problem}; {}", way_out(checkpoints))));
+        }
+        Ok(Self::Shared { pattern, directory: spec.directory.clone() })
+    }
+
+    /// Removes the checkpoints that the trial has made outside its run directories.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn clear(&self) -> io::Result<()> {
+        let Self::Shared { pattern, directory } = self else { return Ok(()) };
+        pattern.find(directory).iter().try_for_each(|path| {
+            let is_folder = fs::symlink_metadata(path)?.is_dir();
+            if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+        })
+    }
+
+    /// Reports whether a training still finds its checkpoints after the next one has started.
+    pub fn are_apart(&self) -> bool {
+        matches!(self, Self::Apart)
+    }
+}
+
+fn way_out(checkpoints: &ScriptCheckpoints) -> String {
+    let name = Path::new(&checkpoints.pattern).file_name().map(|name| name.to_string_lossy().into_owned());
+    format!(
+        "write {{run_dir}} into the script's output argument and into checkpoints.match, such as \
+         `--output_dir={{run_dir}}/out` and `{{run_dir}}/out/{}`",
+        text::escape_line(&name.unwrap_or_default())
+    )
+}

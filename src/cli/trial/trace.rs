@@ -1,0 +1,94 @@
+//! Everything that one start of a command showed of each step.
+
+use crate::protocol::companion::Fingerprint;
+use crate::protocol::worker::{CommandNews, Event, Skipped, Step};
+use std::collections::BTreeMap;
+
+/// The steps of one start, by number.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Trace(BTreeMap<u64, Seen>);
+
+/// Everything seen of one step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Seen {
+    /// Its loss; NaN if the step was skipped for it.
+    pub loss: Option<f64>,
+    /// Its learning rate.
+    pub rate: Option<f64>,
+    /// The norm of its gradient.
+    pub norm: Option<f64>,
+    /// The scale of its loss.
+    pub scale: Option<f64>,
+    /// The samples that it read, as a digest.
+    pub ids: Option<String>,
+    /// The states of the random number generators, as digests joined by `-`.
+    pub random: Option<String>,
+}
+
+impl Trace {
+    /// Takes an event of the harness.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::Step(step) => self.take_step(step),
+            Event::Skipped(Skipped { step, rescaled: false, .. }) => self.at(*step).loss = Some(f64::NAN),
+            Event::Command { news: CommandNews::Fingerprint(print) } => self.take_fingerprint(print),
+            _ => {}
+        }
+    }
+
+    fn take_fingerprint(&mut self, print: &Fingerprint) {
+        let seen = self.at(print.step);
+        seen.ids.clone_from(&print.ids);
+        seen.random.clone_from(&print.random);
+        seen.scale = print.scale;
+        seen.rate = seen.rate.or(print.lr);
+    }
+
+    fn take_step(&mut self, step: &Step) {
+        let seen = self.at(step.step);
+        seen.loss = step.loss.or(seen.loss);
+        seen.rate = step.lr.or(seen.rate);
+        seen.norm = step.grad_norm.or(seen.norm);
+    }
+
+    /// Returns the record of a step, for writing.
+    pub fn at(&mut self, step: u64) -> &mut Seen {
+        self.0.entry(step).or_default()
+    }
+
+    /// Returns what was seen of a step.
+    pub fn get(&self, step: u64) -> Option<&Seen> {
+        self.0.get(&step)
+    }
+
+    /// Returns the steps in order.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, &Seen)> {
+        self.0.iter().map(|(step, seen)| (*step, seen))
+    }
+
+    /// Returns the losses in order.
+    pub fn losses(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.steps().filter_map(|(step, seen)| Some((step, seen.loss?)))
+    }
+
+    /// Returns the newest step.
+    pub fn last(&self) -> u64 {
+        self.0.last_key_value().map_or(0, |(step, _)| *step)
+    }
+
+    /// Counts the losses after a step.
+    pub fn losses_after(&self, step: u64) -> u64 {
+        self.losses().filter(|(at, _)| *at > step).count() as u64
+    }
+
+    /// Returns the same steps, counted on from `offset`.
+    pub fn shifted(&self, offset: u64) -> Self {
+        Self(self.0.iter().map(|(step, seen)| (step + offset, seen.clone())).collect())
+    }
+
+    /// Returns the most decimals of any loss.
+    pub fn decimals(&self) -> usize {
+        let decimals = |(_, loss): (u64, f64)| loss.to_string().split_once('.').map_or(0, |(_, rest)| rest.len());
+        self.losses().map(decimals).max().unwrap_or(0)
+    }
+}
