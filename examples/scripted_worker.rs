@@ -162,7 +162,7 @@ impl Script {
                     }
                 }
                 Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
-                Ok(Order::Adopt { .. }) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+                Ok(Order::Adopt { .. } | Order::Stacks) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
                 self.state.position.samples += self.batch;

@@ -31,6 +31,7 @@ mod save_timer;
 mod saving;
 mod setup;
 mod signals;
+mod stacks;
 mod terminal;
 
 pub use holder::hold_output;

@@ -14,6 +14,7 @@ mod attempt;
 mod author;
 mod card_users;
 mod checkpoints;
+mod companion;
 mod delay;
 pub mod detach;
 mod failure;

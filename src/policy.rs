@@ -27,6 +27,7 @@ mod faults;
 pub mod hang;
 pub mod heat;
 mod idle;
+mod ignored;
 pub mod ledger;
 pub mod lifecycle;
 mod machine;

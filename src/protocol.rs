@@ -24,6 +24,7 @@ pub mod pace;
 pub mod passage;
 pub mod plan;
 pub mod probe;
+pub mod resume;
 pub mod rows;
 pub mod worker;
 pub mod xid;

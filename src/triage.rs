@@ -13,5 +13,6 @@ pub mod cgroup;
 pub mod classify;
 pub mod kernel;
 pub mod memory;
+pub mod python_stack;
 pub mod scan;
 pub mod traceback;

@@ -212,6 +212,8 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         rung: 0,
         rung_name: "full".to_owned(),
         level: None,
+        resume: None,
+        companion: None,
         step: steps,
         samples: steps * BATCH,
         total_samples: Some(steps * BATCH),

@@ -35,8 +35,13 @@ class HarnessDouble:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
+        """Dies, as far as the companion can see."""
         self._listener.close()
         for connection in self.connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             connection.close()
 
     def write_settings(self, **more):

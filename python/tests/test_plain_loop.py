@@ -53,13 +53,26 @@ class PlainLoop(unittest.TestCase):
         self.assertEqual(self.run_once(harness, options, **settings), 0)
         return plain_loop.read_log(self.log(harness))
 
-    def resumed(self, options, at=11, then=(), **settings):
-        """Runs until a kill after step `at`, then to the end, with the further options `then`."""
-        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None})
-        first = self.run_once(harness, options, inject=["kill@{}".format(at + 1)], **settings)
-        self.assertEqual(first, -signal.SIGKILL)
-        self.assertIsNotNone(harness.newest())
+    def killed(self, options, at=10, **settings):
+        """Runs until the container of step `at` is published, and kills then. Returns the harness."""
+        children = []
+
+        def kill(harness, event):
+            if event["event"] == "staged" and event["step"] == at:
+                os.kill(children[0], signal.SIGKILL)
+
+        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None}, on_event=kill)
+        children.append(harness.fork(plain_loop.main, [self.log(harness), "--step-ms", "5"] + options, **settings))
+        self.assertEqual(wait(children[0]), -signal.SIGKILL)
+        self.assertEqual(harness.newest()["step"], at)
+        harness.on_event = None
+        return harness
+
+    def resumed(self, options, then=(), **settings):
+        """Runs until a kill, then to the end with the further options `then`."""
+        harness = self.killed(options, **settings)
         self.assertEqual(self.run_once(harness, options + list(then), **settings), 0)
+        self.assertEqual(harness.of("companion")[-1]["resumed_from"], 10)
         return plain_loop.read_log(self.log(harness))
 
 
@@ -98,13 +111,14 @@ class Resume(PlainLoop):
         options = BATCHES + ["--scaler"]
         straight = self.unbroken(options)
         self.assertEqual(self.resumed(options), straight)
-        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None}, trial=True)
-        self.run_once(harness, options, inject=["kill@12"])
-        self.run_once(harness, options + ["--forget", "scaler"])
-        scales = {}
-        for event in harness.of("fingerprint"):
-            scales.setdefault(event["step"], set()).add(event["scale"])
-        self.assertEqual([step for step, found in scales.items() if len(found) > 1], [11])
+        scales = []
+        for forgotten in ([], ["--forget", "scaler"]):
+            harness = self.killed(options, trial=True)
+            harness.events.clear()
+            self.run_once(harness, options + forgotten, trial=True)
+            scales.append([event["scale"] for event in harness.of("fingerprint")])
+        self.assertEqual([len(found) for found in scales], [26, 26])
+        self.assertNotEqual(scales[0][0], scales[1][0])
 
     def test_a_loader_with_an_order_of_its_own_continues(self):
         for workers in ("0", "2"):
@@ -126,8 +140,7 @@ class Shift(PlainLoop):
         narrow = {"training": {"micro_batch": 16, "accumulation": 2, "loader_processes": 2}}
         runs = []
         for settings in ((wide, wide), (wide, narrow)):
-            harness = self.harness(checkpoint={"every_steps": 2, "every_seconds": None})
-            self.assertEqual(self.run_once(harness, options, inject=["kill@6"], knobs=settings[0]), -signal.SIGKILL)
+            harness = self.killed(options, at=5, knobs=settings[0])
             self.assertEqual(self.run_once(harness, options, knobs=settings[1]), 0)
             runs.append((harness, plain_loop.read_log(self.log(harness))[0]))
         (first, steps), (second, shifted) = runs
@@ -142,8 +155,7 @@ class Shift(PlainLoop):
         self.assertEqual({event["micro_batches"] for event in second.of("step")}, {1, 2})
 
     def test_the_rate_of_the_rung_scales_the_schedule(self):
-        harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None})
-        self.run_once(harness, [], inject=["kill@11"], knobs={"optimizer": {"lr": 3e-3}})
+        harness = self.killed([], knobs={"optimizer": {"lr": 3e-3}})
         self.run_once(harness, [], knobs={"optimizer": {"lr": 1.5e-3}})
         rates = {}
         for event in harness.of("step"):

@@ -91,6 +91,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 fn describe_command(command: &CommandSpec) {
     let level = command.level();
     line!("\n{level}: {}", level.meaning());
+    line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
     let mut texts = command.command.iter().chain(command.resume.iter().flat_map(|resume| &resume.arguments));
     if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}")) {
         line!(

@@ -260,11 +260,22 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         for (path, error) in &rejected {
             super::say(&format!("skipped {}: {error}", text::path(path)));
         }
-        return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
+        return newest.ok_or_else(|| Failure::new(14, none_to_load(run)));
     };
     let entries = checkpoint::list(run.path());
     let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, run))?;
     checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
+}
+
+/// Says why a run has no checkpoint to load.
+fn none_to_load(run: &RunDir) -> String {
+    let name = run.name();
+    match adopted::list(run.path()).first() {
+        Some(newest) => {
+            format!("the checkpoints of {name} are its script's own files: copy {}", text::path(&newest.path))
+        }
+        None => format!("{name} has no checkpoint that verifies"),
+    }
 }
 
 fn unknown(step: u64, run: &RunDir) -> Failure {

@@ -6,6 +6,7 @@ use super::{Failure, Format, Outcome, Which};
 use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
+use crate::protocol::resume::{Resume, describe_ignored};
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -59,6 +60,9 @@ pub fn status_line(status: &Status) -> String {
     if let Some(level) = status.level {
         let _ = write!(line, "  level {level}");
     }
+    if let Some(word) = status.resume.as_ref().and_then(Resume::word) {
+        let _ = write!(line, ", resume {word}");
+    }
     let _ = write!(line, "  step {}{}", status.step, percent(status));
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
@@ -83,6 +87,9 @@ pub fn status_line(status: &Status) -> String {
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
+    }
+    if let Some(ignored) = status.companion.as_ref().and_then(|companion| describe_ignored(&companion.ignored)) {
+        let _ = write!(line, "  ({ignored})");
     }
     if let Some(proposal) = &status.proposal {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
@@ -134,7 +141,28 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{escape_for_tmux, short_name};
+    use super::{escape_for_tmux, short_name, status_line};
+    use crate::cockpit::fixture;
+    use crate::protocol::companion::CompanionNews;
+    use crate::protocol::control::RunState;
+    use crate::protocol::resume::Resume;
+    use serde_json::json;
+
+    #[test]
+    fn the_line_names_the_level_the_grade_and_ignored_knobs() {
+        let mut status = fixture::status(RunState::Training, 7);
+        let companion: CompanionNews = serde_json::from_value(json!({
+            "framework": "loop", "version": null, "python": null, "torch": null, "grade": "same_data", "reason": null,
+            "saves": true, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
+            "knobs": {}, "ignored": [{ "name": "training.micro_batch", "rung": 2, "in_force": 4 }],
+        }))
+        .unwrap();
+        status.resume = Some(Resume::of_companion(&companion, false));
+        (status.level, status.companion) = (Some(2), Some(Box::new(companion)));
+        let line = status_line(&status);
+        assert!(line.contains("  level 2, resume same data  "), "{line}");
+        assert!(line.contains("(the script ignores training.micro_batch: the rung says 2, in force is 4)"), "{line}");
+    }
 
     #[test]
     fn a_name_adds_no_style_and_no_escape_to_the_status_line() {

@@ -54,6 +54,8 @@ pub fn status(state: RunState, step: u64) -> Status {
         rung: 1,
         rung_name: "accumulate".to_owned(),
         level: None,
+        resume: None,
+        companion: None,
         step,
         samples: step.saturating_mul(32),
         total_samples: Some(43_110),

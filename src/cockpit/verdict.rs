@@ -10,6 +10,7 @@ use crate::format::{age, apart, bytes, count, counted, figure, percent, rate, to
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
 use crate::protocol::probe::Gpu;
+use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Eval;
 use crate::series::Metric;
 
@@ -74,6 +75,7 @@ pub fn verdict(state: &State) -> Verdict {
         .or_else(|| hot_or_full(state))
         .or_else(|| filling(state))
         .or_else(|| shift_done(state, status))
+        .or_else(|| ignored_knobs(status))
         .or_else(|| slow(state, status))
         .unwrap_or_else(|| healthy(state, status))
 }
@@ -214,6 +216,12 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
         count(after.0)
     );
     Some(Verdict::new(Tone::Good, text))
+}
+
+/// Warns that the script does not follow the rung: shifts would change nothing.
+fn ignored_knobs(status: &Status) -> Option<Verdict> {
+    let ignored = &status.companion.as_ref()?.ignored;
+    Some(Verdict::new(Tone::Warn, describe_ignored(ignored)?))
 }
 
 /// A connected keeper sends updates ten times a second; silence beyond this limit means something is

@@ -141,6 +141,8 @@ pub enum Level {
     Command,
     /// With its checkpoints and the arguments to resume from them.
     Checkpoints,
+    /// With a companion inside its Python process that saves when asked.
+    Companion,
 }
 
 impl Level {
@@ -150,6 +152,7 @@ impl Level {
         match self {
             Self::Command => 0,
             Self::Checkpoints => 1,
+            Self::Companion => 2,
         }
     }
 }
@@ -161,6 +164,7 @@ impl Level {
         match self {
             Self::Command => "nothing is resumed; with `restart: from_start` the command may start over",
             Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
+            Self::Companion => "a restart continues from the last durable step, a shift saves first",
         }
     }
 }
@@ -172,10 +176,16 @@ impl fmt::Display for Level {
 }
 
 impl CommandSpec {
-    /// Returns the level.
+    /// Returns the level that the run file gives.
     #[must_use]
     pub fn level(&self) -> Level {
         if self.checkpoints.is_some() && self.resume.is_some() { Level::Checkpoints } else { Level::Command }
+    }
+
+    /// Returns the level of a run, given whether its companion saves and resumes.
+    #[must_use]
+    pub fn level_with(&self, companion: bool) -> Level {
+        if companion { Level::Companion } else { self.level() }
     }
 }
 

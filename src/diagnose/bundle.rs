@@ -34,6 +34,8 @@ const TAIL: u64 = 1 << 20;
 /// Journal lines and probe readings to include.
 const ROWS: usize = 5000;
 const READINGS: usize = 300;
+/// Files with stacks to include.
+const STACKS: usize = 64;
 
 /// A bundle, before it is written to a file.
 pub struct Bundle {
@@ -94,12 +96,16 @@ impl Parts {
         let settings = run.run().ok();
         parts.add("doctor.txt", Some(doctor::report(runs, settings.as_ref())));
         parts.add("python.txt", settings.as_ref().and_then(python));
-        for name in ["run.yaml", "failure.json", command_line::FILE, "keeper.log", "worker.log"] {
+        for name in ["run.yaml", "failure.json", "companion.json", command_line::FILE, "keeper.log", "worker.log"] {
             parts.add_file(run, name, &run.file(name));
         }
         parts.add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
         parts.add("status.json", status.and_then(|status| serde_json::to_string_pretty(status).ok()));
         parts.add_store(run);
+        for (attempt, name) in stack_files(run) {
+            let place = format!("attempts/{attempt}/{name}");
+            parts.add_file(run, &place, &run.file(&place));
+        }
         for entry in checkpoint::list(run.path()) {
             for name in ["manifest.json", "state.json"] {
                 let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -139,6 +145,22 @@ impl Parts {
         let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
         self.add("readings.jsonl", Some(lines.collect::<Vec<_>>().join("\n")));
     }
+}
+
+/// Returns the attempts and names of the files with the stacks of hung processes, newest attempt first.
+fn stack_files(run: &RunDir) -> Vec<(u64, String)> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let attempts = entries(&run.file("attempts"));
+    let mut attempts: Vec<u64> = attempts.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    attempts.sort_unstable_by(|one, other| other.cmp(one));
+    let names = |attempt: u64| {
+        let files = entries(&run.file("attempts").join(attempt.to_string()));
+        // Each process has a file from its start on, which is empty unless it hung.
+        let written = files.filter(|entry| entry.metadata().is_ok_and(|about| about.len() > 0));
+        let names = written.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.starts_with("stacks-") && name.ends_with(".txt")).map(move |name| (attempt, name))
+    };
+    attempts.into_iter().flat_map(names).take(STACKS).collect()
 }
 
 /// Reason why a file of the run directory is left out.

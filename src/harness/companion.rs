@@ -7,9 +7,11 @@ pub use self::publish::Published;
 use self::publish::Publishing;
 use super::companion_link::{CompanionLink, Heard};
 use super::container_state::ContainerState;
+use super::prepare::context_of;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
+use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
 use crate::config::command::SaveSignal;
 use crate::process_tree::scan;
@@ -36,6 +38,8 @@ pub struct Companion {
     introduction: Option<Introduction>,
     /// What the keeper knows of it.
     news: Option<CompanionNews>,
+    /// The processes that can write their stacks.
+    pub(super) stacks: StackWriters,
     /// It ends because it was asked to.
     stopping: bool,
     /// The state for its containers.
@@ -56,6 +60,7 @@ impl Companion {
             link,
             introduction: None,
             news: None,
+            stacks: StackWriters::default(),
             stopping: false,
             state,
             timer,
@@ -99,8 +104,13 @@ impl Harness {
     /// Handles a message of the companion.
     pub(super) fn hear_companion(&mut self, heard: Heard) {
         match heard {
-            Heard::Introduced { introduction, speaks: true } => self.introduce_companion(*introduction),
-            Heard::Introduced { .. } => {}
+            Heard::Introduced { introduction, speaks } => {
+                let attempt_dir = context_of(&self.args, None).attempt_dir;
+                self.companion.stacks.introduce(&introduction, &attempt_dir);
+                if speaks {
+                    self.introduce_companion(*introduction);
+                }
+            }
             Heard::Said(said) => match *said {
                 FromCompanion::Event(event) => self.relay(event),
                 FromCompanion::Line(line) => self.hear_line(line),

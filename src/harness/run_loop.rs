@@ -12,6 +12,7 @@ use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::signals::Signals;
+use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Family, Process, end_all};
@@ -71,6 +72,8 @@ pub enum Report {
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
+    /// The processes wrote their stacks to these files.
+    Stacks(Vec<StackFile>),
 }
 
 /// The harness of one attempt.
@@ -201,6 +204,7 @@ impl Harness {
                 }
             }
             FromKeeper::Order(Order::Stop { checkpoint }) => self.stop(checkpoint),
+            FromKeeper::Order(Order::Stacks) => self.write_stacks(),
         }
     }
 
@@ -294,6 +298,7 @@ impl Harness {
                 self.exit = Some(Exit::of_command(None, None));
                 self.end(Reason::Exited);
             }
+            Report::Stacks(written) => self.report_stacks(written),
             Report::Published(published) => self.record_publication(*published),
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
         }

@@ -19,7 +19,7 @@ fn topmost<'a>(catching: &[&'a Process]) -> Vec<&'a Process> {
     catching.iter().filter(|process| !numbers.contains(&process.parent)).copied().collect()
 }
 
-fn catches(pid: u32, signal: Signal) -> bool {
+pub(super) fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     caught_signals(&status).is_some_and(|caught| caught >> (signal.as_raw() - 1) & 1 == 1)
 }

@@ -143,8 +143,8 @@ impl Keeper {
     }
 
     fn retire_checkpoints(&mut self) {
-        let Some(knobs) = retention::knobs_of(&self.run, self.recorder.attempt.rung) else { return };
-        let steps = self.recorder.retire_superfluous(&knobs, &BTreeSet::new());
+        let rules = retention::Rules::of_rung(&self.run, self.recorder.attempt.rung);
+        let steps = self.recorder.retire_superfluous(&rules, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.

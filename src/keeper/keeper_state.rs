@@ -3,6 +3,7 @@
 use super::alarms::Alarms;
 use super::author::Author;
 use super::card_users::CardUsers;
+use super::companion::describe_resume;
 use super::delay::DelayWatch;
 use super::failure::KeeperError;
 use super::file_watch::FileWatch;
@@ -22,6 +23,7 @@ use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, RunState};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
+use crate::store::companion::KnownCompanion;
 use crate::store::lock::Lock;
 use crate::store::reserve;
 use crate::store::run_dir::RunDir;
@@ -145,6 +147,16 @@ impl Keeper {
         let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
         recorder.rank_by(&run, known.rung);
+        let mut policy = Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline);
+        if let Some(spec) = &run.command {
+            // A store that was lost knows of no companion.
+            let known = || KnownCompanion::of_run(&run_dir).map(|known| Box::new(known.news));
+            recorder.status.companion = recorder.status.companion.take().or_else(known);
+            describe_resume(spec, &mut recorder.status);
+        }
+        if let Some(companion) = &recorder.status.companion {
+            policy.restore_companion(companion);
+        }
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -153,7 +165,7 @@ impl Keeper {
         let run_dir_watch = RunDirWatch::new(run_dir.path(), std::time::Instant::now());
         let watched = watch::Sender::new(None);
         Ok(Self {
-            policy: Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline),
+            policy,
             alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
             files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },

@@ -160,10 +160,8 @@ impl OfflineKeeper {
         }
         let run = self.run_dir.run()?;
         let rung = self.recorder.status.rung.min(run.rungs.len() - 1);
-        if let Some(knobs) = retention::knobs_of(&run, rung) {
-            let steps = self.recorder.retire_superfluous(&knobs, &damaged);
-            pruned.superfluous = self.delete(steps);
-        }
+        let steps = self.recorder.retire_superfluous(&retention::Rules::of_rung(&run, rung), &damaged);
+        pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         pruned.aside.extend(adopted::delete_copies_aside(self.run_dir.path()));
         let text = format!(

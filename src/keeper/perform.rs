@@ -63,6 +63,7 @@ impl Keeper {
                     self.recorder.note(Level::Warn, JournalKind::Health, text);
                 }
                 Effect::AlarmOver(key) => self.alarms.clear(key),
+                Effect::UncountShift => self.recorder.uncount_shift(),
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Asked(level, kind, text) => {
                     let text = format!("{text}, requested by {}", self.describe_author());

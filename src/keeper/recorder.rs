@@ -147,11 +147,20 @@ impl Recorder {
         }
         self.status.rung = rung;
         rung_name.clone_into(&mut self.status.rung_name);
+        // What the script ignores on this rung is not known yet.
+        if let Some(companion) = &mut self.status.companion {
+            companion.ignored.clear();
+        }
         if let Some(passage) = &mut self.passage {
             passage.cross(rung_name, before, now);
         }
         self.note(Level::Info, JournalKind::Worker, format!("attempt {id}: {reason}"));
         Ok(id)
+    }
+
+    /// Takes back the newest shift, which changed nothing.
+    pub fn uncount_shift(&mut self) {
+        self.status.shifts = self.status.shifts.saturating_sub(1);
     }
 
     /// Begins a passage to another worker.

@@ -10,13 +10,38 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// Returns the retention of a rung; none if nothing is ever deleted: the files of a command are its own, unless the
-/// run file says how many to keep.
-pub fn knobs_of(run: &Run, rung: usize) -> Option<knobs::Checkpoint> {
-    let own = run.rungs[rung].preset.checkpoint.clone();
-    let Some(command) = &run.command else { return Some(own) };
-    let keep_last = command.checkpoints.as_ref()?.keep_last?;
-    Some(knobs::Checkpoint { keep_last, ..own })
+/// The retention of a run's checkpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// For containers of ours.
+    pub(super) containers: knobs::Checkpoint,
+    /// For the files of a command; none if they are never deleted.
+    pub(super) adopted: Option<knobs::Checkpoint>,
+}
+
+impl Rules {
+    /// Returns the retention on a rung. The files of a command are its own, unless the run file says how many to keep.
+    #[must_use]
+    pub fn of_rung(run: &Run, rung: usize) -> Self {
+        let containers = run.rungs[rung].preset.checkpoint.clone();
+        let keep_last = run.command.as_ref().and_then(|command| command.checkpoints.as_ref()?.keep_last);
+        let adopted = keep_last.map(|keep_last| knobs::Checkpoint { keep_last, ..containers.clone() });
+        Self { containers, adopted }
+    }
+
+    /// Returns the steps of the checkpoints to delete.
+    #[must_use]
+    pub fn superfluous(&self, rows: &[CheckpointRow]) -> Vec<u64> {
+        let (adopted, containers): (Vec<_>, Vec<_>) = rows.iter().cloned().partition(is_adopted);
+        let of_command = self.adopted.iter().flat_map(|knobs| superfluous(&adopted, knobs));
+        superfluous(&containers, &self.containers).into_iter().chain(of_command).collect()
+    }
+}
+
+/// Reports whether a checkpoint consists of files of a command.
+#[must_use]
+pub fn is_adopted(row: &CheckpointRow) -> bool {
+    Path::new(&row.path).starts_with(adopted::FOLDER)
 }
 
 /// Reason why a checkpoint was neither deleted nor set aside.
@@ -48,7 +73,7 @@ pub fn delete(run_dir: &Path, step: u64) -> Result<(), KeptError> {
 
 /// Returns the steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven
 /// one, the next one to be proven, and with `keep_best` the best one.
-pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
+fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
     let kept: BTreeSet<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
     let newest: BTreeSet<u64> = kept.iter().rev().take(knobs.keep_last.max(1) as usize).copied().collect();
     let best = best(rows, &knobs.best).filter(|_| knobs.keep_best);
@@ -81,7 +106,7 @@ pub fn next_to_be_proven(rows: &[CheckpointRow]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{best, newest_proven, next_to_be_proven, superfluous};
+    use super::{Rules, best, newest_proven, next_to_be_proven, superfluous};
     use crate::config::best::{Best, Goal};
     use crate::config::knobs;
     use crate::keeper::proving::Proving;
@@ -111,6 +136,16 @@ mod tests {
         assert_eq!(superfluous(&rows, &keep(0, false)), [1, 2, 3, 4], "the newest always stays");
         rows[1].kept = false;
         assert_eq!(best(&rows, &Best::default()), Some(4));
+    }
+
+    #[test]
+    fn the_files_of_a_command_are_kept_unless_the_run_file_says_how_many() {
+        let at = |step, folder: &str| CheckpointRow { path: format!("{folder}/step-{step}"), ..row(step, None) };
+        let mut rows: Vec<_> = (1..=5).map(|step| at(step, "checkpoints")).collect();
+        rows.extend((6..=9).map(|step| at(step, "adopted")));
+        let rules = |adopted| Rules { containers: keep(2, false), adopted };
+        assert_eq!(rules(None).superfluous(&rows), [2, 3], "1 is the next to be proven");
+        assert_eq!(rules(Some(keep(1, false))).superfluous(&rows), [2, 3, 7, 8]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         rung,
         rung_name: run.rungs[rung].name.clone(),
         level: run.command.as_ref().map(|command| command.level().number()),
+        resume: None,
+        companion: None,
         step: 0,
         samples: 0,
         total_samples: None,
@@ -75,6 +77,7 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         plan: run.plan.clone(),
         command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
+        knobs: run.command.iter().flat_map(|_| &run.rungs).map(|rung| rung.preset.tree()).collect(),
     }
 }
 
@@ -88,6 +91,7 @@ fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLim
         from_start: spec.restart == RestartPolicy::FromStart,
         may_end: foreign.is_none_or(|foreign| foreign.may_end),
         save_within: spec.save.as_ref().map(SaveSignal::limit),
+        companion_saves: false,
     }
 }
 

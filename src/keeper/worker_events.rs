@@ -32,6 +32,10 @@ impl Keeper {
             WorkerEvent::Command { news: CommandNews::Ended { pid, code, signal } } => {
                 self.worker.command = Some((*pid, Exit::of_command(*code, *signal)));
             }
+            WorkerEvent::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
+            WorkerEvent::Command { news: CommandNews::Stacks { pid, rank, file } } => {
+                self.record_stacks(*pid, *rank, file);
+            }
             WorkerEvent::SaveFailed { message, .. } => {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }

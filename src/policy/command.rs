@@ -11,12 +11,15 @@ use super::moves::Move;
 use super::refusal::Refusal;
 use super::response::Response;
 use crate::config::knobs::Relief;
+use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{CommandNews, FailureClass, Level};
+use crate::protocol::worker::{CommandNews, FailureClass, Level, Order};
 use std::time::Duration;
 
 /// Time to end a command that need not save: its own graces, and a margin.
 const ENDING: Duration = Duration::from_secs(10);
+/// Time that a companion has to save, and the harness to publish, unless the run file says otherwise.
+const SAVING: Duration = Duration::from_mins(1);
 /// Alarm key of a silent command.
 const SILENT: &str = "silent command";
 
@@ -33,13 +36,27 @@ pub struct CommandLimits {
     pub save_within: Option<Duration>,
     /// Least age of its newest checkpoint that can be too old; none if it has no checkpoints.
     pub old_after: Option<Duration>,
+    /// Its companion saves when asked, and resumes from what it saved.
+    pub companion_saves: bool,
 }
 
 impl CommandLimits {
     /// Reports whether another start is possible at all.
     #[must_use]
     pub fn may_restart(self) -> bool {
-        self.resumes || self.from_start
+        self.can_resume() || self.from_start
+    }
+
+    /// Reports whether another start continues from a checkpoint.
+    #[must_use]
+    pub fn can_resume(self) -> bool {
+        self.resumes || self.companion_saves
+    }
+
+    /// Returns the time that a save takes which the keeper asks for; none if nothing can be asked.
+    #[must_use]
+    pub fn save_time(self) -> Option<Duration> {
+        self.save_within.or(self.companion_saves.then_some(SAVING))
     }
 
     /// Reports whether the keeper may end a command that hangs.
@@ -60,7 +77,7 @@ impl Policy {
     /// Reports whether the keeper may end the live worker on its own: its work is saved, or can be.
     pub(super) fn may_end_worker(&self) -> bool {
         let is_saved = |command: CommandLimits| {
-            command.save_within.is_some() || command.resumes && self.position.durable.is_some()
+            command.save_time().is_some() || command.can_resume() && self.position.durable.is_some()
         };
         self.limits.command.is_none_or(|command| command.may_end && is_saved(command))
     }
@@ -77,10 +94,10 @@ impl Policy {
         }
     }
 
-    /// Refuses to save a command that no signal asks to save.
+    /// Refuses to save a command that neither a signal nor a companion asks to save.
     pub(super) fn refuse_save(&self) -> Result<(), Refusal> {
         match self.limits.command {
-            Some(CommandLimits { save_within: None, .. }) => Err(Refusal::CannotAskToSave),
+            Some(command) if command.save_time().is_none() => Err(Refusal::CannotAskToSave),
             _ => Ok(()),
         }
     }
@@ -88,7 +105,7 @@ impl Policy {
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
         let command = self.limits.command.filter(|command| !command.may_restart())?;
-        let why = if command.save_within.is_some() { "its checkpoints" } else { "its own outputs" };
+        let why = if command.save_time().is_some() { "its checkpoints" } else { "its own outputs" };
         let text = format!(
             "{}; the command cannot resume, and a start from the beginning might overwrite {why}: start it again \
              yourself, or write `restart: from_start`",
@@ -133,8 +150,25 @@ impl Policy {
                 self.watches.hang.active(now);
                 self.end_silence()
             }
-            CommandNews::Companion(_) | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
+            CommandNews::Companion(companion) => self.handle_companion(companion),
+            CommandNews::Stacks { .. } | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
         }
+    }
+
+    /// Takes over what an earlier keeper knew about the companion of the command.
+    pub fn restore_companion(&mut self, companion: &CompanionNews) {
+        if let Some(command) = &mut self.limits.command {
+            command.companion_saves = companion.resumes();
+        }
+    }
+
+    /// Handles the introduction of a companion, or another value in it.
+    fn handle_companion(&mut self, companion: &CompanionNews) -> Vec<Effect> {
+        self.restore_companion(companion);
+        let is_ended = self.limits.command.is_some_and(CommandLimits::may_end_hung);
+        self.watches.hang.watch_companion(is_ended);
+        self.worker.companion.is_there = true;
+        self.compare_knobs(companion)
     }
 
     /// Ends the alarm of a silent command.
@@ -152,15 +186,17 @@ impl Policy {
             return Some(Vec::new());
         }
         let text = format!("the command has printed nothing and used no CPU time for {long}; it is left alone");
-        Some(vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }])
+        let mut effects = vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }];
+        effects.extend(self.worker.companion.is_there.then_some(Effect::Order(Order::Stacks)));
+        Some(effects)
     }
 
     /// Returns the time that a stop of a command takes.
     pub(super) fn stop_grace_of_command(&self, pressure: Pressure, checkpoint: bool) -> Option<Duration> {
         let command = self.limits.command.filter(|_| pressure == Pressure::Asked)?;
-        Some(command.save_within.filter(|_| checkpoint).unwrap_or_default() + ENDING)
+        Some(command.save_time().filter(|_| checkpoint).unwrap_or_default() + ENDING)
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,6 +9,9 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
+/// Time for the stacks of a hung command, before its processes are ended.
+const STACKS: Duration = Duration::from_millis(1500);
+
 impl Policy {
     pub(super) fn handle_tick(&mut self, now: Duration) -> Vec<Effect> {
         if self.next_wake().is_none_or(|due| now < due) {
@@ -69,6 +72,11 @@ impl Policy {
         let told = format!("{cause}; the worker gets SIGTERM, and SIGKILL after {grace} s");
         let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
         let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
+        if self.worker.companion.is_there {
+            effects.push(Effect::Order(Order::Stacks));
+            self.life = Lifecycle::Stopping { then, pressure: Pressure::Asked, until: now + STACKS };
+            return effects;
+        }
         effects.extend(self.end_worker(then, Pressure::Terminated, now));
         effects
     }

@@ -12,6 +12,7 @@ use crate::protocol::claim::Waiting;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -101,6 +102,8 @@ pub enum Effect {
     },
     /// The alarm's condition has cleared.
     AlarmOver(&'static str),
+    /// The newest shift changed nothing that the script follows: it does not count.
+    UncountShift,
     /// Write a line into the journal.
     Journal(Level, JournalKind, String),
     /// Write a journal line about the current request; the keeper adds its author.
@@ -141,4 +144,6 @@ pub struct Limits {
     pub save_every: Vec<Every>,
     /// The limits of a command, if the worker runs one.
     pub command: Option<CommandLimits>,
+    /// The knobs of each rung of a command, as a tree; empty for a built-in trainer.
+    pub knobs: Vec<Value>,
 }

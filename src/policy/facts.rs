@@ -11,6 +11,7 @@ use super::pace::Pace;
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
+use crate::protocol::companion::IgnoredKnob;
 use crate::protocol::worker::{Failed, Hello};
 use std::mem::Discriminant;
 use std::time::Duration;
@@ -146,6 +147,21 @@ pub struct NewestWorker {
     pub silent: bool,
     /// Moves that were noted instead of made.
     pub unmade: Vec<Discriminant<Move>>,
+    /// The rung of the worker before it.
+    pub before: Option<usize>,
+    /// The companion of its command.
+    pub companion: Companion,
+}
+
+/// The companion of a command, as far as decisions depend on it.
+#[derive(Debug, Clone, Default)]
+pub struct Companion {
+    /// It has introduced itself.
+    pub is_there: bool,
+    /// Knobs of the rung that the script ignores, as last noted.
+    pub ignored: Vec<IgnoredKnob>,
+    /// It was noted that the shift to this rung changed nothing.
+    pub shifted_in_vain: bool,
 }
 
 /// The GPU's memory.

@@ -40,7 +40,7 @@ impl Policy {
                 "{}, again with the smallest loader: lower training.loader, or free host memory",
                 fault.text
             ))),
-            _ => self.end_of_command(fault),
+            _ => self.end_of_command(fault).or_else(|| self.end_of_ignored(fault, response)),
         };
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.

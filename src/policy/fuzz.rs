@@ -90,7 +90,17 @@ fn limits(plan: &[Stage]) -> Limits {
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every, command: None }
+    Limits {
+        resume,
+        rungs,
+        relieves,
+        barriers: BTreeMap::new(),
+        watch,
+        plan: plan.to_vec(),
+        save_every,
+        command: None,
+        knobs: Vec::new(),
+    }
 }
 
 impl World {
@@ -230,6 +240,7 @@ impl World {
                     Order::Checkpoint if worker.hung => {}
                     Order::Checkpoint => worker.asked_to_save = true,
                     Order::Adopt { .. } => panic!("seed {seed}: no keeper died"),
+                    Order::Stacks => panic!("seed {seed}: only a command has stacks"),
                 }
             }
             Effect::Signal(signal) => {
@@ -262,6 +273,7 @@ impl World {
             }
             Effect::LeaveOut { .. }
             | Effect::Trouble(..)
+            | Effect::UncountShift
             | Effect::Asked(..)
             | Effect::Journal(..)
             | Effect::Alarm { .. }

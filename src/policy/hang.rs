@@ -11,6 +11,9 @@ const FREE_STEPS: u64 = 5;
 const LEARNED_AFTER: usize = 16;
 /// Steps in the learning window.
 const WINDOW: usize = 64;
+/// Least silence of an idle script that reports each step: it may write or upload files between two steps without
+/// saying so. A smaller `watch.hang.first_steps` lowers it.
+const UNANNOUNCED: Duration = Duration::from_mins(1);
 
 /// Watches one worker's progress.
 #[derive(Debug, Clone)]
@@ -31,6 +34,8 @@ pub struct HangWatch {
 struct OfCommand {
     /// Silence ends it; otherwise it only raises an alarm.
     is_ended: bool,
+    /// A companion reports each step and phase.
+    reports_steps: bool,
     /// When it last printed or used the processor.
     active: Duration,
 }
@@ -54,7 +59,14 @@ impl HangWatch {
 
     /// Watches a command; `is_ended` if it is ended when it hangs.
     pub fn watch_command(&mut self, is_ended: bool) {
-        self.command = Some(OfCommand { is_ended, active: self.since });
+        self.command = Some(OfCommand { is_ended, reports_steps: false, active: self.since });
+    }
+
+    /// Watches a command whose companion reports each step.
+    pub fn watch_companion(&mut self, is_ended: bool) {
+        if let Some(command) = &mut self.command {
+            (command.is_ended, command.reports_steps) = (is_ended, true);
+        }
     }
 
     /// Records that a command does something.
@@ -97,20 +109,34 @@ impl HangWatch {
     /// Returns the moment when silence becomes a hang.
     #[must_use]
     pub fn deadline(&self) -> Duration {
-        let since = match self.command {
+        let limit = self.limit();
+        let Some(command) = self.command else { return self.since + limit };
+        let active = self.since.max(command.active);
+        match self.phase {
+            _ if !command.is_ended => active + limit,
+            Phase::Starting => active + limit,
+            // It may evaluate without saying so, for as long as it works.
+            Phase::Training if command.reports_steps => {
+                (active + limit).min(self.since + limit.max(span(self.limits.evaluating)))
+            }
             // Only steps prove that training goes on.
-            Some(command) if !command.is_ended || self.phase == Phase::Starting => self.since.max(command.active),
-            _ => self.since,
-        };
-        since + self.limit()
+            _ => self.since + limit,
+        }
     }
 
     /// Returns how long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let learned = |longest: Duration| longest.mul_f64(self.limits.factor).max(self.least);
+        let first_steps = span(self.limits.first_steps);
         if let (Some(command), Phase::Training) = (self.command, self.phase) {
-            let limit = learned(self.longest_step()).max(span(self.limits.first_steps));
+            if command.reports_steps && self.took.len() >= LEARNED_AFTER {
+                return learned(self.longest_step()).max(UNANNOUNCED.min(first_steps));
+            }
+            let limit = learned(self.longest_step()).max(first_steps);
+            if command.reports_steps {
+                return limit;
+            }
             let may_evaluate = command.is_ended && command.active > self.since;
             return if may_evaluate { limit.max(span(self.limits.evaluating)) } else { limit };
         }
@@ -120,7 +146,7 @@ impl HangWatch {
             Phase::Checkpointing => span(self.limits.checkpointing),
             Phase::Evaluating => self.longest_eval.map_or(span(self.limits.evaluating), learned),
             Phase::Training if self.took.len() >= LEARNED_AFTER => learned(self.longest_step()),
-            Phase::Training => span(self.limits.first_steps).max(self.least),
+            Phase::Training => first_steps.max(self.least),
         }
     }
 
@@ -158,6 +184,36 @@ mod tests {
         }
         assert_eq!(watch.limit(), seconds(10));
         assert_eq!(watch.deadline(), now + seconds(10));
+    }
+
+    /// Returns the watch of a command that took 30 steps of a second, the last one at 31 s.
+    fn with_companion(is_ended: bool) -> HangWatch {
+        let mut watch = HangWatch::new(&Watch::default(), seconds(0));
+        watch.watch_command(false);
+        watch.watch_companion(is_ended);
+        watch.phase(Phase::Training, seconds(1));
+        for second in 2..=31 {
+            watch.step(seconds(second));
+        }
+        watch
+    }
+
+    #[test]
+    fn with_a_companion_an_idle_script_hangs_soon_and_a_busy_one_may_evaluate() {
+        let mut watch = with_companion(true);
+        assert_eq!(watch.deadline(), seconds(31 + 60));
+        watch.active(seconds(80));
+        assert_eq!(watch.deadline(), seconds(80 + 60), "it worked until then");
+        watch.active(seconds(600));
+        assert_eq!(watch.deadline(), seconds(31 + 600), "no evaluation takes that long");
+        watch.phase(Phase::Checkpointing, seconds(32));
+        assert!(watch.deadline() >= seconds(32 + 420), "an announced save has its own limit");
+        let mut slow = with_companion(true);
+        slow.step(seconds(31 + 40));
+        assert_eq!(slow.limit(), seconds(200), "five times the longest step");
+        let mut unsaved = with_companion(false);
+        unsaved.active(seconds(5000));
+        assert_eq!(unsaved.deadline(), seconds(5000 + 60), "an alarm about silence, however long");
     }
 
     #[test]

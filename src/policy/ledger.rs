@@ -7,6 +7,8 @@ use super::plan::Progress;
 use crate::config::climb::Stage;
 use crate::config::knobs::Relief;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The ledger of one run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -30,6 +32,8 @@ pub struct Ledger {
     pub poison: Option<(u64, String)>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
+    /// Knobs that the script ignores, and their values in force.
+    pub ignored: BTreeMap<String, Value>,
     /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.
     pub left_out: Option<u64>,
 }
@@ -58,5 +62,7 @@ impl Ledger {
         self.budget = Budget::default();
         (self.heat_pauses, self.hung_at, self.lean, self.poison) = (0, None, false, None);
         self.unrelieved.clear();
+        // The user may have changed the script.
+        self.ignored.clear();
     }
 }

@@ -1,6 +1,7 @@
 //! The state machine: worker events, starts and exits. Requests of the user are in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
+use super::command::CommandLimits;
 use super::event::{Effect, Event, Evidence, Limits};
 use super::facts::{GpuMemory, NewestWorker, Position, Watches};
 use super::fault::Fault;
@@ -183,7 +184,7 @@ impl Policy {
         }
         let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
-            Some(step) if self.limits.command.is_none_or(|command| command.resumes) => {
+            Some(step) if self.limits.command.is_none_or(CommandLimits::can_resume) => {
                 format!("continues on {} from the newest usable checkpoint (step {step})", self.rung_name(self.rung))
             }
             _ => format!("starts on {}", self.rung_name(self.rung)),
@@ -299,8 +300,13 @@ impl Policy {
         self.rung = start.rung;
         self.wishes = Wishes::default();
         self.position.loaded = None;
-        self.worker =
-            NewestWorker { rung: start.rung, started: now, save: self.worker.save, ..NewestWorker::default() };
+        self.worker = NewestWorker {
+            rung: start.rung,
+            started: now,
+            save: self.worker.save,
+            before: Some(self.worker.rung),
+            ..NewestWorker::default()
+        };
         self.watches.renew(&self.limits, now);
         self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();

@@ -8,6 +8,7 @@ use super::refusal::Refusal;
 use super::response::suggest_knobs;
 use crate::config::knobs::Relief;
 use crate::protocol::control::{self, JournalKind, Target};
+use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -203,18 +204,22 @@ impl Policy {
 
     /// Returns the nearest reachable lower rung that offers this relief.
     pub(super) fn nearest_rung(&self, relief: Relief) -> Option<usize> {
-        let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
-        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(|rung| self.is_reachable(*rung))
+        let below = self.rung + 1..self.limits.rungs.len();
+        below.filter(|rung| self.relieves(*rung, relief)).find(|rung| self.may_help(*rung))
+    }
+
+    pub(super) fn relieves(&self, rung: usize, relief: Relief) -> bool {
+        self.limits.relieves.get(rung).is_some_and(|list| list.contains(&relief))
     }
 
     /// Returns the last reachable rung of the ladder, if it is below the current one.
     pub(super) fn safest_rung(&self) -> Option<usize> {
-        (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.is_reachable(*rung))
+        (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.may_help(*rung))
     }
 
     /// Returns the rung `back`, or the nearest rung below it that is reachable from here.
     pub(super) fn next_rung_up(&self, back: usize) -> Option<usize> {
-        (back..self.rung).find(|rung| self.is_reachable(*rung))
+        (back..self.rung).find(|rung| self.may_help(*rung))
     }
 
     /// Writes one journal line, once, that no lower rung offers the relief, and what you can do.
@@ -227,9 +232,13 @@ impl Policy {
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
-    /// States that no lower rung offers this relief.
+    /// States that no lower rung offers this relief, and why if the script is to blame.
     pub(super) fn describe_unrelieved(&self, relief: Relief) -> String {
-        format!("no rung below {} relieves {relief}", self.rung_name(self.rung))
+        let unrelieved = format!("no rung below {} relieves {relief}", self.rung_name(self.rung));
+        match describe_ignored(&self.ignored_relief(relief)) {
+            Some(ignored) => format!("{unrelieved} ({ignored})"),
+            None => unrelieved,
+        }
     }
 
     /// Suggests what you can do about it.
@@ -241,8 +250,9 @@ impl Policy {
         )
     }
 
-    fn is_reachable(&self, rung: usize) -> bool {
-        !self.limits.barriers.contains_key(&(self.rung, rung))
+    /// Reports whether the run can move to a rung, and would change by it.
+    fn may_help(&self, rung: usize) -> bool {
+        !self.limits.barriers.contains_key(&(self.rung, rung)) && self.has_effect(self.rung, rung)
     }
 }
 

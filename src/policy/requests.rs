@@ -217,7 +217,7 @@ impl Policy {
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 let answer = match self.limits.command {
                     Some(command) if !command.may_end => "stops watching; the training goes on",
-                    Some(command) if command.save_within.is_none() => {
+                    Some(command) if command.save_time().is_none() => {
                         "will end the command; a second stop does not wait for it"
                     }
                     _ => "will save at the next step boundary, then end; a second stop does not wait for that",

@@ -38,6 +38,7 @@ pub(super) fn limits() -> Limits {
         plan,
         save_every,
         command: None,
+        knobs: Vec::new(),
     }
 }
 

@@ -6,7 +6,9 @@
 //! every change from then on. Rows read from the store after the first status overlap with those on
 //! the socket, and never leave a gap.
 
+use super::companion::CompanionNews;
 use super::metrics;
+use super::resume::Resume;
 use super::worker::Eval;
 use serde::{Deserialize, Serialize};
 
@@ -173,9 +175,15 @@ pub struct Status {
     pub rung: usize,
     /// Name of the current rung.
     pub rung_name: String,
-    /// For a command: how much the keeper can do for it, 0 or 1.
+    /// For a command: how much the keeper can do for it, 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
+    /// For a command: how well it continues after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// For a command: its companion, as it last introduced itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub companion: Option<Box<CompanionNews>>,
     /// Optimizer steps attempted.
     pub step: u64,
     /// The run's clock: units consumed.

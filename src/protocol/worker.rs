@@ -4,6 +4,7 @@ use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 pub use super::class::FailureClass;
 
@@ -21,6 +22,8 @@ pub enum Order {
         /// Whether to save first. A worker that cannot save trains on and reports it.
         checkpoint: bool,
     },
+    /// Write the stacks of the command's Python processes, which are about to be ended.
+    Stacks,
     /// Tell everything again from this step on: the first order of a keeper that takes over a running command.
     Adopt {
         /// The newest step that the store holds.
@@ -156,6 +159,15 @@ pub enum CommandNews {
     Active,
     /// A companion in the command introduced itself, or a value in its introduction changed.
     Companion(Box<CompanionNews>),
+    /// A process of the command that hangs has written its stacks.
+    Stacks {
+        /// The process.
+        pid: u32,
+        /// Its rank in a distributed training.
+        rank: u32,
+        /// The file, relative to the run directory.
+        file: PathBuf,
+    },
     /// A fingerprint of a step; only in a trial.
     Fingerprint(Fingerprint),
     /// The command has ended, with all its processes. Its codes are its own, not those of this contract.

@@ -79,7 +79,9 @@ impl Trainer for WithCommands<'_> {
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
         if run.command.is_some() {
-            return Err(Refusal::new(13, "the checkpoints of a command are its script's own files; copy them"));
+            let text = "the weights of a command have the names of its own model, which no other format has; without \
+                        --format they are written as they are";
+            return Err(Refusal::new(13, text));
         }
         self.trainer.export(run, rung, weights, format)
     }

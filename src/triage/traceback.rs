@@ -140,7 +140,7 @@ fn parse_frame(text: &str) -> Option<OwnFrame> {
 }
 
 /// Reports whether a file is the user's own: neither an installed package nor a part of Python.
-fn is_own(file: &str) -> bool {
+pub(super) fn is_own(file: &str) -> bool {
     let installed = ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part));
     let library =
         file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));

@@ -29,7 +29,8 @@ class Training:
         self.border = self.pending = None
         self.evaluating = False
         self._kept = {}
-        seed = companion.knob("seed", trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed)
+        own = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed
+        seed = knobs.find_seed(companion, own)
         self.seeding = fetch.activate(fetch.Seeding(int(seed), companion.trial))
         self.callback = _callback_class(module.TrainerCallback)(self)
         trainer.add_callback(self.callback)

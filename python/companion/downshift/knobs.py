@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def find_seed(companion, own):
+    """Returns the seed for data loading: the run file's, or else the script's own, which every attempt repeats."""
+    return companion.knob("training.seed", companion.knob("knobs.seed", own))
+
+
 def of_trainer(trainer):
     """Returns the knobs of a Hugging Face Trainer. Its batch may differ from its arguments: it can find one that fits."""
     args = trainer.args

@@ -28,7 +28,7 @@ class Training:
         self.faults = Faults.of(companion)
         self.off = False
         self.border = self.states = self.module_hook = None
-        seed = companion.knob("seed", os.environ.get("PL_GLOBAL_SEED") or companion.seed)
+        seed = knobs.find_seed(companion, os.environ.get("PL_GLOBAL_SEED") or companion.seed)
         self.seeding = fetch.activate(Seeding(trainer, int(seed), companion.trial))
         loader_state.install(sys.modules["torch.utils.data"].DataLoader)
         # Last: a save at a border holds the state of all other callbacks behind it.

@@ -2,6 +2,9 @@
 
 mod command;
 
+pub use command::{command_level, describe_level};
+
+use self::command::Consequences;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui::{self, Popup, Stand};
@@ -57,7 +60,7 @@ pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>
     let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
     let ends = Ends { here, target };
-    let long = consequence_lines(state, status, ends, class, width, theme);
+    let long = consequence_lines(state, status, ends, &changes, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
@@ -253,17 +256,21 @@ fn consequence_lines(
     state: &State,
     status: &Status,
     ends: Ends<'_>,
-    class: Class,
+    changes: &[Change],
     width: usize,
     theme: &Theme,
 ) -> Vec<Line<'static>> {
+    let class = worst_class(changes);
     let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
     if !relieves.is_empty() {
         lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
     }
     let (meaning, when, warns) = match &state.command {
-        Some(spec) => command::sentences(spec, status, class),
+        Some(spec) => {
+            let Consequences { meaning, cost, warns } = command::consequences(spec, status, class, changes);
+            (meaning, cost, warns)
+        }
         None => (meaning_of(class, ends), start_of(status), class == Class::C),
     };
     let style = if warns { theme.warn } else { ratatui::style::Style::new() };

@@ -1,5 +1,6 @@
 //! Confirmation before a stop.
 
+use super::preview::command_level;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
@@ -79,7 +80,8 @@ fn question_lines(within: Rect, state: &State) -> Vec<String> {
             status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
         format!("The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}.")
     } else if let Some(spec) = &state.command {
-        command_question(spec.shift_cost(status.step, status.durable_step), status.step)
+        let cost = spec.shift_cost(command_level(spec, status), status.step, status.durable_step);
+        command_question(cost, status.step)
     } else {
         format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
     };
@@ -90,6 +92,9 @@ fn question_lines(within: Rect, state: &State) -> Vec<String> {
 fn command_question(cost: ShiftCost, step: u64) -> String {
     let step = count(step);
     match cost {
+        ShiftCost::AtMostOneStep => {
+            format!("Save at step {step} and stop the run? Everything the script started ends; nothing is lost.")
+        }
         ShiftCost::SavesFirst => {
             format!("Stop the run at step {step}? The script saves first, and everything it started ends.")
         }

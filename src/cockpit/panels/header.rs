@@ -1,6 +1,7 @@
 //! The first line: the run's name, state and position. If space is short, the least important fields
 //! are dropped first.
 
+use crate::cockpit::overlays::preview::describe_level;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -61,7 +62,7 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     let style = ui::tone_style(theme, tone);
     let since = state.silence_ms().map_or_else(String::new, |silence| format!(", {} ago", age(silence)));
     let mut left = vec![
-        Field::new(7, vec![label("downshift")]),
+        Field::new(8, vec![label("downshift")]),
         Field::new(2, vec![value(ui::cut(&status.run, 32))]),
         Field::new(0, vec![Span::styled(format!("{dot} {}{since}", status.state.word()), style)]),
     ];
@@ -77,7 +78,7 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
         rung.extend([label(" "), text(format!("({} of {last})", status.rung))]);
     }
     left.push(Field::new(4, rung));
-    left.extend(state.command.as_ref().map(|command| Field::new(8, vec![text(command.level().to_string())])));
+    left.extend(state.command.as_ref().map(|command| Field::new(7, vec![text(describe_level(command, status))])));
     if state.read_only {
         left.push(Field::new(3, vec![Span::styled("read-only", theme.accent)]));
     }

@@ -23,13 +23,17 @@ pub enum ShiftCost {
     },
     /// Next to nothing: the script saves first.
     SavesFirst,
+    /// At most one step: the companion saves at the next one.
+    AtMostOneStep,
 }
 
 impl CommandSpec {
-    /// Returns what is lost if the run shifts at `step`, with its newest complete checkpoint at `durable`.
+    /// Returns what is lost if a run of this level shifts at `step`, with its newest complete checkpoint at `durable`.
     #[must_use]
-    pub fn shift_cost(&self, step: u64, durable: Option<u64>) -> ShiftCost {
-        let level = self.level();
+    pub fn shift_cost(&self, level: Level, step: u64, durable: Option<u64>) -> ShiftCost {
+        if level == Level::Companion {
+            return ShiftCost::AtMostOneStep;
+        }
         if level == Level::Checkpoints && self.save.is_some() {
             return ShiftCost::SavesFirst;
         }
@@ -56,7 +60,7 @@ impl fmt::Display for ShiftCost {
                 "refused: this command cannot resume; declare `checkpoints` and `resume`, or allow \
                  `restart: from_start`",
             ),
-            Self::Refused(Level::Checkpoints) => formatter.write_str(
+            Self::Refused(Level::Checkpoints | Level::Companion) => formatter.write_str(
                 "refused until the script has written a complete checkpoint; `restart: from_start` would allow it",
             ),
             Self::Everything { steps } => {
@@ -67,6 +71,7 @@ impl fmt::Display for ShiftCost {
                 write!(formatter, "goes back to checkpoint {} and repeats {repeated}", count(*checkpoint))
             }
             Self::SavesFirst => formatter.write_str("the script saves first, then continues from there"),
+            Self::AtMostOneStep => formatter.write_str("saves at the next step; at most one step is lost"),
         }
     }
 }
@@ -80,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_shift_loses_what_the_script_cannot_resume() {
-        let cost = |more: &str, durable| {
+        let command = |more: &str| {
             let text = format!("name: x\ntask: command\ncommand: [train]\n{more}");
             let source = Source { file: "x", text: &text, base: Path::new("/"), overrides: &[] };
-            let run = Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}"));
-            run.command.unwrap().shift_cost(120, durable)
+            Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
         };
+        let cost = |more: &str, durable| command(more).shift_cost(command(more).level(), 120, durable);
         let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
         assert_eq!(cost("", None), ShiftCost::Refused(Level::Command));
         assert_eq!(cost("restart: from_start\n", None), ShiftCost::Everything { steps: 120 });
@@ -93,6 +98,10 @@ mod tests {
         assert_eq!(cost(resumes, Some(100)), ShiftCost::BackTo { checkpoint: 100, steps: 20 });
         assert_eq!(cost(&format!("{resumes}restart: from_start\n"), None), ShiftCost::Everything { steps: 120 });
         assert_eq!(cost(&format!("{resumes}save: {{ signal: USR1 }}\n"), None), ShiftCost::SavesFirst);
+        for durable in [None, Some(100)] {
+            let plain = command("");
+            assert_eq!(plain.shift_cost(plain.level_with(true), 120, durable), ShiftCost::AtMostOneStep);
+        }
         // Without the arguments to resume, a checkpoint is only kept.
         assert_eq!(cost("checkpoints: { match: 'out/*' }\n", Some(100)), ShiftCost::Refused(Level::Command));
     }

@@ -1,17 +1,15 @@
 //! Tracks checkpoints: which are on disk, which are proven, which is the best.
 
 use super::{Recorder, now_ms};
-use crate::config::knobs;
 use crate::config::run::Run;
 use crate::format::counted;
-use crate::keeper::{retention, sentences};
+use crate::keeper::retention::{self, Rules, is_adopted};
+use crate::keeper::sentences;
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
 use crate::protocol::worker::{Eval, Level, Saved};
 use crate::recipe::metrics::Metrics;
-use crate::store::adopted;
 use crate::store::writer::Writer;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 /// Evaluations remembered for checkpoints that are saved later.
@@ -92,10 +90,10 @@ impl Recorder {
     /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
     /// that was deleted. If the store refuses, they are deleted anyway: the disk may be full, and the next keeper
     /// compares the store with the disk. Damaged checkpoints neither count for retention nor get deleted.
-    pub fn retire_superfluous(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
+    pub fn retire_superfluous(&mut self, rules: &Rules, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
-        let steps = retention::superfluous(&whole, knobs);
+        let steps = rules.superfluous(&whole);
         for step in &steps {
             self.mark_deleted(*step);
         }
@@ -122,9 +120,7 @@ impl Recorder {
 
     /// Records the checkpoints of a command that no list names any more as gone.
     pub fn give_up_unlisted(&mut self, listed: &BTreeSet<u64>) {
-        let is_gone = |row: &&CheckpointRow| {
-            row.kept && Path::new(&row.path).starts_with(adopted::FOLDER) && !listed.contains(&row.step)
-        };
+        let is_gone = |row: &&CheckpointRow| row.kept && is_adopted(row) && !listed.contains(&row.step);
         let gone: Vec<u64> = self.checkpoints.iter().filter(is_gone).map(|row| row.step).collect();
         for step in &gone {
             self.mark_deleted(*step);
@@ -236,7 +232,7 @@ fn complete_evaluation((loss, metrics): (&mut Option<f64>, &mut Metrics), more: 
 
 #[cfg(test)]
 mod tests {
-    use super::Recorder;
+    use super::{Recorder, Rules};
     use crate::config::best::{Best, Goal};
     use crate::config::knobs::Checkpoint;
     use crate::protocol::control::Status;
@@ -330,7 +326,8 @@ mod tests {
                 .collect()
         };
         assert_eq!(listed(), [1, 2, 3, 4, 5, 6]);
-        let deleted = recorder.retire_superfluous(&Checkpoint::default(), &BTreeSet::new());
+        let rules = Rules { containers: Checkpoint::default(), adopted: None };
+        let deleted = recorder.retire_superfluous(&rules, &BTreeSet::new());
         assert!(!deleted.is_empty());
         assert!(listed().iter().all(|step| !deleted.contains(step)), "{deleted:?} and {:?}", listed());
         assert_eq!(recorder.give_up_above(5), [6]);

@@ -5,12 +5,22 @@ use super::super::lifecycle::{Lifecycle, Outcome};
 use super::super::refusal::Refusal;
 use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
 use super::CommandLimits;
+use crate::protocol::cause::Cause;
+use crate::protocol::companion::{CompanionNews, Framework, Grade};
 use crate::protocol::control::{Request, Target};
-use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase};
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-const PLAIN: CommandLimits =
-    CommandLimits { resumes: false, from_start: false, may_end: true, save_within: None, old_after: None };
+pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
+    resumes: false,
+    from_start: false,
+    may_end: true,
+    save_within: None,
+    old_after: None,
+    companion_saves: false,
+};
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
 const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
 const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
@@ -185,4 +195,135 @@ fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
     let mut never = trains(watched);
     never.decide(step(2), seconds(100_000));
     assert_eq!(never.decide(Event::Tick, seconds(100_001)), [], "how often it saves is unknown");
+}
+
+/// Returns the introduction of a companion.
+pub(in crate::policy) fn companion(grade: Grade, saves: bool) -> CompanionNews {
+    CompanionNews {
+        framework: Framework::Loop,
+        version: None,
+        python: None,
+        torch: None,
+        grade,
+        reason: None,
+        saves,
+        guards: true,
+        parameters: None,
+        epoch_units: None,
+        unit: None,
+        world: 1,
+        knobs: BTreeMap::new(),
+        ignored: Vec::new(),
+    }
+}
+
+pub(in crate::policy) fn introduces(companion: CompanionNews) -> Event {
+    Event::Worker(WorkerEvent::Command { news: CommandNews::Companion(Box::new(companion)) })
+}
+
+/// Returns a command that can do nothing by itself, with a companion that saves.
+fn trains_with_companion() -> Policy {
+    let mut policy = trains(PLAIN);
+    policy.decide(introduces(companion(Grade::Exact, true)), seconds(1));
+    policy
+}
+
+#[test]
+fn a_companion_that_saves_makes_any_command_resumable() {
+    assert_eq!(starts(&trains_with_companion().decide(KILLED, seconds(2))), [0]);
+    let ask = |request| trains_with_companion().decide(Event::Request(request), seconds(2));
+    assert!(ask(Request::Checkpoint).contains(&Effect::Order(Order::Checkpoint)));
+    let stop = Effect::Order(Order::Stop { checkpoint: true });
+    for request in [Request::Shift { to: Target::Down }, Request::Pause, Request::Restart, Request::Stop] {
+        let effects = ask(request);
+        assert!(effects.contains(&stop) && matches!(&effects[0], Effect::Reply(Ok(_))), "{effects:?}");
+    }
+    let mut policy = trains_with_companion();
+    policy.decide(Event::Request(Request::Stop), seconds(2));
+    assert_eq!(policy.next_wake(), Some(seconds(2 + 70)), "the time of a save, and of the end");
+
+    for (grade, saves) in [(Grade::Exact, false), (Grade::None, true)] {
+        let mut policy = trains(PLAIN);
+        policy.decide(introduces(companion(grade, saves)), seconds(1));
+        let effects = policy.decide(KILLED, seconds(2));
+        assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(_)))), "{grade}: {effects:?}");
+    }
+}
+
+#[test]
+fn another_keeper_knows_that_the_companion_saves() {
+    let limits = super::super::event::Limits { command: Some(PLAIN), ..limits() };
+    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    assert!(policy.end_of_lost_command().is_some());
+    policy.restore_companion(&companion(Grade::Script, true));
+    assert_eq!(policy.end_of_lost_command(), None);
+    policy.set_durable_step(Some(40));
+    let effects = policy.decide(Event::Begin, seconds(0));
+    assert!(matches!(&effects[..], [Effect::Start(start)] if start.reason.contains("step 40")), "{effects:?}");
+}
+
+#[test]
+fn a_hung_command_with_a_companion_shows_its_stacks_before_it_is_ended() {
+    let mut policy = trains_with_companion();
+    for number in 2..=30 {
+        policy.decide(step(number), seconds(number));
+    }
+    let due = policy.next_wake().unwrap();
+    assert_eq!(due, seconds(30 + 60), "it reports each step, so an idle minute is enough");
+    let effects = policy.decide(Event::Tick, due);
+    assert!(matches!(&effects[..], [Effect::Journal(..), Effect::Order(Order::Stacks)]), "{effects:?}");
+    let soon = policy.next_wake().unwrap();
+    assert!(soon > due + seconds(1) && soon <= due + seconds(2));
+    let effects = policy.decide(Event::Tick, soon);
+    assert_eq!(effects, [Effect::Signal(Signal::Terminate)]);
+    let hang = Cause::new(FailureClass::Hang, Vec::new());
+    assert_eq!(starts(&policy.decide(Event::Exited(Exit::by_signal(15), hang), soon)), [0]);
+
+    // The next attempt's companion has not introduced itself yet: nothing can be asked for stacks.
+    policy.decide(hello_from("cpu", None), soon);
+    let due = policy.next_wake().unwrap();
+    assert!(policy.decide(Event::Tick, due).contains(&Effect::Signal(Signal::Terminate)));
+}
+
+#[test]
+fn a_silent_command_that_may_not_be_ended_shows_its_stacks_too() {
+    let mut policy = trains(PLAIN);
+    policy.decide(introduces(companion(Grade::None, false)), seconds(1));
+    let due = policy.next_wake().unwrap();
+    let effects = policy.decide(Event::Tick, due);
+    assert!(matches!(&effects[..], [Effect::Alarm { .. }, Effect::Order(Order::Stacks)]), "{effects:?}");
+    assert!(matches!(policy.life(), Lifecycle::Running(_)));
+}
+
+#[test]
+fn out_of_memory_with_a_companion_goes_down_the_ladder_from_the_newest_checkpoint() {
+    let mut policy = trains_with_companion();
+    policy.decide(saved(1), seconds(2));
+    policy.decide(failed(FailureClass::DeviceOutOfMemory), seconds(3));
+    let ended = super::super::tests::ended_with(FailureClass::DeviceOutOfMemory);
+    assert_eq!(starts(&policy.decide(ended, seconds(3))), [3]);
+}
+
+#[test]
+fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
+    let mut policy = trains_with_companion();
+    policy.decide(saved(1), seconds(2));
+    let skipped = |step| {
+        Event::Worker(WorkerEvent::Skipped(Skipped {
+            step,
+            samples: step,
+            epoch: 0,
+            lr: 0.1,
+            what: "loss".to_owned(),
+            place: "micro-batch 1".to_owned(),
+            rescaled: false,
+            applied: false,
+        }))
+    };
+    let mut effects = Vec::new();
+    for number in 2..40 {
+        effects.extend(policy.decide(skipped(number), seconds(number)));
+    }
+    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
+    assert_eq!(policy.rung(), 3, "the rung that relieves numerics");
 }

@@ -237,7 +237,7 @@ impl<'a> Attempt<'a> {
         while let Ok(order) = orders.try_recv() {
             match order {
                 // A worker of ours is never taken over: it saves and ends when its keeper dies.
-                Order::Adopt { .. } => {}
+                Order::Adopt { .. } | Order::Stacks => {}
                 Order::Checkpoint => self.save_now(&snapshot)?,
                 Order::Stop { checkpoint: false } => return Ok(Some(DoneReason::Stopped)),
                 Order::Stop { checkpoint: true } => {

@@ -1,30 +1,88 @@
 //! The consequences of a shift for a command: its script resumes only as well as it can itself.
 
 use crate::config::command::{CommandSpec, Level};
+use crate::protocol::companion::Grade;
 use crate::protocol::control::{RunState, Status};
-use crate::recipe::class::Class;
+use crate::protocol::resume::Resume;
+use crate::recipe::class::{Change, Class};
+
+/// Returns the level of a run.
+pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {
+    spec.level_with(status.companion.as_ref().is_some_and(|companion| companion.resumes()))
+}
+
+/// Returns the level with the resume grade: `level 2, exact`.
+pub fn describe_level(spec: &CommandSpec, status: &Status) -> String {
+    let level = command_level(spec, status);
+    match status.resume.as_ref().and_then(Resume::word) {
+        Some(word) => format!("{level}, {word}"),
+        None => level.to_string(),
+    }
+}
 
 /// Returns the consequences in one line.
 pub fn short_sentence(spec: &CommandSpec, status: &Status) -> String {
-    format!("{}: {}", spec.level(), spec.shift_cost(status.step, status.durable_step))
+    let cost = spec.shift_cost(command_level(spec, status), status.step, status.durable_step);
+    format!("{}: {cost}", describe_level(spec, status))
 }
 
-/// Returns what the shift does to the experiment, what it costs, and whether that deserves a warning.
-pub fn sentences(spec: &CommandSpec, status: &Status, class: Class) -> (String, String, bool) {
-    let meaning = match (class, spec.level()) {
-        (_, Level::Command) => "The command starts again with other settings.",
-        (Class::A, _) => "Same problem: the script continues with settings that keep its numbers, up to rounding.",
-        (Class::B | Class::C, _) => {
-            "Different trajectory: the script continues with other settings; the loss curve may bend."
-        }
-    };
-    let cost = spec.shift_cost(status.step, status.durable_step);
+/// The consequences of a shift.
+pub struct Consequences {
+    /// The effect on the experiment.
+    pub meaning: String,
+    /// The cost, and when the shift takes effect.
+    pub cost: String,
+    /// It deserves a warning.
+    pub warns: bool,
+}
+
+/// Returns the consequences of a shift that makes these changes.
+pub fn consequences(spec: &CommandSpec, status: &Status, class: Class, changes: &[Change]) -> Consequences {
+    let level = command_level(spec, status);
+    // A status of an older keeper has no grade.
+    let resume = status.resume.clone().unwrap_or_else(|| Resume::of_script(level > Level::Command, false));
+    let mut meaning = meaning_of(class, &resume);
+    let ignored = ignored_changes(status, changes);
+    if !ignored.is_empty() {
+        let rest = if ignored.len() == changes.len() { "the shift changes nothing" } else { "the rest takes effect" };
+        meaning = format!("The script ignores {}: {rest}. {meaning}", ignored.join(", "));
+    }
+    let cost = spec.shift_cost(level, status.step, status.durable_step);
     let when = match status.state {
         RunState::Paused => "; takes effect on resume",
         RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => "; takes effect at the next start",
         _ => "",
     };
     let when = if cost.is_possible() { when } else { "" };
-    let warns = !cost.is_possible() || spec.level() == Level::Command;
-    (meaning.to_owned(), format!("{}: {cost}{when}.", spec.level()), warns)
+    let loses_place = matches!(resume.grade, Grade::WeightsOnly | Grade::None);
+    let warns = !cost.is_possible() || loses_place || !ignored.is_empty();
+    Consequences { meaning, cost: format!("{}: {cost}{when}.", describe_level(spec, status)), warns }
+}
+
+/// Describes the effect on the experiment, as far as the resume keeps it.
+fn meaning_of(class: Class, resume: &Resume) -> String {
+    let text = match (class == Class::A, resume.grade) {
+        (_, Grade::None) => "The command starts again with other settings.",
+        (true, Grade::Exact) => "Same problem: the loss continues as before, up to rounding and dropout noise.",
+        (true, Grade::SameData) => "Same problem: the same samples follow, with other random numbers.",
+        (true, Grade::WeightsOnly) => "Same settings in effect, but only the weights continue: the data starts over.",
+        (true, Grade::Script) => {
+            "Same problem: the script continues with settings that keep its numbers, up to rounding."
+        }
+        (false, Grade::WeightsOnly) => {
+            "Different trajectory: only the weights continue, with other settings; the data starts over."
+        }
+        (false, _) => "Different trajectory: the script continues with other settings; the loss curve may bend.",
+    };
+    match &resume.reason {
+        Some(reason) if resume.grade != Grade::Exact => format!("{text} Not exact: {reason}."),
+        _ => text.to_owned(),
+    }
+}
+
+/// Returns the changed knobs that the script ignores.
+fn ignored_changes<'a>(status: &Status, changes: &'a [Change]) -> Vec<&'a str> {
+    let ignored = status.companion.iter().flat_map(|companion| &companion.ignored);
+    let ignored: Vec<&str> = ignored.map(|knob| knob.name.as_str()).collect();
+    changes.iter().map(|change| change.path.as_str()).filter(|path| ignored.contains(path)).collect()
 }

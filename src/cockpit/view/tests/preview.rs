@@ -5,7 +5,10 @@ use crate::cockpit::fixture;
 use crate::cockpit::readers::rung_views;
 use crate::cockpit::state::State;
 use crate::config::run::{AsWritten, Run, Source};
+use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
+use crate::protocol::resume::Resume;
 use insta::assert_snapshot;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 #[test]
@@ -94,6 +97,91 @@ fn the_preview_of_a_command_says_what_its_level_loses() {
     }
 }
 
+/// Returns a companion that saves, whose script ignores these knobs.
+fn companion(grade: Grade, reason: Option<&str>, ignored: &[&str]) -> CompanionNews {
+    let knob = |name: &&str| IgnoredKnob { name: (*name).to_owned(), rung: 2.into(), in_force: 4.into() };
+    CompanionNews {
+        framework: Framework::Loop,
+        version: None,
+        python: None,
+        torch: None,
+        grade,
+        reason: reason.map(str::to_owned),
+        saves: true,
+        guards: true,
+        parameters: None,
+        epoch_units: None,
+        unit: None,
+        world: 1,
+        knobs: BTreeMap::new(),
+        ignored: ignored.iter().map(knob).collect(),
+    }
+}
+
+/// Gives the run of a preview a companion.
+fn with_companion(mut state: State, companion: CompanionNews) -> State {
+    let mut status = state.status().unwrap().clone();
+    status.resume = Some(Resume::of_companion(&companion, false));
+    (status.level, status.companion) = (Some(2), Some(Box::new(companion)));
+    fixture::apply_status(&mut state, status);
+    state
+}
+
+/// Returns the text of the box in a picture, unwrapped.
+fn words_in_box(picture: &str) -> String {
+    let edges = |line: &str| {
+        let at = |corner| line.chars().position(|symbol| symbol == corner);
+        at('╭').zip(at('╮'))
+    };
+    let (left, right) = picture.lines().find_map(edges).unwrap();
+    let inside = |line: &str| line.chars().skip(left + 1).take(right - left - 1).collect::<String>();
+    let text: Vec<String> = picture.lines().map(inside).collect();
+    text.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
+    let ignored = ["training.micro_batch", "training.accumulation"];
+    for (companion, wanted) in [
+        (companion(Grade::Exact, None, &[]), "the loss continues as before"),
+        (
+            companion(Grade::SameData, Some("dropout differs"), &[]),
+            "the same samples follow, with other random numbers",
+        ),
+        (companion(Grade::SameData, Some("dropout differs"), &[]), "Not exact: dropout differs."),
+        (companion(Grade::WeightsOnly, None, &[]), "the data starts over"),
+        (companion(Grade::Script, None, &[]), "keep its numbers"),
+        (companion(Grade::Exact, None, &ignored), "training.accumulation: the shift changes nothing"),
+        (
+            companion(Grade::Exact, None, &ignored[..1]),
+            "The script ignores training.micro_batch: the rest takes effect.",
+        ),
+    ] {
+        let shown = draw_text(&with_companion(command_preview((120, 40), ""), companion.clone()));
+        let words = words_in_box(&shown);
+        assert!(words.contains(wanted), "{wanted}: {shown}");
+        let cost = "saves at the next step; at most one step is lost.";
+        assert!(words.contains(cost), "{cost}: {shown}");
+        let level = match companion.grade {
+            Grade::Exact => "level 2, exact",
+            Grade::SameData => "level 2, same data",
+            Grade::WeightsOnly => "level 2, weights only",
+            _ => "level 2, unproven",
+        };
+        assert!(shown.lines().next().is_some_and(|header| header.contains(level)), "{shown}");
+    }
+}
+
+#[test]
+fn the_screen_names_the_knobs_that_a_script_ignores() {
+    let mut state = command_preview((120, 40), "");
+    press_keys(&mut state, "\u{1b}");
+    let state = with_companion(state, companion(Grade::Exact, None, &["training.micro_batch"]));
+    let shown = draw_text(&state);
+    let wanted = "the script ignores training.micro_batch: the rung says 2, in force is 4";
+    assert!(shown.contains(wanted), "{shown}");
+}
+
 #[test]
 fn the_question_before_a_stop_says_what_a_command_loses() {
     let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
@@ -106,6 +194,10 @@ fn the_question_before_a_stop_says_what_a_command_loses() {
         let shown = draw_text(&state);
         assert!(shown.contains(wanted) && !shown.contains("nothing is lost"), "{wanted}: {shown}");
     }
+    let mut state = with_companion(command_preview((120, 40), ""), companion(Grade::Exact, None, &[]));
+    press_keys(&mut state, "\u{1b}");
+    press_keys(&mut state, "x");
+    assert!(draw_text(&state).contains("nothing is lost"));
 }
 
 #[test]

@@ -1,0 +1,174 @@
+//! The Python stacks of a command that hangs: its processes are asked for them by a signal, and write them to files of
+//! the attempt. `faulthandler` needs no running interpreter, so a process that holds the interpreter's lock answers too.
+
+use super::run_loop::{Harness, Life, Report};
+use super::save_signal::catches;
+use crate::process_tree::{Process, scan};
+use crate::protocol::companion::Introduction;
+use crate::protocol::worker::{CommandNews, Event};
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time that all processes have to answer.
+const LIMIT: Duration = Duration::from_secs(1);
+/// A file that did not grow for this long is complete.
+const QUIET: Duration = Duration::from_millis(150);
+/// Interval between two looks at the files.
+const LOOK: Duration = Duration::from_millis(25);
+/// Most processes that are asked.
+const MOST: usize = 64;
+
+/// A process that writes its stacks when it gets a signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Writer {
+    pid: u32,
+    rank: u32,
+    signal: Signal,
+    file: PathBuf,
+}
+
+/// The processes of a command that can write their stacks.
+#[derive(Debug, Clone, Default)]
+pub struct StackWriters {
+    writers: Vec<Writer>,
+}
+
+impl StackWriters {
+    /// Takes in the introduction of a companion. A file elsewhere than in the attempt's folder is not read.
+    pub fn introduce(&mut self, introduction: &Introduction, attempt_dir: &Path) {
+        self.writers.retain(|writer| writer.pid != introduction.pid);
+        let (Some(number), Some(file)) = (introduction.stacks_signal, &introduction.stacks_file) else { return };
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        if file.parent() == Some(attempt_dir) && self.writers.len() < MOST {
+            let (pid, rank) = (introduction.pid, introduction.rank);
+            self.writers.push(Writer { pid, rank, signal, file: file.clone() });
+        }
+    }
+}
+
+impl Harness {
+    /// Asks the processes for their stacks, and reports the files once they are written.
+    pub(super) fn write_stacks(&self) {
+        if !matches!(self.life, Life::Running) || self.companion.stacks.writers.is_empty() {
+            return;
+        }
+        let (writers, family, reports) =
+            (self.companion.stacks.writers.clone(), self.family.clone(), self.reports.clone());
+        thread::spawn(move || {
+            let all = scan();
+            let written = ask_for_stacks(&writers, &family.among(&all));
+            let _ = reports.send(Report::Stacks(written));
+        });
+    }
+
+    /// Sends the keeper the files that hold stacks.
+    pub(super) fn report_stacks(&mut self, written: Vec<StackFile>) {
+        for StackFile { pid, rank, file } in written {
+            let Ok(file) = file.strip_prefix(self.args.run_dir.path()).map(Path::to_owned) else { continue };
+            self.link.send(&Event::Command { news: CommandNews::Stacks { pid, rank, file } });
+        }
+    }
+}
+
+/// A file that holds the stacks of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StackFile {
+    pid: u32,
+    rank: u32,
+    file: PathBuf,
+}
+
+/// Signals every writer that is alive and handles its signal, and waits until their files stop growing. Returns the
+/// files that grew. A process without a handler would die of the signal.
+fn ask_for_stacks(writers: &[Writer], members: &[&Process]) -> Vec<StackFile> {
+    let length = |writer: &Writer| fs::metadata(&writer.file).map_or(0, |file| file.len());
+    let asked = |writer: &&Writer| {
+        let process = members.iter().find(|process| process.pid == writer.pid);
+        process.is_some_and(|process| catches(process.pid, writer.signal) && process.signal(writer.signal))
+    };
+    let before: Vec<(&Writer, u64)> = writers.iter().map(|writer| (writer, length(writer))).collect();
+    let asked: Vec<(&Writer, u64)> = before.into_iter().filter(|(writer, _)| asked(writer)).collect();
+    let lengths = || -> Vec<u64> { asked.iter().map(|(writer, _)| length(writer)).collect() };
+    let began = Instant::now();
+    let (mut seen, mut changed) = (lengths(), began);
+    let have_answered = |seen: &[u64]| asked.iter().zip(seen).all(|((_, before), length)| length > before);
+    // The end of a file is no event: its writer keeps it open.
+    while began.elapsed() < LIMIT && !(have_answered(&seen) && changed.elapsed() >= QUIET) {
+        thread::sleep(LOOK);
+        let now = lengths();
+        if now != seen {
+            (seen, changed) = (now, Instant::now());
+        }
+    }
+    let grown = asked.iter().zip(&seen).filter(|((_, before), length)| *length > before);
+    grown.map(|((writer, _), _)| StackFile { pid: writer.pid, rank: writer.rank, file: writer.file.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StackWriters, ask_for_stacks};
+    use crate::process_tree::{Process, scan};
+    use crate::protocol::companion::Introduction;
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
+
+    fn introduction(pid: u32, signal: i32, file: &Path) -> Introduction {
+        let text = format!(
+            r#"{{"protocol":1,"pid":{pid},"framework":"loop","grade":"exact","stacks_signal":{signal},"stacks_file":"{}"}}"#,
+            file.display()
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Starts a shell that waits, and appends to a file when it gets SIGUSR2.
+    fn shell(file: &Path, trap: &str) -> Child {
+        let script = format!("{trap}\necho ready > {0}.ready; while :; do sleep 0.05; done", file.display());
+        let child = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+        let ready = file.with_extension("txt.ready");
+        while !ready.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        child
+    }
+
+    #[test]
+    fn only_processes_that_handle_the_signal_are_asked() {
+        const USR2: i32 = 12;
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("stacks-1.txt"), dir.path().join("stacks-2.txt"));
+        std::fs::write(&first, "of an earlier time\n").unwrap();
+        let mut writes = shell(&first, &format!("trap 'echo stack >> {}' USR2", first.display()));
+        let mut would_die = shell(&second, ":");
+        let mut writers = StackWriters::default();
+        for (child, file) in [(&writes, &first), (&would_die, &second)] {
+            writers.introduce(&introduction(child.id(), USR2, file), dir.path());
+        }
+        let all = scan();
+        let members: Vec<&Process> = all.iter().collect();
+        let found = ask_for_stacks(&writers.writers, &members);
+        assert_eq!(found.iter().map(|found| (found.pid, &found.file)).collect::<Vec<_>>(), [(writes.id(), &first)]);
+        assert_eq!(would_die.try_wait().unwrap(), None, "it is alive");
+        assert!(ask_for_stacks(&writers.writers, &[]).is_empty(), "neither belongs to the command");
+        for child in [&mut writes, &mut would_die] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_elsewhere_and_an_unnamed_signal_are_not_accepted() {
+        let place = Path::new("/runs/a/attempts/1");
+        let count = |signal: i32, file: &str| {
+            let mut writers = StackWriters::default();
+            writers.introduce(&introduction(7, signal, Path::new(file)), place);
+            writers.writers.len()
+        };
+        assert_eq!(count(16, "/runs/a/attempts/1/stacks-7.txt"), 1);
+        assert_eq!(count(16, "/etc/passwd"), 0);
+        assert_eq!(count(16, "/runs/a/attempts/1/../x"), 0);
+        assert_eq!(count(41, "/runs/a/attempts/1/stacks-7.txt"), 0);
+    }
+}

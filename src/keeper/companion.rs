@@ -1,0 +1,110 @@
+//! The companion of a command: what it reports goes into the run's status, and its stacks into the journal.
+
+use super::keeper_state::Keeper;
+use crate::config::command::{self, CommandSpec};
+use crate::protocol::companion::CompanionNews;
+use crate::protocol::control::{JournalKind, Status};
+use crate::protocol::resume::Resume;
+use crate::protocol::worker::Level;
+use crate::store::resume_proof::{Proofs, ResumeProof};
+use crate::triage::python_stack::find_main_thread;
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
+use std::path::{Component, Path};
+
+impl Keeper {
+    /// Records the introduction of a companion.
+    pub(super) fn record_companion(&mut self, companion: &CompanionNews) {
+        let Some(spec) = &self.run.command else { return };
+        let status = &mut self.recorder.status;
+        status.companion = Some(Box::new(companion.clone()));
+        describe_resume(spec, status);
+    }
+
+    /// Writes into the journal where the main thread of a hung process stands.
+    pub(super) fn record_stacks(&mut self, pid: u32, rank: u32, file: &Path) {
+        // The name is the harness's, but the file that of a script.
+        if !file.components().all(|part| matches!(part, Component::Normal(_))) {
+            return;
+        }
+        let Ok(stacks) = file::read_text(&self.run_dir.path().join(file), Limit::Handwritten) else { return };
+        let Some(main) = find_main_thread(&stacks) else { return };
+        let rank = if rank == 0 { String::new() } else { format!(", rank {rank}") };
+        let place = text::escape_line(&main.to_string()).into_owned();
+        let text = format!(
+            "process {pid}{rank} stands at {place}; the stacks of its {} threads are in {}",
+            main.threads,
+            file.display()
+        );
+        self.recorder.note(Level::Warn, JournalKind::Worker, text);
+    }
+}
+
+/// Fills in the level of a command's run and how well it resumes, from its run file, its companion and its last trial.
+pub fn describe_resume(spec: &CommandSpec, status: &mut Status) {
+    let proven = Proofs::of_user().find(spec).is_some_and(|proof: ResumeProof| proof.is_proven());
+    let companion = status.companion.as_deref().filter(|companion| companion.resumes());
+    let level = spec.level_with(companion.is_some());
+    status.level = Some(level.number());
+    status.resume = Some(match companion {
+        Some(companion) => Resume::of_companion(companion, proven),
+        None => Resume::of_script(level > command::Level::Command, proven),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe_resume;
+    use crate::config::command::CommandSpec;
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::protocol::companion::{CompanionNews, Grade};
+    use crate::protocol::control::Status;
+    use crate::protocol::resume::Resume;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn spec(more: &str) -> CommandSpec {
+        let text = format!("name: x\ntask: command\ncommand: [train]\n{more}");
+        let source = Source { file: "x", text: &text, base: Path::new("/nowhere"), overrides: &[] };
+        Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
+    }
+
+    fn blank() -> Status {
+        serde_json::from_value(json!({
+            "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
+            "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
+            "autopilot": true, "rungs": [], "run_dir": "run",
+        }))
+        .unwrap()
+    }
+
+    fn companion(grade: &str, saves: bool) -> CompanionNews {
+        serde_json::from_value(json!({
+            "framework": "loop", "version": null, "python": null, "torch": null, "grade": grade, "reason": "x",
+            "saves": saves, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
+            "knobs": {}, "ignored": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_level_and_the_grade_follow_the_companion_where_it_saves() {
+        let of = |more: &str, companion: Option<CompanionNews>| {
+            let mut status = blank();
+            status.companion = companion.map(Box::new);
+            describe_resume(&spec(more), &mut status);
+            (status.level, status.resume.unwrap())
+        };
+        let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
+        let script = |resumes| Resume::of_script(resumes, false);
+        assert_eq!(of("", None), (Some(0), script(false)));
+        assert_eq!(of(resumes, None), (Some(1), script(true)));
+        let reason = Some("x".to_owned());
+        let exact = Resume { grade: Grade::SameData, proven: false, reason };
+        assert_eq!(of("", Some(companion("same_data", true))), (Some(2), exact));
+        for weak in [companion("exact", false), companion("none", true)] {
+            assert_eq!(of("", Some(weak.clone())), (Some(0), script(false)));
+            assert_eq!(of(resumes, Some(weak)), (Some(1), script(true)));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+use super::super::Policy;
+use super::super::command::tests::{PLAIN, companion, introduces};
+use super::super::event::{Effect, Event, Limits};
+use super::super::ledger::Ledger;
+use super::super::lifecycle::{Lifecycle, Outcome};
+use super::super::tests::{ended_with, failed, hello_from, limits, saved, seconds, starts, step};
+use crate::config::knobs::Relief;
+use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
+use crate::protocol::control::{Request, Target};
+use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Phase};
+use serde_json::{Value, json};
+
+const OUT_OF_MEMORY: FailureClass = FailureClass::DeviceOutOfMemory;
+
+/// Four rungs: a smaller batch, a smaller one still, and another variable.
+fn ladder() -> Limits {
+    let knobs = vec![
+        json!({"training": {"micro_batch": 8}}),
+        json!({"training": {"micro_batch": 4}}),
+        json!({"training": {"micro_batch": 2}}),
+        json!({"training": {"micro_batch": 2}, "environment": {"PYTORCH_ALLOC_CONF": "x"}}),
+    ];
+    let relieves = vec![vec![], vec![Relief::Memory], vec![Relief::Memory], vec![Relief::Memory]];
+    let rungs = ["full", "half", "quarter", "segments"].map(str::to_owned).to_vec();
+    Limits { command: Some(PLAIN), knobs, relieves, rungs, ..limits() }
+}
+
+/// Returns the news that these batches are in force while the rung says `rung`.
+fn in_force(rung: u64, batch: u64) -> Event {
+    let name = || "training.micro_batch".to_owned();
+    let ignored = IgnoredKnob { name: name(), rung: rung.into(), in_force: batch.into() };
+    introduces(CompanionNews {
+        knobs: [(name(), Value::from(batch))].into(),
+        ignored: if rung == batch { Vec::new() } else { vec![ignored] },
+        ..companion(Grade::Exact, true)
+    })
+}
+
+/// Lets a new worker begin on the current rung.
+fn begins(policy: &mut Policy, at: u64) {
+    policy.decide(hello_from("cpu", None), seconds(at));
+    policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(at));
+}
+
+fn begun(limits: Limits) -> Policy {
+    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    policy.decide(Event::Begin, seconds(0));
+    begins(&mut policy, 1);
+    policy
+}
+
+/// Lets the worker run out of memory at this step; returns the effects.
+fn run_out(policy: &mut Policy, number: u64) -> Vec<Effect> {
+    policy.decide(step(number), seconds(number));
+    policy.decide(saved(number), seconds(number));
+    policy.decide(failed(OUT_OF_MEMORY), seconds(number));
+    policy.decide(ended_with(OUT_OF_MEMORY), seconds(number))
+}
+
+fn journal(effects: &[Effect]) -> Vec<&str> {
+    let text = |effect| match effect {
+        &Effect::Journal(_, _, ref text) => Some(text.as_str()),
+        _ => None,
+    };
+    effects.iter().filter_map(text).collect()
+}
+
+#[test]
+fn a_script_that_follows_its_argument_descends_rung_by_rung() {
+    let mut policy = begun(ladder());
+    assert_eq!(policy.decide(in_force(8, 8), seconds(2)), []);
+    assert_eq!(starts(&run_out(&mut policy, 10)), [1]);
+    begins(&mut policy, 11);
+    assert_eq!(policy.decide(in_force(4, 4), seconds(12)), []);
+    assert_eq!(starts(&run_out(&mut policy, 20)), [2]);
+}
+
+#[test]
+fn a_shift_to_an_ignored_value_does_not_count_and_no_further_one_follows() {
+    let mut policy = begun(ladder());
+    policy.decide(in_force(8, 8), seconds(2));
+    assert_eq!(starts(&run_out(&mut policy, 10)), [1]);
+    begins(&mut policy, 11);
+    let effects = policy.decide(in_force(4, 8), seconds(12));
+    assert_eq!(
+        journal(&effects),
+        [
+            "the script ignores training.micro_batch: the rung says 4, in force is 8. The shift full → half changed nothing \
+          else, so it does not count"
+        ]
+    );
+    assert!(effects.contains(&Effect::UncountShift), "{effects:?}");
+    assert_eq!(policy.decide(in_force(4, 8), seconds(13)), [], "said once");
+    // `quarter` changes the same knob alone; `segments` changes another one.
+    assert_eq!(starts(&run_out(&mut policy, 20)), [3]);
+}
+
+#[test]
+fn a_run_that_no_rung_can_help_needs_attention_instead_of_looping() {
+    let mut short = ladder();
+    short.knobs.truncate(3);
+    short.rungs.truncate(3);
+    let mut policy = begun(short);
+    policy.decide(in_force(8, 8), seconds(2));
+    run_out(&mut policy, 10);
+    begins(&mut policy, 11);
+    policy.decide(in_force(4, 8), seconds(12));
+    let effects = run_out(&mut policy, 20);
+    assert_eq!(starts(&effects), [0; 0]);
+    let Lifecycle::Over(Outcome::NeedsPerson(why)) = policy.life() else { panic!("{effects:?}") };
+    assert!(why.contains("the script ignores training.micro_batch: the rung says 2, in force is 8"), "{why}");
+    assert!(why.contains("no rung relieves memory") && why.contains("downshift resume"), "{why}");
+
+    // The same on the last rung of all, where no other one is left.
+    let mut last = ladder();
+    last.knobs.truncate(2);
+    last.rungs.truncate(2);
+    let mut policy = begun(last);
+    run_out(&mut policy, 10);
+    begins(&mut policy, 11);
+    policy.decide(in_force(4, 8), seconds(12));
+    run_out(&mut policy, 20);
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(why)) if why.contains("in force is 8")));
+}
+
+#[test]
+fn a_script_that_was_repaired_climbs_down_again() {
+    let mut policy = begun(ladder());
+    policy.decide(in_force(8, 8), seconds(2));
+    run_out(&mut policy, 10);
+    begins(&mut policy, 11);
+    policy.decide(in_force(4, 8), seconds(12));
+    assert!(policy.ledger().ignored.contains_key("training.micro_batch"));
+    policy.decide(in_force(4, 4), seconds(13));
+    assert!(policy.ledger().ignored.is_empty());
+    assert_eq!(starts(&run_out(&mut policy, 20)), [2]);
+    begins(&mut policy, 21);
+    policy.decide(in_force(2, 8), seconds(22));
+    policy.decide(Event::Request(Request::Resume), seconds(23));
+    assert!(policy.ledger().ignored.is_empty(), "the user may have changed the script");
+}
+
+#[test]
+fn a_shift_by_hand_is_possible_and_named() {
+    let mut policy = begun(ladder());
+    policy.decide(in_force(8, 8), seconds(2));
+    policy.decide(step(3), seconds(3));
+    let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(4));
+    assert!(matches!(&effects[0], Effect::Reply(Ok(_))), "{effects:?}");
+    policy.decide(ended_with(FailureClass::Killed), seconds(5));
+    begins(&mut policy, 6);
+    assert!(policy.decide(in_force(4, 8), seconds(7)).contains(&Effect::UncountShift));
+}
