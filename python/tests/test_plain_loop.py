@@ -136,8 +136,8 @@ class Resume(PlainLoop):
 class Shift(PlainLoop):
     def test_smaller_micro_batches_and_loader_processes_keep_samples_and_gradient(self):
         options = ["--no-randomness", "--count", "100"]
-        wide = {"training": {"micro_batch": 32, "accumulation": 1, "loader_processes": 0}}
-        narrow = {"training": {"micro_batch": 16, "accumulation": 2, "loader_processes": 2}}
+        wide = {"training": {"micro_batch": 32, "accumulation": 1}, "knobs": {"loader_processes": 0}}
+        narrow = {"training": {"micro_batch": 16, "accumulation": 2}, "knobs": {"loader_processes": 2}}
         runs = []
         for settings in ((wide, wide), (wide, narrow)):
             harness = self.killed(options, at=5, knobs=settings[0])
@@ -146,7 +146,7 @@ class Shift(PlainLoop):
         (first, steps), (second, shifted) = runs
         self.assertEqual({n: line["ids"] for n, line in steps.items()}, {n: line["ids"] for n, line in shifted.items()})
         self.assertEqual(second.of("companion")[-1]["knobs"]["training.micro_batch"], 16)
-        self.assertEqual(second.of("companion")[-1]["knobs"]["training.loader_processes"], 2)
+        self.assertEqual(second.of("companion")[-1]["knobs"]["knobs.loader_processes"], 2)
         norms = [{event["step"]: (event["grad_norm"], event["loss"]) for event in run.of("step")} for run in (first, second)]
         self.assertEqual(sorted(norms[0]), list(range(1, 13)))
         for step, (norm, loss) in norms[0].items():

@@ -64,8 +64,8 @@ def knobs_in_force(source, clip, rate):
     found = {
         "training.micro_batch": source.micro_batch,
         "training.accumulation": source.settings.accumulation,
-        "training.loader_processes": source.workers,
-        "training.clip": clip,
+        "knobs.loader_processes": source.workers,
+        "optimizer.max_norm": clip,
         "optimizer.lr": rate,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -30,7 +30,7 @@ class Run:
         self._names = parts.parameter_names()
         self._faults = inject.Faults.of(companion)
         self._seed = seed if companion is None else companion.seed
-        self._clip = self._knob("training.clip", clip)
+        self._clip = self._knob("optimizer.max_norm", clip)
         self._guards = companion is None or companion.skip_non_finite
         self._stacks = (None, None)
         self._source = self._micro = self._current = self._loss = self._kept = self._saver = None
