@@ -8,13 +8,14 @@ mod helper;
 mod zoo;
 
 use downshift::protocol::companion::{CompanionNews, Framework, Grade};
+use downshift::protocol::control::RunState;
 use downshift::protocol::worker::{CommandNews, DoneReason, Event, Hello, Order};
 use downshift::store::adopted;
 use downshift::store::checkpoint;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::companion::KnownCompanion;
 use downshift::store::run_dir::RunDir;
-use helper::{example, kill};
+use helper::{Place, example, journal, journal_says, kill, wait_state};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -324,4 +325,31 @@ fn a_fault_that_nothing_can_inject_is_named() {
     let Event::Note { text, .. } = note else { panic!("{note:?}") };
     assert_eq!(text, "nan@5 cannot be injected: no companion in the command has reported");
     assert_eq!(harness.wait().code(), Some(0));
+}
+
+#[test]
+fn a_run_shifts_and_restarts_from_containers_and_ends_as_if_nothing_had_happened() {
+    let place = Place::real();
+    let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());
+    let steps = STEPS.to_string();
+    let words = ["train", "--marker", &marker, "--companion", "loop", "--step-ms", "20", "--steps", &steps];
+    let more = "knobs: { seed: 7 }\ntraining: { micro_batch: 4 }\ncheckpoint: { every: 7 steps }\nladder:\n\
+                \x20 - { name: small, relieves: [memory], set: { training.micro_batch: 2 } }\n";
+    let words = [&words[..], &["--batch={training.micro_batch}"]].concat();
+    write_run(place.dir.path(), &example("awkward_script"), &words, more);
+    // Neither `checkpoints` nor `resume` nor `restart`: only the companion makes this run restartable.
+    let (mut child, run) = place.start(&["--trust", "--inject", "oom@20,kill@35"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{:#?}", journal(&run));
+    let status = wait_state(&run, RunState::Finished);
+    assert_eq!((status.attempts, status.rung_name.as_str(), status.restarts), (3, "small", 2), "{:#?}", journal(&run));
+    assert_eq!((status.level, status.parameters, status.total_steps), (Some(2), Some(1234), Some(STEPS)));
+    assert!(
+        journal_says(&run, "resumed at step 14") && journal_says(&run, "resumed at step 28"),
+        "{:#?}",
+        journal(&run)
+    );
+    assert_eq!(place.curve(STEPS, 4).len() as u64, STEPS);
+    let log = fs::read_to_string(run.path().join("worker.log")).unwrap();
+    let weights = log.lines().find_map(|line| line.strip_prefix("weights ")).unwrap();
+    assert_eq!(weights.trim(), unbroken("loop"));
 }

@@ -14,6 +14,7 @@ use super::save_timer::SaveTimer;
 use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
 use crate::config::command::SaveSignal;
+use crate::config::units::Every;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
     CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction, PROTOCOL,
@@ -75,6 +76,11 @@ impl Companion {
         }
     }
 
+    /// Returns the companion of a command that the harness did not start: there is none.
+    pub fn none(args: &HarnessArgs) -> Self {
+        Self::new(None, ContainerState::new(base_state(args, None)), SaveTimer::new(Every::Never, args.faults))
+    }
+
     /// Waits for a message.
     pub async fn hear(&mut self) -> Heard {
         match &mut self.link {
@@ -134,7 +140,6 @@ impl Harness {
 
     fn hear_line(&mut self, line: CompanionLine) {
         match line {
-            CompanionLine::Companion(_) => {}
             CompanionLine::Staged(staged) => self.publish_staged(staged),
             CompanionLine::Wrote(written) => self.adopt_written(written),
             CompanionLine::Stopping { .. } => {
@@ -147,7 +152,8 @@ impl Harness {
             CompanionLine::Fingerprint(fingerprint) if self.args.purpose == Purpose::Trial => {
                 self.link.send(&Event::Command { news: CommandNews::Fingerprint(fingerprint) });
             }
-            CompanionLine::Fingerprint(_) => {}
+            // Introductions come with the connection that they belong to.
+            CompanionLine::Fingerprint(_) | CompanionLine::Companion(_) => {}
         }
     }
 

@@ -71,19 +71,11 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
-    let timer = SaveTimer::new(setup::save_interval(&args), args.faults);
     let (running, companion) = match foreign {
-        Some(foreign) => (watch_process(&foreign, reports.clone()), None),
-        None => {
-            let prepared = setup::prepare(&args, &context, from.as_ref(), &timer, &mut notes);
-            (start_command(&args, &context, prepared.as_ref())?, prepared.map(|prepared| prepared.link))
-        }
+        Some(foreign) => (watch_process(&foreign, reports.clone()), Companion::none(&args)),
+        None => start_with_companion(&args, &context, from.as_ref(), &mut notes)?,
     };
-    let companion = Companion::new(companion, ContainerState::new(base_state(&args, from.as_ref())), timer);
-    let (units, micro_batches, total) = size_of(&args);
-    // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
-    let before = if args.purpose == Purpose::Trial { 0 } else { context.step };
-    let progress = Progress::new(before, units, micro_batches, total, Duration::ZERO);
+    let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
     link.send(&Event::Hello(hello.clone()));
     for text in notes {
@@ -117,6 +109,28 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
         args,
         _lock: lock,
     })
+}
+
+/// Starts the command, with a companion where one can be prepared.
+fn start_with_companion(
+    args: &HarnessArgs,
+    context: &AttemptContext,
+    from: Option<&Chosen>,
+    notes: &mut Vec<String>,
+) -> Result<(Running, Companion), HarnessError> {
+    let timer = SaveTimer::new(setup::save_interval(args), args.faults);
+    let prepared = setup::prepare(args, context, from, &timer, notes);
+    let running = start_command(args, context, prepared.as_ref())?;
+    let state = ContainerState::new(base_state(args, from));
+    Ok((running, Companion::new(prepared.map(|prepared| prepared.link), state, timer)))
+}
+
+/// Returns the progress of a command that continues after a step.
+fn progress_at(args: &HarnessArgs, step: u64) -> Progress {
+    let (units, micro_batches, total) = size_of(args);
+    // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
+    let before = if args.purpose == Purpose::Trial { 0 } else { step };
+    Progress::new(before, units, micro_batches, total, Duration::ZERO)
 }
 
 /// Returns the process that the run adopted: while it lives, nothing is started beside it.

@@ -8,7 +8,7 @@ use crate::config::command::{Level, RestartPolicy, names_checkpoint};
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
 use crate::store::adopted::{self, Adopted};
 use crate::store::checkpoint::state::TrainState;
-use crate::store::checkpoint::{self, Entry, STATE};
+use crate::store::checkpoint::{self, Entry, Newest, STATE};
 use crate::store::companion::KnownCompanion;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
@@ -85,9 +85,9 @@ fn newest_container(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
     if args.purpose == Purpose::Measurement {
         return Ok(None);
     }
-    let (newest, rejected) = checkpoint::newest_verified(args.run_dir.path());
+    let Newest { verified, rejected } = checkpoint::newest_verified(args.run_dir.path());
     notes.extend(rejected.iter().map(|(entry, error)| format!("checkpoint {} is not used: {error}", entry.step)));
-    match (newest, rejected.into_iter().next()) {
+    match (verified, rejected.into_iter().next()) {
         (Some((Entry { step, path }, manifest)), _) => {
             let state = file::read(&path.join(STATE), Limit::Record).ok();
             let state = state.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();

@@ -293,17 +293,26 @@ pub fn newest_that(
     (None, rejected)
 }
 
-/// Returns the newest checkpoint whose every byte verifies, without keeping its content, and the newer ones that do not.
+/// The newest checkpoint that verifies, and the newer ones that do not, newest first.
+#[derive(Debug)]
+pub struct Newest {
+    /// The checkpoint and its manifest.
+    pub verified: Option<(Entry, Manifest)>,
+    /// The newer ones, each with its damage.
+    pub rejected: Vec<(Entry, CheckpointError)>,
+}
+
+/// Returns the newest checkpoint whose every byte verifies, without keeping its content.
 #[must_use]
-pub fn newest_verified(run_dir: &Path) -> (Option<(Entry, Manifest)>, Vec<(Entry, CheckpointError)>) {
+pub fn newest_verified(run_dir: &Path) -> Newest {
     let mut rejected = Vec::new();
     for entry in list(run_dir) {
         match verify(&entry.path) {
-            Ok(manifest) => return (Some((entry, manifest)), rejected),
+            Ok(manifest) => return Newest { verified: Some((entry, manifest)), rejected },
             Err(error) => rejected.push((entry, error)),
         }
     }
-    (None, rejected)
+    Newest { verified: None, rejected }
 }
 
 /// Deletes a checkpoint: its name first, then its bytes.
