@@ -1,4 +1,4 @@
-"""What a framework's hooks report: who speaks, the hello, and the events of one training.
+"""Reports of a framework's hooks: who speaks, the hello, and the events of one training.
 
 Frameworks nest: the Hugging Face Trainer uses accelerate, which uses torch's optimizers. Only the outermost speaks. A
 script may train more than once in one process: the steps of a later training count on.
