@@ -43,7 +43,7 @@ fn trained(run: &RunDir) -> Status {
 
 #[test]
 fn a_command_with_a_companion_is_at_level_2_and_a_shift_loses_no_step() {
-    let place = place("--step-ms, '10',");
+    let place = place("--step-ms, '10', --steps, '100000',");
     let (mut child, run) = start(&place, &[]);
     let status = trained(&run);
     assert_eq!((status.level, status.resume.as_ref().and_then(Resume::word)), (Some(2), Some("exact")));
@@ -74,7 +74,7 @@ fn a_command_with_a_companion_is_at_level_2_and_a_shift_loses_no_step() {
 
 #[test]
 fn a_script_that_ignores_its_argument_is_named_and_not_looped() {
-    let place = place("--step-ms, '10', --mischief, ignore-knobs,");
+    let place = place("--step-ms, '10', --steps, '100000', --mischief, ignore-knobs,");
     let (mut child, run) = start(&place, &["--inject", "oom@30*"]);
     let code = child.wait().unwrap().code();
     assert_eq!(code, Some(4), "{}", place.printed());
@@ -90,7 +90,7 @@ fn a_script_that_ignores_its_argument_is_named_and_not_looped() {
 
 #[test]
 fn a_shift_by_hand_that_the_script_ignores_does_not_count() {
-    let place = place("--step-ms, '10', --mischief, ignore-knobs,");
+    let place = place("--step-ms, '10', --steps, '100000', --mischief, ignore-knobs,");
     let (mut child, run) = start(&place, &[]);
     trained(&run);
     place.output(&["shift", "down"]);
