@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import unittest
 import zlib
 
@@ -495,6 +496,17 @@ class TheLine(unittest.TestCase):
         self.assertEqual(self.companion.wait_published(1), "the harness has ended")
         self.companion.note("lost")
         self.companion.flush()
+
+    def test_a_harness_that_reads_nothing_blocks_nobody_and_then_gets_all(self):
+        reading = threading.Event()
+        self.harness.on_event = lambda harness, event: reading.wait(60)
+        for step in range(5000):
+            self.companion.send({"event": "step", "step": step, "text": "x" * 200})
+        self.assertTrue(self.companion._line._draining)
+        reading.set()
+        self.companion.flush(60)
+        self.harness.wait_for(lambda event: event.get("step") == 4999)
+        self.assertEqual([event["step"] for event in self.harness.of("step")], list(range(5000)))
 
     def test_knobs_by_their_dotted_names(self):
         self.assertEqual(self.companion.knob("training.micro_batch"), 4)

@@ -1,4 +1,4 @@
-"""The line to the harness: companion.json, the socket with its two threads, and the orders that arrive.
+"""The line to the harness: companion.json, the socket, and the orders that arrive.
 
 Nothing here raises into a training: what fails makes the companion quiet. A forked child never speaks.
 """
@@ -10,7 +10,6 @@ import collections
 import json
 import math
 import os
-import queue
 import socket
 import sys
 import threading
@@ -89,7 +88,7 @@ class Companion:
         return default if value is None else value
 
     def send(self, event):
-        """Queues an event; never blocks, never raises."""
+        """Sends an event; never blocks, never raises."""
         if self.asleep:
             return
         line = self._line or self._connect()
@@ -97,7 +96,7 @@ class Companion:
             line.send(event)
 
     def note(self, text, level="warn"):
-        """Queues a note for the user: one sentence."""
+        """Sends a note for the user: one sentence."""
         self.send({"event": "note", "level": level, "text": str(text)})
 
     def quiet(self, error):
@@ -107,6 +106,8 @@ class Companion:
         self.note("the companion failed and is off from here on: " + describe(error))
         self.flush()
         self.asleep = True
+        if self._line is not None:
+            self._line.hang_up()
 
     def take_order(self):
         """Returns the next order of the harness, `checkpoint` or `stop`, or none. For step borders: never blocks."""
@@ -126,7 +127,7 @@ class Companion:
         return (True, "the harness cannot be reached") if line is None else line.poll_published(step)
 
     def flush(self, seconds=FLUSH_SECONDS):
-        """Waits until everything queued is sent, for so many seconds at most."""
+        """Waits until everything is sent, for `seconds` at most."""
         if self._line is not None:
             self._line.flush(seconds)
 
@@ -150,24 +151,40 @@ class Companion:
 
 
 class Line:
-    """A connected socket: one thread sends queued events, another reads orders."""
+    """A connected socket. Events are written at once; a thread takes over while the harness is slow to read."""
 
     def __init__(self, path):
         self.orders = collections.deque()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
-        self._queue = queue.SimpleQueue()
         self._open = True
         self._changed = threading.Condition()
         self._outcomes = {}
-        threading.Thread(target=self._write, name="downshift-send", daemon=True).start()
+        self._waiting = []
+        self._draining = False
         threading.Thread(target=self._listen, name="downshift-orders", daemon=True).start()
 
     def send(self, event):
-        # A harness that reads nothing must not fill the memory: then steps are left out, which the next one replaces.
-        if not self._open or (self._queue.qsize() > WAITING_LIMIT and event.get("event") == "step"):
+        if not self._open:
             return
-        self._queue.put(event)
+        data = encode(event)
+        with self._changed:
+            if self._draining:
+                # A harness that reads nothing must not fill the memory: then steps are left out.
+                if len(self._waiting) < WAITING_LIMIT or event.get("event") != "step":
+                    self._waiting.append(data)
+                return
+            try:
+                sent = self._socket.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._close()
+                return
+            if sent < len(data):
+                self._waiting.append(data[sent:])
+                self._draining = True
+                threading.Thread(target=self._drain, name="downshift-send", daemon=True).start()
 
     def wait_published(self, step):
         with self._changed:
@@ -181,10 +198,15 @@ class Line:
             return (not self._open), ("the harness has ended" if not self._open else None)
 
     def flush(self, seconds):
-        if self._open:
-            mark = threading.Event()
-            self._queue.put(mark)
-            mark.wait(seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._draining, seconds)
+
+    def hang_up(self):
+        """Ends the connection: the harness reads steps from the output from then on."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def drop(self):
         """Closes the child's copy of the socket after a fork; the parent's connection stays."""
@@ -194,18 +216,18 @@ class Line:
         except OSError:
             pass
 
-    def _write(self):
-        while self._open:
-            queued = [self._queue.get()]
-            while len(queued) < 256 and not self._queue.empty():
-                queued.append(self._queue.get())
+    def _drain(self):
+        while True:
+            with self._changed:
+                data, self._waiting = b"".join(self._waiting), []
+                if not data or not self._open:
+                    self._draining = False
+                    self._changed.notify_all()
+                    return
             try:
-                self._socket.sendall(b"".join(encode(event) for event in queued if isinstance(event, dict)))
+                self._socket.sendall(data)
             except OSError:
                 self._close()
-            for mark in queued:
-                if not isinstance(mark, dict):
-                    mark.set()
 
     def _listen(self):
         try:
@@ -239,9 +261,9 @@ class Line:
 def encode(event):
     """Returns an event as a line. JSON has no NaN: such a value becomes null."""
     try:
-        text = json.dumps(event, allow_nan=False, default=_plain)
+        text = _encode(event)
     except ValueError:
-        text = json.dumps(_finite(event), allow_nan=False, default=_plain)
+        text = _encode(_finite(event))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -251,6 +273,9 @@ def _plain(value):
         return number if math.isfinite(number) else None
     except Exception:
         return str(value)
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_plain).encode
 
 
 def _finite(value):
