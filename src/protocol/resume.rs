@@ -50,9 +50,8 @@ impl Resume {
 impl fmt::Display for Resume {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.grade.fmt(formatter)?;
-        match self.word().filter(|_| self.grade == Grade::Script) {
-            Some(word) => write!(formatter, ", {word}")?,
-            None => {}
+        if let Some(word) = self.word().filter(|_| self.grade == Grade::Script) {
+            write!(formatter, ", {word}")?;
         }
         self.reason.as_ref().map_or(Ok(()), |reason| write!(formatter, " ({reason})"))
     }
