@@ -8,7 +8,7 @@ use std::fmt;
 /// How a run continues after a restart or a shift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// What the next process restores.
+    /// The part of the training that the next process restores.
     pub grade: Grade,
     /// A trial has shown that the script resumes as the grade says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
