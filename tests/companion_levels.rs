@@ -43,7 +43,7 @@ fn trained(run: &RunDir) -> Status {
 
 #[test]
 fn a_command_with_a_companion_is_at_level_2_and_a_shift_loses_no_step() {
-    let place = place("--step-ms, '10',");
+    let place = place("--step-ms, '10', --steps, '100000',");
     let (mut child, run) = start(&place, &[]);
     let status = trained(&run);
     assert_eq!((status.level, status.resume.as_ref().and_then(Resume::word)), (Some(2), Some("exact")));
@@ -74,7 +74,7 @@ fn a_command_with_a_companion_is_at_level_2_and_a_shift_loses_no_step() {
 
 #[test]
 fn a_script_that_ignores_its_argument_is_named_and_not_looped() {
-    let place = place("--step-ms, '10', --mischief, ignore-knobs,");
+    let place = place("--step-ms, '10', --steps, '100000', --mischief, ignore-knobs,");
     let (mut child, run) = start(&place, &["--inject", "oom@30*"]);
     let code = child.wait().unwrap().code();
     assert_eq!(code, Some(4), "{}", place.printed());
@@ -90,7 +90,7 @@ fn a_script_that_ignores_its_argument_is_named_and_not_looped() {
 
 #[test]
 fn a_shift_by_hand_that_the_script_ignores_does_not_count() {
-    let place = place("--step-ms, '10', --mischief, ignore-knobs,");
+    let place = place("--step-ms, '10', --steps, '100000', --mischief, ignore-knobs,");
     let (mut child, run) = start(&place, &[]);
     trained(&run);
     place.output(&["shift", "down"]);
@@ -101,6 +101,26 @@ fn a_shift_by_hand_that_the_script_ignores_does_not_count() {
     let lines = journal(&run).iter().filter(|row| row.text.contains("ignores")).count();
     assert_eq!(lines, 2, "once for each attempt");
     stop_run(&place, &mut child);
+}
+
+#[test]
+fn a_hung_script_is_ended_after_its_stacks_are_in_the_journal_and_in_the_bundle() {
+    let place = place("--step-ms, '10', --steps, '100000', --mischief, hang,");
+    let file = place.dir.path().join("run.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}watch: {{ hang_min: 2 s, hang: {{ first_steps: 2 s }} }}\n")).unwrap();
+    let (mut child, run) = start(&place, &[]);
+    wait_status(&run, "another attempt", |status| status.attempts >= 2);
+    let rows = journal(&run);
+    let at = |words: &str| rows.iter().position(|row| row.text.contains(words)).unwrap_or_else(|| panic!("{rows:#?}"));
+    let (hang, stacks) = (at("hang: no progress"), at("data.py:33 in __getitem__ ← train.py:12 in <module>"));
+    assert!(hang < stacks && stacks < at("worker ended at step 30"), "{rows:#?}");
+    assert!(rows[stacks].text.contains("the stacks of its 2 threads are in attempts/1/stacks-"), "{rows:#?}");
+    let status = wait_status(&run, "its steps again", |status| status.step > 20 && status.attempts >= 2);
+    assert_eq!((status.durable_step, status.rung), (Some(20), 0), "it went on from the newest checkpoint");
+    stop_run(&place, &mut child);
+    let bundle = place.succeed(&["bundle", "--out", "b.tar.gz"]);
+    assert!(bundle.contains("attempts/1/stacks-"), "{bundle}");
 }
 
 #[test]
