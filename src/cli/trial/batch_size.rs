@@ -27,7 +27,7 @@ pub fn judge(straight: &Trace, other: &Trace, size: u64) -> Check {
     let both = pairs(straight, other, |_| true);
     let (losses, ids) = (Field::Loss.compare(&both, 0.0), Field::Ids.compare(&both, 0.0));
     let mut values = both.iter().filter_map(|pair| pair.straight.loss);
-    let is_flat = values.next().is_none_or(|first| values.all(|loss| loss == first));
+    let is_flat = values.next().is_none_or(|first| values.all(|loss| loss.to_bits() == first.to_bits()));
     if losses.is_broken() || ids.is_broken() {
         return item(WHAT, true, format!("{KNOB} = {size} changes the losses"));
     }
