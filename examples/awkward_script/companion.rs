@@ -10,6 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -217,7 +218,11 @@ impl Training<'_> {
                 stream.write_all(b"{\"event\":\"saved\",\"step\":999}\n\xff\xfe\n{\"event\":\"step\"}\n")?;
             }
             // The companion goes quiet; the script trains on.
-            ("dead", 10) => self.stream = None,
+            ("dead", 10) => {
+                if let Some(stream) = self.stream.take() {
+                    stream.shutdown(Shutdown::Both)?;
+                }
+            }
             _ => {}
         }
         Ok(())

@@ -1,6 +1,7 @@
 """The Hugging Face Trainer under the companion: events, orders, guard, and a resume equal bit by bit."""
 
 import os
+import socket
 import tempfile
 import unittest
 
@@ -120,6 +121,39 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(steps, [4, 8, 10, 14, 18, 20, 24, 28, 30, 34, 38, 40])
         left = sorted(int(name.split("-")[1]) for name in os.listdir(self.out()))
         self.assertEqual(left, [10, 20, 28, 30, 34, 38, 40], "the script's own stay, of the others the newest three")
+
+    def test_trl_with_a_lora_resumes_exactly(self):
+        whole = self.harness.run("trl_sft.py", "--out", self.out("whole"))
+        self.assertEqual(whole.code, 0, whole.output[-3000:])
+        first = self.harness.run("trl_sft.py", "--out", self.out(), orders={8: STOP})
+        self.assertEqual(first.code, 75, first.output[-3000:])
+        second = self.harness.run("trl_sft.py", "--out", self.out(), resume=first.resume())
+        self.assertEqual(second.code, 0, second.output[-3000:])
+        self.assertEqual({**first.losses(), **second.losses()}, whole.losses())
+        self.assertEqual(second.weights(), whole.weights())
+        self.assertEqual((whole.hello()["framework"], whole.hello()["grade"]), ("transformers", "exact"))
+        self.assertLess(whole.hello()["parameters"], 2000, "only the LoRA is trained")
+        self.assertIn("mean_token_accuracy", whole.of("step")[4]["metrics"])
+
+    def test_all_ranks_obey_the_order_that_rank_0_hears(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=0"]
+        ranks += ["--master-addr=127.0.0.1", "--master-port={}".format(port)]
+        local = {"GLOO_SOCKET_IFNAME": "lo"}
+        run = self.harness.run("hf_train.py", "--out", self.out(), orders={5: STOP}, flags=ranks, environment=local)
+        self.assertEqual(run.code, 1, "torchrun has one code for every failure of a rank")
+        self.assertIn("exitcode  : 75", run.output)
+        self.assertEqual({event["rank"] for event in run.of("companion")}, {0, 1})
+        stopped = run.one("stopping")
+        self.assertEqual(max(run.losses()), stopped["step"])
+        self.assertEqual(run.one("wrote")["samples"], stopped["step"] * 16)
+        again = self.harness.run(
+            "hf_train.py", "--out", self.out(), resume=run.resume(), flags=ranks, environment=local
+        )
+        self.assertEqual(again.code, 0, again.output[-3000:])
+        self.assertEqual(sorted(again.losses()), list(range(stopped["step"] + 1, 21)))
 
     def test_a_second_training_counts_on(self):
         run = self.harness.run("hf_train.py", "--out", self.out(), "--twice", "--epochs", "1", orders={15: STOP})

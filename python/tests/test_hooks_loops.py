@@ -57,12 +57,31 @@ class Loops(unittest.TestCase):
             json.dump({"protocol": 1, "socket": "/nonexistent/s", "attempt_dir": self.harness.folder}, file)
         self.assertEqual(self.run_bare("torch_train.py", DOWNSHIFT_COMPANION=dead), "WEIGHTS done\n")
 
+    def test_fetches_draw_from_seed_epoch_and_index(self):
+        found = json.loads(self.run_bare("fetch_streams.py", DOWNSHIFT_COMPANION="/nonexistent"))
+        plain = found["plain"]
+        self.assertEqual(sorted(row[0] for row in plain), list(range(12)))
+        self.assertNotEqual([row[0] for row in plain], list(range(12)))
+        self.assertEqual(len({value for row in plain for value in row[1:]}), 36, "every library has its own stream")
+        for kind in ("fork", "spawn", "batches of 4"):
+            self.assertEqual(found[kind], plain, kind)
+        self.assertEqual(found["two epochs"][:12], plain)
+        self.assertNotEqual(sorted(found["two epochs"][12:]), sorted(plain), "augmentations differ between epochs")
+        self.assertEqual(found["persistent"], found["two epochs"])
+        self.assertTrue(found["untouched"], "loading draws nothing from the global state")
+        self.assertIsNone(found["limits"][0])
+        self.assertIn("generator", found["limits"][1])
+
     def test_sitecustomize_is_light_and_passes_on(self):
         path = os.pathsep.join([COMPANION, os.path.join(SCRIPTS, "next_site")])
-        self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\n")
+        self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\nCOMPANION False\n")
         kept = self.run_bare("quiet.py", PYTHONPATH=path, DOWNSHIFT_COMPANION="/nonexistent")
-        self.assertIn("NEXT True", kept)
+        self.assertIn("NEXT True\nCOMPANION True", kept)
         self.assertNotIn("torch", kept)
+        for flag, expected in (("-P", True), ("-I", False), ("-E", False), ("-S", False)):
+            if flag != "-P" or sys.version_info >= (3, 11):
+                said = self.run_bare("quiet.py", flags=[flag], DOWNSHIFT_COMPANION="/nonexistent")
+                self.assertIn("COMPANION {}".format(expected), said, flag)
 
     def test_a_standby_imports_ahead_and_starts_when_the_gate_closes(self):
         first = self.harness.run("torch_train.py")
@@ -110,9 +129,9 @@ class Loops(unittest.TestCase):
         # It opens only while a standby reads: one that passes a shut gate is waited for in vain.
         os.close(self.wait_until(open_for_writing))
 
-    def run_bare(self, script, **variables):
+    def run_bare(self, script, flags=(), **variables):
         environment = dict(os.environ, OMP_NUM_THREADS="1", **{"PYTHONPATH": COMPANION, **variables})
-        command = [sys.executable, os.path.join(SCRIPTS, script)]
+        command = [sys.executable, *flags, os.path.join(SCRIPTS, script)]
         return subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
         ).stdout

@@ -287,6 +287,61 @@ class Faults(PlainLoop):
         self.assertEqual(len(harness.of("skipped")), 32)
 
 
+class Failures(PlainLoop):
+    def run_tiny(self, change, **settings):
+        """Runs a tiny loop in a child; `change(run)` breaks something in it. Returns the harness and the exit code."""
+
+        def main(arguments):
+            import downshift
+
+            model = torch.nn.Linear(2, 1)
+            run = downshift.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            change(run)
+            for batch in run.batches(torch.ones(6, 2), batch_size=2):
+                run.step(model(batch).sum())
+            assert run.step_number == 3
+
+        harness = self.harness()
+        return harness, wait(harness.fork(main, [], **settings))
+
+    def test_a_companion_that_fails_never_ends_a_training(self):
+        def broken(*arguments):
+            raise KeyError("broken")
+
+        for place in ("_introduce", "_report_step", "_at_border", "_save_last"):
+            harness, code = self.run_tiny(lambda run: setattr(run, place, broken))
+            self.assertEqual(code, 0, place)
+            notes = [event["text"] for event in harness.of("note")]
+            self.assertEqual(len(notes), 1, place)
+            self.assertIn("the companion failed and is off from here on: KeyError: 'broken'", notes[0])
+
+    def test_a_state_that_cannot_be_kept_is_named_and_the_run_goes_on(self):
+        class Odd:
+            def state_dict(self):
+                return {"what": object()}
+
+        harness, code = self.run_tiny(lambda run: run._parts.others.update(odd=Odd()))
+        introduction = harness.of("companion")[0]
+        self.assertEqual((code, introduction["grade"], introduction["saves"]), (0, "none", False))
+        self.assertIn("others.odd.what is a builtins.object", introduction["reason"])
+        self.assertEqual(harness.of("ended"), [{"event": "ended", "step": 3}])
+
+    def test_only_the_first_training_of_a_process_is_kept(self):
+        def main(arguments):
+            import downshift
+
+            for _ in range(2):
+                model = torch.nn.Linear(2, 1)
+                run = downshift.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+                for batch in run.batches(torch.ones(6, 2), batch_size=2):
+                    run.step(model(batch).sum())
+
+        harness = self.harness()
+        self.assertEqual(wait(harness.fork(main, [])), 0)
+        self.assertEqual([event["step"] for event in harness.of("step")], [1, 2, 3])
+        self.assertIn("only the first training", harness.of("note")[0]["text"])
+
+
 class Bare(PlainLoop):
     def test_the_script_trains_without_downshift(self):
         log = os.path.join(self.harness().folder, "log")

@@ -16,7 +16,7 @@ use super::{HarnessArgs, Purpose, setup};
 use crate::config::command::SaveSignal;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
-    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Introduction, PROTOCOL,
+    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction, PROTOCOL,
 };
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
 use crate::store::checkpoint::state::TrainState;
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const SAVING: Duration = Duration::from_mins(1);
 /// Time for a command to exit after its companion said that it ends.
 const LEAVING: Duration = Duration::from_secs(15);
+/// Time after which a companion that is gone while its command runs is given up. A second training may follow.
+const GIVEN_UP: Duration = Duration::from_secs(3);
 /// Steps in the output after which the silence of a companion means that there is none.
 const SILENT_STEPS: u64 = 20;
 
@@ -42,6 +44,8 @@ pub struct Companion {
     pub(super) stacks: StackWriters,
     /// It ends because it was asked to.
     stopping: bool,
+    /// When the process that reported the training went away.
+    gone: Option<Instant>,
     /// The state for its containers.
     state: ContainerState,
     timer: SaveTimer,
@@ -62,6 +66,7 @@ impl Companion {
             news: None,
             stacks: StackWriters::default(),
             stopping: false,
+            gone: None,
             state,
             timer,
             publishing,
@@ -118,8 +123,8 @@ impl Harness {
             Heard::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
-            // Its exit says why; a second training of the same command may follow.
-            Heard::Unreadable | Heard::SpeakerGone => {}
+            Heard::Unreadable => {}
+            Heard::SpeakerGone => self.companion.gone = Some(Instant::now()),
         }
     }
 
@@ -152,6 +157,7 @@ impl Harness {
             let theirs = introduction.protocol;
             return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
         }
+        self.companion.gone = None;
         let is_first = self.companion.introduction.is_none();
         if is_first {
             self.note_other_resume(&introduction);
@@ -203,14 +209,25 @@ impl Harness {
         }
     }
 
-    /// Sends the keeper what the companion has reported about itself and the length of the run.
-    pub(super) fn send_companion(&mut self) {
-        let Some(news) = &self.companion.news else { return };
-        let news = CommandNews::Companion(Box::new(news.clone()));
-        self.link.send_unkept(&Event::Command { news });
+    /// Returns what the companion has reported about itself, and the length of the run that it gave.
+    fn companion_events(&self) -> Vec<Event> {
+        let Some(news) = &self.companion.news else { return Vec::new() };
         let (steps, units) = (self.hello.total_steps, self.hello.total_units);
-        if steps > 0 {
-            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        let length = (steps > 0).then_some(CommandNews::Length { steps, units });
+        let news = [CommandNews::Companion(Box::new(news.clone()))].into_iter().chain(length);
+        news.map(|news| Event::Command { news }).collect()
+    }
+
+    fn send_companion(&mut self) {
+        for event in self.companion_events() {
+            self.link.send(&event);
+        }
+    }
+
+    /// Introduces the companion to a keeper that takes over.
+    pub(super) fn introduce_companion_again(&mut self) {
+        for event in self.companion_events() {
+            self.link.send_unkept(&event);
         }
     }
 
@@ -263,9 +280,28 @@ impl Harness {
                 self.order_save();
             }
         }
-        if self.companion.introduction.is_none() && !self.companion.missed {
+        let is_given_up = self.companion.gone.is_some_and(|gone| gone.elapsed() >= GIVEN_UP);
+        if is_given_up && !self.progress.training_has_ended() && !self.companion.stopping {
+            self.give_up_companion();
+        }
+        if self.companion.news.is_none() && !self.companion.missed {
             self.note_missing_companion();
         }
+    }
+
+    /// Goes back to the output of a command whose companion went away while it trains.
+    fn give_up_companion(&mut self) {
+        self.companion.gone = None;
+        self.companion.introduction = None;
+        self.progress.follow_output();
+        self.warn(
+            "the companion is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
+        );
+        if let Some(news) = &mut self.companion.news {
+            let reason = Some("the companion is gone".to_owned());
+            *news = CompanionNews { saves: false, guards: false, grade: Grade::None, reason, ..news.clone() };
+        }
+        self.send_companion();
     }
 
     /// Reports once that a training is kept without a companion, although Python would have loaded one, and that faults

@@ -1,6 +1,7 @@
 //! A harness whose keeper is the test, and the processes of its command.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(dead_code, reason = "no test crate uses all of it")]
 
 use crate::helper::wait_for;
 use downshift::protocol::line;
@@ -84,6 +85,11 @@ pub struct Harness {
 impl Harness {
     /// Starts the harness of a run.
     pub fn start(dir: &Path, attempt: u64) -> Self {
+        Self::start_with(dir, attempt, &[])
+    }
+
+    /// Starts the harness of a run with more arguments.
+    pub fn start_with(dir: &Path, attempt: u64, more: &[&str]) -> Self {
         let log = File::options().create(true).append(true).open(dir.join("worker.log")).unwrap();
         let attempt = attempt.to_string();
         let token = format!("{}-{attempt}", dir.file_name().unwrap().to_string_lossy());
@@ -92,6 +98,7 @@ impl Harness {
             .args(["harness", "--rung", "0", "--device", "cpu", "--attempt", &attempt, "--token", &token])
             .arg("--run-dir")
             .arg(dir)
+            .args(more)
             // A keeper has a token of its own.
             .env("DOWNSHIFT_TOKEN", "the test")
             .env("XDG_RUNTIME_DIR", dir.join("sockets"))
@@ -121,6 +128,16 @@ impl Harness {
 
     pub fn wait_for(&mut self, what: &str, is_wanted: impl FnMut(&Event) -> bool) -> Event {
         self.line().wait_for(what, is_wanted)
+    }
+
+    /// Reads every event until the harness says no more.
+    pub fn read_all(&mut self) -> Vec<Event> {
+        let (mut events, mut text) = (Vec::new(), String::new());
+        while self.line().reader.read_line(&mut text).unwrap() > 0 {
+            events.extend(line::decode(&text));
+            text.clear();
+        }
+        events
     }
 
     /// Kills the harness alone.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 
 from downshift import fetch, knobs, report
 from downshift.excepthook import CheckpointError
@@ -104,6 +105,9 @@ class Checkpoints:
                 if not existed:
                     shutil.rmtree(folder, ignore_errors=True)
                 return None
+            if training.report.world > 1:
+                # Each rank writes its own random state: the checkpoint is complete once all have.
+                sys.modules["torch.distributed"].barrier()
             self._written = (self._trainer.state.global_step, folder)
             return result
 
@@ -156,7 +160,7 @@ class Checkpoints:
         training, step = self._training, self._trainer.state.global_step
         saved_step, folder = written or (None, None)
         # A save within a step (on SIGTERM, say) holds random states that belong to no border.
-        if saved_step == step and self._is_complete(folder):
+        if saved_step == step and (training.report.rank != 0 or self._is_complete(folder)):
             training.border.saved(step)
             ordered_only = ordered and not self._asked_by_script
             if training.report.rank == 0:

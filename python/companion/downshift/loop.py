@@ -13,7 +13,7 @@ import sys
 import time
 
 from downshift import batches as data
-from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, wire
+from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks
 from downshift.excepthook import CheckpointError, ConfigError
 
 STOPPED = 75
@@ -23,8 +23,7 @@ class Run:
     """A training that can be interrupted at every step."""
 
     def __init__(self, parts, clip, schedule, seed):
-        # Where a framework owns the training already, this loop is a part of it, and says nothing.
-        self._companion = companion = wire.companion() if report.claim("loop") else None
+        self._companion = companion = introduction.take_companion()
         self._parts = parts
         self._schedule = schedule
         self._gradients = gradients.Gradients(parts.optimizers)
@@ -152,7 +151,7 @@ class Run:
 
     def _iterate(self):
         iterator = iter(self._source.iterate(dict(self._position)))
-        self._introduce()
+        self._try(self._introduce)
         while True:
             begun = time.perf_counter()
             pair = next(iterator, None)
@@ -182,7 +181,17 @@ class Run:
         self._move(micro)
         if self._stepped:
             self._stepped = False
-            self._at_border()
+            self._try(self._at_border)
+
+    def _try(self, action, *arguments):
+        """Does what only the companion needs. If that fails, the training goes on without it."""
+        if self._companion is None:
+            return
+        try:
+            action(*arguments)
+        except Exception as error:
+            self._companion.quiet(error)
+            self._companion = self._saver = None
 
     def _move(self, micro):
         if self._schedule == "epoch" and micro.is_epoch_end:
@@ -200,7 +209,7 @@ class Run:
         if scaler is not None:
             for optimizer in parts.optimizers:
                 scaler.unscale_(optimizer)
-        loss, norm = _read(self._loss, self._gradients.norm(self._clip))
+        loss, norm = gradients.read_both(self._loss, self._gradients.norm(self._clip))
         rate = rates.current(parts.optimizers)
         self._step += 1
         self._stepped = True
@@ -210,9 +219,10 @@ class Run:
             for optimizer in parts.optimizers:
                 optimizer.step()
         if finite:
-            self._report_step(micro, loss, norm, rate)
+            self._try(self._report_step, micro, loss, norm, rate)
         else:
-            self._report_skip(micro, loss, rate)
+            self._skipped += 1
+            self._try(self._report_skip, micro, loss, rate)
         if scaler is not None:
             scaler.update()
         self._gradients.clear()
@@ -230,8 +240,6 @@ class Run:
                 scheduler.step()
 
     def _report_step(self, micro, loss, norm, rate):
-        if self._companion is None:
-            return
         event = {
             "event": "step",
             "step": self._step,
@@ -251,9 +259,6 @@ class Run:
     def _report_skip(self, micro, loss, rate):
         scaler = self._parts.scaler
         in_loss = not math.isfinite(loss)
-        self._skipped += 1
-        if self._companion is None:
-            return
         event = {
             "event": "skipped",
             "step": self._step,
@@ -275,8 +280,6 @@ class Run:
         if self._trial:
             self._send_fingerprint()
         companion = self._companion
-        if companion is None or self._saver is None:
-            return
         order_taken = companion.take_order()
         while order_taken is not None:
             self._obey(order_taken)
@@ -309,11 +312,12 @@ class Run:
         report.release("loop")
         if self._metrics:
             self.evaluated(**self._metrics)
-        if self._companion is None:
-            return
-        if self._step and self._saver is not None and self._saver.can_save:
-            self._save()
+        self._try(self._save_last)
         self._send({"event": "ended", "step": self._step})
+
+    def _save_last(self):
+        if self._step and self._saver.can_save:
+            self._save()
 
     def _header(self):
         return {
@@ -360,8 +364,6 @@ class Run:
 
     def _introduce(self):
         companion, source = self._companion, self._source
-        if companion is None:
-            return
         self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
         obstacle = self._saver.check(self._header())
         event = introduction.describe_source(source, self._position, self._step, obstacle)
@@ -390,15 +392,3 @@ class Run:
     def _send(self, event):
         if self._companion is not None:
             self._companion.send(event)
-
-
-def _read(loss, norm):
-    """Returns loss and norm as numbers: one wait for the device."""
-    if norm is None:
-        return float(loss), 0.0
-    if loss.device.type == "cpu" and norm.device.type == "cpu":
-        return loss.item(), norm.item()
-    torch = sys.modules["torch"]
-    both = torch.stack((loss.to(torch.float64).reshape(()), norm.to(loss.device, torch.float64).reshape(())))
-    return tuple(both.tolist())
-

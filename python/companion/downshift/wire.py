@@ -106,6 +106,8 @@ class Companion:
         self.note("the companion failed and is off from here on: " + describe(error))
         self.flush()
         self.asleep = True
+        if self._line is not None:
+            self._line.hang_up()
 
     def take_order(self):
         """Returns the next order of the harness, `checkpoint` or `stop`, or none. For step borders: never blocks."""
@@ -198,6 +200,13 @@ class Line:
     def flush(self, seconds):
         with self._changed:
             self._changed.wait_for(lambda: not self._draining, seconds)
+
+    def hang_up(self):
+        """Ends the connection: the harness reads steps from the output from then on."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def drop(self):
         """Closes the child's copy of the socket after a fork; the parent's connection stays."""

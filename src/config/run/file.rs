@@ -30,11 +30,10 @@ const OF_COMMAND: [&str; 12] = [
     "terminal",
 ];
 /// Keys that a command does not have, and where its own settings belong.
-const NOT_OF_COMMAND: [(&str, &str, &str); 4] = [
+const NOT_OF_COMMAND: [(&str, &str, &str); 3] = [
     ("data", "a command has no `data`, its script reads its own", "write it below `knobs`, or as an argument"),
     ("model", "a command has no `model`, its script builds its own", "write it below `knobs`, or as an argument"),
     ("evaluation", "the script decides when it evaluates", "remove it"),
-    ("checkpoint/every", "the script decides when it saves", "remove it; `save` names a signal on which it saves"),
 ];
 
 /// A run file as written.
@@ -124,8 +123,8 @@ pub fn read(tree: &Value, knows: impl Fn(&str) -> bool) -> (Option<RunFile>, Vec
 /// Returns the keys that belong to another kind of task.
 pub fn misplaced_keys(tree: &Value, knows: impl Fn(&str) -> bool) -> Vec<Problem> {
     if is_command(tree, &knows) {
-        let there = NOT_OF_COMMAND.iter().filter(|(key, ..)| tree.pointer(&format!("/{key}")).is_some());
-        return there.map(|(key, wrong, fix)| Problem::at(key.replace('/', "."), *wrong, *fix)).collect();
+        let there = NOT_OF_COMMAND.iter().filter(|(key, ..)| tree.get(key).is_some());
+        return there.map(|(key, wrong, fix)| Problem::at(*key, *wrong, *fix)).collect();
     }
     let there = OF_COMMAND.iter().filter(|key| tree.get(key).is_some());
     there.map(|key| Problem::at(*key, "only `task: command` has this key", "remove it")).collect()

@@ -39,6 +39,11 @@ impl Progress {
         self.total = introduction.total_steps.filter(|total| *total > 0).or(self.total);
     }
 
+    /// Reads steps from the output again: the companion is gone.
+    pub fn follow_output(&mut self) {
+        self.told = None;
+    }
+
     /// Returns the epoch of the newest step.
     pub fn epoch(&self) -> u64 {
         self.epoch as u64

@@ -1,0 +1,175 @@
+"""Hugging Face and Lightning trainings through the program itself: restart, shift, faults, SIGTERM, none of it with a
+changed line of the script.
+
+Run by the interpreter whose PyTorch the scripts use: `python python/tests/end_to_end_frameworks.py`. The program is
+`target/debug/downshift`, or the one that DOWNSHIFT_PROGRAM names.
+"""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = os.environ.get("DOWNSHIFT_PROGRAM") or os.path.abspath(os.path.join(HERE, "../../target/debug/downshift"))
+LIMIT_SECONDS = 400
+RUN_FILE = """\
+name: kept
+task: command
+command: [{python}, {script}, {arguments}]
+training: {{ micro_batch: 8, accumulation: 1 }}
+ladder:
+  - {{ name: accumulate, relieves: [memory], set: {{ training.micro_batch: 4, training.accumulation: 2 }} }}
+"""
+KNOBS = ["--batch={training.micro_batch}", "--accum={training.accumulation}"]
+
+
+class Run:
+    """A run of the program in a folder of its own."""
+
+    def __init__(self, script, arguments, *options):
+        self._folder = tempfile.TemporaryDirectory(prefix="dse-")
+        self.folder = self._folder.name
+        quoted = ", ".join(json.dumps(argument) for argument in KNOBS + arguments)
+        path = os.path.join(HERE, "scripts", script)
+        with open(os.path.join(self.folder, "run.yaml"), "w", encoding="utf-8") as file:
+            file.write(RUN_FILE.format(python=sys.executable, script=path, arguments=quoted))
+        self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self.environment.update(
+            DOWNSHIFT_RUNS_DIR=os.path.join(self.folder, "runs"), XDG_RUNTIME_DIR=self.folder, OMP_NUM_THREADS="1",
+            HF_HUB_OFFLINE="1",
+        )  # fmt: skip
+        for name in ("STATE", "CACHE", "CONFIG"):
+            self.environment["XDG_{}_HOME".format(name)] = os.path.join(self.folder, name.lower())
+        command = [PROGRAM, "run", "run.yaml", "--headless", "--device", "cpu", "--trust", *options]
+        self.log = open(os.path.join(self.folder, "headless.log"), "w", encoding="utf-8")
+        self.process = subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
+
+    def close(self):
+        if self.process.poll() is None:
+            self.call("stop")
+            self.process.wait(LIMIT_SECONDS)
+        self.log.close()
+        self._folder.cleanup()
+
+    def call(self, *arguments):
+        done = subprocess.run(
+            [PROGRAM, *arguments], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    def status(self):
+        code, said = self.call("status", "--format", "json")
+        try:
+            return json.loads(said) if code == 0 else {}
+        except ValueError:
+            return {}
+
+    def wait(self, condition, what):
+        limit = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < limit:
+            found = condition()
+            if found:
+                return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.2)
+        raise AssertionError("{} did not happen: {}".format(what, self.said()[-3000:]))
+
+    def wait_for_step(self, step):
+        self.wait(lambda: (self.status().get("step") or 0) >= step, "step {}".format(step))
+
+    def finish(self):
+        return self.process.wait(LIMIT_SECONDS)
+
+    def said(self):
+        with open(self.log.name, encoding="utf-8") as file:
+            return file.read()
+
+    def weights(self):
+        """Returns the line of the script that names its final weights."""
+        found = set()
+        for path in glob.glob(os.path.join(self.folder, "runs", "**"), recursive=True):
+            if path.endswith(".log") and os.path.isfile(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    found.update(line[line.index("WEIGHTS") :].strip() for line in file if "WEIGHTS" in line)
+        assert len(found) == 1, (found, self.said()[-3000:])
+        return found.pop()
+
+    def script_pid(self):
+        """Returns the process of the script that trains now."""
+        for name in os.listdir("/proc"):
+            try:
+                with open("/proc/{}/cmdline".format(name), "rb") as file:
+                    words = file.read().split(b"\0")
+                with open("/proc/{}/environ".format(name), "rb") as file:
+                    is_ours = self.folder.encode() in file.read()
+            except OSError:
+                continue
+            if is_ours and words[0] == sys.executable.encode() and b"scripts" in words[1]:
+                return int(name)
+        return None
+
+
+class Frameworks(unittest.TestCase):
+    def start(self, script, arguments, *options):
+        run = Run(script, arguments, *options)
+        self.addCleanup(run.close)
+        return run
+
+    def check_exact(self, script, arguments):
+        whole = self.start(script, arguments)
+        self.assertEqual(whole.finish(), 0, whole.said()[-3000:])
+        run = self.start(script, arguments)
+        run.wait_for_step(15)
+        self.assertEqual(run.call("restart")[0], 0)
+        run.wait(lambda: (run.status().get("attempts") or 0) >= 2, "the restart")
+        run.wait_for_step(60)
+        os.kill(run.script_pid(), signal.SIGKILL)
+        self.assertEqual(run.finish(), 0, run.said()[-3000:])
+        self.assertEqual(run.weights(), whole.weights())
+
+    def test_hugging_face_restarts_exactly(self):
+        self.check_exact("hf_train.py", ["--out={run_dir}/out", "--epochs=20", "--aug=torch,numpy,python", "--workers=2"])
+
+    def test_lightning_restarts_exactly(self):
+        self.check_exact("lightning_train.py", ["--epochs=40", "--workers=2"])
+
+    def test_a_shift_is_read_back(self):
+        run = self.start("hf_train.py", ["--out={run_dir}/out", "--epochs=40"])
+        run.wait_for_step(15)
+        code, said = run.call("shift", "accumulate")
+        self.assertEqual(code, 0, said)
+        run.wait(
+            lambda: (run.status().get("companion") or {}).get("knobs", {}).get("training.micro_batch") == 4, "the new batch"
+        )
+        self.assertEqual(run.status()["companion"]["grade"], "same_data")
+        self.assertEqual(run.status()["companion"]["ignored"], [])
+        self.assertEqual(run.finish(), 0, run.said()[-3000:])
+        self.assertIn("STEP 400", run.weights())
+
+    def test_sigterm_is_never_finished(self):
+        run = self.start("hf_train.py", ["--out={run_dir}/out", "--epochs=40", "--jit"])
+        run.wait_for_step(15)
+        os.kill(run.script_pid(), signal.SIGTERM)
+        self.assertEqual(run.finish(), 0, run.said()[-3000:])
+        status = run.status()
+        self.assertEqual((status["step"], status["attempts"] >= 2), (400, True), status)
+
+    def test_an_injected_nan_is_dropped_and_counted(self):
+        run = self.start("hf_train.py", ["--out={run_dir}/out", "--epochs=4"], "--inject", "nan@7")
+        self.assertEqual(run.finish(), 0, run.said()[-3000:])
+        status = run.status()
+        self.assertEqual((status["step"], status["skipped"]), (40, 1), run.said()[-3000:])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
