@@ -52,7 +52,9 @@ mod tests {
     fn equal_losses_of_another_batch_size_show_that_it_is_ignored() {
         let trace = |losses: &[f64]| {
             let mut trace = Trace::default();
-            losses.iter().zip(1..).for_each(|(loss, step)| trace.at(step).loss = Some(*loss));
+            for (loss, step) in losses.iter().zip(1..) {
+                trace.at(step).loss = Some(*loss);
+            }
             trace
         };
         let straight = trace(&[2.5, 2.0, 1.5, 1.25]);
