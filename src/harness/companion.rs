@@ -209,14 +209,25 @@ impl Harness {
         }
     }
 
-    /// Sends the keeper what the companion has reported about itself and the length of the run.
-    pub(super) fn send_companion(&mut self) {
-        let Some(news) = &self.companion.news else { return };
-        let news = CommandNews::Companion(Box::new(news.clone()));
-        self.link.send_unkept(&Event::Command { news });
+    /// Returns what the companion has reported about itself, and the length of the run that it gave.
+    fn companion_events(&self) -> Vec<Event> {
+        let Some(news) = &self.companion.news else { return Vec::new() };
         let (steps, units) = (self.hello.total_steps, self.hello.total_units);
-        if steps > 0 {
-            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        let length = (steps > 0).then_some(CommandNews::Length { steps, units });
+        let news = [CommandNews::Companion(Box::new(news.clone()))].into_iter().chain(length);
+        news.map(|news| Event::Command { news }).collect()
+    }
+
+    fn send_companion(&mut self) {
+        for event in self.companion_events() {
+            self.link.send(&event);
+        }
+    }
+
+    /// Introduces the companion to a keeper that takes over.
+    pub(super) fn introduce_companion_again(&mut self) {
+        for event in self.companion_events() {
+            self.link.send_unkept(&event);
         }
     }
 

@@ -233,7 +233,7 @@ impl Harness {
         let phase =
             if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
         self.link.send_unkept(&Event::Phase { phase });
-        self.send_companion();
+        self.introduce_companion_again();
         if let Some(steps) = self.progress.total {
             let units = self.progress.samples(steps);
             self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });

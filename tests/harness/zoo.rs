@@ -1,6 +1,7 @@
 //! A harness whose keeper is the test, and the processes of its command.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(dead_code, reason = "no test crate uses all of it")]
 
 use crate::helper::wait_for;
 use downshift::protocol::line;

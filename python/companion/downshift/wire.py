@@ -106,7 +106,6 @@ class Companion:
         self.note("the companion failed and is off from here on: " + describe(error))
         self.flush()
         self.asleep = True
-        # The harness reads the output of the script again once this line is closed.
         if self._line is not None:
             self._line.hang_up()
 
@@ -203,7 +202,7 @@ class Line:
             self._changed.wait_for(lambda: not self._draining, seconds)
 
     def hang_up(self):
-        """Ends the connection, for both sides."""
+        """Ends the connection: the harness reads steps from the output from then on."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
