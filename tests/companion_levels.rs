@@ -1,7 +1,7 @@
 //! The level that a companion gives a command, as the user sees it: from the keeper to the store, `status`, the journal
 //! and `checkpoints`. The script is Rust and speaks the lines that the Python package speaks.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
 

@@ -1,4 +1,4 @@
-"""Who speaks for a plain loop, and the events that describe it to the harness."""
+"""The speaker of a plain loop, and the events that describe it to the harness."""
 
 from __future__ import annotations
 

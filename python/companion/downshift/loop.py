@@ -16,8 +16,6 @@ from downshift import batches as data
 from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks
 from downshift.excepthook import CheckpointError, ConfigError
 
-STOPPED = 75
-
 
 class Run:
     """A training that can be interrupted at every step."""
@@ -50,7 +48,7 @@ class Run:
             rates.scale(parts.optimizers, parts.schedulers, float(wanted))
         self._gradients.clear()
 
-    # What the script calls.
+    # The interface of the script.
 
     @property
     def step_number(self):
@@ -147,7 +145,7 @@ class Run:
             self._leave(self._current)
             self._finish()
 
-    # The loop.
+    # The loop itself.
 
     def _iterate(self):
         iterator = iter(self._source.iterate(dict(self._position)))
@@ -304,7 +302,7 @@ class Run:
         self._saver.wait_written()
         self._send({"event": "stopping", "step": self._step, "saved": saved})
         self._companion.flush()
-        raise SystemExit(STOPPED)
+        report.stop_process()
 
     def _finish(self):
         """The last step of the run is taken: makes it durable."""
