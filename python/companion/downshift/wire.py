@@ -106,10 +106,6 @@ class Companion:
         self.note("the companion failed and is off from here on: " + describe(error))
         self.flush()
         self.asleep = True
-<<<<<<< HEAD
-        # The harness reads the output of the script again once this line is closed.
-=======
->>>>>>> loop
         if self._line is not None:
             self._line.hang_up()
 
@@ -206,11 +202,7 @@ class Line:
             self._changed.wait_for(lambda: not self._draining, seconds)
 
     def hang_up(self):
-<<<<<<< HEAD
-        """Ends the connection, for both sides."""
-=======
         """Ends the connection: the harness reads steps from the output from then on."""
->>>>>>> loop
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
