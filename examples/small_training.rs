@@ -60,7 +60,7 @@ fn main() -> Failing<()> {
 /// Reads a checkpoint, less what is forgotten.
 fn resume(path: &Path, fresh: State, arguments: &Arguments) -> Failing<State> {
     if arguments.forgets("resume") {
-        eprintln!("KeyError: 'optimizer'");
+        println!("KeyError: 'optimizer'");
         exit(1);
     }
     if arguments.forgets("everything") {

@@ -8,12 +8,13 @@ use downshift::protocol::inject::Fault;
 use downshift::protocol::line;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
+use signal_hook::iterator::Signals;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -22,6 +23,11 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 4;
 /// Steps in an epoch.
 const EPOCH: u64 = 50;
+
+/// The stacks of a process whose main thread waits for its loader.
+const STACKS: &str = "Thread 0x00007f6e3da836c0 (most recent call first):\n  File \"/usr/lib/python3.12/threading.py\", \
+     line 982 in run\n\nCurrent thread 0x00007f6e3edd1b80 (most recent call first):\n  File \"/home/me/data.py\", line 33 in \
+     __getitem__\n  File \"/home/me/train.py\", line 12 in <module>\n";
 
 struct Training<'a> {
     script: &'a Script,
@@ -77,7 +83,20 @@ impl Training<'_> {
         Ok(())
     }
 
+    /// Writes stacks as `faulthandler` does, when a signal asks for them. Returns the signal and the file.
+    fn write_stacks_on_signal(&self) -> Failing<(i32, PathBuf)> {
+        let (signal, file) = (16, self.setup.attempt_dir.join(format!("stacks-{}.txt", std::process::id())));
+        let (mut signals, place) = (Signals::new([signal])?, file.clone());
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                let _ = fs::write(&place, STACKS);
+            }
+        });
+        Ok((signal, file))
+    }
+
     fn introduce(&mut self, framework: &str) -> Failing<()> {
+        let (stacks_signal, stacks_file) = self.write_stacks_on_signal()?;
         let resumed_from = self.setup.resume.as_ref().map(|_| self.step);
         let micro_batch = self.setup.knobs.pointer("/training/micro_batch").cloned().unwrap_or(json!(BATCH));
         let in_force = if self.mischief == "ignore-knobs" { json!(99) } else { micro_batch };
@@ -87,6 +106,7 @@ impl Training<'_> {
             "guards": true, "parameters": 1234, "resumed_from": resumed_from, "samples": self.step * BATCH,
             "total_steps": self.script.steps, "epoch_units": EPOCH * BATCH, "total_units": self.script.steps * BATCH,
             "unit": "samples", "knobs": {"training.micro_batch": in_force},
+            "stacks_signal": stacks_signal, "stacks_file": stacks_file,
         }))
     }
 
@@ -217,6 +237,9 @@ impl Training<'_> {
                 let stream = self.stream.as_mut().ok_or("no socket")?;
                 stream.write_all(b"{\"event\":\"saved\",\"step\":999}\n\xff\xfe\n{\"event\":\"step\"}\n")?;
             }
+            ("hang", 30) => loop {
+                std::thread::park();
+            },
             // The companion goes quiet; the script trains on.
             ("dead", 10) => {
                 if let Some(stream) = self.stream.take() {

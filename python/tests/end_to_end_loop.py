@@ -129,18 +129,21 @@ def find_child(parent):
 def kill_at_random(run, kills, moments):
     """Kills script, harness and keeper in a random order at random moments. Returns how often each."""
     done = {"script": 0, "harness": 0, "keeper": 0}
+    roles = []
     while sum(done.values()) < kills:
         if not run.wait_lines(run.count_lines() + 8):
             run.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
         run.call("checkpoint")
         time.sleep(moments.uniform(0.0, 0.6))
-        role = moments.choice(sorted(done))
+        if not roles:
+            roles = sorted(done)
+            moments.shuffle(roles)
+        role = roles.pop()
         pid = run.pid_of(role)
-        if pid is None:
-            continue
         try:
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+        except (ProcessLookupError, TypeError):
+            roles.append(role)
             continue
         done[role] += 1
         print("{:4} killed the {} ({} lines)".format(sum(done.values()), role, run.count_lines()), flush=True)

@@ -1,4 +1,4 @@
-"""`downshift trial` on real PyTorch scripts: one that resumes right, and four that leave out a part of their state.
+"""`downshift trial` on real PyTorch scripts: trainings that resume right, and four that leave out a part of their state.
 
 Run by the interpreter whose PyTorch the scripts use: `python python/tests/end_to_end_trial.py [DOWNSHIFT]`.
 """
@@ -14,22 +14,25 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.abspath(os.path.join(HERE, "../../target/debug/downshift"))
-SCRIPT = os.path.join(HERE, "scripts", "torch_own_resume.py")
+SCRIPTS = os.path.join(HERE, "scripts")
 
-RUN_FILE = """\
-name: broken
+COMMAND = """\
+name: {name}
 task: command
-command: [{python}, {script}, "--batch-size={{training.micro_batch}}", "--out={{run_dir}}/out", "--forget={forget}"]
+command: [{python}, {script}, {arguments}]
 training: {{ micro_batch: 8 }}
-checkpoints: {{ match: "{{run_dir}}/out/checkpoint-*", complete: state.pt }}
-resume: {{ arguments: ["--resume={{checkpoint}}"] }}
+"""
+OWN_RESUME = """\
+checkpoints: { match: "{run_dir}/out/checkpoint-*", complete: state.pt }
+resume: { arguments: ["--resume={checkpoint}"] }
 """
 
 
-def run_trial(folder, forget):
+def run_trial(folder, script, arguments, rest):
     """Returns the exit code, the output and the stored outcomes."""
+    path, quoted = os.path.join(SCRIPTS, script), ", ".join(json.dumps(argument) for argument in arguments)
     with open(os.path.join(folder, "run.yaml"), "w", encoding="utf-8") as file:
-        file.write(RUN_FILE.format(python=sys.executable, script=SCRIPT, forget=forget))
+        file.write(COMMAND.format(name=script[:-3], python=sys.executable, script=path, arguments=quoted) + rest)
     environment = dict(os.environ, DOWNSHIFT_RUNS_DIR=os.path.join(folder, "runs"))
     for name in ("STATE", "CACHE", "CONFIG"):
         environment["XDG_{}_HOME".format(name)] = os.path.join(folder, name.lower())
@@ -50,30 +53,44 @@ def run_trial(folder, forget):
 class Trials(unittest.TestCase):
     """A trial names what a script leaves out."""
 
-    def check(self, forget, code, outcome, *parts):
+    def check(self, script, arguments, rest, expected):
+        code, outcome, parts = expected
         with tempfile.TemporaryDirectory() as folder:
-            ended, said, outcomes = run_trial(folder, forget)
+            ended, said, outcomes = run_trial(folder, script, arguments, rest)
         for part in parts:
             self.assertIn(part, said)
         self.assertEqual((ended, outcomes), (code, [outcome]), said)
 
+    def check_own(self, forget, code, outcome, *parts):
+        arguments = ["--batch-size={training.micro_batch}", "--out={run_dir}/out", "--forget=" + forget]
+        self.check("torch_own_resume.py", arguments, OWN_RESUME, (code, outcome, parts))
+
+    def test_a_loop_that_its_companion_resumes(self):
+        parts = ("✓ order of the data", "✓ random state", "exact: the resumed training", "✓ batch size obeyed")
+        self.check("attach_train.py", ["--batch-size={training.micro_batch}"], "", (0, "exact", parts))
+
+    def test_a_hugging_face_training_that_its_companion_resumes(self):
+        arguments = ["--batch={training.micro_batch}", "--out={run_dir}/out", "--epochs=20", "--log=1", "--aug=torch,numpy"]
+        parts = ("✓ order of the data", "exact: the resumed training", "✓ batch size obeyed")
+        self.check("hf_train.py", arguments, "", (0, "exact", parts))
+
     def test_a_right_one(self):
-        self.check("", 0, "exact", "exact: the resumed training equals the unbroken one", "✓ batch size obeyed")
+        self.check_own("", 0, "exact", "exact: the resumed training equals the unbroken one", "✓ batch size obeyed")
 
     def test_forgets_the_order_of_the_data(self):
-        self.check("order", 1, "differs", "probably missing: the order of the data")
+        self.check_own("order", 1, "differs", "probably missing: the order of the data")
 
     def test_forgets_the_scheduler(self):
-        self.check("scheduler", 1, "differs", "probably missing: the scheduler")
+        self.check_own("scheduler", 1, "differs", "probably missing: the scheduler")
 
     def test_forgets_the_random_state(self):
-        self.check("random", 1, "differs", "probably missing: the random state")
+        self.check_own("random", 1, "differs", "probably missing: the random state")
 
     def test_ignores_its_batch_size(self):
-        self.check("batch", 1, "exact", "the script ignores training.micro_batch")
+        self.check_own("batch", 1, "exact", "the script ignores training.micro_batch")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+    if len(sys.argv) > 1 and os.path.isfile(sys.argv[1]):
         PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

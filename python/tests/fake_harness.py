@@ -44,7 +44,7 @@ class Attempt:
         return found[-1]
 
     def resume(self):
-        """What the harness would write into the next attempt's companion.json."""
+        """Returns the resume point that the harness writes for the next attempt."""
         newest = self.of("wrote")[-1]
         return {"kind": "script", "path": newest["path"], "step": newest["step"], "samples": newest["samples"]}
 

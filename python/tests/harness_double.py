@@ -23,6 +23,7 @@ class HarnessDouble:
         self.events = []
         self.arrived = threading.Condition()
         self.connections = []
+        self.ended = 0
         self.on_event = on_event
         self.publishes = publishes
         self.settings = settings
@@ -114,6 +115,11 @@ class HarnessDouble:
             self.arrived.wait_for(lambda: any(map(found, self.events)), limit)
         return next(filter(found, self.events))
 
+    def wait_for_end(self, limit=LIMIT):
+        """Waits until a process has closed its connection."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: self.ended, limit)
+
     def _accept(self):
         while True:
             try:
@@ -130,6 +136,9 @@ class HarnessDouble:
                     self._receive(connection, json.loads(line))
         except OSError:
             pass
+        with self.arrived:
+            self.ended += 1
+            self.arrived.notify_all()
 
     def _receive(self, connection, event):
         answer = None

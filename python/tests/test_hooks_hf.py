@@ -113,6 +113,19 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(run.one("stop_refused")["message"], "the disk is full")
         self.assertEqual(run.one("ended")["step"], 40)
 
+    def test_a_save_on_order_that_fails_does_not_end_the_training(self):
+        os.makedirs(self.out())
+        for step in range(1, 41):
+            # A file stands where the checkpoint's folder would be.
+            with open(os.path.join(self.out(), "checkpoint-{}".format(step)), "w", encoding="utf-8"):
+                pass
+        run = self.harness.run("hf_train.py", "--out", self.out(), orders={3: STOP})
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        self.assertEqual((run.of("wrote"), run.of("stopping")), ([], []))
+        self.assertIn("exists", run.one("save_failed")["message"])
+        self.assertEqual(run.one("stop_refused")["step"], run.one("save_failed")["step"])
+        self.assertEqual(run.one("ended")["step"], 40)
+
     def test_saves_keep_their_rhythm_and_the_newest_remain(self):
         run = self.harness.run(
             "hf_train.py", "--out", self.out(), "--save", "epoch", checkpoint={"every_steps": 4, "every_seconds": None}

@@ -1,6 +1,5 @@
 """Lightning under the companion: events, orders, guard, and a resume equal bit by bit."""
 
-import os
 import tempfile
 import unittest
 

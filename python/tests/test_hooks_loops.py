@@ -57,6 +57,21 @@ class Loops(unittest.TestCase):
             json.dump({"protocol": 1, "socket": "/nonexistent/s", "attempt_dir": self.harness.folder}, file)
         self.assertEqual(self.run_bare("torch_train.py", DOWNSHIFT_COMPANION=dead), "WEIGHTS done\n")
 
+    def test_fetches_draw_from_seed_epoch_and_index(self):
+        found = json.loads(self.run_bare("fetch_streams.py", DOWNSHIFT_COMPANION="/nonexistent"))
+        plain = found["plain"]
+        self.assertEqual(sorted(row[0] for row in plain), list(range(12)))
+        self.assertNotEqual([row[0] for row in plain], list(range(12)))
+        self.assertEqual(len({value for row in plain for value in row[1:]}), 36, "every library has its own stream")
+        for kind in ("fork", "spawn", "batches of 4"):
+            self.assertEqual(found[kind], plain, kind)
+        self.assertEqual(found["two epochs"][:12], plain)
+        self.assertNotEqual(sorted(found["two epochs"][12:]), sorted(plain), "augmentations differ between epochs")
+        self.assertEqual(found["persistent"], found["two epochs"])
+        self.assertTrue(found["untouched"], "loading draws nothing from the global state")
+        self.assertIsNone(found["limits"][0])
+        self.assertIn("generator", found["limits"][1])
+
     def test_sitecustomize_is_light_and_passes_on(self):
         path = os.pathsep.join([COMPANION, os.path.join(SCRIPTS, "next_site")])
         self.assertEqual(self.run_bare("quiet.py", PYTHONPATH=path), "HEAVY []\nNEXT True\nCOMPANION False\n")

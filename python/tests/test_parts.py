@@ -485,6 +485,7 @@ class TheLine(unittest.TestCase):
         except KeyError as error:
             self.companion.quiet(error)
         self.companion.note("never")
+        self.harness.wait_for_end()
         note = self.harness.wait_for(lambda event: event["event"] == "note")
         self.assertRegex(note["text"], r"off from here on: KeyError: 'x' \(test_parts.py:\d+\)")
         self.assertEqual((len(self.harness.of("note")), note["level"]), (1, "warn"))

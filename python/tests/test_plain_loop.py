@@ -136,8 +136,8 @@ class Resume(PlainLoop):
 class Shift(PlainLoop):
     def test_smaller_micro_batches_and_loader_processes_keep_samples_and_gradient(self):
         options = ["--no-randomness", "--count", "100"]
-        wide = {"training": {"micro_batch": 32, "accumulation": 1, "loader_processes": 0}}
-        narrow = {"training": {"micro_batch": 16, "accumulation": 2, "loader_processes": 2}}
+        wide = {"training": {"micro_batch": 32, "accumulation": 1}, "knobs": {"loader_processes": 0}}
+        narrow = {"training": {"micro_batch": 16, "accumulation": 2}, "knobs": {"loader_processes": 2}}
         runs = []
         for settings in ((wide, wide), (wide, narrow)):
             harness = self.killed(options, at=5, knobs=settings[0])
@@ -146,7 +146,7 @@ class Shift(PlainLoop):
         (first, steps), (second, shifted) = runs
         self.assertEqual({n: line["ids"] for n, line in steps.items()}, {n: line["ids"] for n, line in shifted.items()})
         self.assertEqual(second.of("companion")[-1]["knobs"]["training.micro_batch"], 16)
-        self.assertEqual(second.of("companion")[-1]["knobs"]["training.loader_processes"], 2)
+        self.assertEqual(second.of("companion")[-1]["knobs"]["knobs.loader_processes"], 2)
         norms = [{event["step"]: (event["grad_norm"], event["loss"]) for event in run.of("step")} for run in (first, second)]
         self.assertEqual(sorted(norms[0]), list(range(1, 13)))
         for step, (norm, loss) in norms[0].items():
@@ -285,6 +285,61 @@ class Faults(PlainLoop):
         self.assertEqual(self.run_once(harness, []), 0)
         self.assertTrue(all(event["applied"] for event in harness.of("skipped")))
         self.assertEqual(len(harness.of("skipped")), 32)
+
+
+class Failures(PlainLoop):
+    def run_tiny(self, change, **settings):
+        """Runs a tiny loop in a child; `change(run)` breaks something in it. Returns the harness and the exit code."""
+
+        def main(arguments):
+            import downshift
+
+            model = torch.nn.Linear(2, 1)
+            run = downshift.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            change(run)
+            for batch in run.batches(torch.ones(6, 2), batch_size=2):
+                run.step(model(batch).sum())
+            assert run.step_number == 3
+
+        harness = self.harness()
+        return harness, wait(harness.fork(main, [], **settings))
+
+    def test_a_companion_that_fails_never_ends_a_training(self):
+        def broken(*arguments):
+            raise KeyError("broken")
+
+        for place in ("_introduce", "_report_step", "_at_border", "_save_last"):
+            harness, code = self.run_tiny(lambda run: setattr(run, place, broken))
+            self.assertEqual(code, 0, place)
+            notes = [event["text"] for event in harness.of("note")]
+            self.assertEqual(len(notes), 1, place)
+            self.assertIn("the companion failed and is off from here on: KeyError: 'broken'", notes[0])
+
+    def test_a_state_that_cannot_be_kept_is_named_and_the_run_goes_on(self):
+        class Odd:
+            def state_dict(self):
+                return {"what": object()}
+
+        harness, code = self.run_tiny(lambda run: run._parts.others.update(odd=Odd()))
+        introduction = harness.of("companion")[0]
+        self.assertEqual((code, introduction["grade"], introduction["saves"]), (0, "none", False))
+        self.assertIn("others.odd.what is a builtins.object", introduction["reason"])
+        self.assertEqual(harness.of("ended"), [{"event": "ended", "step": 3}])
+
+    def test_only_the_first_training_of_a_process_is_kept(self):
+        def main(arguments):
+            import downshift
+
+            for _ in range(2):
+                model = torch.nn.Linear(2, 1)
+                run = downshift.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+                for batch in run.batches(torch.ones(6, 2), batch_size=2):
+                    run.step(model(batch).sum())
+
+        harness = self.harness()
+        self.assertEqual(wait(harness.fork(main, [])), 0)
+        self.assertEqual([event["step"] for event in harness.of("step")], [1, 2, 3])
+        self.assertIn("only the first training", harness.of("note")[0]["text"])
 
 
 class Bare(PlainLoop):

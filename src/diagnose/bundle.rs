@@ -158,7 +158,7 @@ fn stack_files(run: &RunDir) -> Vec<(u64, String)> {
         // Each process has a file from its start on, which is empty unless it hung.
         let written = files.filter(|entry| entry.metadata().is_ok_and(|about| about.len() > 0));
         let names = written.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.starts_with("stacks-") && name.ends_with(".txt")).map(move |name| (attempt, name))
+        names.filter(|name| name.starts_with("stacks-")).map(move |name| (attempt, name))
     };
     attempts.into_iter().flat_map(names).take(STACKS).collect()
 }

@@ -140,19 +140,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("stacks-1.txt"), dir.path().join("stacks-2.txt"));
         std::fs::write(&first, "of an earlier time\n").unwrap();
-        let mut writes = shell(&first, &format!("trap 'echo stack >> {}' USR2", first.display()));
+        let mut answers = shell(&first, &format!("trap 'echo stack >> {}' USR2", first.display()));
         let mut would_die = shell(&second, ":");
         let mut writers = StackWriters::default();
-        for (child, file) in [(&writes, &first), (&would_die, &second)] {
+        for (child, file) in [(&answers, &first), (&would_die, &second)] {
             writers.introduce(&introduction(child.id(), USR2, file), dir.path());
         }
         let all = scan();
         let members: Vec<&Process> = all.iter().collect();
         let found = ask_for_stacks(&writers.writers, &members);
-        assert_eq!(found.iter().map(|found| (found.pid, &found.file)).collect::<Vec<_>>(), [(writes.id(), &first)]);
+        assert_eq!(found.iter().map(|found| (found.pid, &found.file)).collect::<Vec<_>>(), [(answers.id(), &first)]);
         assert_eq!(would_die.try_wait().unwrap(), None, "it is alive");
         assert!(ask_for_stacks(&writers.writers, &[]).is_empty(), "neither belongs to the command");
-        for child in [&mut writes, &mut would_die] {
+        for child in [&mut answers, &mut would_die] {
             child.kill().unwrap();
             child.wait().unwrap();
         }

@@ -21,6 +21,17 @@ impl Keeper {
         describe_resume(spec, status);
     }
 
+    /// Forgets the companion of earlier attempts: the script trains without it now.
+    pub(super) fn forget_companion(&mut self) {
+        let Some(spec) = &self.run.command else { return };
+        self.policy.forget_companion();
+        self.recorder.status.companion = None;
+        describe_resume(spec, &mut self.recorder.status);
+        let level = self.recorder.status.level.unwrap_or_default();
+        let text = format!("the companion of earlier attempts is missing: the run is at level {level} now");
+        self.recorder.note(Level::Warn, JournalKind::Worker, text);
+    }
+
     /// Writes into the journal where the main thread of a hung process stands.
     pub(super) fn record_stacks(&mut self, pid: u32, rank: u32, file: &Path) {
         // The name is the harness's, but the file that of a script.

@@ -150,8 +150,10 @@ impl Keeper {
         let mut policy = Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline);
         if let Some(spec) = &run.command {
             // A store that was lost knows of no companion.
-            let known = || KnownCompanion::of_run(&run_dir).map(|known| Box::new(known.news));
-            recorder.status.companion = recorder.status.companion.take().or_else(known);
+            if recorder.status.attempts == 0 {
+                let known = KnownCompanion::of_run(&run_dir);
+                recorder.status.companion = known.map(|known| Box::new(known.news));
+            }
             describe_resume(spec, &mut recorder.status);
         }
         if let Some(companion) = &recorder.status.companion {

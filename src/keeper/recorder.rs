@@ -1,6 +1,7 @@
 //! Records events: rows for the store, updates for listeners, and the run's status. It decides nothing.
 
 mod checkpoints;
+mod companion;
 mod writing;
 
 pub use writing::describe_replacement;
@@ -13,7 +14,6 @@ use super::sentences;
 use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
-use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
@@ -147,20 +147,12 @@ impl Recorder {
         }
         self.status.rung = rung;
         rung_name.clone_into(&mut self.status.rung_name);
-        // What the script ignores on this rung is not known yet.
-        if let Some(companion) = &mut self.status.companion {
-            companion.ignored.clear();
-        }
+        self.forget_ignored_knobs();
         if let Some(passage) = &mut self.passage {
             passage.cross(rung_name, before, now);
         }
         self.note(Level::Info, JournalKind::Worker, format!("attempt {id}: {reason}"));
         Ok(id)
-    }
-
-    /// Takes back the newest shift, which changed nothing.
-    pub fn uncount_shift(&mut self) {
-        self.status.shifts = self.status.shifts.saturating_sub(1);
     }
 
     /// Begins a passage to another worker.
@@ -280,15 +272,6 @@ impl Recorder {
         self.passage_part(StageName::FirstStep, now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
         self.restart_proving(self.status.step);
-    }
-
-    /// Records the part of a companion's introduction that a worker's hello holds.
-    fn record_companion(&mut self, companion: &CompanionNews) {
-        self.status.parameters = companion.parameters.or(self.status.parameters);
-        self.status.epoch_samples = companion.epoch_units.or(self.status.epoch_samples);
-        if let Some(unit) = &companion.unit {
-            self.status.unit.clone_from(unit);
-        }
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {

@@ -91,7 +91,7 @@ fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLim
         from_start: spec.restart == RestartPolicy::FromStart,
         may_end: foreign.is_none_or(|foreign| foreign.may_end),
         save_within: spec.save.as_ref().map(SaveSignal::limit),
-        companion_saves: false,
+        companion_save: None,
     }
 }
 

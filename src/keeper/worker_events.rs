@@ -36,6 +36,7 @@ impl Keeper {
             WorkerEvent::Command { news: CommandNews::Stacks { pid, rank, file } } => {
                 self.record_stacks(*pid, *rank, file);
             }
+            WorkerEvent::Step(_) if self.policy.misses_companion() => self.forget_companion(),
             WorkerEvent::SaveFailed { message, .. } => {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }

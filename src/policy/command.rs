@@ -20,6 +20,8 @@ use std::time::Duration;
 const ENDING: Duration = Duration::from_secs(10);
 /// Time that a companion has to save, and the harness to publish, unless the run file says otherwise.
 const SAVING: Duration = Duration::from_mins(1);
+/// Steps after which a companion that has not introduced itself is missing.
+const SILENT_STEPS: u64 = 20;
 /// Alarm key of a silent command.
 const SILENT: &str = "silent command";
 
@@ -36,8 +38,8 @@ pub struct CommandLimits {
     pub save_within: Option<Duration>,
     /// Least age of its newest checkpoint that can be too old; none if it has no checkpoints.
     pub old_after: Option<Duration>,
-    /// Its companion saves when asked, and resumes from what it saved.
-    pub companion_saves: bool,
+    /// Time that a save takes which its companion makes when asked; none without one that resumes from it.
+    pub companion_save: Option<Duration>,
 }
 
 impl CommandLimits {
@@ -50,13 +52,13 @@ impl CommandLimits {
     /// Reports whether another start continues from a checkpoint.
     #[must_use]
     pub fn can_resume(self) -> bool {
-        self.resumes || self.companion_saves
+        self.resumes || self.companion_save.is_some()
     }
 
     /// Returns the time that a save takes which the keeper asks for; none if nothing can be asked.
     #[must_use]
     pub fn save_time(self) -> Option<Duration> {
-        self.save_within.or(self.companion_saves.then_some(SAVING))
+        self.save_within.or(self.companion_save)
     }
 
     /// Reports whether the keeper may end a command that hangs.
@@ -158,7 +160,22 @@ impl Policy {
     /// Takes over what an earlier keeper knew about the companion of the command.
     pub fn restore_companion(&mut self, companion: &CompanionNews) {
         if let Some(command) = &mut self.limits.command {
-            command.companion_saves = companion.resumes();
+            command.companion_save = companion.resumes().then_some(SAVING);
+        }
+    }
+
+    /// Reports whether the script trains without the companion that it had in an earlier attempt.
+    #[must_use]
+    pub fn misses_companion(&self) -> bool {
+        let expected = self.limits.command.is_some_and(|command| command.companion_save.is_some());
+        let taken = self.current_step().saturating_sub(self.position.loaded.unwrap_or(0));
+        expected && !self.worker.companion.is_there && taken >= SILENT_STEPS
+    }
+
+    /// Forgets a companion that the script no longer has.
+    pub fn forget_companion(&mut self) {
+        if let Some(command) = &mut self.limits.command {
+            command.companion_save = None;
         }
     }
 

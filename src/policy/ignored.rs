@@ -17,8 +17,9 @@ use serde_json::Value;
 impl Policy {
     /// Takes in the values in force: the journal names each ignored knob once, and a shift that changed nothing else.
     pub(super) fn compare_knobs(&mut self, companion: &CompanionNews) -> Vec<Effect> {
-        // A knob that has another value now follows the rung after all.
-        self.ledger.ignored.retain(|name, stuck| companion.knobs.get(name).is_none_or(|value| value == stuck));
+        // A knob that has another value now follows the rung after all; null is a value that cannot be seen.
+        let is_stuck = |value: &Value, stuck: &Value| value.is_null() || value == stuck;
+        self.ledger.ignored.retain(|name, stuck| companion.knobs.get(name).is_none_or(|value| is_stuck(value, stuck)));
         let ignored = companion.ignored.iter().map(|knob| (knob.name.clone(), knob.in_force.clone()));
         self.ledger.ignored.extend(ignored);
         let known = std::mem::replace(&mut self.worker.companion.ignored, companion.ignored.clone());

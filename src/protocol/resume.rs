@@ -8,7 +8,7 @@ use std::fmt;
 /// How a run continues after a restart or a shift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// What the next process restores.
+    /// The part of the training that the next process restores.
     pub grade: Grade,
     /// A trial has shown that the script resumes as the grade says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -50,9 +50,8 @@ impl Resume {
 impl fmt::Display for Resume {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.grade.fmt(formatter)?;
-        match self.word().filter(|_| self.grade == Grade::Script) {
-            Some(word) => write!(formatter, ", {word}")?,
-            None => {}
+        if let Some(word) = self.word().filter(|_| self.grade == Grade::Script) {
+            write!(formatter, ", {word}")?;
         }
         self.reason.as_ref().map_or(Ok(()), |reason| write!(formatter, " ({reason})"))
     }

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 
-from downshift import knobs, report, wire
+from downshift import gradients, knobs, report, wire
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import obey_without_saving, slow_down
 
@@ -103,7 +103,7 @@ class AccelerateLoop:
         self._due = self._faults.strike(self.step + 1)
         if self._due.nan:
             # The norm that clipping saw is older than this NaN.
-            poison(_parameters(optimizer))
+            poison(gradients.Gradients([optimizer]).parameters())
             self.norm = None
 
     def before_step(self, optimizer):
@@ -121,8 +121,7 @@ class AccelerateLoop:
             place = "the step's mean" if what == "loss" else "the gradient's norm"
             self.bad = {"what": what, "where": place, "rescaled": scaled, "applied": not scaled and not dropped}
             if dropped:
-                for parameter in _parameters(optimizer):
-                    parameter.grad = None
+                gradients.Gradients([optimizer]).clear()
         except Exception as error:
             self.companion.quiet(error)
 
@@ -156,9 +155,8 @@ class AccelerateLoop:
         torch = sys.modules["torch"]
         norm = self.norm
         if norm is None:
-            grads = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
             # Before a scaler has unscaled them, gradients are no measure of anything.
-            norm = torch.nn.utils.get_total_norm(grads) if grads and optimizer.scaler is None else None
+            norm = gradients.Gradients([optimizer]).norm() if optimizer.scaler is None else None
         loss = torch.stack([loss.float() for loss in self.losses]).mean() if self.losses else None
         return None if loss is None else float(loss), None if norm is None else float(norm)
 
@@ -168,14 +166,11 @@ class AccelerateLoop:
         found = knobs.of_accelerator(self.accelerator, optimizer) if self.accelerator is not None else {}
         self._micro_batch = found.get("training.micro_batch") or 0
         resume = self.companion.resume or {}
+        parameters = gradients.Gradients([optimizer]).parameters()
         self.report.hello(
             grade="script", reason="accelerate's state is saved and restored by the script",
-            guards=optimizer.scaler is None, parameters=report.count_parameters(_parameters(optimizer)),
+            guards=optimizer.scaler is None, parameters=report.count_parameters(parameters),
             resumed_from=resume.get("step"), samples=self.samples,
             knobs=found,
         )  # fmt: skip
         self.report.record_modules()
-
-
-def _parameters(optimizer):
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

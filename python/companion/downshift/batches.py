@@ -288,7 +288,7 @@ def open_source(dataset, settings, knob, seed, collate, shuffle, options, kept):
         settings.workers, settings.drop_last = dataset.num_workers, dataset.drop_last
         collate, dataset = collate or dataset.collate_fn, dataset.dataset
     settings.micro_batch = int(knob("training.micro_batch", settings.micro_batch) or 0)
-    settings.workers = int(knob("training.loader_processes", settings.workers))
+    settings.workers = int(knob("knobs.loader_processes", settings.workers))
     if settings.micro_batch < 1 or settings.accumulation < 1:
         raise ConfigError("run.batches needs a batch_size and an accumulation of at least 1")
     return MapSource(dataset, settings, seed, collate, shuffle, options)

@@ -12,6 +12,8 @@ import contextlib
 import sys
 import weakref
 
+WRAPPERS = 8
+
 _state = None
 
 
@@ -79,9 +81,13 @@ def describe_limits(dataset):
     torch_data = sys.modules["torch.utils.data"]
     if isinstance(dataset, torch_data.IterableDataset):
         return "an iterable data set is read again from its beginning"
-    for name, value in getattr(dataset, "__dict__", {}).items():
-        if type(value).__name__ in ("Generator", "RandomState", "Random"):
-            return "the data set draws from a generator of its own ({})".format(name)
+    # Subsets and other wrappers keep the data set that they read from as `dataset`.
+    for _ in range(WRAPPERS):
+        values = getattr(dataset, "__dict__", {})
+        for name, value in values.items():
+            if type(value).__name__ in ("Generator", "RandomState", "Random"):
+                return "the data set draws from a generator of its own ({})".format(name)
+        dataset = values.get("dataset")
     return None
 
 

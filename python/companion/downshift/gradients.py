@@ -1,4 +1,4 @@
-"""The gradient of a step: its norm, clipping, and the place of a value that is not finite."""
+"""The gradient of a step: its norm, clipping, reading it, and the place of a value that is not finite."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Gradients:
         """Returns the name of the first parameter with a gradient that is not finite."""
         for parameter in self.parameters():
             grad = parameter.grad
-            if grad is not None and not math.isfinite(float(grad.detach().abs().max() if grad.numel() else 0.0)):
+            if grad is not None and grad.is_sparse:
+                grad = grad.coalesce().values()
+            if grad is not None and grad.numel() and not math.isfinite(float(grad.detach().abs().max())):
                 return names.get(id(parameter), "a parameter of shape {}".format(list(parameter.shape)))
         return "the norm of all parameters"
 
@@ -75,3 +77,14 @@ def _by_device(grads):
     for grad in grads:
         parts.setdefault(grad.device, []).append(grad)
     return list(parts.items())
+
+
+def read_both(loss, norm):
+    """Returns loss and norm as numbers: one wait for the device."""
+    if norm is None:
+        return float(loss), 0.0
+    if loss.device.type == "cpu" and norm.device.type == "cpu":
+        return loss.item(), norm.item()
+    torch = sys.modules["torch"]
+    both = torch.stack((loss.to(torch.float64).reshape(()), norm.to(loss.device, torch.float64).reshape(())))
+    return tuple(both.tolist())

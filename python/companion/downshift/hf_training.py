@@ -6,7 +6,7 @@ import math
 import sys
 import time
 
-from downshift import excepthook, fetch, hf_checkpoint, knobs, report
+from downshift import excepthook, fetch, gradients, hf_checkpoint, knobs, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
@@ -73,7 +73,7 @@ class Training:
     @shielded
     def on_train_begin(self, state, loader, optimizer):
         self.border = Border(self.companion, self.report.rank, self.report.world, state.global_step)
-        self.optimizer = optimizer
+        self.optimizer, self.gradients = optimizer, gradients.Gradients([optimizer])
         self.position = _find_position(self.trainer, loader, state)
         self.epoch = state.global_step // self.position.steps_per_epoch - 1
         self._introduce(state, loader)
@@ -101,7 +101,7 @@ class Training:
         loss, norm = self._read()
         self.values = (loss, norm)
         self.rate = knobs.rate(self.optimizer)
-        scaled = getattr(self.trainer.accelerator, "scaler", None) is not None
+        scaled = self._is_scaled()
         bad = (norm is not None and not math.isfinite(norm)) or (
             self.report.world == 1 and loss is not None and not math.isfinite(loss)
         )
@@ -111,9 +111,7 @@ class Training:
         applied = not scaled and not (self.companion.skip_non_finite and self._guards())
         self.bad = {"what": what, "where": self._find_place(what, model), "rescaled": scaled, "applied": applied}
         if not scaled and not applied:
-            for group in self.optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
+            self.gradients.clear()
 
     @shielded
     def on_step_end(self, args, state, control):
@@ -179,6 +177,9 @@ class Training:
     def _guards(self):
         return not (self.trainer.is_deepspeed_enabled or self.trainer.is_fsdp_enabled)
 
+    def _is_scaled(self):
+        return getattr(self.trainer.accelerator, "scaler", None) is not None
+
     def _begin_step(self):
         self.losses, self.norm, self.rate, self.bad = [], None, None, None
         self.values, self.wait, self.started, self.batches = (None, None), 0.0, None, 0
@@ -186,8 +187,9 @@ class Training:
 
     def _read(self):
         """Reads loss and norm from the device, at once where they lie on the same."""
-        torch = sys.modules["torch"]
-        norm = self.norm
+        torch, norm = sys.modules["torch"], self.norm
+        if norm is None and self._guards() and not self._is_scaled():
+            norm = self.gradients.norm()
         if not self.losses:
             return None, None if norm is None else float(norm)
         loss = self.losses[0] if len(self.losses) == 1 else torch.stack([loss.float() for loss in self.losses]).sum()

@@ -1,4 +1,4 @@
-"""The events that describe a plain loop to the harness."""
+"""The speaker of a plain loop, and the events that describe it to the harness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ import os
 import platform
 import sys
 
-from downshift import order, random_state, wire
+from downshift import order, random_state, report, wire
+
+_has_attached = False
+
+
+def take_companion():
+    """Returns the companion for the first training of this process that no framework owns; none for others."""
+    global _has_attached
+    companion = wire.companion()
+    if not report.claim("loop"):
+        return None
+    if _has_attached and companion is not None:
+        companion.note("downshift.attach was called again: only the first training of a process is kept")
+        return None
+    _has_attached = True
+    return companion
 
 
 def describe_source(source, position, step, obstacle):
@@ -49,8 +64,8 @@ def knobs_in_force(source, clip, rate):
     found = {
         "training.micro_batch": source.micro_batch,
         "training.accumulation": source.settings.accumulation,
-        "training.loader_processes": source.workers,
-        "training.clip": clip,
+        "knobs.loader_processes": source.workers,
+        "optimizer.max_norm": clip,
         "optimizer.lr": rate,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from downshift import excepthook, fetch, knobs, lightning_checkpoint, loader_state, random_state, report
+from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, loader_state, random_state, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
@@ -113,16 +113,13 @@ class Training:
 
     @shielded
     def on_before_optimizer_step(self, module, optimizer):
+        torch, found = sys.modules["torch"], gradients.Gradients([optimizer])
         if self.due.nan:
-            poison([parameter for group in optimizer.param_groups for parameter in group["params"]])
-        torch = sys.modules["torch"]
-        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            poison(found.parameters())
         self.stepped, self.rate = True, knobs.rate(optimizer)
-        if not grads:
-            return
-        norm = float(torch.nn.utils.get_total_norm(grads)) if self.guards() else None
-        self.norm = norm
-        if norm is None or math.isfinite(norm):
+        norm = found.norm() if self.guards() else None
+        self.norm = None if norm is None else float(norm)
+        if norm is None or math.isfinite(self.norm):
             return
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         dropped = not scaled and self.companion.skip_non_finite
@@ -131,9 +128,7 @@ class Training:
         place = "the gradient's norm" if not bad else bad[0]
         self.bad = {"what": "gradient", "where": place, "rescaled": scaled, "applied": not scaled and not dropped}
         if dropped:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
+            found.clear()
 
     @shielded
     def on_train_batch_end(self, outputs):

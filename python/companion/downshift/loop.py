@@ -13,25 +13,22 @@ import sys
 import time
 
 from downshift import batches as data
-from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, wire
+from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks
 from downshift.excepthook import CheckpointError, ConfigError
-
-STOPPED = 75
 
 
 class Run:
     """A training that can be interrupted at every step."""
 
     def __init__(self, parts, clip, schedule, seed):
-        # Where a framework owns the training already, this loop is a part of it, and says nothing.
-        self._companion = companion = wire.companion() if report.claim("loop") else None
+        self._companion = companion = introduction.take_companion()
         self._parts = parts
         self._schedule = schedule
         self._gradients = gradients.Gradients(parts.optimizers)
         self._names = parts.parameter_names()
         self._faults = inject.Faults.of(companion)
         self._seed = seed if companion is None else companion.seed
-        self._clip = self._knob("training.clip", clip)
+        self._clip = self._knob("optimizer.max_norm", clip)
         self._guards = companion is None or companion.skip_non_finite
         self._stacks = (None, None)
         self._source = self._micro = self._current = self._loss = self._kept = self._saver = None
@@ -51,7 +48,7 @@ class Run:
             rates.scale(parts.optimizers, parts.schedulers, float(wanted))
         self._gradients.clear()
 
-    # What the script calls.
+    # The interface of the script.
 
     @property
     def step_number(self):
@@ -148,11 +145,11 @@ class Run:
             self._leave(self._current)
             self._finish()
 
-    # The loop.
+    # The loop itself.
 
     def _iterate(self):
         iterator = iter(self._source.iterate(dict(self._position)))
-        self._introduce()
+        self._try(self._introduce)
         while True:
             begun = time.perf_counter()
             pair = next(iterator, None)
@@ -182,7 +179,17 @@ class Run:
         self._move(micro)
         if self._stepped:
             self._stepped = False
-            self._at_border()
+            self._try(self._at_border)
+
+    def _try(self, action, *arguments):
+        """Does what only the companion needs. If that fails, the training goes on without it."""
+        if self._companion is None:
+            return
+        try:
+            action(*arguments)
+        except Exception as error:
+            self._companion.quiet(error)
+            self._companion = self._saver = None
 
     def _move(self, micro):
         if self._schedule == "epoch" and micro.is_epoch_end:
@@ -200,7 +207,7 @@ class Run:
         if scaler is not None:
             for optimizer in parts.optimizers:
                 scaler.unscale_(optimizer)
-        loss, norm = _read(self._loss, self._gradients.norm(self._clip))
+        loss, norm = gradients.read_both(self._loss, self._gradients.norm(self._clip))
         rate = rates.current(parts.optimizers)
         self._step += 1
         self._stepped = True
@@ -210,9 +217,10 @@ class Run:
             for optimizer in parts.optimizers:
                 optimizer.step()
         if finite:
-            self._report_step(micro, loss, norm, rate)
+            self._try(self._report_step, micro, loss, norm, rate)
         else:
-            self._report_skip(micro, loss, rate)
+            self._skipped += 1
+            self._try(self._report_skip, micro, loss, rate)
         if scaler is not None:
             scaler.update()
         self._gradients.clear()
@@ -230,8 +238,6 @@ class Run:
                 scheduler.step()
 
     def _report_step(self, micro, loss, norm, rate):
-        if self._companion is None:
-            return
         event = {
             "event": "step",
             "step": self._step,
@@ -251,9 +257,6 @@ class Run:
     def _report_skip(self, micro, loss, rate):
         scaler = self._parts.scaler
         in_loss = not math.isfinite(loss)
-        self._skipped += 1
-        if self._companion is None:
-            return
         event = {
             "event": "skipped",
             "step": self._step,
@@ -275,8 +278,6 @@ class Run:
         if self._trial:
             self._send_fingerprint()
         companion = self._companion
-        if companion is None or self._saver is None:
-            return
         order_taken = companion.take_order()
         while order_taken is not None:
             self._obey(order_taken)
@@ -301,7 +302,7 @@ class Run:
         self._saver.wait_written()
         self._send({"event": "stopping", "step": self._step, "saved": saved})
         self._companion.flush()
-        raise SystemExit(STOPPED)
+        report.stop_process()
 
     def _finish(self):
         """The last step of the run is taken: makes it durable."""
@@ -309,11 +310,12 @@ class Run:
         report.release("loop")
         if self._metrics:
             self.evaluated(**self._metrics)
-        if self._companion is None:
-            return
-        if self._step and self._saver is not None and self._saver.can_save:
-            self._save()
+        self._try(self._save_last)
         self._send({"event": "ended", "step": self._step})
+
+    def _save_last(self):
+        if self._step and self._saver.can_save:
+            self._save()
 
     def _header(self):
         return {
@@ -360,8 +362,6 @@ class Run:
 
     def _introduce(self):
         companion, source = self._companion, self._source
-        if companion is None:
-            return
         self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
         obstacle = self._saver.check(self._header())
         event = introduction.describe_source(source, self._position, self._step, obstacle)
@@ -390,15 +390,3 @@ class Run:
     def _send(self, event):
         if self._companion is not None:
             self._companion.send(event)
-
-
-def _read(loss, norm):
-    """Returns loss and norm as numbers: one wait for the device."""
-    if norm is None:
-        return float(loss), 0.0
-    if loss.device.type == "cpu" and norm.device.type == "cpu":
-        return loss.item(), norm.item()
-    torch = sys.modules["torch"]
-    both = torch.stack((loss.to(torch.float64).reshape(()), norm.to(loss.device, torch.float64).reshape(())))
-    return tuple(both.tolist())
-

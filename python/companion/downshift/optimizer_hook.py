@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 
-from downshift import knobs, report, wire
+from downshift import gradients, knobs, report, wire
 from downshift.inject import NOTHING, Faults, poison
 
 _loop = None
@@ -68,7 +68,7 @@ class PlainLoop:
         self._slow = False
         self._counted = weakref.ref(optimizer)
         self._time = time.perf_counter()
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = gradients.Gradients([optimizer]).parameters()
         self.report.hello(
             grade="script" if companion.resume else "none",
             reason="a loop without downshift.attach restores nothing by itself",
@@ -90,7 +90,7 @@ class PlainLoop:
         if due is not NOTHING:
             self._slow = due.slow
             if due.nan:
-                poison([parameter for group in optimizer.param_groups for parameter in group["params"]])
+                poison(gradients.Gradients([optimizer]).parameters())
 
     def after_step(self, optimizer):
         """Reports a step, and obeys an order that arrived."""

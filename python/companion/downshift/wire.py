@@ -106,6 +106,10 @@ class Companion:
         self.note("the companion failed and is off from here on: " + describe(error))
         self.flush()
         self.asleep = True
+<<<<<<< HEAD
+        # The harness reads the output of the script again once this line is closed.
+=======
+>>>>>>> loop
         if self._line is not None:
             self._line.hang_up()
 
@@ -202,11 +206,16 @@ class Line:
             self._changed.wait_for(lambda: not self._draining, seconds)
 
     def hang_up(self):
+<<<<<<< HEAD
+        """Ends the connection, for both sides."""
+=======
         """Ends the connection: the harness reads steps from the output from then on."""
+>>>>>>> loop
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+        self._close()
 
     def drop(self):
         """Closes the child's copy of the socket after a fork; the parent's connection stays."""

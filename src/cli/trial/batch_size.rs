@@ -27,7 +27,7 @@ pub fn judge(straight: &Trace, other: &Trace, size: u64) -> Check {
     let both = pairs(straight, other, |_| true);
     let (losses, ids) = (Field::Loss.compare(&both, 0.0), Field::Ids.compare(&both, 0.0));
     let mut values = both.iter().filter_map(|pair| pair.straight.loss);
-    let is_flat = values.next().is_none_or(|first| values.all(|loss| loss == first));
+    let is_flat = values.next().is_none_or(|first| values.all(|loss| loss.to_bits() == first.to_bits()));
     if losses.is_broken() || ids.is_broken() {
         return item(WHAT, true, format!("{KNOB} = {size} changes the losses"));
     }
@@ -52,7 +52,9 @@ mod tests {
     fn equal_losses_of_another_batch_size_show_that_it_is_ignored() {
         let trace = |losses: &[f64]| {
             let mut trace = Trace::default();
-            losses.iter().zip(1..).for_each(|(loss, step)| trace.at(step).loss = Some(*loss));
+            for (loss, step) in losses.iter().zip(1..) {
+                trace.at(step).loss = Some(*loss);
+            }
             trace
         };
         let straight = trace(&[2.5, 2.0, 1.5, 1.25]);

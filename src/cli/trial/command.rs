@@ -73,8 +73,7 @@ fn nothing_to_prove(name: &str, spec: &CommandSpec) -> Failure {
 
 /// Tries the command, and prints what its resume leaves out.
 pub fn try_command(run: &Run, options: &Options<'_>, runs: &Path) -> Outcome {
-    let rung = run.first_rung();
-    let outputs = Outputs::find(run, rung, options.keep)?;
+    let outputs = Outputs::find(run, run.first_rung(), options.keep)?;
     fs::create_dir_all(runs)?;
     let mut folder = TemporaryFolder::create(runs, FOLDERS)?;
     if options.keep {
@@ -84,7 +83,7 @@ pub fn try_command(run: &Run, options: &Options<'_>, runs: &Path) -> Outcome {
         interruption: Interruption::listen()?,
         deadline: options.limit.and_then(|limit| Instant::now().checked_add(limit)),
     };
-    let trial = Trial { run, rung, options, limits, outputs, folder: &folder.path };
+    let trial = Trial { run, rung: run.first_rung(), options, limits, outputs, folder: &folder.path };
     let tried = trial.make();
     let cleared = trial.outputs.clear();
     let Tried { judgement, checkpoint, ignored, batch_size } = tried?;
@@ -126,8 +125,10 @@ struct Tried {
 /// A command that was killed and resumed.
 struct Resumed {
     dir: RunDir,
+    /// Its steps up to the kill.
     killed: Trace,
-    resumed: Trace,
+    /// Its steps after the resume.
+    then: Trace,
     checkpoint: u64,
     /// The knobs that the script does not follow.
     ignored: Vec<IgnoredKnob>,
@@ -139,7 +140,7 @@ impl Trial<'_> {
         if !self.outputs.are_apart() {
             line!("the trial's own checkpoints are removed at its end: they are not in its run directories");
         }
-        let Resumed { dir, killed, resumed, checkpoint, ignored } = self.kill_and_resume()?;
+        let Resumed { dir, killed, then: resumed, checkpoint, ignored } = self.kill_and_resume()?;
         self.outputs.clear()?;
         let newest = newest_checkpoint(&dir).unwrap_or(checkpoint);
         // The resumed command took more steps if it reports its loss rarely.
@@ -172,7 +173,7 @@ impl Trial<'_> {
         );
         leg.run(&self.limits, |leg| has_taken(&leg.trace, checkpoint, checkpoint + steps)).map_err(of_resumed)?;
         let ignored = leg.ignored_knobs();
-        Ok(Resumed { dir, killed, resumed: leg.end(), checkpoint, ignored })
+        Ok(Resumed { dir, killed, then: leg.end(), checkpoint, ignored })
     }
 
     fn kill_after_checkpoint(&self, dir: &RunDir) -> Result<Trace, Failure> {
@@ -228,20 +229,21 @@ impl Trial<'_> {
             return Ok(batch_size::skipped("not tried: two starts of this command differ anyway"));
         }
         let (dir, newest) = resumed;
-        let resumes = judged.verdict == Verdict::Exact && !judged.counts_anew && self.outputs.are_apart();
+        let from_checkpoint = judged.verdict == Verdict::Exact && !judged.counts_anew && self.outputs.are_apart();
         line!("run 3: training.micro_batch = {size} for {} …", counted(ENOUGH, "step"));
-        let (dir, from) = if resumes {
+        let (dir, from) = if from_checkpoint {
             dir.write_atomically("run.yaml", changed.to_yaml().as_bytes())?;
             (dir.clone(), newest)
         } else {
             self.outputs.clear()?;
             (RunDir::create(self.folder, &changed)?, 0)
         };
-        let start = Start { rung: 0, number: if resumes { 3 } else { 1 }, ..self.start(1) };
+        let start = Start { rung: 0, number: if from_checkpoint { 3 } else { 1 }, ..self.start(1) };
         let mut leg = Leg::start(&dir, &start)?;
         let ran = leg.run(&self.limits, |leg| leg.trace.losses_after(from) >= ENOUGH);
         let ignored = leg.ignored_knobs().into_iter().find(|ignored| ignored.name == batch_size::KNOB);
         let other = leg.end();
+        dir.write_atomically("run.yaml", self.run.to_yaml().as_bytes())?;
         self.limits.interruption.check()?;
         Ok(match (ran, ignored) {
             (Ok(_), Some(ignored)) => ignored_knob(&ignored),
@@ -252,8 +254,9 @@ impl Trial<'_> {
 }
 
 /// Names the start that failed.
-fn named(start: &str, failure: Failure) -> Failure {
-    Failure { message: format!("{start}: {}", failure.message), ..failure }
+fn named(start: &str, mut failure: Failure) -> Failure {
+    failure.message.insert_str(0, &format!("{start}: "));
+    failure
 }
 
 /// Reports whether a resumed command has taken its steps, with enough losses among them. A script that reports rarely

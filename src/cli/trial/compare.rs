@@ -180,7 +180,9 @@ mod tests {
 
     fn losses(losses: &[(u64, f64)]) -> Trace {
         let mut trace = Trace::default();
-        losses.iter().for_each(|(step, loss)| trace.at(*step).loss = Some(*loss));
+        for (step, loss) in losses {
+            trace.at(*step).loss = Some(*loss);
+        }
         trace
     }
 
@@ -202,7 +204,9 @@ mod tests {
     fn a_generator_that_was_never_seeded_is_not_compared() {
         let random = |parts: &[&str]| {
             let mut trace = Trace::default();
-            parts.iter().zip(1..).for_each(|(part, step)| trace.at(step).random = Some((*part).to_owned()));
+            for (part, step) in parts.iter().zip(1..) {
+                trace.at(step).random = Some((*part).to_owned());
+            }
             trace
         };
         let compare = |straight: &[&str], other: &[&str]| {

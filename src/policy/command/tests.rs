@@ -19,7 +19,7 @@ pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
     may_end: true,
     save_within: None,
     old_after: None,
-    companion_saves: false,
+    companion_save: None,
 };
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
 const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
@@ -260,6 +260,27 @@ fn another_keeper_knows_that_the_companion_saves() {
     policy.set_durable_step(Some(40));
     let effects = policy.decide(Event::Begin, seconds(0));
     assert!(matches!(&effects[..], [Effect::Start(start)] if start.reason.contains("step 40")), "{effects:?}");
+}
+
+#[test]
+fn a_companion_that_is_gone_in_a_later_attempt_counts_no_longer() {
+    let mut policy = trains_with_companion();
+    for number in 2..=100 {
+        policy.decide(step(number), seconds(number));
+    }
+    assert!(!policy.misses_companion());
+    policy.decide(KILLED, seconds(101));
+    policy.decide(hello_from("cpu", None), seconds(102));
+    let missing = |number| {
+        policy.decide(step(number), seconds(102 + number));
+        policy.misses_companion()
+    };
+    let missed: Vec<bool> = (1..=20).map(missing).collect();
+    assert_eq!(missed.iter().filter(|missing| **missing).count(), 1, "at the twentieth step");
+    policy.forget_companion();
+    assert!(!policy.misses_companion());
+    let effects = policy.decide(KILLED, seconds(200));
+    assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(_)))), "{effects:?}");
 }
 
 #[test]

@@ -58,11 +58,11 @@ fn run_out(policy: &mut Policy, number: u64) -> Vec<Effect> {
 }
 
 fn journal(effects: &[Effect]) -> Vec<&str> {
-    let text = |effect| match effect {
-        &Effect::Journal(_, _, ref text) => Some(text.as_str()),
+    let texts = effects.iter().filter_map(|effect| match effect {
+        Effect::Journal(_, _, text) => Some(text.as_str()),
         _ => None,
-    };
-    effects.iter().filter_map(text).collect()
+    });
+    texts.collect()
 }
 
 #[test]

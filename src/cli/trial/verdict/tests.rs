@@ -74,9 +74,9 @@ impl Training {
         }
         let rate = 0.1 * 0.93_f64.powi(self.scheduled as i32);
         (self.step, self.scheduled, self.batch) = (self.step + 1, self.scheduled + 1, self.batch + 1);
-        for index in 0..SIZE {
-            self.moments[index] = 0.6 * self.moments[index] + gradient[index];
-            self.weights[index] -= rate * self.moments[index];
+        for ((weight, moment), gradient) in self.weights.iter_mut().zip(&mut self.moments).zip(gradient) {
+            *moment = 0.6 * *moment + gradient;
+            *weight -= rate * *moment;
         }
         if self.step.is_multiple_of(shows.every) {
             let seen = trace.at(self.step);
