@@ -333,7 +333,7 @@ fn a_run_shifts_and_restarts_from_containers_and_ends_as_if_nothing_had_happened
     let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());
     let steps = STEPS.to_string();
     let words = ["train", "--marker", &marker, "--companion", "loop", "--step-ms", "20", "--steps", &steps];
-    let more = "knobs: { seed: 7 }\ntraining: { micro_batch: 4 }\ncheckpoint: { every: 7 steps }\nladder:\n\
+    let more = "name: kept\nknobs: { seed: 7 }\ntraining: { micro_batch: 4 }\ncheckpoint: { every: 7 steps }\nladder:\n\
                 \x20 - { name: small, relieves: [memory], set: { training.micro_batch: 2 } }\n";
     let words = [&words[..], &["--batch={training.micro_batch}"]].concat();
     write_run(place.dir.path(), &example("awkward_script"), &words, more);

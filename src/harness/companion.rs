@@ -39,7 +39,7 @@ pub struct Companion {
     link: Option<CompanionLink>,
     /// The process that reports the training.
     introduction: Option<Introduction>,
-    /// What the keeper knows of it.
+    /// The news that the keeper has of it.
     news: Option<CompanionNews>,
     /// The processes that can write their stacks.
     pub(super) stacks: StackWriters,

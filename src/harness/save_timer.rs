@@ -15,7 +15,7 @@ pub struct SaveTimer {
     asked: Duration,
     /// The epoch at that time.
     epoch: u64,
-    /// What the newest save cost, in seconds.
+    /// The cost of the newest save, in seconds.
     cost_s: Option<f64>,
 }
 

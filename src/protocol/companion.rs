@@ -138,7 +138,7 @@ pub struct Staged {
     pub pause_ms: f64,
 }
 
-/// What a step was made of.
+/// The ingredients of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The step.

@@ -1,4 +1,4 @@
-//! What the keeper learns from a companion's introduction, and the knobs that the script does not follow. Pure.
+//! The introduction of a companion as news for the keeper, with the knobs that the script does not follow. Pure.
 
 use crate::config::command::launch::{find_knob, format_knob};
 use crate::protocol::companion::{CompanionNews, IgnoredKnob, Introduction};

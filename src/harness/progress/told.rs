@@ -8,7 +8,7 @@ use crate::protocol::worker::{Event, Phase, Skipped, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a companion has reported.
+/// The state of a training that a companion reports.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Told {
     framework: Framework,
