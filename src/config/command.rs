@@ -32,6 +32,8 @@ use std::time::Duration;
 
 /// The task of a run that starts a command.
 pub const TASK: &str = "command";
+/// The file in the attempt's directory that tells a companion about the run; no run file may write one of this name.
+pub const SETUP_FILE: &str = "companion.json";
 
 /// Everything about a command that is the same on all rungs.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -23,8 +23,6 @@ pub use setup::{ResumeFrom, ResumePoint, SaveRhythm, Setup};
 pub const PROTOCOL: u32 = 1;
 /// The environment variable that names the setup file.
 pub const SETUP_VARIABLE: &str = "DOWNSHIFT_COMPANION";
-/// The name of the setup file, in the attempt's folder.
-pub const SETUP_FILE: &str = "companion.json";
 
 /// A line that only a companion sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use super::launch::find_knob;
 use super::template::{self, Placeholder, Template};
-use super::{CommandSpec, ScriptCheckpoints};
+use super::{CommandSpec, SETUP_FILE, ScriptCheckpoints};
 use crate::config::ladder::Resolved;
 use crate::config::problem::Problem;
 use crate::config::typed;
@@ -153,13 +153,16 @@ fn check_program(spec: &CommandSpec) -> Option<Problem> {
     empty.then(|| Problem::at("command", "the command names no program", fix))
 }
 
-/// Reports files that would be written outside the attempt's directory.
+/// Reports files that would be written outside the attempt's directory, or replace a file of downshift in it.
 fn check_files(spec: &CommandSpec) -> Vec<Problem> {
-    let outside = spec.files.keys().filter(|name| !is_below(name));
     let fix = "write a name such as rung.json; the script finds it as {attempt_dir}/rung.json";
-    outside
-        .map(|name| Problem::at(format!("files.{name}"), "this file would leave the attempt's directory", fix))
-        .collect()
+    let problem = |name: &String, what| Problem::at(format!("files.{name}"), what, fix);
+    let refused = spec.files.keys().filter_map(|name| match name.as_str() {
+        _ if !is_below(name) => Some(problem(name, "this file would leave the attempt's directory")),
+        SETUP_FILE => Some(problem(name, "downshift writes a file of this name into the attempt's directory")),
+        _ => None,
+    });
+    refused.collect()
 }
 
 /// Reports whether a path stays below the folder it is joined to.
