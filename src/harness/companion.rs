@@ -5,7 +5,7 @@ mod publish;
 
 pub use self::publish::Published;
 use self::publish::Publishing;
-use super::companion_link::{CompanionLink, Heard};
+use super::companion_link::{CompanionLink, LinkEvent};
 use super::container_state::ContainerState;
 use super::prepare::context_of;
 use super::resume_point::Chosen;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Time that the companion has to save and end, unless the run file gives the script another one.
 const SAVING: Duration = Duration::from_mins(1);
-/// Time for a command to exit after its companion said that it ends.
+/// Time for a command to exit after its companion reported that it ends.
 const LEAVING: Duration = Duration::from_secs(15);
 /// Time after which a companion that is gone while its command runs is given up. A second training may follow.
 const GIVEN_UP: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ pub struct Companion {
 }
 
 impl Companion {
-    /// Creates the companion of a start; nothing was heard of it yet.
+    /// Creates the companion of a start; it has sent nothing yet.
     pub fn new(link: Option<CompanionLink>, state: ContainerState, timer: SaveTimer) -> Self {
         let publishing = Publishing::default();
         Self {
@@ -82,9 +82,9 @@ impl Companion {
     }
 
     /// Waits for a message.
-    pub async fn hear(&mut self) -> Heard {
+    pub async fn receive(&mut self) -> LinkEvent {
         match &mut self.link {
-            Some(link) => link.hear().await,
+            Some(link) => link.receive().await,
             None => std::future::pending().await,
         }
     }
@@ -113,24 +113,24 @@ impl Companion {
 
 impl Harness {
     /// Handles a message of the companion.
-    pub(super) fn hear_companion(&mut self, heard: Heard) {
-        match heard {
-            Heard::Introduced { introduction, speaks } => {
+    pub(super) fn handle_companion(&mut self, message: LinkEvent) {
+        match message {
+            LinkEvent::Introduced { introduction, speaks } => {
                 let attempt_dir = context_of(&self.args, None).attempt_dir;
                 self.companion.stacks.introduce(&introduction, &attempt_dir);
                 if speaks {
                     self.introduce_companion(*introduction);
                 }
             }
-            Heard::Said(said) => match *said {
+            LinkEvent::Message(message) => match *message {
                 FromCompanion::Event(event) => self.relay(event),
-                FromCompanion::Line(line) => self.hear_line(line),
+                FromCompanion::Line(line) => self.handle_line(line),
             },
-            Heard::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
+            LinkEvent::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
-            Heard::Unreadable => {}
-            Heard::SpeakerGone => self.companion.gone = Some(Instant::now()),
+            LinkEvent::Unreadable => {}
+            LinkEvent::SpeakerGone => self.companion.gone = Some(Instant::now()),
         }
     }
 
@@ -138,7 +138,7 @@ impl Harness {
         self.link.send(&Event::Note { level: Level::Warn, text });
     }
 
-    fn hear_line(&mut self, line: CompanionLine) {
+    fn handle_line(&mut self, line: CompanionLine) {
         match line {
             CompanionLine::Staged(staged) => self.publish_staged(staged),
             CompanionLine::Wrote(written) => self.adopt_written(written),

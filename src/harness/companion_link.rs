@@ -1,7 +1,7 @@
 //! The connections of the companions: one for each Python process of the command that has something to say.
 //!
 //! Rank 0 reports the training: it is the speaker, hears the orders, and passes them on to the other ranks. Those are
-//! known for their stacks. A process that never introduced itself is heard only while there is no speaker: it may fail before it trains.
+//! known for their stacks. A process that never introduced itself counts only while there is no speaker: it may fail before it trains.
 
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction};
 use crate::protocol::line;
@@ -39,7 +39,7 @@ enum Incoming {
 
 /// A message that counts.
 #[derive(Debug)]
-pub enum Heard {
+pub enum LinkEvent {
     /// A process introduced itself, or a value in its introduction changed.
     Introduced {
         /// The introduction.
@@ -48,7 +48,7 @@ pub enum Heard {
         speaks: bool,
     },
     /// A message about the training.
-    Said(Box<FromCompanion>),
+    Message(Box<FromCompanion>),
     /// A line that no companion of this version sends.
     Unreadable,
     /// The process that reported the training is gone.
@@ -78,17 +78,17 @@ impl CompanionLink {
     pub fn listen(socket: PathBuf) -> io::Result<Self> {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
-        let (says, incoming) = mpsc::channel(QUEUE);
-        tokio::spawn(accept_all(listener, says));
+        let (sender, incoming) = mpsc::channel(QUEUE);
+        tokio::spawn(accept_all(listener, sender));
         Ok(Self { socket, incoming, peers: BTreeMap::new(), speaker: None })
     }
 
     /// Waits for the next message that counts.
-    pub async fn hear(&mut self) -> Heard {
+    pub async fn receive(&mut self) -> LinkEvent {
         loop {
             let Some((number, incoming)) = self.incoming.recv().await else { return std::future::pending().await };
-            if let Some(heard) = self.sort(number, incoming) {
-                return heard;
+            if let Some(message) = self.sort(number, incoming) {
+                return message;
             }
         }
     }
@@ -99,7 +99,7 @@ impl CompanionLink {
     }
 
     /// Decides whether a message counts.
-    fn sort(&mut self, number: u64, incoming: Incoming) -> Option<Heard> {
+    fn sort(&mut self, number: u64, incoming: Incoming) -> Option<LinkEvent> {
         match incoming {
             Incoming::Connected(orders) => {
                 // A queue that is dropped closes the connection.
@@ -112,25 +112,27 @@ impl CompanionLink {
                 self.peers.remove(&number);
                 (self.speaker == Some(number)).then(|| {
                     self.speaker = None;
-                    Heard::SpeakerGone
+                    LinkEvent::SpeakerGone
                 })
             }
-            Incoming::Unreadable => Some(Heard::Unreadable),
+            Incoming::Unreadable => Some(LinkEvent::Unreadable),
             Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
                 let peer = self.peers.get_mut(&number)?;
                 peer.rank = Some(introduction.rank);
                 if introduction.rank == 0 {
                     self.speaker.get_or_insert(number);
                 }
-                Some(Heard::Introduced { introduction, speaks: self.speaker == Some(number) })
+                Some(LinkEvent::Introduced { introduction, speaks: self.speaker == Some(number) })
             }
-            Incoming::Message(said) => self.may_say(number, &said).then(|| Heard::Said(Box::new(said))),
+            Incoming::Message(message) => {
+                self.may_report(number, &message).then(|| LinkEvent::Message(Box::new(message)))
+            }
         }
     }
 
-    fn may_say(&self, number: u64, said: &FromCompanion) -> bool {
+    fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
         let is_known = self.peers.get(&number).is_some_and(|peer| peer.rank.is_some());
-        match (self.speaker, said) {
+        match (self.speaker, message) {
             (Some(speaker), _) if speaker == number => true,
             (speaker, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
                 is_known || speaker.is_none()
@@ -159,25 +161,25 @@ impl Drop for CompanionLink {
     }
 }
 
-async fn accept_all(listener: UnixListener, says: mpsc::Sender<(u64, Incoming)>) {
+async fn accept_all(listener: UnixListener, sender: mpsc::Sender<(u64, Incoming)>) {
     for number in 0_u64.. {
-        let Some(stream) = accept_own(&listener, &says).await else { return };
+        let Some(stream) = accept_own(&listener, &sender).await else { return };
         let (reader, writer) = stream.into_split();
         let (orders, queue) = mpsc::channel(ORDERS);
-        if says.send((number, Incoming::Connected(orders))).await.is_err() {
+        if sender.send((number, Incoming::Connected(orders))).await.is_err() {
             return;
         }
         tokio::spawn(write_orders(writer, queue));
-        tokio::spawn(read_lines(number, reader, says.clone()));
+        tokio::spawn(read_lines(number, reader, sender.clone()));
     }
 }
 
 /// Waits for a process of this user. Returns none once the harness does not listen any more.
-async fn accept_own(listener: &UnixListener, says: &mpsc::Sender<(u64, Incoming)>) -> Option<UnixStream> {
+async fn accept_own(listener: &UnixListener, sender: &mpsc::Sender<(u64, Incoming)>) -> Option<UnixStream> {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = says.closed() => return None,
+            () = sender.closed() => return None,
         };
         match accepted {
             Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw()) => {
@@ -198,7 +200,7 @@ async fn write_orders(mut writer: OwnedWriteHalf, mut queue: mpsc::Receiver<Stri
     }
 }
 
-async fn read_lines(number: u64, reader: OwnedReadHalf, says: mpsc::Sender<(u64, Incoming)>) {
+async fn read_lines(number: u64, reader: OwnedReadHalf, sender: mpsc::Sender<(u64, Incoming)>) {
     let mut reader = BufReader::new(reader);
     let mut text = Vec::new();
     while matches!((&mut reader).take(LONGEST).read_until(b'\n', &mut text).await, Ok(count) if count > 0) {
@@ -206,7 +208,7 @@ async fn read_lines(number: u64, reader: OwnedReadHalf, says: mpsc::Sender<(u64,
         let message = FromCompanion::parse(&String::from_utf8_lossy(&text)).filter(|_| is_whole);
         text.clear();
         let incoming = message.map_or(Incoming::Unreadable, Incoming::Message);
-        if says.send((number, incoming)).await.is_err() {
+        if sender.send((number, incoming)).await.is_err() {
             return;
         }
         // Half a line: the process was killed while it wrote, or the line is too long.
@@ -214,12 +216,12 @@ async fn read_lines(number: u64, reader: OwnedReadHalf, says: mpsc::Sender<(u64,
             break;
         }
     }
-    let _ = says.send((number, Incoming::Gone)).await;
+    let _ = sender.send((number, Incoming::Gone)).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CompanionLink, Heard, LONGEST};
+    use super::{CompanionLink, LONGEST, LinkEvent};
     use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
     use crate::protocol::worker::Event;
     use std::path::Path;
@@ -253,28 +255,28 @@ mod tests {
         let (_dir, socket) = place();
         let mut link = CompanionLink::listen(socket.clone()).unwrap();
         let _second = connect(&socket, &(introduction(8, 1) + STEP)).await;
-        assert!(matches!(link.hear().await, Heard::Introduced { speaks: false, .. }));
+        assert!(matches!(link.receive().await, LinkEvent::Introduced { speaks: false, .. }));
         let first = connect(&socket, &(introduction(7, 0) + STEP)).await;
         assert!(
-            matches!(link.hear().await, Heard::Introduced { speaks: true, .. }),
+            matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }),
             "a step of rank 1 is not reported"
         );
-        let Heard::Said(said) = link.hear().await else { panic!("the step of rank 0") };
-        assert!(matches!(*said, FromCompanion::Event(Event::Step(_))));
+        let LinkEvent::Message(message) = link.receive().await else { panic!("the step of rank 0") };
+        assert!(matches!(*message, FromCompanion::Event(Event::Step(_))));
         let _stranger = connect(&socket, &(FAILED.to_owned() + STEP)).await;
         let _third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
-        assert!(matches!(link.hear().await, Heard::Introduced { .. }), "a stranger's failure does not count");
-        let Heard::Said(said) = link.hear().await else { panic!("the failure of rank 2") };
-        assert!(matches!(*said, FromCompanion::Event(Event::Failed(_))));
+        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }), "a stranger's failure does not count");
+        let LinkEvent::Message(message) = link.receive().await else { panic!("the failure of rank 2") };
+        assert!(matches!(*message, FromCompanion::Event(Event::Failed(_))));
         link.order(&CompanionOrder::Checkpoint);
         link.order(&CompanionOrder::Published { step: 3 });
         let mut lines = BufReader::new(first).lines();
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"checkpoint"}"#);
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"published","step":3}"#);
         drop(lines);
-        assert!(matches!(link.hear().await, Heard::SpeakerGone));
+        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone));
         let _again = connect(&socket, &introduction(10, 0)).await;
-        assert!(matches!(link.hear().await, Heard::Introduced { speaks: true, .. }), "a second training speaks");
+        assert!(matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }), "a second training speaks");
     }
 
     #[tokio::test]
@@ -283,22 +285,22 @@ mod tests {
         let mut link = CompanionLink::listen(socket.clone()).unwrap();
         let ended = "{\"event\":\"ended\",\"step\":5}\n";
         let mut first = connect(&socket, &(introduction(7, 0) + "what?\n\u{0}\n" + ended)).await;
-        assert!(matches!(link.hear().await, Heard::Introduced { .. }));
-        assert!(matches!(link.hear().await, Heard::Unreadable));
-        assert!(matches!(link.hear().await, Heard::Unreadable));
-        let Heard::Said(said) = link.hear().await else { panic!("the line after") };
-        assert_eq!(*said, FromCompanion::Line(CompanionLine::Ended { step: 5 }));
+        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
+        assert!(matches!(link.receive().await, LinkEvent::Unreadable));
+        assert!(matches!(link.receive().await, LinkEvent::Unreadable));
+        let LinkEvent::Message(message) = link.receive().await else { panic!("the line after") };
+        assert_eq!(*message, FromCompanion::Line(CompanionLine::Ended { step: 5 }));
         first.write_all(ended.trim_end().as_bytes()).await.unwrap();
         drop(first);
-        assert!(matches!(link.hear().await, Heard::Unreadable), "it was killed before the end of the line");
-        assert!(matches!(link.hear().await, Heard::SpeakerGone));
+        assert!(matches!(link.receive().await, LinkEvent::Unreadable), "it was killed before the end of the line");
+        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone));
         let mut flood = connect(&socket, &introduction(8, 0)).await;
-        assert!(matches!(link.hear().await, Heard::Introduced { .. }));
+        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
         let long = vec![b'x'; LONGEST as usize + 1];
         let write = flood.write_all(&long);
-        let (_, heard) = tokio::join!(write, link.hear());
-        assert!(matches!(heard, Heard::Unreadable));
-        assert!(matches!(link.hear().await, Heard::SpeakerGone), "the connection ends");
+        let (_, message) = tokio::join!(write, link.receive());
+        assert!(matches!(message, LinkEvent::Unreadable));
+        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone), "the connection ends");
     }
 
     #[tokio::test]

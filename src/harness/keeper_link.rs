@@ -32,13 +32,13 @@ pub enum FromKeeper {
 /// The connection to the keeper.
 pub struct KeeperLink {
     listener: Option<UnixListener>,
-    heard: mpsc::Receiver<(u64, FromKeeper)>,
-    says: mpsc::Sender<(u64, FromKeeper)>,
+    incoming: mpsc::Receiver<(u64, FromKeeper)>,
+    sender: mpsc::Sender<(u64, FromKeeper)>,
     connection: Option<Connection>,
     /// Connections so far; only the newest one counts.
     number: u64,
     backlog: Backlog,
-    /// The keeper has said what it has stored; until then nothing is sent to it.
+    /// The keeper has reported what it has stored; until then nothing is sent to it.
     introduced: bool,
 }
 
@@ -54,9 +54,16 @@ impl KeeperLink {
     /// # Errors
     /// Returns an error when they are not pipes.
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
-        let (says, heard) = mpsc::channel(64);
-        let mut link =
-            Self { listener, heard, says, connection: None, number: 0, backlog: Backlog::default(), introduced: false };
+        let (sender, incoming) = mpsc::channel(64);
+        let mut link = Self {
+            listener,
+            incoming,
+            sender,
+            connection: None,
+            number: 0,
+            backlog: Backlog::default(),
+            introduced: false,
+        };
         let stdin = pipe::Receiver::from_owned_fd(rustix::io::dup(rustix::stdio::stdin())?)?;
         let stdout = pipe::Sender::from_owned_fd(rustix::io::dup(rustix::stdio::stdout())?)?;
         link.connect(stdin, stdout);
@@ -80,7 +87,7 @@ impl KeeperLink {
             }
             true
         });
-        tokio::spawn(read_orders(self.number, reader, self.says.clone()));
+        tokio::spawn(read_orders(self.number, reader, self.sender.clone()));
         self.connection = Some(Connection { lines, writer });
     }
 
@@ -120,17 +127,17 @@ impl KeeperLink {
     }
 
     /// Waits for the next order, or for the keeper to go. Accepts later keepers meanwhile.
-    pub async fn hear(&mut self) -> FromKeeper {
+    pub async fn receive(&mut self) -> FromKeeper {
         loop {
             tokio::select! {
-                Some((number, heard)) = self.heard.recv() => {
+                Some((number, message)) = self.incoming.recv() => {
                     if number != self.number {
                         continue;
                     }
-                    if matches!(heard, FromKeeper::Gone) {
+                    if matches!(message, FromKeeper::Gone) {
                         self.connection = None;
                     }
-                    return heard;
+                    return message;
                 }
                 stream = accept(self.listener.as_ref()) => {
                     let (reader, writer) = stream.into_split();
@@ -176,7 +183,7 @@ async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
     }
 }
 
-async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, says: mpsc::Sender<(u64, FromKeeper)>) {
+async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, sender: mpsc::Sender<(u64, FromKeeper)>) {
     let mut reader = BufReader::new(reader);
     let mut text = Vec::new();
     loop {
@@ -184,11 +191,11 @@ async fn read_orders(number: u64, reader: impl AsyncRead + Unpin, says: mpsc::Se
         match (&mut reader).take(LONGEST).read_until(b'\n', &mut text).await {
             Ok(count) if count > 0 => {
                 if let Some(order) = line::decode::<Order>(&String::from_utf8_lossy(&text)) {
-                    let _ = says.send((number, FromKeeper::Order(order))).await;
+                    let _ = sender.send((number, FromKeeper::Order(order))).await;
                 }
             }
             _ => break,
         }
     }
-    let _ = says.send((number, FromKeeper::Gone)).await;
+    let _ = sender.send((number, FromKeeper::Gone)).await;
 }

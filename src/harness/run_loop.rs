@@ -82,7 +82,7 @@ pub struct Harness {
     pub(super) command: Process,
     /// The command's processes.
     pub(super) family: Family,
-    /// Set if the command was running before the run; says whether it may be ended.
+    /// Set if the command was running before the run, with whether it may be ended.
     pub(super) foreign: Option<Foreign>,
     pub(super) _holder: Option<Holder>,
     /// The command's output; none once no process has it open.
@@ -123,8 +123,8 @@ impl Harness {
                     Some(bytes) => self.take_output(&bytes),
                     None => self.output = None,
                 },
-                heard = self.link.hear() => self.hear(heard),
-                heard = self.companion.hear() => self.hear_companion(heard),
+                message = self.link.receive() => self.handle_keeper(message),
+                message = self.companion.receive() => self.handle_companion(message),
                 _ = child.recv() => self.reap(),
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
                 _ = hangup.recv() => {}
@@ -191,8 +191,8 @@ impl Harness {
         }
     }
 
-    fn hear(&mut self, heard: FromKeeper) {
-        match heard {
+    fn handle_keeper(&mut self, message: FromKeeper) {
+        match message {
             // The process that measured or tried the command is gone.
             FromKeeper::Gone if self.args.purpose.is_temporary() => self.end(Reason::Signalled),
             FromKeeper::Gone => {}
@@ -339,11 +339,11 @@ impl Harness {
         }
     }
 
-    /// Hears what the companion said before its processes ended, and publishes what it saved.
-    async fn hear_last_words(&mut self) {
+    /// Handles what the companion sent before its processes ended, and publishes what it saved.
+    async fn drain_companion(&mut self) {
         while self.companion.is_connected() {
-            let Ok(heard) = timeout(DRAIN, self.companion.hear()).await else { break };
-            self.hear_companion(heard);
+            let Ok(message) = timeout(DRAIN, self.companion.receive()).await else { break };
+            self.handle_companion(message);
         }
         while self.is_saving() {
             let Some(report) = self.reported.recv().await else { return };
@@ -357,7 +357,7 @@ impl Harness {
             self.take_output(&bytes);
         }
         self.read_foreign();
-        self.hear_last_words().await;
+        self.drain_companion().await;
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.finish(&mut log);
         self.write_log(&log);
@@ -375,7 +375,7 @@ impl Harness {
         while !self.link.finish().await && !self.args.purpose.is_temporary() {
             // The end of the run is kept for the next keeper.
             tokio::select! {
-                heard = self.link.hear() => self.hear(heard),
+                message = self.link.receive() => self.handle_keeper(message),
                 () = Signals::asked_to_end(&mut self.signals.terminate, &mut self.signals.interrupt) => break,
             }
         }
