@@ -33,7 +33,9 @@ def _run_next():
     import importlib.util
 
     here = os.path.dirname(os.path.abspath(__file__))
-    rest = [path for path in sys.path if os.path.abspath(path or os.getcwd()) != here]
+    # Only what follows: another version of this file may come before, and has brought us here.
+    own = [at for at, path in enumerate(sys.path) if os.path.abspath(path or os.getcwd()) == here]
+    rest = sys.path[own[-1] + 1 :] if own else []
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
     if spec is None or spec.loader is None:
         return

@@ -13,7 +13,7 @@ use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
 use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
-use crate::config::command::SaveSignal;
+use crate::config::command::{SETUP_FILE, SaveSignal};
 use crate::config::units::Every;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
@@ -22,6 +22,7 @@ use crate::protocol::companion::{
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
 use crate::store::checkpoint::state::TrainState;
 use crate::store::companion::KnownCompanion;
+use crate::store::{adopted, checkpoint};
 use std::time::{Duration, Instant};
 
 /// Time that the companion has to save and end, unless the run file gives the script another one.
@@ -45,15 +46,25 @@ pub struct Companion {
     pub(super) stacks: StackWriters,
     /// It ends because it was asked to.
     stopping: bool,
+    /// The first training of the command took its last step.
+    first_has_ended: bool,
+    /// Steps in the output count, although a companion that sees no losses counts its own.
+    output_has_steps: bool,
     /// When the process that reported the training went away.
     gone: Option<Instant>,
     /// The state for its containers.
     state: ContainerState,
     timer: SaveTimer,
     publishing: Publishing,
-    /// A line that was not understood was reported.
+    reported: Reported,
+}
+
+/// Problems that are reported once.
+#[derive(Debug, Default)]
+struct Reported {
+    /// A line that was not understood.
     unreadable: bool,
-    /// Its absence, and faults that need it, were reported.
+    /// Its absence, and faults that need it.
     missed: bool,
 }
 
@@ -67,12 +78,13 @@ impl Companion {
             news: None,
             stacks: StackWriters::default(),
             stopping: false,
+            first_has_ended: false,
+            output_has_steps: false,
             gone: None,
             state,
             timer,
             publishing,
-            unreadable: false,
-            missed: false,
+            reported: Reported::default(),
         }
     }
 
@@ -126,7 +138,7 @@ impl Harness {
                 FromCompanion::Event(event) => self.relay(event),
                 FromCompanion::Line(line) => self.handle_line(line),
             },
-            LinkEvent::Unreadable if !std::mem::replace(&mut self.companion.unreadable, true) => {
+            LinkEvent::Unreadable if !std::mem::replace(&mut self.companion.reported.unreadable, true) => {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
             LinkEvent::Unreadable => {}
@@ -148,12 +160,23 @@ impl Harness {
                     *until = (*until).min(Instant::now() + LEAVING);
                 }
             }
-            CompanionLine::Ended { step } => self.progress.end_training(step),
+            CompanionLine::Ended { step } => {
+                self.progress.end_training(step);
+                self.keep_only_the_first_training();
+            }
             CompanionLine::Fingerprint(fingerprint) if self.args.purpose == Purpose::Trial => {
                 self.link.send(&Event::Command { news: CommandNews::Fingerprint(fingerprint) });
             }
             // Introductions come with the connection that they belong to.
             CompanionLine::Fingerprint(_) | CompanionLine::Companion(_) => {}
+        }
+    }
+
+    /// Keeps another training of the same command from resuming from, or replacing, the checkpoints of the first one.
+    fn keep_only_the_first_training(&mut self) {
+        self.companion.first_has_ended = true;
+        if let Err(error) = setup::forget_resume_point(&context_of(&self.args, None).attempt_dir) {
+            self.warn(format!("{SETUP_FILE} cannot be written: {error}; another training would resume from this one"));
         }
     }
 
@@ -251,10 +274,21 @@ impl Harness {
         }
     }
 
-    /// Reports whether steps are read from the output although a companion counts them. It sees no losses, and a trial
-    /// compares losses step by step: those in the output belong to the steps that they name.
+    /// Reports whether steps are read from the output although a companion counts them. It sees no losses: a loss in the
+    /// output belongs to the step that it names, and a skipped or second optimizer step makes the counts differ.
     fn trusts_output_over(&self, introduction: &Introduction) -> bool {
-        self.args.purpose == Purpose::Trial && !introduction.framework.sees_losses()
+        let output_counts = self.args.purpose == Purpose::Trial || self.companion.output_has_steps;
+        output_counts && !introduction.framework.sees_losses()
+    }
+
+    /// Lets the steps in the output count from now on, if the companion sees no losses.
+    pub(super) fn notice_step_in_output(&mut self, step: u64) {
+        let counts_steps_alone =
+            self.companion.introduction.as_ref().is_some_and(|introduction| !introduction.framework.sees_losses());
+        if counts_steps_alone && !std::mem::replace(&mut self.companion.output_has_steps, true) {
+            self.progress.follow_output();
+            self.progress.step = self.progress.step.min(step.saturating_sub(1));
+        }
     }
 
     /// Reports whether the companion can save now.
@@ -290,7 +324,7 @@ impl Harness {
         if is_given_up && !self.progress.training_has_ended() && !self.companion.stopping {
             self.give_up_companion();
         }
-        if self.companion.news.is_none() && !self.companion.missed {
+        if self.companion.news.is_none() && !self.companion.reported.missed {
             self.note_missing_companion();
         }
     }
@@ -303,9 +337,13 @@ impl Harness {
         self.warn(
             "the companion is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
         );
+        // A new start resumes from what was saved before.
+        let run_dir = self.args.run_dir.path();
+        let resumes = !checkpoint::list(run_dir).is_empty() || !adopted::list(run_dir).is_empty();
         if let Some(news) = &mut self.companion.news {
             let reason = Some("the companion is gone".to_owned());
-            *news = CompanionNews { saves: false, guards: false, grade: Grade::None, reason, ..news.clone() };
+            let grade = if resumes { news.grade } else { Grade::None };
+            *news = CompanionNews { saves: news.saves && resumes, guards: false, grade, reason, ..news.clone() };
         }
         self.send_companion();
     }
@@ -319,7 +357,7 @@ impl Harness {
         if taken < SILENT_STEPS && !fault_is_due {
             return;
         }
-        self.companion.missed = true;
+        self.companion.reported.missed = true;
         if !self.args.inject.is_empty() {
             let faults: Vec<String> = self.args.inject.iter().map(ToString::to_string).collect();
             self.warn(format!("{} cannot be injected: no companion in the command has reported", faults.join(",")));

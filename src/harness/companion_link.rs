@@ -124,8 +124,12 @@ impl CompanionLink {
                 }
                 Some(LinkEvent::Introduced { introduction, speaks: self.speaker == Some(number) })
             }
+            Incoming::Message(message) if self.may_report(number, &message) => {
+                Some(LinkEvent::Message(Box::new(message)))
+            }
             Incoming::Message(message) => {
-                self.may_report(number, &message).then(|| LinkEvent::Message(Box::new(message)))
+                self.refuse_save(number, &message);
+                None
             }
         }
     }
@@ -138,6 +142,20 @@ impl CompanionLink {
                 is_known || speaker.is_none()
             }
             _ => false,
+        }
+    }
+
+    /// Answers a process whose checkpoint does not count, because it waits for the answer.
+    fn refuse_save(&self, number: u64, message: &FromCompanion) {
+        let step = match message {
+            FromCompanion::Line(CompanionLine::Staged(staged)) => staged.step,
+            FromCompanion::Line(CompanionLine::Wrote(written)) => written.step,
+            _ => return,
+        };
+        let message = "another process of the command reports the training".to_owned();
+        let peer = self.peers.get(&number);
+        if let (Some(peer), Ok(line)) = (peer, line::encode(&CompanionOrder::PublishFailed { step, message })) {
+            let _ = peer.orders.try_send(line);
         }
     }
 

@@ -4,6 +4,7 @@ use super::holder::{self, Holder};
 use super::terminal::Terminal;
 use crate::config::command::CommandLaunch;
 use crate::process_tree::{Process, TOKEN_VARIABLE};
+use crate::protocol::companion::SETUP_VARIABLE;
 use crate::untrusted::text;
 use std::fs::{self, File};
 use std::io;
@@ -63,7 +64,11 @@ pub fn start(launch: &CommandLaunch, token: &str, terminal: bool, log: File) -> 
     command.arg0("downshift-command").args(["exec-command", "--"]).args(&launch.argv);
     command.current_dir(&launch.directory).stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end);
     // Output that waits in a buffer looks like a hang.
-    command.env("PYTHONUNBUFFERED", "1").envs(&launch.environment).env(TOKEN_VARIABLE, token);
+    command
+        .env_remove(SETUP_VARIABLE)
+        .env("PYTHONUNBUFFERED", "1")
+        .envs(&launch.environment)
+        .env(TOKEN_VARIABLE, token);
     let pid = command.spawn()?.id();
     let gone = Process { pid, parent: std::process::id(), started: 0, cpu_ticks: 0, token: Some(token.to_owned()) };
     Ok(Started { process: Process::of(pid).unwrap_or(gone), output, holder })

@@ -170,6 +170,9 @@ impl Harness {
     fn take_readings(&mut self, readings: &[Reading]) {
         let now = self.began.elapsed();
         for reading in readings {
+            if let Some(step) = reading.step.filter(|step| *step > 0) {
+                self.notice_step_in_output(step);
+            }
             let total = self.progress.total;
             let events = self.progress.take(reading, now);
             if let Some(steps) = self.progress.total.filter(|_| self.progress.total != total) {
@@ -251,7 +254,7 @@ impl Harness {
             if pid.as_raw_nonzero().get().unsigned_abs() == self.command.pid {
                 self.exit = Some(Exit::of_command(status.exit_status(), status.terminating_signal()));
                 // A command may save and exit when it is asked to save.
-                let asked = matches!(self.life, Life::Saving { .. });
+                let asked = matches!(self.life, Life::Saving { .. }) || self.companion.is_stopping();
                 self.end(if asked { Reason::Asked } else { Reason::Exited });
             }
         }

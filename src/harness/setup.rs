@@ -81,6 +81,19 @@ impl Prepared {
     }
 }
 
+/// Removes the checkpoint to resume from, for processes that the command starts from now on.
+///
+/// # Errors
+/// Returns the system's error.
+pub(super) fn forget_resume_point(attempt_dir: &Path) -> io::Result<()> {
+    let path = attempt_dir.join(SETUP_FILE);
+    let mut setup: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    if let Value::Object(fields) = &mut setup {
+        fields.insert("resume".to_owned(), Value::Null);
+    }
+    write_whole(&path, &serde_json::to_vec_pretty(&setup)?)
+}
+
 fn setup_of(
     args: &HarnessArgs,
     context: &AttemptContext,

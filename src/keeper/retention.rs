@@ -65,7 +65,9 @@ pub enum KeptError {
 /// # Errors
 /// Returns an error that names what cannot be deleted.
 pub fn delete(run_dir: &Path, step: u64) -> Result<(), KeptError> {
-    if adopted::find(run_dir, step).is_some() {
+    // Where both hold one step, the files of the command stay.
+    let is_container = run_dir.join(checkpoint::relative_path(step)).is_dir();
+    if !is_container && adopted::find(run_dir, step).is_some() {
         return adopted::remove(run_dir, step).map_err(|source| KeptError::Adopted { step, source });
     }
     Ok(checkpoint::remove(run_dir, step)?)

@@ -183,7 +183,10 @@ impl Policy {
     fn handle_companion(&mut self, companion: &CompanionNews) -> Vec<Effect> {
         self.restore_companion(companion);
         let is_ended = self.limits.command.is_some_and(CommandLimits::may_end_hung);
-        self.watches.hang.watch_companion(is_ended);
+        // One that sees only optimizer steps cannot tell a save or an evaluation from a hang.
+        if companion.framework.sees_losses() {
+            self.watches.hang.watch_companion(is_ended);
+        }
         self.worker.companion.is_there = true;
         self.compare_knobs(companion)
     }

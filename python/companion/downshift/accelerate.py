@@ -13,6 +13,8 @@ from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import obey_without_saving, slow_down
 
 _loop = None
+# Some wrappers of optimizers hide their steps, and nothing would ever take the losses.
+MOST_LOSSES = 4096
 
 
 def install(module):
@@ -30,8 +32,9 @@ def _hook_accelerator(accelerator):
     def traced_backward(self, loss, **kwargs):
         loop = _find_loop()
         if loop is not None:
-            loop.losses.append(loss.detach())
             loop.accelerator = self
+            if hasattr(loss, "detach") and len(loop.losses) < MOST_LOSSES:
+                loop.losses.append(loss.detach())
         return backward(self, loss, **kwargs)
 
     @functools.wraps(clip)

@@ -28,6 +28,7 @@ class Checkpoints:
         self._resumed = None
         self._ordered = self._stop = self._asked_by_script = False
         self._written = self._failure = None
+        self._on_order = []
 
     def choose(self, given):
         """Returns the checkpoint to resume from."""
@@ -169,7 +170,7 @@ class Checkpoints:
             if stop and training.report.world == 1:
                 failure = self._companion.wait_published(step + training.report.step_offset)
             if ordered_only and training.report.rank == 0:
-                _prune(os.path.dirname(folder))
+                _prune(self._on_order, folder)
         elif ordered:
             failure = failure or "the Trainer wrote no complete checkpoint"
             training.report.save_failed(step, failure)
@@ -196,15 +197,12 @@ class Checkpoints:
         os.replace(partial, os.path.join(folder, FILE))
 
 
-def _prune(root):
-    """Removes checkpoints that only downshift asked for, except the newest. The script's own stay."""
-    found = []
-    for name in os.listdir(root):
-        notes = _read_notes(os.path.join(root, name)) if name.startswith("checkpoint-") else {}
-        if notes.get("ordered") is True:
-            found.append((notes.get("step", 0), os.path.join(root, name)))
-    for _, folder in sorted(found)[:-KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)
+def _prune(written, folder):
+    """Removes checkpoints that this process wrote on order alone, except the newest. All others stay."""
+    written.append(folder)
+    for old in written[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    del written[:-KEPT]
 
 
 def _read_notes(folder):

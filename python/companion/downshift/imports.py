@@ -96,4 +96,8 @@ def _wrap_loader(loader):
         original(module)
         run_hooks(module)
 
-    loader.exec_module = exec_module
+    try:
+        loader.exec_module = exec_module
+    except (AttributeError, TypeError):
+        # Such a loader cannot be wrapped: its module stays without hooks.
+        pass

@@ -23,6 +23,7 @@ class Checkpoints:
         self._trainer, self._companion = training.trainer, training.companion
         self._root = os.path.join(self._companion.run_dir or ".", FOLDER)
         self.resumed_from = self._notes = None
+        self._written = []
 
     def choose(self, given):
         """Returns the file to resume from."""
@@ -109,7 +110,7 @@ class Checkpoints:
             if stop and reports.world == 1:
                 failure = self._companion.wait_published(step + reports.step_offset)
             if reports.rank == 0:
-                self._prune()
+                self._prune(folder)
         reports.phase("training")
         if stop and failure is not None:
             reports.stop_refused(step, str(failure))
@@ -117,10 +118,12 @@ class Checkpoints:
             reports.stopping(step, True)
             report.stop_process()
 
-    def _prune(self):
-        names = sorted(name for name in os.listdir(self._root) if name.startswith("step-"))
-        for name in names[:-KEPT]:
-            shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)
+    def _prune(self, folder):
+        """Removes checkpoints that this process wrote, except the newest."""
+        self._written.append(folder)
+        for old in self._written[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        del self._written[:-KEPT]
 
 
 def _read_notes(folder):

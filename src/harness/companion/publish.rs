@@ -157,6 +157,9 @@ impl Harness {
         if self.args.purpose == Purpose::Measurement {
             return Some("a measured command keeps no checkpoint".to_owned());
         }
+        if self.companion.first_has_ended {
+            return Some("only the first training of a command is kept".to_owned());
+        }
         if self.companion.publishing.waiting.len() + self.companion.publishing.written.len() >= MOST {
             return Some("too many checkpoints are waiting".to_owned());
         }
