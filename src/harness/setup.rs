@@ -11,6 +11,7 @@ use crate::protocol::companion::{PROTOCOL, SETUP_VARIABLE, Setup};
 use crate::store::checkpoint;
 use crate::store::run_dir::write_whole;
 use crate::store::socket_place;
+use crate::untrusted::file::{self, Limit};
 use serde_json::Value;
 use std::fs;
 use std::io;
@@ -87,7 +88,7 @@ impl Prepared {
 /// Returns the system's error.
 pub(super) fn forget_resume_point(attempt_dir: &Path) -> io::Result<()> {
     let path = attempt_dir.join(SETUP_FILE);
-    let mut setup: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    let mut setup: Value = serde_json::from_slice(&file::read(&path, Limit::Record).map_err(io::Error::from)?)?;
     if let Value::Object(fields) = &mut setup {
         fields.insert("resume".to_owned(), Value::Null);
     }

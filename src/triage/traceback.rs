@@ -139,9 +139,12 @@ fn parse_frame(text: &str) -> Option<OwnFrame> {
     })
 }
 
+/// Where files that are not the user's own lie: installed packages, and downshift's companion.
+const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/downshift/companion-"];
+
 /// Reports whether a file is the user's own: neither an installed package nor a part of Python.
 pub(super) fn is_own(file: &str) -> bool {
-    let installed = ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part));
+    let installed = INSTALLED.iter().any(|part| file.contains(part));
     let library =
         file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
     !(file.starts_with('<') || installed || library)
@@ -201,6 +204,7 @@ mod tests {
         assert_eq!(frame_of(&found, 999).unwrap().file, "/home/me/save.py");
         let alien = "Traceback (most recent call last):\n  File \"/x/site-packages/a.py\", line 1, in f\nValueError\n";
         assert_eq!(frames(alien), []);
+        assert_eq!(frames(&alien.replace("/x/site-packages", "/c/downshift/companion-1a2b/downshift")), []);
         let syntax =
             "Traceback (most recent call last):\n  File \"t.py\", line 1\n    x = = 1\nSyntaxError: invalid syntax\n";
         assert_eq!(frames(syntax)[0].to_string(), "t.py:1: x = = 1");
