@@ -77,11 +77,11 @@ pub struct HarnessArgs {
     pub inject: Vec<Inject>,
     /// Failures of earlier attempts.
     pub faults: Faults,
-    /// What it runs the command for.
+    /// The purpose that it runs the command for.
     pub purpose: Purpose,
 }
 
-/// What a harness runs its command for.
+/// The purpose of a harness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A run with a keeper; the command survives it.

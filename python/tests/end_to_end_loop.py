@@ -96,7 +96,7 @@ class Run:
             sys.exit("{}\n{}".format(text, journal.read()[-6000:]))
 
     def wait_lines(self, wanted):
-        """Waits until the log has so many lines, or the run is over. Returns whether it is still going on."""
+        """Waits until the log has `wanted` lines, or the run is over. Returns whether it still runs."""
         until = time.monotonic() + LIMIT
         while self.count_lines() < wanted:
             if self.process.poll() is not None:

@@ -105,7 +105,7 @@ class Loops(unittest.TestCase):
         setup = os.path.join(self.harness.folder, "companion.json")
         with open(setup, "w", encoding="utf-8") as file:
             json.dump({"protocol": 1, "gate": gate}, file)
-        # The parent itself is no standby: only its child gets the setup.
+        # Only the child gets the setup; the parent must not wait at the gate.
         program = (
             "import os, subprocess, sys; os.environ.update(PYTHONPATH={!r}, DOWNSHIFT_COMPANION={!r});"
             "print(subprocess.Popen([sys.executable, '-c', '']).pid, flush=True); sys.stdin.read(); os._exit(0)"

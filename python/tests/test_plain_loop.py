@@ -84,7 +84,7 @@ class Resume(PlainLoop):
         options, kills, resumed_from = BATCHES + ["--epochs", "4"], 0, set()
         while kills < KILLS:
             if os.path.exists(self.log(harness)) and plain_loop.read_log(self.log(harness))[1] is not None:
-                # It reached its end: kills go on in a run that begins anew.
+                # It reached its end: the next kills hit a new run.
                 self.assertEqual(plain_loop.read_log(self.log(harness)), straight)
                 harness = self.harness(checkpoint={"every_steps": 3, "every_seconds": None})
             before = len(harness.events)

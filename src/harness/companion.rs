@@ -13,7 +13,7 @@ use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
 use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose, setup};
-use crate::config::command::{SETUP_FILE, SaveSignal};
+use crate::config::command::SaveSignal;
 use crate::config::units::Every;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
@@ -169,14 +169,6 @@ impl Harness {
             }
             // Introductions come with the connection that they belong to.
             CompanionLine::Fingerprint(_) | CompanionLine::Companion(_) => {}
-        }
-    }
-
-    /// Keeps another training of the same command from resuming from, or replacing, the checkpoints of the first one.
-    fn keep_only_the_first_training(&mut self) {
-        self.companion.first_has_ended = true;
-        if let Err(error) = setup::forget_resume_point(&context_of(&self.args, None).attempt_dir) {
-            self.warn(format!("{SETUP_FILE} cannot be written: {error}; another training would resume from this one"));
         }
     }
 

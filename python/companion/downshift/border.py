@@ -44,7 +44,7 @@ class Border:
         self._last_step, self._last_time = step, time.monotonic()
 
     def notice_sigterm(self):
-        """Notices SIGTERM where the script handles it by ending the training: that is no normal end."""
+        """Notices SIGTERM where the script ends the training on it, so that this does not count as a normal end."""
         handler = signal.getsignal(signal.SIGTERM)
         if not callable(handler) or handler is self._handler:
             return

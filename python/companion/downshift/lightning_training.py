@@ -256,7 +256,7 @@ class Seeding(fetch.Seeding):
     def batch_size_changed(self, before, now, exact):
         """Counts Lightning's progress in batches of the new size."""
         if not exact:
-            self.changed = "script", "the position is no multiple of the new micro-batch: the epoch begins anew"
+            self.changed = "script", "the position is not a multiple of the new micro-batch, so the epoch starts over"
             return
         self.changed = "same_data", "training.micro_batch changed from {} to {}".format(before, now)
         progress = self._trainer.fit_loop.epoch_loop.batch_progress

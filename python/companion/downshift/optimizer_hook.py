@@ -1,6 +1,6 @@
 """Steps and rates of a loop that uses nothing but torch, through torch's global hooks around every optimizer step.
 
-A call is no proof of an update (a scaled step that overflowed may call it too), and nothing can be saved or resumed.
+A call does not prove an update: a scaled step that overflowed may call it too. Nothing can be saved or resumed.
 """
 
 from __future__ import annotations

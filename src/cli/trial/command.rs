@@ -113,7 +113,7 @@ struct Trial<'a> {
     folder: &'a Path,
 }
 
-/// What a trial found.
+/// The findings of a trial.
 struct Tried {
     judgement: Judgement,
     /// The step of the checkpoint that was resumed from.

@@ -1,9 +1,11 @@
 //! Checkpoints of a companion, one at a time and on another thread: staged ones are completed and published, those that
 //! the script's framework wrote are adopted where they are.
 
-use crate::harness::Purpose;
+use crate::config::command::SETUP_FILE;
 use crate::harness::checkpoints::Candidate;
+use crate::harness::prepare::context_of;
 use crate::harness::run_loop::{Harness, Report};
+use crate::harness::{Purpose, setup};
 use crate::protocol::companion::{CompanionOrder, ResumePoint, Staged};
 use crate::protocol::worker::{Event, Saved};
 use crate::store::adopted;
@@ -149,6 +151,14 @@ impl Harness {
             None => CompanionOrder::Published { step },
             Some(message) => CompanionOrder::PublishFailed { step, message },
         });
+    }
+
+    /// Keeps another training of the same command from resuming from, or replacing, the checkpoints of the first one.
+    pub(super) fn keep_only_the_first_training(&mut self) {
+        self.companion.first_has_ended = true;
+        if let Err(error) = setup::forget_resume_point(&context_of(&self.args, None).attempt_dir) {
+            self.warn(format!("{SETUP_FILE} cannot be written: {error}; another training would resume from this one"));
+        }
     }
 
     /// Returns why no checkpoint is kept now.

@@ -8,7 +8,7 @@ const SIZE: usize = 6;
 const BATCH: u64 = 8;
 const CHECKPOINT: u64 = 12;
 
-/// What a start shows of its steps.
+/// The steps of a start, as they are shown.
 #[derive(Clone, Copy)]
 struct Shows {
     rate: bool,
