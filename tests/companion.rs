@@ -233,6 +233,27 @@ fn malformed_lines_are_ignored_and_named_once() {
 }
 
 #[test]
+fn of_two_trainings_in_one_command_only_the_first_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = example("awkward_script");
+    let train = |steps: u64| {
+        let script = script.display();
+        format!("{script} train --marker chained --companion loop --every 20 --step-ms 1 --steps {steps}")
+    };
+    let both = format!("{} && {}", train(STEPS), train(2 * STEPS));
+    write_run(dir.path(), Path::new("sh"), &["-c", &both], "knobs: { seed: 7 }\n");
+    for number in [1, 2] {
+        let mut harness = Harness::start(dir.path(), number);
+        let events = harness.read_all();
+        harness.wait();
+        let kept: Vec<u64> = checkpoint::list(dir.path()).iter().rev().map(|entry| entry.step).collect();
+        assert_eq!(kept, [20, 40, 60], "attempt {number}: {events:#?}");
+        let setup = fs::read_to_string(dir.path().join(format!("attempts/{number}/companion.json"))).unwrap();
+        assert!(setup.contains("\"resume\": null"), "the second training starts from its beginning: {setup}");
+    }
+}
+
+#[test]
 fn the_output_counts_again_when_the_companion_is_gone() {
     let scene = Scene::new("loop", &["--step-ms", "100", "--mischief", "dead"], "");
     let (events, code) = scene.attempt(1, &[]);
