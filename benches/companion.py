@@ -1,16 +1,20 @@
-"""Measures what the companion adds to a step of a plain loop: `python benches/companion.py [STEPS]`.
+"""Measures what the companion adds to a step of a plain loop: `python benches/companion.py [STEPS | --pairs PAIRS]`.
 
 A loop with a model of two parameters takes steps through `run.step`, and the same loop without downshift does the same
 work: backward, norm, clipping, reading the loss, optimizer, scheduler. Blocks of both alternate; the difference is the
 cost of the companion: the guard, the report of each step to a harness in another process, and the step border. Processor
 time is counted, that of the companion's threads too. Loading is not: the streams of the samples are drawn in loader
 processes, or at the cost printed last.
+
+`--pairs 300` measures the whole: pairs of steps of 100 ms, one with the companion and one without, loading included, in
+changing order. The ratio of their wall-clock times, and the upper end of its 95 % interval, by a bootstrap over the pairs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import statistics
 import sys
@@ -25,9 +29,15 @@ import downshift
 from downshift import order, random_state, wire
 
 torch.set_num_threads(1)
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+PAIRS = int(sys.argv[2]) if sys.argv[1:2] == ["--pairs"] else None
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 and PAIRS is None else 100_000
 BLOCK = 100
 LIMIT_US = 50.0
+LONG_STEP_SECONDS = 0.1
+LIMIT_RATIO = 1.02
+WIDTH = 1024
+WARM_UP = 5
+RESAMPLES = 10_000
 
 
 def start_harness(folder):
@@ -60,8 +70,8 @@ class Numbers(torch.utils.data.Dataset):
         return index
 
 
-def make_training():
-    model = torch.nn.Linear(8, 1)
+def make_training(inputs=8, outputs=1):
+    model = torch.nn.Linear(inputs, outputs)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     return model, optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=1)
 
@@ -99,15 +109,20 @@ def time_bare(model, optimizer, scheduler, inputs, loader):
     for _ in range(BLOCK):
         next(loader)
         begun = time.thread_time()
-        loss = model(inputs).sum()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        loss.item(), norm.item()
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad()
+        step_bare(model, optimizer, scheduler, inputs)
         spent += time.thread_time() - begun
     return spent / BLOCK
+
+
+def step_bare(model, optimizer, scheduler, inputs):
+    """Takes a step without downshift."""
+    loss = model(inputs).sum()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    loss.item(), norm.item()
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
 
 
 def time_streams(samples=2000):
@@ -122,9 +137,59 @@ def time_streams(samples=2000):
     return each / samples * 1e6, (time.thread_time() - begun) / samples * 1e6
 
 
+def time_call(call, *arguments):
+    begun = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - begun
+
+
+def measure_pairs(pairs):
+    """Returns seconds of the steps of each pair: with the companion, without it."""
+    bare, loader = make_training(WIDTH, WIDTH), iter(torch.utils.data.DataLoader(Numbers()))
+    run = downshift.attach(*make_training(WIDTH, WIDTH), clip=1.0)
+    model, batches = run._parts.models[""], iter(run.batches(Numbers(), batch_size=1))
+
+    def take_step(with_companion):
+        if with_companion:
+            next(batches)
+            run.step(model(inputs).sum())
+        else:
+            next(loader)
+            step_bare(*bare, inputs)
+
+    rows = 64
+    for _ in range(3):
+        inputs = torch.randn(rows, WIDTH)
+        rows = max(1, round(rows * LONG_STEP_SECONDS / min(time_call(take_step, False) for _ in range(WARM_UP))))
+    inputs = torch.randn(rows, WIDTH)
+    found = []
+    for _ in range(WARM_UP + pairs):
+        times = {with_companion: time_call(take_step, with_companion) for with_companion in random.sample((True, False), 2)}
+        found.append((times[True], times[False]))
+    return found[WARM_UP:]
+
+
+def print_ratio(found):
+    """Prints the ratio of the times, and ends the program with an error if it may be above the limit."""
+    def ratio(pairs):
+        return sum(with_companion for with_companion, _ in pairs) / sum(without for _, without in pairs)
+
+    resampled = sorted(ratio(random.choices(found, k=len(found))) for _ in range(RESAMPLES))
+    upper = resampled[round(0.975 * RESAMPLES) - 1]
+    print("{} pairs of steps of {:.0f} ms".format(len(found), statistics.median(without for _, without in found) * 1e3))
+    print("ratio {:.4f}, at most {:.4f} (95 %)".format(ratio(found), upper))
+    if upper > LIMIT_RATIO:
+        sys.exit("a step may take more than {} times as long with the companion".format(LIMIT_RATIO))
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         harness = start_harness(folder)
+        if PAIRS is not None:
+            print_ratio(measure_pairs(PAIRS))
+            os.kill(harness, 9)
+            os.waitpid(harness, 0)
+            return
         threads = time.process_time() - time.thread_time()
         with_companion, without = measure()
         threads = (time.process_time() - time.thread_time() - threads) / STEPS * 1e6

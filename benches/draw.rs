@@ -5,7 +5,6 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use downshift::cockpit::layout::charts_per_page;
-use downshift::cockpit::quantity::Quantity;
 use downshift::cockpit::state::State;
 use downshift::cockpit::state::facts::History;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         took.sort();
         println!(
             "{name}: {} charts of {steps} steps on {} × {}: p50 {:.2?}, p99 {:.2?} a frame (aim: 4 ms)",
-            charts_per_page(size, Quantity::ALL.to_vec()),
+            charts_per_page(&state),
             size.0,
             size.1,
             took[FRAMES / 2],

@@ -5,6 +5,8 @@
 //! `cargo bench --bench save -- [--gigabytes 1] [--saves 5] [--device cpu] [--dir .]`
 //! (takes a few minutes and five times the state in memory; all saves stay in `--dir` until the end)
 
+#[path = "help/in_process.rs"]
+mod in_process;
 #[path = "save/layers.rs"]
 mod layers;
 #[path = "save/measure.rs"]
@@ -12,11 +14,10 @@ mod measure;
 
 use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
-use downshift::recipe::interval::Faults;
-use downshift::recipe::leave_out::LeaveOut;
 use downshift::train::job::{EventSink, StepPulse, WorkerArgs};
 use downshift::train::registry::Registry;
 use downshift::train::worker::run_in_process;
+use in_process::worker_args;
 use layers::{Layers, WIDTH, layers_of};
 use measure::{Bandwidth, Conductor, Figures, bandwidth};
 use serde_json::json;
@@ -66,23 +67,7 @@ fn args(run_dir: &Path, layers: usize, device: DeviceChoice) -> Outcome<WorkerAr
         "evaluation": { "every": "never" },
         "checkpoint": { "every": "never" },
     }))?;
-    Ok(WorkerArgs {
-        run_dir: run_dir.to_owned(),
-        rung: 0,
-        rung_name: "full".into(),
-        attempt: 1,
-        task: "layers".into(),
-        preset,
-        skips_in_a_row: 5,
-        device,
-        from: None,
-        require_checkpoint: false,
-        migrate: false,
-        leave_out: LeaveOut::default(),
-        faults: Faults::default(),
-        inject: Vec::new(),
-        measure: false,
-    })
+    Ok(worker_args(run_dir, "layers", preset, device))
 }
 
 fn print(figures: &Figures, copy: &Bandwidth) {

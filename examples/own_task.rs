@@ -6,7 +6,10 @@ use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
-use downshift::{BatchRequest, DataError, Pass, Problem, Purpose, Registry, Split, Stream, Tally, Task, Train};
+use downshift::{
+    BatchRequest, DataError, Pass, Problem, Purpose, Registry, Sample, Samples, Split, Stream, Tally, Task, TaskSample,
+    Train,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -121,7 +124,31 @@ impl<B: AutodiffBackend> Train<B> for Spirals {
         let confidence = answered.clone().exp().sum().into_scalar().elem();
         let loss_sum = answered.sum().neg().into_scalar().elem();
         let sums = BTreeMap::from([("accuracy", right), ("confidence", confidence)]);
-        Tally { loss_sum, count: batch.0.len() as u64, sums }
+        Tally { loss_sum, count: batch.0.len() as u64, sums, ..Tally::default() }
+    }
+
+    /// Shows the answers to a few held-out points.
+    fn samples(
+        model: &<Network<B> as AutodiffModule<B>>::InnerModule,
+        [_, validation]: &[Points; 2],
+        _total: &Tally,
+        device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Samples {
+        let shown = Points(validation.0.iter().take(8).copied().collect());
+        let (logits, _) = model.forward(&shown, device);
+        let scores: Vec<f32> = activation::softmax(logits, 1).into_data().iter().collect();
+        let show = |(([x, y], label), scores): (&([f32; 2], i32), &[f32])| {
+            let answer = usize::from(scores[1] > scores[0]);
+            let sample = Sample {
+                name: Some(format!("({x:.2}, {y:.2})")),
+                label: Some(format!("spiral {label}")),
+                answer: Some(format!("spiral {answer}")),
+                confidence: Some(scores[answer]),
+                ..Sample::default()
+            };
+            TaskSample { sample, picture: None }
+        };
+        Samples { list: shown.0.iter().zip(scores.chunks_exact(2)).map(show).collect(), confusion: None }
     }
 }
 

@@ -7,6 +7,7 @@
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
 //! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` holds memory on the fake GPU behind `DOWNSHIFT_NVML_PATH`.
+//! `eval_losses: [0.5, 0.4]` reports an evaluation every ten steps until the list ends.
 //! `tunes: fast` leaves a tuning decision in the run directory, and another one on each evaluation.
 //! `trouble:` knows more kinds of fault than `--inject`, see trouble.rs.
 
@@ -162,7 +163,8 @@ impl Script {
                     }
                 }
                 Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
-                Ok(Order::Adopt { .. } | Order::Stacks) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+                Ok(Order::Adopt { .. } | Order::Stacks | Order::Begin)
+                | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
                 self.state.position.samples += self.batch;
@@ -170,6 +172,12 @@ impl Script {
             self.step()?;
             if self.evaluate_every == Every::Steps(self.state.step) {
                 self.write_tuning("evaluation")?;
+            }
+            let place = (self.state.step / 10).saturating_sub(1) as usize;
+            if let Some(loss) =
+                self.scenario["eval_losses"][place].as_f64().filter(|_| self.state.step.is_multiple_of(10))
+            {
+                self.evaluate(loss)?;
             }
             let due = match self.save_every {
                 Every::Seconds(seconds) => saved_at.elapsed().as_secs_f64() >= seconds,
@@ -181,17 +189,22 @@ impl Script {
                 saved_at = Instant::now();
             }
         }
-        let eval = Eval {
-            step: self.state.step,
-            samples: self.state.position.samples,
-            loss: Some(0.1),
-            metrics: self.scripted_metrics("eval_metrics", [(ACCURACY.to_owned(), 0.9)].into()),
-        };
-        send_event(&Event::Eval(eval))?;
+        self.evaluate(0.1)?;
         if let Some(message) = self.save()? {
             self.fail(FailureClass::DiskFull, &format!("the last step could not be saved: {message}"))?;
         }
         self.end(DoneReason::Finished, 0)
+    }
+
+    /// Reports an evaluation with this loss.
+    fn evaluate(&self, loss: f64) -> Failing<()> {
+        let eval = Eval {
+            step: self.state.step,
+            samples: self.state.position.samples,
+            loss: Some(loss),
+            metrics: self.scripted_metrics("eval_metrics", [(ACCURACY.to_owned(), 0.9)].into()),
+        };
+        send_event(&Event::Eval(eval))
     }
 
     /// Prints lines that are not events, if the scenario asks for it.
@@ -232,6 +245,7 @@ impl Script {
                     lr,
                     what,
                     place,
+                    parameter: None,
                     rescaled: false,
                     applied: false,
                 }));

@@ -9,14 +9,17 @@ mod check;
 mod checkpoints;
 mod client;
 mod compare_knob;
+mod delete;
 mod devices;
 mod doctor;
 mod drill;
+mod errand;
 mod export;
 mod headless;
 mod init;
 mod internal;
 mod interrupted;
+mod labels;
 mod measure;
 mod notify;
 mod occupied;
@@ -26,10 +29,13 @@ mod poll;
 mod preferences;
 mod preflight;
 mod prepare;
+mod report;
 mod request;
 mod resume;
 mod run;
 mod runs;
+mod samples;
+mod start;
 mod status;
 mod triage;
 mod trial;
@@ -53,7 +59,8 @@ use std::str::FromStr;
 
 /// A training cockpit that keeps a run alive.
 ///
-/// Without a command: `downshift run` with the run file that ships inside (handwritten digits).
+/// Without a command: the runs to choose from, on a terminal; without any, `downshift run` with the run file that
+/// ships inside (handwritten digits).
 #[derive(Debug, Parser)]
 #[command(name = "downshift", version, max_term_width = 100)]
 struct Cli {
@@ -89,8 +96,16 @@ enum Command {
     Adopt(adopt::AdoptArgs),
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
-    /// List runs
+    /// List runs: state, times, steps, best evaluation, device, rung and tags
     Runs(runs::RunsArgs),
+    /// Add and remove tags of a run: tag RUN +baseline -old
+    Tag(labels::TagArgs),
+    /// Set or print the note of a run
+    Note(labels::NoteArgs),
+    /// Leave runs out of the lists, until --undo
+    Archive(labels::ArchiveArgs),
+    /// Delete runs that have ended, with their checkpoints; asks first
+    Delete(delete::DeleteArgs),
     /// Show a run's status
     Status(status::StatusArgs),
     /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
@@ -125,6 +140,10 @@ enum Command {
     Export(export::ExportArgs),
     /// Plot one or several runs as SVG or PNG
     Plot(plot::PlotArgs),
+    /// Show what the model did at its evaluations, or copy the pictures with --out
+    Samples(samples::SamplesArgs),
+    /// Write a run as one page for a browser, which loads nothing from the network
+    Report(report::ReportArgs),
     /// Work with a run's checkpoints: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
     /// Check everything a run depends on, one line each, with the fix
@@ -206,11 +225,15 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
-        None => run::begin(None, &cli.run, runs, trainer),
+        None => start::start(&cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Adopt(args)) => adopt::adopt(&args, runs),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
-        Some(Command::Runs(args)) => Ok(runs::print_list(&args, runs)),
+        Some(Command::Runs(args)) => runs::print_list(&args, runs),
+        Some(Command::Tag(args)) => labels::tag(&args, runs),
+        Some(Command::Note(args)) => labels::note(&args, runs),
+        Some(Command::Archive(args)) => labels::archive(&args, runs),
+        Some(Command::Delete(args)) => delete::delete(&args, runs),
         Some(Command::Status(args)) => status::print_status(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
@@ -228,6 +251,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Prepare(args)) => prepare::prepare(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Plot(args)) => plot::plot(&args, runs),
+        Some(Command::Samples(args)) => samples::samples(&args, runs),
+        Some(Command::Report(args)) => report::report(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::run_action(&args, runs, trainer),
         Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
         Some(Command::Bundle(args)) => bundle::bundle(&args, runs),

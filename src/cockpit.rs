@@ -12,7 +12,10 @@
 
 pub mod action;
 pub mod chart_data;
+pub mod chart_picture;
+pub mod clipboard;
 pub mod connect;
+pub mod errand;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod glyphs;
@@ -21,6 +24,7 @@ pub mod layout;
 pub mod log_tail;
 pub mod overlays;
 pub mod panels;
+pub mod pictures;
 pub mod plot;
 pub mod preferences;
 pub mod quantity;
@@ -29,7 +33,9 @@ pub mod ratio;
 pub mod read_error;
 pub mod readers;
 pub mod run;
+pub mod run_cells;
 pub mod search;
+pub mod start;
 pub mod state;
 pub mod surface;
 pub mod terminal;

@@ -9,9 +9,11 @@ use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The variable with the folders that Python searches first.
@@ -60,6 +62,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/snapshot.py",
     "downshift/stacks.py",
     "downshift/standby.py",
+    "downshift/trial_output.py",
     "downshift/values.py",
     "downshift/wire.py",
     "sitecustomize.py",
@@ -110,27 +113,59 @@ pub fn unpack() -> Result<PathBuf, UnpackError> {
 /// Puts the package's folder in front of the folders that Python searches already. None of them is empty: Python would
 /// take that for the current folder.
 #[must_use]
-pub fn search_path(package: &str, existing: Option<&str>) -> String {
-    match existing.filter(|existing| !existing.is_empty()) {
-        Some(existing) => format!("{package}:{existing}"),
-        None => package.to_owned(),
+pub fn search_path(package: &Path, existing: Option<&OsStr>) -> OsString {
+    let mut path = package.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        path.push(":");
+        path.push(existing);
     }
+    path
 }
 
 fn unpack_into(cache: &Path) -> Result<PathBuf, UnpackError> {
+    prepare_cache(cache)?;
     let folder = cache.join(format!("companion-{}", &content_hash().to_hex()[..16]));
     if look_at(&folder)? == Found::Whole {
         return Ok(folder);
     }
-    fs::create_dir_all(cache).map_err(UnpackError::of(cache))?;
-    let draft = cache.join(format!(".companion-{}", std::process::id()));
-    // A leftover of a killed process, or a trap.
-    let _ = fs::remove_dir_all(&draft);
+    let draft = create_draft(cache)?;
     let placed = write_files(&draft).and_then(|()| place(&draft, &folder));
     if placed.is_err() {
         let _ = fs::remove_dir_all(&draft);
     }
     placed.map(|()| folder)
+}
+
+/// Creates a new folder for a draft. Nobody can know its name before, and it is never an existing one.
+fn create_draft(cache: &Path) -> Result<PathBuf, UnpackError> {
+    // Its keys are random.
+    let number = RandomState::new().hash_one(std::process::id());
+    let draft = cache.join(format!(".companion-{number:016x}"));
+    DirBuilder::new().mode(0o700).create(&draft).map_err(UnpackError::of(&draft))?;
+    Ok(draft)
+}
+
+/// Creates the folder in the user's cache, or closes the one that is there to others: whoever can write to it can exchange
+/// what is in it.
+fn prepare_cache(cache: &Path) -> Result<(), UnpackError> {
+    if let Some(parent) = cache.parent() {
+        fs::create_dir_all(parent).map_err(UnpackError::of(parent))?;
+    }
+    match DirBuilder::new().mode(0o700).create(cache) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(UnpackError::of(cache)(error)),
+        _ => {}
+    }
+    // The folder itself may be a link of the user's own, to another disk.
+    let about = fs::metadata(cache).map_err(UnpackError::of(cache))?;
+    if !about.is_dir() || about.uid() != geteuid().as_raw() {
+        return Err(UnpackError::Foreign(cache.to_owned()));
+    }
+    if about.mode() & 0o022 != 0 {
+        // With umask 002, other programs create it so. What is in it is compared before each start.
+        let closed = Permissions::from_mode(about.mode() & 0o7755);
+        fs::set_permissions(cache, closed).map_err(UnpackError::of(cache))?;
+    }
+    Ok(())
 }
 
 fn content_hash() -> blake3::Hash {
@@ -179,7 +214,6 @@ fn names_below(folder: &Path, prefix: &str) -> Vec<String> {
 
 fn write_files(draft: &Path) -> Result<(), UnpackError> {
     let create = |folder: &Path| DirBuilder::new().mode(0o700).recursive(true).create(folder);
-    create(draft).map_err(UnpackError::of(draft))?;
     for (name, content) in FILES {
         let path = draft.join(name);
         let written = path.parent().map_or(Ok(()), create).and_then(|()| {
@@ -207,7 +241,9 @@ fn place(draft: &Path, folder: &Path) -> Result<(), UnpackError> {
 #[cfg(test)]
 mod tests {
     use super::{FILES, UnpackError, names_below, search_path, unpack_into};
+    use std::ffi::OsStr;
     use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
     use tempfile::TempDir;
@@ -258,12 +294,34 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         symlink("/tmp", &folder).unwrap();
         assert!(matches!(unpack_into(cache.path()), Err(UnpackError::Foreign(_))));
+        fs::remove_file(&folder).unwrap();
+        for mode in [0o720, 0o702] {
+            fs::set_permissions(cache.path(), Permissions::from_mode(mode)).unwrap();
+            assert!(unpack_into(cache.path()).is_ok());
+            let closed = fs::metadata(cache.path()).unwrap().permissions().mode();
+            assert_eq!(closed & 0o777, 0o700, "{mode:o}: the user's own cache is closed to others");
+        }
+        fs::set_permissions(cache.path(), Permissions::from_mode(0o755)).unwrap();
+        assert!(unpack_into(cache.path()).is_ok(), "others may read the cache");
+    }
+
+    #[test]
+    fn a_folder_prepared_under_the_name_of_a_draft_is_not_used() {
+        let cache = TempDir::new().unwrap();
+        let elsewhere = TempDir::new().unwrap();
+        let trap = cache.path().join(format!(".companion-{}", std::process::id()));
+        symlink(elsewhere.path(), &trap).unwrap();
+        unpack_into(cache.path()).unwrap();
+        assert!(fs::symlink_metadata(&trap).unwrap().is_symlink(), "left alone");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn the_search_path_has_no_empty_part() {
-        assert_eq!(search_path("/c", None), "/c");
-        assert_eq!(search_path("/c", Some("")), "/c");
-        assert_eq!(search_path("/c", Some("/a:/b")), "/c:/a:/b");
+        let path = |existing: Option<&[u8]>| search_path(Path::new("/c"), existing.map(OsStr::from_bytes));
+        assert_eq!(path(None), "/c");
+        assert_eq!(path(Some(b"")), "/c");
+        assert_eq!(path(Some(b"/a:/b")), "/c:/a:/b");
+        assert_eq!(path(Some(b"/caf\xe9")).as_bytes(), b"/c:/caf\xe9", "a folder that is not UTF-8");
     }
 }

@@ -1,12 +1,13 @@
-//! Files of a run for other programs: pictures of its charts, its rows, TensorBoard event files.
+//! Files of a run for other programs: pictures of its charts, its rows, TensorBoard event files, a page for a browser.
 
 pub mod plot;
+pub mod report;
 pub mod rows;
 pub mod tensorboard;
 
 use crate::config::typed::suggest;
 use crate::store::reader::UnreadableStore;
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, RunDirError};
 use crate::untrusted::text;
 use std::io;
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ pub enum ExportError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] UnreadableStore),
+    /// A file of the run is a link.
+    #[error(transparent)]
+    Run(#[from] RunDirError),
     /// A query of the store failed.
     #[error("{}: {source}", text::path(.file))]
     Query {

@@ -127,11 +127,25 @@ pub fn took(milliseconds: u64) -> String {
     }
 }
 
+/// Formats a short span with three digits at most: `10 ms`, `2.1 s`.
+#[must_use]
+pub fn brief(milliseconds: f64) -> String {
+    if milliseconds < 999.5 { format!("{milliseconds:.0} ms") } else { took(milliseconds.max(0.0).round() as u64) }
+}
+
 /// Formats the time of day: `14:02:11`.
 #[must_use]
 pub fn clock(unix_ms: i64, offset_s: i32) -> String {
     let second = (unix_ms.div_euclid(1000)).saturating_add(i64::from(offset_s)).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Formats the day: `20 Nov`.
+#[must_use]
+pub fn date(unix_ms: i64, offset_s: i32) -> String {
+    let local_ms = unix_ms.saturating_add(i64::from(offset_s) * 1000);
+    let time = jiff::Timestamp::from_millisecond(local_ms).unwrap_or_default();
+    time.strftime("%-d %b").to_string()
 }
 
 /// Formats a count with its noun, singular or plural: `1 step`, `1 204 steps`.

@@ -32,6 +32,7 @@ mod saving;
 mod setup;
 mod signals;
 mod stacks;
+mod standby;
 mod terminal;
 
 pub use holder::hold_output;
@@ -40,13 +41,14 @@ pub use launch::exec_command;
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Preset;
 use crate::protocol::inject::Inject;
-use crate::protocol::worker::FailureClass;
+use crate::protocol::worker::{FailureClass, NOT_BEGUN};
 use crate::recipe::interval::Faults;
 use crate::store::adopted::AdoptError;
 use crate::store::checkpoint::CheckpointError;
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
 use launch::LaunchError;
+use standby::Standby;
 use std::io;
 
 /// The environment variable that holds the folder of the attempt.
@@ -79,6 +81,8 @@ pub struct HarnessArgs {
     pub faults: Faults,
     /// The purpose that it runs the command for.
     pub purpose: Purpose,
+    /// It waits for [`Order::Begin`](crate::protocol::worker::Order::Begin) while its command imports ahead.
+    pub stands_by: bool,
 }
 
 /// The purpose of a harness.
@@ -174,7 +178,17 @@ pub fn run(args: HarnessArgs) -> Result<u8, HarnessError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(HarnessError::of("the harness's runtime"))?;
     let code = runtime.block_on(async {
-        let mut harness = prepare::begin(args)?;
+        let standby = if args.stands_by { Some(Standby::start(&args)?) } else { None };
+        let mut harness = match standby {
+            Some(mut standby) => {
+                if !standby.wait().await {
+                    standby.end();
+                    return Ok(NOT_BEGUN);
+                }
+                prepare::begin(args, Some(standby))?
+            }
+            None => prepare::begin(args, None)?,
+        };
         Ok(harness.run_to_the_end().await)
     });
     runtime.shutdown_background();

@@ -36,6 +36,7 @@ mod run_loop;
 pub mod sentences;
 mod shift_timer;
 mod socket;
+mod standby;
 mod status_snapshot;
 mod stored_state;
 mod takeover;

@@ -22,6 +22,7 @@ mod harness;
 mod notify;
 mod policy;
 mod process_tree;
+mod redact;
 mod series;
 mod trainer;
 
@@ -59,9 +60,13 @@ pub mod untrusted;
 pub use burn;
 pub use config::problem::Problem;
 #[cfg(feature = "train")]
+pub use protocol::samples::{Confusion, Sample};
+#[cfg(feature = "train")]
 pub use recipe::seed::{Purpose, Stream};
 #[cfg(feature = "train")]
 pub use train::registry::Registry;
+#[cfg(feature = "train")]
+pub use train::samples::{Answer, Answers, Picture, Samples, TaskSample};
 #[cfg(feature = "train")]
 pub use train::task::{
     BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,

@@ -9,6 +9,8 @@
 //! ```
 //! Numbers on the wire are finite. A line that does not parse as a message is a log line, never an error.
 
+#[cfg(test)]
+pub mod blank;
 pub mod cause;
 pub mod claim;
 pub mod class;
@@ -26,5 +28,6 @@ pub mod plan;
 pub mod probe;
 pub mod resume;
 pub mod rows;
+pub mod samples;
 pub mod worker;
 pub mod xid;

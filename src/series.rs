@@ -331,6 +331,7 @@ impl Series {
 
 pub mod axis;
 pub mod columns;
+pub mod layers;
 pub mod pyramid;
 pub mod scale;
 

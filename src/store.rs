@@ -1,7 +1,8 @@
 //! The parts of a run that outlive its processes.
 //!
 //! ```text
-//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  adopted/  attempts/  kernels/  *.log
+//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  samples/  adopted/  attempts/  kernels/  *.log
+//!                 companion.json  verified.json
 //! ```
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only the
 //! keeper writes run.db and deletes checkpoints; any process may read.
@@ -19,15 +20,20 @@ pub mod disk;
 pub mod foreign;
 pub mod identity;
 pub mod kernels;
+pub mod labels;
 pub mod lock;
 pub mod owners;
 pub mod permissions;
 pub mod reader;
+pub mod removal;
 pub mod reserve;
 pub mod resume_proof;
 pub mod rows;
 pub mod run_dir;
+pub mod run_summary;
+pub mod samples;
 pub mod socket_place;
+pub mod stamp;
 pub mod step_metrics;
 pub mod summary;
 pub mod user_folder;

@@ -9,6 +9,8 @@
 //!          ├─ optimizer    AdamW, moments keyed by parameter path, optionally in 8 bits or in host memory
 //!          ├─ lora         adapters, and their conversion to another rank
 //!          ├─ evaluate     the validation set (checkpoint_eval: several checkpoints in turn)
+//!          ├─ samples      what the model does with held-out samples, kept with the run
+//!          ├─ layers       norms, update ratios and dead units, read off an update
 //!          └─ saver        host copies to a durable checkpoint, on its own thread
 //! job              the input of an attempt;  failure   errors as they leave the process
 //! memory_estimate  memory of a rung: trains it on `shape_backend`, which tracks shapes only
@@ -29,6 +31,7 @@ mod inject_grad;
 pub mod job;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
+pub mod layers;
 mod load_values;
 mod loader;
 pub mod lora;
@@ -40,6 +43,7 @@ mod params;
 mod recompute;
 pub mod registry;
 mod resume;
+pub mod samples;
 mod saver;
 mod sections;
 pub mod self_test;

@@ -191,6 +191,7 @@ pub(crate) fn batch_misfit(training: &Training, samples: u64) -> Option<Problem>
 
 /// The arguments of a worker.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer reads them"))]
 pub struct WorkerArgs {
     /// The run directory.
@@ -207,6 +208,8 @@ pub struct WorkerArgs {
     pub preset: Preset,
     /// Skipped steps in a row that end the worker.
     pub skips_in_a_row: u64,
+    /// Whether to measure the layers at evaluations.
+    pub layers: bool,
     /// The device to train on.
     pub device: DeviceChoice,
     /// The checkpoint to resume from, instead of the newest that verifies.

@@ -4,13 +4,16 @@
 //! ```text
 //! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
 //! text ─ text ─▶ the same text, without anything a terminal would interpret
+//! command line ─ words ─▶ its words, as a shell splits them, and where they end
 //! pattern ─ glob ─▶ the paths that match, within a bounded search
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
+//! listener ─ accept ─▶ the next connection, also after too many open files
 //! SQLite file ─ database ─▶ a connection whose schema runs no code
 //! program ─ child ─▶ its exit, or none after a limit
 //! bytes ─ checksum ─▶ proof that a record is what its writer wrote
 //! ```
 
+pub mod accept;
 pub mod checksum;
 pub mod child;
 pub mod database;
@@ -18,3 +21,4 @@ pub mod file;
 pub mod glob;
 pub mod peer;
 pub mod text;
+pub mod words;

@@ -302,3 +302,18 @@ fn a_stop_before_the_script_handles_signals_says_so_and_counts_the_steps_that_fo
         assert!(place.printed().contains(told), "{}", place.printed());
     }
 }
+
+#[test]
+fn the_list_of_runs_says_why_a_command_failed() {
+    let place = Place::scripted();
+    let fails = "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1";
+    let out = place.output(&["run", "--headless", "--device", "cpu", "--", "sh", "-c", fails]);
+    assert!(!out.status.success(), "{}", shown(&out));
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    let row = place.succeed(&["runs"]);
+    assert!(row.contains("No module named 'torch'"), "{row}");
+    // A ladder of one rung counts nothing.
+    let status = place.succeed(&["status"]);
+    assert!(!status.contains("(0 of 0)") && status.contains("  full  "), "{status}");
+}

@@ -4,18 +4,24 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
+#[path = "companion/several.rs"]
+mod several;
+#[path = "companion/sources.rs"]
+mod sources;
+#[path = "companion/whole_runs.rs"]
+mod whole_runs;
 #[path = "harness/zoo.rs"]
 mod zoo;
 
 use downshift::protocol::companion::{CompanionNews, Framework, Grade};
-use downshift::protocol::control::RunState;
 use downshift::protocol::worker::{CommandNews, DoneReason, Event, Hello, Order};
 use downshift::store::adopted;
 use downshift::store::checkpoint;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::companion::KnownCompanion;
 use downshift::store::run_dir::RunDir;
-use helper::{Place, example, journal, journal_says, kill, wait_state};
+use downshift::store::samples;
+use helper::{example, kill};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -124,6 +130,9 @@ fn a_training_with_a_companion_is_reported_step_by_step_and_saved() {
     assert_eq!(steps(&events), (1..=STEPS).collect::<Vec<_>>(), "those in the output have other numbers");
     let Some(Event::Step(first)) = events.iter().find(|event| matches!(event, Event::Step(_))) else { panic!() };
     assert_eq!((first.samples, first.loss, first.grad_norm, first.data_wait_ms), (4, Some(1.0), Some(0.5), 0.25));
+    assert!(events.contains(&Event::Samples { step: 10 }), "what the script keeps is announced");
+    let kept = samples::read(scene.path(), 10, samples::WHOLE_TEXT).unwrap();
+    assert_eq!(kept.samples[0].sample.text.as_deref(), Some("Once upon a time"));
     let news = companion(&events);
     assert_eq!((news.framework, news.grade, news.saves, news.guards), (Framework::Loop, Grade::Exact, true, true));
     assert_eq!((news.parameters, news.epoch_units, news.ignored.len()), (Some(1234), Some(200), 0));
@@ -233,38 +242,54 @@ fn malformed_lines_are_ignored_and_named_once() {
 }
 
 #[test]
-fn of_two_trainings_in_one_command_only_the_first_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = example("awkward_script");
-    let train = |steps: u64| {
-        let script = script.display();
-        format!("{script} train --marker chained --companion loop --every 20 --step-ms 1 --steps {steps}")
-    };
-    let both = format!("{} && {}", train(STEPS), train(2 * STEPS));
-    write_run(dir.path(), Path::new("sh"), &["-c", &both], "knobs: { seed: 7 }\n");
-    for number in [1, 2] {
-        let mut harness = Harness::start(dir.path(), number);
-        let events = harness.read_all();
+fn a_stop_that_takes_too_long_is_withdrawn() {
+    let more =
+        "checkpoints: { match: 'none/*' }\nsave: { signal: USR1, within: 1s }\ncheckpoint: { every: 1000 steps }\n";
+    for (mischief, last) in [("deaf", STEPS), ("late", 50)] {
+        let scene = Scene::new("loop", &["--step-ms", "120", "--mischief", mischief], more);
+        let mut harness = Harness::start(scene.path(), 1);
+        harness.wait_for("steps", |event| matches!(event, Event::Step(step) if step.step >= 5));
+        harness.order(&Order::Stop { checkpoint: true });
+        harness.wait_for("the refusal", |event| matches!(event, Event::StopRefused { .. }));
+        let ended = harness.wait_for("the end", |event| matches!(event, Event::Done { .. }));
+        // One that did not hear of it in time has saved before it ends.
+        let reason = if mischief == "deaf" { DoneReason::Finished } else { DoneReason::Stopped };
+        assert_eq!(ended, Event::Done { reason, step: last }, "{mischief}");
         harness.wait();
-        let kept: Vec<u64> = checkpoint::list(dir.path()).iter().rev().map(|entry| entry.step).collect();
-        assert_eq!(kept, [20, 40, 60], "attempt {number}: {events:#?}");
-        let setup = fs::read_to_string(dir.path().join(format!("attempts/{number}/companion.json"))).unwrap();
-        assert!(setup.contains("\"resume\": null"), "the second training starts from its beginning: {setup}");
+        assert_eq!(scene.containers().last(), Some(&last), "{mischief}");
     }
 }
 
 #[test]
-fn the_output_counts_again_when_the_companion_is_gone() {
-    let scene = Scene::new("loop", &["--step-ms", "100", "--mischief", "dead"], "");
-    let (events, code) = scene.attempt(1, &[]);
-    assert!(notes(&events).iter().any(|text| text.starts_with("the companion is gone")), "{:?}", notes(&events));
-    let last = events.iter().rev().find_map(|event| match event {
-        Event::Command { news: CommandNews::Companion(news) } => Some(news),
-        _ => None,
-    });
-    assert!(last.is_some_and(|news| !news.saves && news.grade == Grade::None));
-    assert_eq!(steps(&events).last(), Some(&(2 * STEPS)), "as the script prints them");
-    assert_eq!(code, Some(0));
+fn a_checkpoint_that_was_complete_but_not_adopted_when_the_harness_died_is_resumed_from() {
+    let scene = Scene::new("transformers", &["--step-ms", "1"], "");
+    scene.attempt(1, &["--inject", "kill@33"]);
+    // The state that a harness leaves behind which is killed while it reads the checkpoint.
+    let lose = |change: &str| {
+        let [adopted] = &adopted::list(scene.path())[..] else { panic!("one checkpoint") };
+        let written = adopted::WrittenCheckpoint::now(20, 80, &adopted.path).unwrap();
+        adopted::record_written(scene.path(), &[written]).unwrap();
+        fs::remove_file(scene.path().join(adopted::relative_path(20))).unwrap();
+        if !change.is_empty() {
+            fs::write(adopted.path.join("weights"), change).unwrap();
+        }
+    };
+    lose("");
+    let (events, _) = scene.attempt(2, &["--inject", "kill@33"]);
+    assert_eq!((hello(&events).resumed_from, steps(&events)[0]), (Some(20), 21));
+    assert!(adopted::list_written(scene.path()).is_empty());
+    // An earlier checkpoint of this step was in the same place.
+    let mut stale = adopted::find(scene.path(), 20).unwrap();
+    let written = adopted::WrittenCheckpoint::now(20, 80, &stale.path).unwrap();
+    adopted::record_written(scene.path(), &[written]).unwrap();
+    stale.files[0].stamp.bytes += 1;
+    fs::write(scene.path().join(adopted::relative_path(20)), serde_json::to_vec(&stale).unwrap()).unwrap();
+    let (events, _) = scene.attempt(3, &["--inject", "kill@33"]);
+    assert_eq!((hello(&events).resumed_from, steps(&events)[0]), (Some(20), 21));
+    lose("half a fi");
+    let (events, _) = scene.attempt(4, &[]);
+    assert_eq!(hello(&events).resumed_from, None, "it changed after it was reported");
+    assert_eq!(scene.weights().unwrap(), unbroken("transformers"));
 }
 
 #[test]
@@ -291,6 +316,20 @@ fn whatever_dies_the_next_attempt_resumes_from_a_whole_checkpoint() {
     let names = fs::read_dir(scene.path().join("checkpoints")).unwrap();
     let leftovers = names.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).count();
     assert_eq!(leftovers, 0);
+}
+
+#[test]
+fn a_start_finds_damage_in_a_container_that_an_earlier_start_verified() {
+    let scene = Scene::new("loop", &["--step-ms", "1"], "");
+    scene.attempt(1, &["--inject", "kill@53"]);
+    let (events, _) = scene.attempt(2, &["--inject", "kill@53"]);
+    assert_eq!(hello(&events).resumed_from, Some(40));
+    let model = scene.path().join("checkpoints/step-000000040/model.safetensors");
+    let length = fs::read(&model).unwrap().len();
+    fs::write(&model, vec![7; length]).unwrap();
+    let (events, _) = scene.attempt(3, &[]);
+    assert_eq!(hello(&events).resumed_from, Some(20), "{:?}", notes(&events));
+    assert_eq!(scene.weights().unwrap(), unbroken("loop"));
 }
 
 #[test]
@@ -329,9 +368,10 @@ fn knobs_that_the_script_ignores_are_named_and_dropped_steps_are_counted() {
     let (events, code) = scene.attempt(1, &["--inject", "nan@10"]);
     let [ignored] = &companion(&events).ignored[..] else { panic!("{:?}", companion(&events)) };
     assert_eq!((ignored.name.as_str(), &ignored.in_force), ("training.micro_batch", &99.into()));
-    assert!(
-        events.iter().any(|event| matches!(event, Event::Skipped(skipped) if skipped.step == 10 && !skipped.applied))
-    );
+    let skipped =
+        events.iter().find_map(|event| if let Event::Skipped(skipped) = event { Some(skipped) } else { None });
+    let skipped = skipped.unwrap();
+    assert_eq!((skipped.step, skipped.applied, skipped.parameter.as_deref()), (10, false, Some("layer.0")));
     assert!(events.iter().any(|event| matches!(event, Event::Injected { fault, step: 10 } if fault == "nan@10")));
     assert_eq!((code, scene.containers().len()), (Some(0), 3), "the guard kept its weights clean");
 }
@@ -346,31 +386,4 @@ fn a_fault_that_nothing_can_inject_is_named() {
     let Event::Note { text, .. } = note else { panic!("{note:?}") };
     assert_eq!(text, "nan@5 cannot be injected: no companion in the command has reported");
     assert_eq!(harness.wait().code(), Some(0));
-}
-
-#[test]
-fn a_run_shifts_and_restarts_from_containers_and_ends_as_if_nothing_had_happened() {
-    let place = Place::real();
-    let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());
-    let steps = STEPS.to_string();
-    let words = ["train", "--marker", &marker, "--companion", "loop", "--step-ms", "20", "--steps", &steps];
-    let more = "name: kept\nknobs: { seed: 7 }\ntraining: { micro_batch: 4 }\ncheckpoint: { every: 7 steps }\nladder:\n\
-                \x20 - { name: small, relieves: [memory], set: { training.micro_batch: 2 } }\n";
-    let words = [&words[..], &["--batch={training.micro_batch}"]].concat();
-    write_run(place.dir.path(), &example("awkward_script"), &words, more);
-    // Neither `checkpoints` nor `resume` nor `restart`: only the companion makes this run restartable.
-    let (mut child, run) = place.start(&["--trust", "--inject", "oom@20,kill@35"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{:#?}", journal(&run));
-    let status = wait_state(&run, RunState::Finished);
-    assert_eq!((status.attempts, status.rung_name.as_str(), status.restarts), (3, "small", 2), "{:#?}", journal(&run));
-    assert_eq!((status.level, status.parameters, status.total_steps), (Some(2), Some(1234), Some(STEPS)));
-    assert!(
-        journal_says(&run, "resumed at step 14") && journal_says(&run, "resumed at step 28"),
-        "{:#?}",
-        journal(&run)
-    );
-    assert_eq!(place.curve(STEPS, 4).len() as u64, STEPS);
-    let log = fs::read_to_string(run.path().join("worker.log")).unwrap();
-    let weights = log.lines().find_map(|line| line.strip_prefix("weights ")).unwrap();
-    assert_eq!(weights.trim(), unbroken("loop"));
 }

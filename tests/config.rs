@@ -91,7 +91,14 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
     let refusal = read("whole.yaml", text, &set("optimizer.moments", "8bits")).unwrap_err();
     assert!(refusal.to_string().contains("did you mean `8bit`?"), "{refusal}");
     let refusal = read("whole.yaml", text, &set("trainng.epochs", "2")).unwrap_err();
-    assert!(refusal.to_string().contains("did you mean `training`?"), "{refusal}");
+    assert_eq!(refusal.to_string(), "--set trainng.epochs=2: trainng: unknown key; did you mean `training`?");
+    assert_eq!(refusal.subject(), "invalid --set");
+    let refusal = read("whole.yaml", text, &set("watch", "{ hang: { first_stps: 3 } }")).unwrap_err();
+    assert!(refusal.lines.iter().all(|line| line.starts_with("--set watch=")), "{refusal}");
+    let broken = format!("{text}\ntrainng: {{}}\n");
+    let refusal = read("whole.yaml", &broken, &set("trainng.epochs", "2")).unwrap_err();
+    assert!(refusal.lines.iter().any(|line| line.starts_with("whole.yaml:")), "the file has it too: {refusal}");
+    assert_eq!(refusal.subject(), "invalid run file");
 }
 
 #[test]

@@ -103,6 +103,21 @@ fn a_dead_harness_neither_blocks_nor_breaks_its_command() {
 }
 
 #[test]
+fn a_client_that_adopts_nothing_does_not_replace_the_keeper() {
+    let (dir, _) = place(&["--steps", "100000", "--step-ms", "2"], "");
+    let mut harness = Harness::start(dir.path(), 1);
+    harness.wait_for("steps", |event| matches!(event, Event::Step(step) if step.step >= 5));
+    // The keeper of another run looks for sockets that nobody listens to.
+    drop(harness.connect_again());
+    let silent = harness.connect_again();
+    let Event::Step(seen) = harness.wait_for("a step", |event| matches!(event, Event::Step(_))) else { panic!() };
+    harness.wait_for("more steps", |event| matches!(event, Event::Step(step) if step.step > seen.step + 200));
+    harness.order(&Order::Stop { checkpoint: false });
+    assert_eq!(harness.wait().code(), Some(3), "its orders are heard too");
+    drop(silent);
+}
+
+#[test]
 fn without_a_keeper_events_wait_for_the_next_one() {
     let (dir, marker) = place(&["--steps", "400", "--step-ms", "2"], "");
     let mut harness = Harness::start(dir.path(), 1);

@@ -3,8 +3,10 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
+use downshift::protocol::samples::SampleSet;
 use downshift::store::checkpoint::{self, aside, state::Row};
 use downshift::store::reader::Reader;
+use downshift::store::samples;
 use helper::{Place, QUICK, SLOW, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -66,6 +68,23 @@ fn a_killed_worker_is_replaced_and_nothing_durable_is_lost() {
 }
 
 #[test]
+fn samples_of_steps_that_a_restart_abandons_are_deleted() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "a checkpoint", |status| status.durable_step.is_some());
+    let planted = |step| samples::write(run.path(), SampleSet { step, ..SampleSet::default() }, &[]).unwrap();
+    [1, 999_999].into_iter().for_each(planted);
+    std::fs::write(run.path().join("samples/step-000888888.txt"), "a script's").unwrap();
+    kill(before.pid_worker.unwrap());
+    wait_status(&run, "another worker", |status| status.attempts == 2 && status.state == RunState::Training);
+    assert_eq!(samples::steps(run.path()), [888_888, 1]);
+    wait_for("the journal", || journal_says(&run, "deleting 1 sample set of steps after").then_some(()));
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
 fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
     let place = Place::scripted();
     place.script(SLOW, "");
@@ -79,6 +98,29 @@ fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "the headless client lives through it");
     place.curve(200, 8);
     assert!(journal_says(&run, "imported 1 checkpoint"), "{:#?}", journal(&run));
+}
+
+#[test]
+fn the_journal_says_that_a_checkpoint_was_deleted_before_the_worker_resumes_from_an_older_one() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "checkpoint.every=100 steps"]);
+    let before = wait_status(&run, "two checkpoints", |status| status.durable_step >= Some(200));
+    let newest = before.durable_step.unwrap();
+    std::fs::remove_dir_all(run.path().join(checkpoint::relative_path(newest))).unwrap();
+    kill(before.pid_worker.unwrap());
+    let texts = || -> Vec<String> { journal(&run).into_iter().map(|row| row.text).collect() };
+    wait_for("another worker", || texts().iter().any(|text| text.contains("resumed at step")).then_some(()));
+    let told = texts();
+    let place_of =
+        |words: &str| told.iter().position(|text| text.contains(words)).unwrap_or_else(|| panic!("{told:#?}"));
+    assert!(
+        place_of(&format!("checkpoint {newest} is gone")) < place_of(&format!("resumed at step {}", newest - 100)),
+        "{told:#?}"
+    );
+    assert!(!told.iter().any(|text| text.contains("cannot be set aside")), "{told:#?}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    place.curve(400, 8);
 }
 
 #[test]

@@ -112,6 +112,19 @@ fn files_from_outside_are_read_within_bounds() {
     }
 }
 
+/// Text reaches the screen through `ui`, which cuts it with an ellipsis; nothing else draws lines.
+#[test]
+fn only_the_shared_widgets_draw_text() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let drawing = sources(&src, "cockpit");
+    let drawing: Vec<_> =
+        drawing.iter().filter(|(file, _)| file.contains("/panels/") || file.contains("/overlays/")).collect();
+    assert!(drawing.len() > 20);
+    for (file, text) in drawing {
+        assert!(!text.contains("render_widget("), "src/{file} draws past `ui`: nothing cuts its text");
+    }
+}
+
 /// Returns the files of a module (all for an empty name), with their path below src.
 fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();

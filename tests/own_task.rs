@@ -47,6 +47,15 @@ fn a_user_defined_task_learns_and_reports_its_own_mistakes() {
     assert_eq!(status["best"]["metric"], "confidence", "{status}");
     assert!(status["best"]["value"].as_f64().unwrap() >= confidence, "{status}");
 
+    let samples = call(runs.path(), &["samples", "--format", "json"]);
+    let samples: serde_json::Value =
+        serde_json::from_slice(&samples.stdout).unwrap_or_else(|_| panic!("{}", text(&samples)));
+    let shown = samples["sets"][0]["samples"].as_array().unwrap();
+    assert_eq!((shown.len(), &samples["sets"][0]["step"]), (8, &status["step"]));
+    let right = shown.iter().filter(|sample| sample["label"] == sample["answer"]).count();
+    assert!(right >= 7, "{samples}");
+    assert!(shown.iter().all(|sample| sample["confidence"].as_f64().is_some_and(|share| share >= 0.5)), "{samples}");
+
     let refused = call(runs.path(), &["check", "--set", "checkpoint.best.metric=confidense", file]);
     assert_eq!(refused.status.code(), Some(13), "{}", text(&refused));
     let told = "evaluations of task spirals do not report `confidense`; did you mean `confidence`?";

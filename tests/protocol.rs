@@ -52,6 +52,7 @@ fn earlier_events() -> Vec<Event> {
             lr: 0.002,
             what: "gradient".to_owned(),
             place: "head.weight".to_owned(),
+            parameter: None,
             rescaled: false,
             applied: false,
         }),
@@ -113,9 +114,11 @@ fn orders_and_requests_keep_their_format() {
         Request::Pause,
         Request::Resume,
         Request::Stop,
+        Request::StandBy { rung: Some("safe".to_owned()) },
+        Request::StandBy { rung: None },
         Request::Autopilot { on: false },
     ];
-    let orders = [Order::Checkpoint, Order::Stop { checkpoint: true }];
+    let orders = [Order::Checkpoint, Order::Stop { checkpoint: true }, Order::Begin];
     let mut lines: String = requests.iter().map(|request| encode(request).unwrap()).collect();
     lines.extend(orders.iter().map(|order| encode(order).unwrap()));
     lines.push_str(&encode(&ProbeOrder { worker_pid: Some(7) }).unwrap());

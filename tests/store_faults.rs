@@ -252,6 +252,7 @@ fn a_store_of_a_newer_version_is_refused_in_one_sentence_by_every_command() {
         &["status", &name][..],
         &["status", &name, "--format", "json"],
         &["plot", &name, "--out", "a.svg"],
+        &["report", &name, "--out", "a.html"],
         &["export", &name],
         &["export", &name, "--format", "tensorboard", "--out", "tb"],
         &["checkpoints", &name, "list"],
@@ -310,7 +311,7 @@ fn a_deleted_store_is_reported_as_missing_with_what_is_left() {
     for end in ["", "-wal", "-shm"] {
         fs::remove_file(run.file(&format!("run.db{end}"))).ok();
     }
-    for words in [&["status"][..], &["plot", "--out", "a.svg"], &["export"]] {
+    for words in [&["status"][..], &["plot", "--out", "a.svg"], &["report", "--out", "a.html"], &["export"]] {
         let out = place.output(words);
         let said = String::from_utf8(out.stderr).unwrap();
         let left = format!("up to step {durable}, and `downshift resume {}` rebuilds it", run.name());

@@ -12,6 +12,9 @@ mod helper;
 #[path = "tmux/keys.rs"]
 mod keys;
 #[cfg(test)]
+#[path = "tmux/start.rs"]
+mod start;
+#[cfg(test)]
 #[path = "tmux/terminal.rs"]
 mod terminal;
 
@@ -95,7 +98,7 @@ fn press_run_keys(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["p"]);
     let on = wait_status(run, "more steps", |status| status.step > paused.step && status.state == RunState::Training);
     assert_eq!((on.attempts, on.rung), (4, 1));
-    terminal.wait_words(&["● training", "p pause"]);
+    terminal.wait("training again", |screen| screen.contains("● training") && !screen.contains("p resume"));
     terminal.press(&["a"]);
     wait_status(run, "the autopilot", |status| status.autopilot != on.autopilot);
     terminal.press(&["1"]);
@@ -121,7 +124,10 @@ fn every_key(size: (u16, u16)) {
     shift_down(&place, &terminal, &run);
     press_run_keys(&terminal, &run);
     keys::look_around(&terminal);
+    keys::use_tabs_and_journal(&terminal);
+    keys::see_samples(&terminal, &run);
     keys::use_chart(&terminal, &run);
+    keys::copy_and_export(&terminal, &run);
     keys::page_charts(&terminal, size == LARGE);
     keys::replay(&terminal);
     keys::list_runs(&terminal);
@@ -137,6 +143,7 @@ fn every_key(size: (u16, u16)) {
     terminal.wait_words(&["○ stopped", "stopped at step"]);
     terminal.press(&["q"]);
     terminal.expect_given_back();
+    keys::copy_by_sequence(&terminal);
 }
 
 #[test]

@@ -42,6 +42,9 @@ mod process;
 #[path = "train/resume.rs"]
 mod resume;
 #[cfg(test)]
+#[path = "train/samples.rs"]
+mod samples;
+#[cfg(test)]
 #[path = "train/shapes.rs"]
 mod shapes;
 #[cfg(test)]

@@ -146,6 +146,27 @@ fn a_full_disk_that_delays_a_checkpoint_is_not_a_hang() {
 }
 
 #[test]
+fn a_run_that_no_longer_learns_is_reported_once_until_it_does() {
+    let place = Place::scripted();
+    let model =
+        "{ step_ms: 1, save_ms: 1, eval_losses: [0.9, 0.5, 0.6, 0.5, 0.6, 0.5, 0.6, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] }";
+    place.script(model, "watch: { patience: 3 }\n");
+    let (mut child, run) = place.start(&["--set", "training.steps=140"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
+    assert_eq!(told(&place, "no better evaluation").len(), 2, "one for each of two stalls");
+    let status = wait_status(&run, "the end", |status| status.pid_keeper.is_none());
+    assert_eq!(status.setback, None, "the last evaluation is the best");
+    assert!(place.status_json()["setback"].is_null());
+
+    let place = Place::scripted();
+    place.script("{ step_ms: 1, save_ms: 1, eval_losses: [0.01, 0.5, 0.6, 0.7, 0.8, 0.9] }", "");
+    let (mut child, _) = place.start(&["--set", "training.steps=70"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let rising = told(&place, "evaluation loss rising for 4 evaluations");
+    assert_eq!(rising.len(), 1, "{rising:?}");
+}
+
+#[test]
 fn an_idle_gpu_is_explained_and_training_continues() {
     let place = with_card(&json!({"nvmlDeviceGetUtilizationRates": [{"value": 2}]}));
     place.script(ON_GPU, "watch: { utilisation: { after: 1 s } }\n");

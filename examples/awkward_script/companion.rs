@@ -21,8 +21,12 @@ use std::time::{Duration, Instant};
 
 /// Samples in a step.
 const BATCH: u64 = 4;
+/// The step at whose border a deaf companion hears its orders.
+const DEAF: u64 = 50;
 /// Steps in an epoch.
 const EPOCH: u64 = 50;
+/// The step after which a text is kept.
+const SAMPLE_AT: u64 = 10;
 
 /// The stacks of a process whose main thread waits for its loader.
 const STACKS: &str = "Thread 0x00007f6e3da836c0 (most recent call first):\n  File \"/usr/lib/python3.12/threading.py\", \
@@ -43,7 +47,13 @@ struct Training<'a> {
 
 /// Trains with a companion.
 pub fn train(script: &Script, framework: &str, mischief: &str) -> Failing<()> {
-    let setup: Setup = serde_json::from_slice(&fs::read(std::env::var(SETUP_VARIABLE)?)?)?;
+    let read_setup = || -> Failing<Setup> { Ok(serde_json::from_slice(&fs::read(std::env::var(SETUP_VARIABLE)?)?)?) };
+    let mut setup = read_setup()?;
+    if let Some(gate) = &setup.gate {
+        // A standby: nothing can be read from the gate, but it is opened and closed when the attempt begins.
+        fs::read(gate)?;
+        setup = read_setup()?;
+    }
     let stream = UnixStream::connect(&setup.socket)?;
     let (send, orders) = channel();
     let lines = BufReader::new(stream.try_clone()?).lines();
@@ -122,18 +132,33 @@ impl Training<'_> {
         }
         self.step = step;
         let (samples, epoch) = (step * BATCH, (step - 1) / EPOCH);
-        // What a script prints beside its companion: other numbers for the same steps.
-        println!("step {} loss 9.9", step * 2);
+        // The output beside the companion has other numbers for the same steps.
+        if self.mischief == "quiet" {
+            println!("loss 9.9");
+        } else {
+            println!("step {} loss 9.9", step * 2);
+        }
         let event = if is_dropped {
             json!({"event": "skipped", "step": step, "samples": samples, "epoch": epoch, "lr": 0.1, "what": "gradient",
-                   "where": "layer.0"})
+                   "where": "layer.0", "parameter": "layer.0"})
         } else {
             json!({"event": "step", "step": step, "samples": samples, "epoch": epoch, "loss": 1.0 / step as f64,
                    "lr": 0.1, "grad_norm": 0.5, "micro_batches": 2, "data_wait_ms": 0.25, "compute_ms": 1.5})
         };
         self.say(&event)?;
+        if step == SAMPLE_AT {
+            self.write_sample()?;
+        }
         self.misbehave()?;
         self.reach_border()
+    }
+
+    /// Keeps a text, as `run.sample` does.
+    fn write_sample(&mut self) -> Failing<()> {
+        let folder = self.setup.run_dir.join("samples");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(format!("step-{:09}.txt", self.step)), "Once upon a time")?;
+        self.say(&json!({"event": "samples", "step": self.step}))
     }
 
     /// Makes the faults ordered for a step. Returns true if its gradient is NaN.
@@ -161,9 +186,14 @@ impl Training<'_> {
         let by_time = rhythm.every_seconds.is_some_and(|seconds| self.saved.elapsed().as_secs_f64() >= seconds);
         let every = rhythm.every_steps.unwrap_or(self.script.every);
         let (mut saves, mut stops) = (by_time || self.step.is_multiple_of(every), false);
-        while let Ok(order) = self.orders.try_recv() {
-            saves |= matches!(order, CompanionOrder::Checkpoint | CompanionOrder::Stop { checkpoint: true });
-            stops |= matches!(order, CompanionOrder::Stop { .. });
+        let is_deaf = matches!(self.mischief, "deaf" | "late") && self.step < DEAF;
+        while let Some(order) = (!is_deaf).then(|| self.orders.try_recv().ok()).flatten() {
+            match order {
+                CompanionOrder::Checkpoint => saves = true,
+                CompanionOrder::Stop { checkpoint } => (saves, stops) = (saves | checkpoint, true),
+                CompanionOrder::WithdrawStop if self.mischief != "late" => (saves, stops) = (false, false),
+                _ => {}
+            }
         }
         let failed = if saves { self.save(0.1)? } else { None };
         match (stops, failed) {
@@ -182,7 +212,7 @@ impl Training<'_> {
         let (step, samples) = (self.step, self.step * BATCH);
         let bytes = self.weights.to_le_bytes();
         if self.is_loop {
-            let name = format!(".new-step-{step:09}");
+            let name = format!(".new-step-{step:09}.{}", std::process::id());
             let folder = self.setup.staging.join(&name);
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir(&folder)?;

@@ -30,8 +30,16 @@ ladder:
   - { name: plain, relieves: [kernels] }
 ";
 
+/// Metrics that steps report by name, if they are wanted.
+const NAMED: [&str; 6] = ["loss/box", "loss/class", "reward/mean", "reward/std", "entropy", "tokens_per_s"];
+
 /// Writes a finished run of `steps` steps (at least 1 000) into a folder of runs.
 pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn Error>> {
+    long_run_of(runs, name, steps, 0)
+}
+
+/// Writes such a run whose steps report `named` metrics by name, at most six, beside the six of every step.
+pub fn long_run_of(runs: &Path, name: &str, steps: u64, named: usize) -> Result<RunDir, Box<dyn Error>> {
     let steps = steps.max(1000);
     let text = RUN_FILE.replace("NAME", name).replace("STEPS", &steps.to_string());
     std::fs::create_dir_all(runs)?;
@@ -40,9 +48,9 @@ pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn E
     let mut store = Writer::open(&dir.file("run.db"))?;
     // A fault at 30 %, redone from slightly earlier; a shift at 60 %.
     let (fault, shift) = (steps * 3 / 10, steps * 6 / 10);
-    attempt(&mut store, 1, 1..=fault, steps, "start")?;
-    attempt(&mut store, 1, fault - fault.min(400)..=shift, steps, "device fault")?;
-    attempt(&mut store, 0, shift + 1..=steps, steps, "requested by the user")?;
+    attempt(&mut store, 1, 1..=fault, (steps, named), "start")?;
+    attempt(&mut store, 1, fault - fault.min(400)..=shift, (steps, named), "device fault")?;
+    attempt(&mut store, 0, shift + 1..=steps, (steps, named), "requested by the user")?;
     events(&mut store, steps, fault, shift)?;
     store.put_fact("status", &status(&dir, steps))?;
     store.put_fact("exit_code", &0)?;
@@ -53,7 +61,7 @@ fn attempt(
     store: &mut Writer,
     rung: usize,
     steps: std::ops::RangeInclusive<u64>,
-    of: u64,
+    (of, named): (u64, usize),
     reason: &str,
 ) -> Result<(), Box<dyn Error>> {
     let rung_name = if rung == 0 { "full" } else { "plain" };
@@ -70,15 +78,21 @@ fn attempt(
         outcome: Some(if last == of { "finished" } else { "ended" }.to_owned()),
         ..AttemptRow::default()
     };
-    let mut batch = Batch { attempts: [(id, known)].into(), ..Batch::default() };
+    let mut batch = Batch::default();
+    batch.attempts.insert(id, known);
     for step in steps {
-        batch.steps.push(row(id, rung, step, of));
+        batch.steps.push(StepRow { metrics: named_metrics(step, named), ..row(id, rung, step, of) });
         if batch.steps.len() == 20_000 || step == last {
             store.append(&batch)?;
             batch.steps.clear();
         }
     }
     Ok(())
+}
+
+fn named_metrics(step: u64, named: usize) -> Metrics {
+    let value = |place: usize| mix(step.wrapping_mul(16).wrapping_add(8 + place as u64));
+    NAMED.iter().take(named).enumerate().map(|(place, name)| ((*name).to_owned(), value(place))).collect()
 }
 
 /// Generates a step: a loss that falls with noise, occasionally skipped, with three one-step spikes.
@@ -214,6 +228,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         level: None,
         resume: None,
         companion: None,
+        awaits_companion: false,
         step: steps,
         samples: steps * BATCH,
         total_samples: Some(steps * BATCH),
@@ -234,6 +249,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
             metric: LOSS.to_owned(),
             value,
         }),
+        setback: None,
         device: Some("made".to_owned()),
         parameters: Some(829_696),
         pid_keeper: None,

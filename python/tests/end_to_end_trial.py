@@ -38,7 +38,7 @@ def run_trial(folder, script, arguments, rest):
         environment["XDG_{}_HOME".format(name)] = os.path.join(folder, name.lower())
     environment["XDG_RUNTIME_DIR"] = folder
     environment.pop("PYTHONPATH", None)
-    command = [PROGRAM, "trial", "run.yaml", "--device", "cpu", "--trust", "--for", "10m"]
+    command = [PROGRAM, "trial", "run.yaml", "--device", "cpu", "--trust", "--in-place", "--for", "10m"]
     done = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

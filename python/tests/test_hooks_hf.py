@@ -5,7 +5,7 @@ import socket
 import tempfile
 import unittest
 
-from fake_harness import COMPANION, SCRIPTS, FakeHarness
+from harness_double import COMPANION, SCRIPTS, HarnessDouble
 
 STOP = {"order": "stop", "checkpoint": True}
 
@@ -14,7 +14,8 @@ class HuggingFace(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hooks-hf-")
         self.addCleanup(folder.cleanup)
-        self.harness = FakeHarness(folder.name)
+        self.harness = HarnessDouble(folder=folder.name)
+        self.addCleanup(self.harness.close)
 
     def out(self, name="out"):
         return os.path.join(self.harness.folder, name)
@@ -86,6 +87,7 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(run.one("injected"), {"event": "injected", "fault": "nan@5", "step": 5})
         skipped = run.one("skipped")
         self.assertEqual((skipped["step"], skipped["what"], skipped["applied"]), (5, "gradient", False))
+        self.assertEqual((skipped["where"], skipped["parameter"]), ("transformer.wte.weight",) * 2)
         self.assertEqual(sorted(run.losses()), [1, 2, 3, 4, 6, 7, 8, 9, 10])
         self.assertTrue(all(loss is not None for loss in run.losses().values()))
         unguarded = self.harness.run(
@@ -112,6 +114,29 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(run.code, 0, run.output[-3000:])
         self.assertEqual(run.one("stop_refused")["message"], "the disk is full")
         self.assertEqual(run.one("ended")["step"], 40)
+
+    def test_a_stop_that_is_withdrawn_while_it_saves_does_not_end_the_training(self):
+        run = self.harness.run(
+            "hf_train.py", "--out", self.out(), orders={3: STOP}, before_answer=[{"order": "withdraw_stop"}]
+        )
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        self.assertEqual((len(run.of("wrote")), run.of("stopping"), run.of("stop_refused")), (1, [], []))
+        self.assertEqual(run.one("ended")["step"], 40)
+
+    def test_a_trial_leaves_the_folder_of_the_script_alone(self):
+        run_dir = os.path.join(self.harness.folder, "run")
+        own = os.path.join(self.out(), "checkpoint-1")
+        os.makedirs(own)
+        arguments = ["--out", self.out(), "--save", "epoch", "--keep", "1"]
+        first = self.harness.run("hf_train.py", *arguments, orders={12: STOP}, trial=True, run_dir=run_dir)
+        self.assertEqual(first.code, 75, first.output[-3000:])
+        self.assertEqual((os.listdir(self.out()), os.listdir(own)), (["checkpoint-1"], []))
+        path = first.resume()["path"]
+        self.assertTrue(path.startswith(os.path.join(run_dir, "output")), path)
+        second = self.harness.run("hf_train.py", *arguments, resume=first.resume(), trial=True, run_dir=run_dir)
+        self.assertEqual(second.hello()["resumed_from"], first.resume()["step"])
+        kept = self.harness.run("hf_train.py", *arguments, orders={12: STOP})
+        self.assertEqual(os.path.dirname(kept.resume()["path"]), self.out(), "outside a trial it writes where it says")
 
     def test_a_save_on_order_that_fails_does_not_end_the_training(self):
         os.makedirs(self.out())

@@ -1,9 +1,10 @@
 """Lightning under the companion: events, orders, guard, and a resume equal bit by bit."""
 
+import os
 import tempfile
 import unittest
 
-from fake_harness import FakeHarness
+from harness_double import HarnessDouble
 
 STOP = {"order": "stop", "checkpoint": True}
 
@@ -12,7 +13,8 @@ class Lightning(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hooks-pl-")
         self.addCleanup(folder.cleanup)
-        self.harness = FakeHarness(folder.name)
+        self.harness = HarnessDouble(folder=folder.name)
+        self.addCleanup(self.harness.close)
 
     def run_script(self, *arguments, **settings):
         return self.harness.run("lightning_train.py", *arguments, **settings)
@@ -51,6 +53,26 @@ class Lightning(unittest.TestCase):
         self.assertGreater(whole.of("eval")[0]["loss"], 0)
         self.assertEqual(second.hello()["resumed_from"], first.one("stopping")["step"])
 
+    def test_a_trial_leaves_the_folders_of_the_script_alone(self):
+        own, run_dir = os.path.join(self.harness.folder, "own"), os.path.join(self.harness.folder, "run")
+        os.makedirs(own)
+        with open(os.path.join(own, "last.ckpt"), "w", encoding="utf-8") as file:
+            file.write("mine")
+        run = self.run_script("--epochs", "1", "--writes", own, trial=True, run_dir=run_dir)
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        with open(os.path.join(own, "last.ckpt"), encoding="utf-8") as file:
+            self.assertEqual((os.listdir(own), file.read()), (["last.ckpt"], "mine"))
+        written = [name for _, _, names in os.walk(os.path.join(run_dir, "output")) for name in names]
+        self.assertIn("last.ckpt", written)
+        self.assertIn("metrics.csv", written)
+        run = self.run_script("--epochs", "1", "--writes", own)
+        self.assertGreater(len(os.listdir(own)), 1, "outside a trial it writes where it says")
+
+    def test_a_stop_that_is_withdrawn_while_it_saves_does_not_end_the_training(self):
+        run = self.run_script(orders={3: STOP}, before_answer=[{"order": "withdraw_stop"}])
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        self.assertEqual((len(run.of("wrote")), run.of("stopping"), run.of("stop_refused")), (1, [], []))
+
     def test_resume_between_epochs_is_exact(self):
         for validation in (["--val"], []):
             whole, resume = self.save_at(10, "--epochs", "3", *validation)
@@ -82,6 +104,7 @@ class Lightning(unittest.TestCase):
         run = self.run_script("--epochs", "1", inject=["nan@5"])
         skipped = run.one("skipped")
         self.assertEqual((skipped["step"], skipped["what"], skipped["applied"]), (5, "gradient", False))
+        self.assertEqual((skipped["where"], skipped["parameter"]), ("layers.0.weight",) * 2)
         self.assertEqual(sorted(run.losses()), [1, 2, 3, 4, 6, 7, 8, 9, 10])
         unguarded = self.run_script("--epochs", "1", inject=["nan@5"], skip_non_finite=False)
         self.assertEqual(len(unguarded.of("skipped")), 6, "without the guard every later step is NaN")

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from fake_harness import COMPANION, SCRIPTS, FakeHarness
+from harness_double import COMPANION, SCRIPTS, HarnessDouble
 
 STOP = {"order": "stop", "checkpoint": True}
 LIMIT_SECONDS = 60
@@ -20,7 +20,8 @@ class Loops(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hooks-loops-")
         self.addCleanup(folder.cleanup)
-        self.harness = FakeHarness(folder.name)
+        self.harness = HarnessDouble(folder=folder.name)
+        self.addCleanup(self.harness.close)
 
     def test_accelerate(self):
         run = self.harness.run("accelerate_train.py", "--clip", inject=["nan@4"], orders={6: STOP})
@@ -48,6 +49,11 @@ class Loops(unittest.TestCase):
         stopped = self.harness.run("torch_train.py", inject=["exit0@5"])
         self.assertEqual((stopped.code, sorted(stopped.losses())), (0, [1, 2, 3, 4]))
         self.assertEqual(stopped.one("injected")["fault"], "exit0@5")
+
+    def test_a_loop_that_loads_an_earlier_state_counts_on(self):
+        run = self.harness.run("torch_goes_back.py")
+        self.assertEqual(run.code, 0, run.output[-3000:])
+        self.assertEqual([event["step"] for event in run.of("step")], list(range(1, 21)), "each update once")
 
     def test_without_a_harness_the_script_trains_and_nothing_is_printed(self):
         with_companion = self.run_bare("torch_train.py", DOWNSHIFT_COMPANION="/nonexistent/companion.json")
@@ -117,6 +123,54 @@ class Loops(unittest.TestCase):
             pid = int(parent.stdout.readline())
             self.wait_until(lambda: gate in open_files(pid))
         self.wait_until(lambda: not is_alive(pid))
+
+    def test_a_standby_that_cannot_wait_ends_before_the_script(self):
+        gate = os.path.join(self.harness.folder, "gone")
+        setup = os.path.join(self.harness.folder, "companion.json")
+        self.write_setup(setup, gate=gate)
+        ended = self.run_program("print('trained')", setup)
+        self.assertEqual((ended.returncode, ended.stdout), (75, ""))
+        let_through = (
+            "from downshift import standby;"
+            "standby.import_recorded = lambda _: open({0!r}, 'w').write('{{\"protocol\": 1}}');"
+            "open({0!r}, 'w').write('{{\"protocol\": 1, \"gate\": \"gone\"}}'); standby.wait(); print('trained')"
+        ).format(setup)
+        self.write_setup(setup)
+        self.assertEqual(self.run_program(let_through, setup).stdout, "trained\n")
+
+    def test_scripts_that_depend_on_the_order_of_imports_have_no_standby(self):
+        setup, modules = (os.path.join(self.harness.folder, name) for name in ("companion.json", "modules.json"))
+        self.write_setup(setup)
+        record = "from downshift import standby; standby.record({!r})".format(modules)
+        own = os.path.join(self.harness.folder, "own")
+        os.mkdir(own)
+        with open(os.path.join(own, "sympy.py"), "w", encoding="utf-8"):
+            pass
+        for before, is_kept in (
+            ("import torch;", True),
+            ("import os; os.environ['OMP_NUM_THREADS'] = '1'; import torch;", False),
+            ("import torch, os; os.environ['LATER'] = '1';", True),
+            ("import sys; sys.path.insert(0, {!r}); import sympy, json;".format(own), False),
+        ):
+            ended = self.run_program(before + record, setup)
+            self.assertEqual(ended.returncode, 0, ended.stdout)
+            with open(modules, encoding="utf-8") as file:
+                self.assertEqual(bool(json.load(file)), is_kept, before)
+
+    def test_a_list_of_modules_that_cannot_be_written_changes_nothing(self):
+        os.mkdir(os.path.join(self.harness.folder, "imported-modules.json"))
+        run = self.harness.run("torch_train.py")
+        self.assertEqual((run.code, sorted(run.losses())), (0, list(range(1, 31))))
+        self.assertEqual([name for name in os.listdir(self.harness.folder) if name.startswith("imported-modules.json.")], [])
+
+    def write_setup(self, path, **settings):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(dict(protocol=1, **settings), file)
+
+    def run_program(self, program, setup):
+        environment = dict(os.environ, PYTHONPATH=COMPANION, DOWNSHIFT_COMPANION=setup)
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def open_gate(self, gate):
         def open_for_writing():

@@ -405,8 +405,52 @@ class Gradients(unittest.TestCase):
         self.assertEqual(len(found.parameters()), 4)
         model(torch.ones(2)).sum().backward()
         inject.poison([model[0].bias])
-        names = snapshot.Parts({"": model}, [], [], None, {}).parameter_names()
-        self.assertEqual(found.find_non_finite(names), "0.bias")
+        place = gradients.describe_non_finite(model.named_parameters())
+        self.assertEqual(place, {"where": "0.bias", "parameter": "0.bias"})
+        unnamed = gradients.describe_non_finite([(None, model[0].bias)])
+        self.assertEqual(unnamed, {"where": "a parameter of shape [2]", "parameter": None})
+        found.clear()
+        self.assertIsNone(gradients.describe_non_finite(model.named_parameters())["parameter"])
+
+    def test_clipping_by_a_bad_norm_leaves_the_bad_gradient_to_be_named(self):
+        def clip_as_torch(model, limit):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+        def clip_as_loop(model, limit):
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            gradients.Gradients([optimizer], drops=True).norm(limit)
+
+        for clip in (clip_as_torch, clip_as_loop):
+            for value, limit in ((math.nan, 1.0), (math.inf, 1.0), (math.nan, math.inf), (math.inf, math.inf)):
+                model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+                model(torch.ones(2)).sum().backward()
+                model[1].weight.grad[0, 1] = value
+                hook = gradients.ClippingHook()
+                hook.install()
+                clip(model, limit)
+                hook.remove()
+                place = gradients.describe_non_finite(model.named_parameters())
+                self.assertEqual(place["parameter"], "1.weight", (clip, value, limit))
+                self.assertTrue(all(bool(found.grad.isfinite().all()) for found in model[0].parameters()))
+        # The control: without the hook nothing tells which one it was.
+        model(torch.ones(2)).sum().backward()
+        model[1].weight.grad[0, 1] = math.nan
+        clip_as_torch(model, 1.0)
+        self.assertEqual(gradients.describe_non_finite(model.named_parameters())["parameter"], "0.weight")
+
+    def test_the_hook_changes_no_gradient_of_a_finite_norm(self):
+        grads = []
+        for hooked in (False, True):
+            torch.manual_seed(3)
+            model = torch.nn.Linear(7, 5)
+            model(torch.arange(7.0)).pow(2).sum().backward()
+            hook = gradients.ClippingHook()
+            if hooked:
+                hook.install()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            hook.remove()
+            grads.append(model.weight.grad)
+        self.assertTrue(torch.equal(*grads))
 
 
 class Rates(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -77,6 +78,14 @@ class PlainLoop(unittest.TestCase):
 
 
 class Resume(PlainLoop):
+    def test_a_training_records_what_the_next_process_can_import_ahead(self):
+        harness = self.harness()
+        self.assertEqual(self.run_once(harness, BATCHES), 0)
+        with open(os.path.join(harness.folder, "imported-modules.json"), encoding="utf-8") as file:
+            names = {name for name, _ in json.load(file)}
+        self.assertIn("torch.utils.data", names)
+        self.assertFalse({"plain_loop", "downshift", "__main__"} & names, "only installed packages")
+
     def test_kills_at_random_moments_change_nothing(self):
         straight = self.unbroken(BATCHES + ["--epochs", "4"])
         moments = random.Random(20261122)
@@ -206,6 +215,24 @@ class Orders(PlainLoop):
         self.assertEqual([event["step"] for event in harness.of("save_failed")], [10, 20, 30, 36])
         self.assertEqual(harness.of("step")[-1]["step"], 36)
 
+    def test_a_stop_that_is_withdrawn_before_or_while_it_saves_does_not_end_the_training(self):
+        def stop(harness, event):
+            if event["event"] == "step" and event["step"] == 5:
+                harness.send({"order": "stop", "checkpoint": True})
+                if at_once:
+                    harness.send({"order": "withdraw_stop"})
+
+        def withdraw(harness, event):
+            if event["event"] == "staged" and event["step"] < 10:
+                harness.send({"order": "withdraw_stop"})
+
+        for at_once in (True, False):
+            harness = self.harness(on_event=stop, before_answer=withdraw)
+            self.assertEqual(self.run_once(harness, BATCHES + ["--step-ms", "5"]), 0)
+            self.assertEqual((harness.of("stopping"), harness.of("stop_refused")), ([], []))
+            self.assertEqual(len(harness.of("ended")), 1)
+            self.assertTrue(at_once or any(event["step"] < 10 for event in harness.of("staged")))
+
     def test_a_stop_without_a_save_ends_at_once(self):
         def stop(harness, event):
             if event["event"] == "step" and event["step"] == 3:
@@ -275,7 +302,7 @@ class Faults(PlainLoop):
             self.assertEqual(self.run_once(harness, options), 0)
             skipped = harness.of("skipped")
             self.assertEqual([(event["step"], event["what"]) for event in skipped], [(5, "gradient")])
-            self.assertEqual(skipped[0]["where"], "0.0.weight")
+            self.assertEqual((skipped[0]["where"], skipped[0]["parameter"]), ("0.0.weight", "0.0.weight"))
             self.assertEqual(len(harness.of("step")), 35)
             norms = [event["grad_norm"] for event in harness.of("step")]
             self.assertTrue(all(norm == norm for norm in norms))

@@ -1,9 +1,11 @@
 //! `attach`: opens the cockpit on a run.
 
 use super::preferences::{self, UserFiles};
-use super::{Failure, Outcome, Which, find_run, say};
+use super::{Failure, Outcome, Which, errand, find_run, say};
 use crate::cockpit::action::Action;
+use crate::cockpit::errand::Errand;
 use crate::cockpit::glyphs::Glyphs;
+use crate::cockpit::pictures;
 use crate::cockpit::readers;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::state::screen::View;
@@ -51,10 +53,14 @@ fn open_cockpit(dir: &RunDir, read_only: bool) -> Outcome {
         attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
         preferences::remember(&outcome.preferences);
-        match outcome.open {
-            Some(name) => {
+        match outcome.errand {
+            Some(Errand::Open(name)) => {
                 before = Some(dir.name());
                 dir = find_run(&runs, Some(&name))?;
+            }
+            Some(errand) => {
+                before = None;
+                errand::carry_out(&errand, &runs)?;
             }
             None => break,
         }
@@ -69,6 +75,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let colours = Colours::detect(variable);
     let own = UserFiles::read().map_err(|error| Failure::new(1, error.to_string()))?;
     let wrong = own.wrong.into_iter().next().or_else(|| preferences::tmux_clash(&own.keys));
+    let (glyphs, preferences) = (Glyphs::detect(variable), preferences::remembered());
     Ok(Attach {
         run_dir: dir.path().to_owned(),
         socket: Arc::new({
@@ -82,8 +89,9 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
         sources: readers::run_sources(dir, runs),
         keys: own.keys,
         read_only,
-        glyphs: Glyphs::detect(variable),
-        preferences: preferences::remembered(),
+        glyphs,
+        pictures: pictures::choose_kind(variable, preferences.pictures.as_deref(), colours, glyphs),
+        preferences,
         notice: wrong,
     })
 }
@@ -92,6 +100,10 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
 fn farewell(dir: &RunDir) -> u8 {
     let name = dir.name();
     match live_status(dir) {
+        None if !dir.path().exists() => {
+            say(&format!("{name} is deleted"));
+            0
+        }
         Some(status) if status.state.is_over() => {
             say(&super::status::status_line(&status));
             Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)

@@ -2,7 +2,7 @@
 //! second place, and deletes those that retention does not keep.
 
 mod compare;
-mod copy;
+pub mod copy;
 mod export;
 
 use super::{Failure, Outcome, client, find_run, line};

@@ -9,7 +9,7 @@ use crate::trainer;
 use clap::Args;
 
 /// Options for a device that other runs use.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Sharing {
     /// Start even if another run is on the same device
     #[arg(long)]

@@ -194,7 +194,12 @@ impl Follower<'_> {
             Update::Journal(row) => self.print_journal_row(&row),
             Update::Eval(row) => Self::show_eval(&row),
             Update::Reply { message, .. } => print_now(&message),
-            Update::Steps { .. } | Update::Sample(_) | Update::Checkpoint(_) => {}
+            Update::Steps { .. }
+            | Update::WentBack { .. }
+            | Update::Samples { .. }
+            | Update::Layers(_)
+            | Update::Sample(_)
+            | Update::Checkpoint(_) => {}
         }
     }
 

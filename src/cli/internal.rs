@@ -79,6 +79,9 @@ pub struct HarnessCommand {
     /// Also end with the process that started the harness, but adopt checkpoints.
     #[arg(long, conflicts_with = "measure")]
     trial: bool,
+    /// Start the command ahead, and wait for the order to begin.
+    #[arg(long)]
+    standby: bool,
 }
 
 impl HarnessCommand {
@@ -173,6 +176,7 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
         task: run.task.clone(),
         preset,
         skips_in_a_row: run.watch.skips_in_a_row,
+        layers: run.watch.layers,
         device: args.device.parse().unwrap_or_default(),
         migrate: may_migrate(&run_dir, &run, args.rung),
         require_checkpoint: args.require_checkpoint,
@@ -204,6 +208,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         inject: args.inject.0,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         purpose,
+        stands_by: args.standby,
     };
     harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))
 }

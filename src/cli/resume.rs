@@ -18,6 +18,7 @@ use crate::protocol::control::Request;
 use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
+use crate::store::companion::KnownCompanion;
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
@@ -48,6 +49,9 @@ pub struct ResumeArgs {
     /// Start a new run from the weights only: fresh optimizer, clock at 0
     #[arg(long)]
     as_base: bool,
+    /// Start a new run from the checkpoint, with its optimizer and clock; this run stays as it is
+    #[arg(long, conflicts_with = "as_base")]
+    branch: bool,
     /// With --as-base: factor on every rung's learning rate
     #[arg(long, value_name = "F", requires = "as_base", value_parser = parse_factor)]
     lr_factor: Option<f64>,
@@ -71,7 +75,10 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     let dir = find_run(runs, args.which.run.as_deref())?;
     permissions::check(&dir)?;
     if args.as_base {
-        return begin_from(&dir, args, runs, trainer);
+        return begin_from(&dir, Origin::Weights, args, runs, trainer);
+    }
+    if args.branch {
+        return begin_from(&dir, Origin::Checkpoint, args, runs, trainer);
     }
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
@@ -180,10 +187,22 @@ fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a new run whose first checkpoint holds the weights of an old one and nothing else of it.
-fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+/// The part of an old run that a new one begins with.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// The weights alone.
+    Weights,
+    /// A whole checkpoint: the new run continues where the old one was.
+    Checkpoint,
+}
+
+/// Starts a new run whose first checkpoint comes from an old one.
+fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let loaded = checkpoints::load_chosen(base, args.from)?;
-    let run = altered_run(base.run()?, args, trainer)?;
+    let run = match origin {
+        Origin::Weights => altered_run(base.run()?, args, trainer)?,
+        Origin::Checkpoint => base.run()?,
+    };
     trust::require_approval(&run, args.trust)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
     let device = worker_device(&run, device.as_deref().unwrap_or("auto"))?;
@@ -197,14 +216,29 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let launch = Launch { device, claim: Some(claim), inject: Vec::new() };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
-    write_first(&dir, &run, &loaded)?;
-    let step = count(loaded.manifest.step);
-    let mut text = format!("starts from the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
-    text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
-    text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
-    OfflineKeeper::step_in(&dir)?.note(text);
+    match origin {
+        Origin::Weights => write_first(&dir, &run, &loaded)?,
+        Origin::Checkpoint => {
+            // Without it, the branch would not be known to resume.
+            KnownCompanion::copy(base, dir.path())?;
+            checkpoints::copy::write_copy(dir.path(), &loaded)?;
+        }
+    }
+    OfflineKeeper::step_in(&dir)?.note(describe_origin(origin, base, loaded.manifest.step, args));
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, 0)
+}
+
+/// Returns the journal line of a run that begins with a part of another.
+fn describe_origin(origin: Origin, base: &RunDir, step: u64, args: &ResumeArgs) -> String {
+    let (step, base) = (count(step), base.name());
+    let Origin::Weights = origin else {
+        return format!("branched from step {step} of {base}: weights, optimizer and clock");
+    };
+    let mut text = format!("starts from the weights of step {step} of {base}: fresh optimizer, clock at 0");
+    text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
+    text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
+    text
 }
 
 /// Returns the old run's knobs with another rate and length, validated like any run file.

@@ -31,7 +31,7 @@ pub struct RunArgs {
     /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes,
     /// cifar10, command
     #[arg(value_name = "CONFIG")]
-    config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub options: RunOptions,
     /// Without a run file: a program and its arguments, such as `run -- python train.py --lr 1e-3`
@@ -73,6 +73,16 @@ pub struct RunOptions {
     trust: Trust,
 }
 
+impl RunOptions {
+    /// Reports whether no option was given.
+    pub fn is_default(&self) -> bool {
+        let Self { headless, sharing, after, overrides, rung, inject, trust } = self;
+        let Overrides { set, device } = overrides;
+        let plain = after.is_none() && rung.is_none() && inject.0.is_empty() && *trust == Trust::default();
+        plain && !headless && *sharing == Sharing::default() && set.is_empty() && device == "auto"
+    }
+}
+
 /// Loads a run file, or a shipped one of that name, for training on `device`.
 pub fn load_run_file(
     config: Option<&Path>,
@@ -104,7 +114,7 @@ pub fn load_run_file(
     };
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
-    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("invalid run file:\n{refusal}")))
+    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))
 }
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.

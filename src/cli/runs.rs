@@ -1,42 +1,93 @@
 //! `runs`: lists the runs.
 
+mod table;
+
 use super::client::current_status;
-use super::line;
 use super::occupied::living_runs;
 use super::status;
+use super::{Outcome, line};
 use crate::protocol::claim::Stage;
 use crate::store::claims::Registry;
+use crate::store::labels::Tag;
 use crate::store::reader::unreadable;
 use crate::store::run_dir::RunDir;
+use crate::store::run_summary::column::{Column, sort_runs};
+use crate::store::run_summary::{RunSummary, summarize_run};
 use crate::untrusted::text;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::Path;
 
 /// Arguments of `runs`.
 #[derive(Debug, Args)]
 pub struct RunsArgs {
     /// Every living run of yours on this machine, whatever its runs directory
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["archived", "tag", "sort", "reverse"])]
     all: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value = "text")]
+    format: ListFormat,
+    /// Archived runs too
+    #[arg(long)]
+    archived: bool,
+    /// Only runs with this tag; repeat it for runs with several
+    #[arg(long, value_name = "TAG", value_parser = Tag::parse)]
+    tag: Vec<Tag>,
+    /// Order of the rows: started, name, state, duration, steps, best, device, rung or tags
+    #[arg(long, value_name = "COLUMN", default_value = "started", value_parser = Column::parse)]
+    sort: Column,
+    /// Reverse the order
+    #[arg(long)]
+    reverse: bool,
 }
 
-pub fn print_list(args: &RunsArgs, runs: &Path) -> u8 {
+/// A format of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ListFormat {
+    /// A row per run
+    Text,
+    /// For other programs: an array with an object per run
+    Json,
+}
+
+pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     if args.all {
-        return print_living(runs);
+        return print_living(args, runs);
     }
     let all = RunDir::all(runs);
-    if all.is_empty() {
+    let found: Vec<(RunDir, RunSummary)> = all.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
+    let (hidden, mut shown): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|(_, run)| run.labels.archived && !args.archived);
+    shown.retain(|(_, run)| args.tag.iter().all(|tag| run.labels.tags.contains(tag)));
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    sort_runs(&mut shown, |(_, run)| run, args.sort, args.reverse, now_ms);
+    if args.format == ListFormat::Json {
+        return print_json(&shown, now_ms);
+    }
+    if shown.is_empty() && hidden.is_empty() && args.tag.is_empty() {
         line!("no runs in {} yet; start one with `downshift run`", text::path(runs));
+    } else if shown.is_empty() {
+        line!("no run matches; {} archived (--archived lists them)", hidden.len());
     }
-    for run in all {
-        line!("{}", describe(&run));
+    let rows: Vec<_> = shown.iter().map(|(dir, run)| table::row(dir, run, now_ms)).collect();
+    for row in table::align(&rows) {
+        line!("{row}");
     }
-    0
+    Ok(0)
+}
+
+fn print_json(shown: &[(RunDir, RunSummary)], now_ms: i64) -> Outcome {
+    let rows: Vec<_> = shown.iter().map(|(dir, run)| table::json(dir, run, now_ms)).collect();
+    line!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(0)
+}
+
+fn summarize(run: &RunDir) -> RunSummary {
+    summarize_run(run, current_status(run))
 }
 
 /// Prints every living run and its folder: those that train first, then the queue in its order. A run whose keeper
 /// could not register is found in its own runs directory only.
-fn print_living(runs: &Path) -> u8 {
+fn print_living(args: &RunsArgs, runs: &Path) -> Outcome {
     let mut claims = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
     claims.sort_by_key(|claim| {
         let rank = match claim.stage {
@@ -51,6 +102,10 @@ fn print_living(runs: &Path) -> u8 {
     let unregistered: Vec<RunDir> =
         living_runs(runs).into_iter().map(|run| run.dir).filter(|run| !living.contains(run)).collect();
     living.extend(unregistered);
+    if args.format == ListFormat::Json {
+        let all: Vec<_> = living.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
+        return print_json(&all, jiff::Timestamp::now().as_millisecond());
+    }
     if living.is_empty() {
         line!("no run is alive; start one with `downshift run`");
     }
@@ -58,15 +113,20 @@ fn print_living(runs: &Path) -> u8 {
         let folder = run.path().parent().map(text::path).unwrap_or_default();
         line!("{}  in {folder}", describe(&run));
     }
-    0
+    Ok(0)
 }
 
 fn describe(run: &RunDir) -> String {
     match current_status(run) {
         Some(status) => status::status_line(&status),
-        None => match unreadable(run) {
-            Some(why) => format!("{}  {}", run.name(), text::escape_line(&why.to_string())),
-            None => format!("{}  never began", run.name()),
-        },
+        None => describe_unknown(run),
+    }
+}
+
+/// Describes a run without a readable status.
+fn describe_unknown(run: &RunDir) -> String {
+    match unreadable(run) {
+        Some(why) => format!("{}  {}", run.name(), text::escape_line(&why.to_string())),
+        None => format!("{}  never began", run.name()),
     }
 }

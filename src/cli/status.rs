@@ -3,10 +3,10 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, Format, Outcome, Which};
-use crate::format::{figure, rate};
+use crate::format::{count, figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
-use crate::protocol::resume::{Resume, describe_ignored};
+use crate::protocol::resume::describe_ignored;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -54,16 +54,14 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
 /// Formats the status as one line of text.
 pub fn status_line(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
-    if !status.rungs.is_empty() {
+    // Without a ladder there is nothing to count.
+    if status.rungs.len() > 1 {
         let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
     }
-    if let Some(level) = status.level {
-        let _ = write!(line, "  level {level}");
+    if let Some(level) = status.describe_level() {
+        let _ = write!(line, "  {level}");
     }
-    if let Some(word) = status.resume.as_ref().and_then(Resume::word) {
-        let _ = write!(line, ", resume {word}");
-    }
-    let _ = write!(line, "  step {}{}", status.step, percent(status));
+    let _ = write!(line, "  step {}{}", count(status.step), percent(status));
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
     }
@@ -83,7 +81,10 @@ pub fn status_line(status: &Status) -> String {
     }
     if let Some(best) = &status.best {
         let name = if best.metric == metrics::LOSS { String::new() } else { format!("{} ", best.metric) };
-        let _ = write!(line, "  best {name}{:.4} at step {}", best.value, best.step);
+        let _ = write!(line, "  best {name}{:.4} at step {}", best.value, count(best.step));
+    }
+    if let Some(setback) = &status.setback {
+        let _ = write!(line, "  ({setback})");
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
@@ -146,6 +147,7 @@ mod tests {
     use crate::protocol::companion::CompanionNews;
     use crate::protocol::control::RunState;
     use crate::protocol::resume::Resume;
+    use crate::recipe::learning::Setback;
     use serde_json::json;
 
     #[test]
@@ -162,6 +164,34 @@ mod tests {
         let line = status_line(&status);
         assert!(line.contains("  level 2, resume same data  "), "{line}");
         assert!(line.contains("(the script ignores training.micro_batch: the rung says 2, in force is 4)"), "{line}");
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_counted_and_not_called_a_level() {
+        let mut status = fixture::status(RunState::Starting, 1204);
+        assert!(status_line(&status).contains(" of 4)") || status_line(&status).contains(" of 3)"));
+        assert!(status_line(&status).contains("  step 1 204"), "{}", status_line(&status));
+        status.rungs.truncate(1);
+        assert!(!status_line(&status).contains(" of 0)"), "{}", status_line(&status));
+        (status.level, status.awaits_companion) = (Some(0), true);
+        let line = status_line(&status);
+        assert!(line.contains("  waiting for the companion  ") && !line.contains("level 0"), "{line}");
+        status.awaits_companion = false;
+        assert!(status_line(&status).contains("  level 0  "), "{}", status_line(&status));
+        (status.awaits_companion, status.state) = (true, RunState::Stopped);
+        assert!(status_line(&status).contains("  level 0  "), "its keeper died while it waited");
+    }
+
+    #[test]
+    fn the_line_says_when_a_run_no_longer_learns() {
+        let mut status = fixture::status(RunState::Training, 7);
+        assert!(!status_line(&status).contains("evaluation loss"), "{}", status_line(&status));
+        status.setback = Some(Setback::Rising { evaluations: 4 });
+        assert!(
+            status_line(&status).ends_with("  (evaluation loss rising for 4 evaluations)"),
+            "{}",
+            status_line(&status)
+        );
     }
 
     #[test]

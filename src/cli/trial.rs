@@ -43,6 +43,9 @@ pub struct TrialArgs {
     /// Of a command: steps before it is killed, and again after it has resumed [default: 10]
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(3..))]
     steps: Option<u64>,
+    /// Of a command: let the script write where it always writes, although it may replace its own earlier outputs
+    #[arg(long)]
+    in_place: bool,
     /// Of a command: keep the run directories of the trial
     #[arg(long)]
     keep: bool,
@@ -73,12 +76,16 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     match run.command.is_some() {
         true => command::check_resumable(&run)?,
-        false if args.steps.is_some() || args.keep => {
-            return Err(Failure::new(2, "--steps and --keep are for commands; a task is tried --for some time"));
+        false if args.steps.is_some() || args.keep || args.in_place => {
+            return Err(Failure::new(
+                2,
+                "--steps, --keep and --in-place are for commands; a task is tried --for some time",
+            ));
         }
         false => {}
     }
     trust::require_approval(&run, args.trust)?;
+    outputs::require_permission(&run, args.in_place)?;
     let device = worker_device(&run, device)?;
     let start = Start { device: &device, runs, trainer, approved: true };
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;

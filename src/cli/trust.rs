@@ -18,7 +18,7 @@ use std::path::Path;
 pub const NOT_APPROVED: u8 = 13;
 
 /// The option of every command that executes a run file.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct Trust {
     /// Approve the command, libraries, addresses and secrets that the run file names, without asking
     #[arg(long)]
@@ -41,8 +41,8 @@ pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure
     if trust {
         say(&format!("{list}\napproved by --trust"));
     } else if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let way_out =
-            "nothing was started; review the run file, then approve it with --trust, or interactively in a terminal";
+        let way_out = "nothing was started; if you want this, repeat the command in a terminal and answer y, or add --trust: \
+                       an approval holds for later runs too, until the list changes";
         return Err(Failure::new(NOT_APPROVED, format!("{list}\n{way_out}")));
     } else if !ask_user(&list)? {
         return Err(Failure::new(NOT_APPROVED, "not approved; nothing was started"));
@@ -71,7 +71,8 @@ pub fn is_approved(grants: &Grants) -> bool {
 /// Shows the list on the terminal and reads the answer.
 fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
-    confirm("Allow this now and for future runs?")
+    say("An approval holds for later runs too, until this list changes. What a script does is not checked.");
+    confirm("Start it? y approves; any other answer refuses, and nothing starts")
 }
 
 /// Hashes the list and the contents of its libraries. System libraries change with every driver update,

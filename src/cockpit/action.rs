@@ -1,5 +1,6 @@
 //! Every action the user can request, in one table. Key bindings, the footer and the help all come from it.
 
+use super::chart_picture::PictureFormat;
 use super::state::screen::View;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -48,6 +49,12 @@ pub enum Action {
     Fit,
     /// Switch between logarithmic and linear values.
     LogScale,
+    /// Pin the focused chart, or unpin it.
+    Pin,
+    /// Show the next group of charts.
+    NextGroup,
+    /// Show the previous group of charts.
+    PreviousGroup,
     /// Cycle to the next smoothing level.
     Smoothing,
     /// Follow the newest step, or freeze the charts.
@@ -60,10 +67,24 @@ pub enum Action {
     Toggle,
     /// Replay the run.
     Replay,
+    /// Open the menu of the run or checkpoint under the cursor.
+    Menu,
+    /// Sort the runs by the next column.
+    Sort,
+    /// Reverse the order of the runs.
+    ReverseSort,
     /// Search every action.
     Palette,
     /// Filter journal and log.
     Filter,
+    /// Cycle the kinds of entries that the journal shows.
+    Kinds,
+    /// Show the alerts.
+    Alerts,
+    /// Copy what is under the cursor.
+    Copy,
+    /// Write the focused chart as a picture.
+    WriteChart(PictureFormat),
     /// Cycle to the next theme.
     Theme,
     /// Show every key.
@@ -242,7 +263,7 @@ macro_rules! table {
 pub const TABLE: &[Entry] = table![
     Run "shift-down" Action::ShiftDown, [letter_key('d')], "down", "shift down: preview, then Enter";
     Run "shift-up" Action::ShiftUp, [letter_key('u')], "up", "shift up: preview, then Enter";
-    Run "checkpoint" Action::Checkpoint, [letter_key('c')], "checkpoint", "save a checkpoint now";
+    Run "checkpoint" Action::Checkpoint, [letter_key('c')], "save", "save a checkpoint now";
     Run "restart" Action::Restart, [letter_key('r')], "restart", "save, then restart on the same rung";
     Run "pause" Action::Pause, [letter_key('p')], "pause", "pause (saves, frees memory) or resume";
     Run "autopilot" Action::Autopilot, [letter_key('a')], "autopilot", "autopilot on/off";
@@ -253,7 +274,9 @@ pub const TABLE: &[Entry] = table![
     Views "ladder" Action::View(View::Ladder), [letter_key('3')], "ladder", "ladder and rung details";
     Views "log" Action::View(View::Log), [letter_key('4')], "log", "journal and worker log";
     Views "health" Action::View(View::Health), [letter_key('5')], "health", "checkpoints, GPU and machine";
-    Views "runs" Action::View(View::Runs), [letter_key('6')], "runs", "all runs: open, overlay, compare";
+    Views "runs" Action::View(View::Runs), [letter_key('6')], "runs", "all runs: open, compare, tag, delete";
+    Views "samples" Action::View(View::Samples), [letter_key('7')], "samples", "samples: what the model does";
+    Views "layers" Action::View(View::Layers), [letter_key('8')], "layers", "layers: weights, gradients, updates";
     Views "next-panel" Action::NextPanel, [named_key(KeyCode::Tab)], "panel", "next panel";
     Views "previous-panel" Action::PreviousPanel, [named_key(KeyCode::BackTab)], "panel", "previous panel";
     Views "up" Action::Up, [named_key(KeyCode::Up), letter_key('k')], "up", "up in the focused panel";
@@ -262,9 +285,15 @@ pub const TABLE: &[Entry] = table![
     Views "page-down" Action::PageDown, [named_key(KeyCode::PageDown), letter_key('n')], "page down", "page down, or next charts";
     Views "open" Action::Confirm, [named_key(KeyCode::Enter)], "open", "open the focused panel, or confirm";
     Views "back" Action::Back, [named_key(KeyCode::Esc)], "back", "back, or close";
-    Views "filter" Action::Filter, [letter_key('/')], "filter", "filter journal and log";
+    Views "filter" Action::Filter, [letter_key('/')], "filter", "filter journal, log; find charts and runs";
+    Views "kinds" Action::Kinds, [letter_key('i')], "kinds", "journal: all, faults, shifts, checkpoints";
+    Views "alerts" Action::Alerts, [letter_key('!')], "alerts", "alerts: reason, age, remedy";
     Views "mark" Action::Toggle, [letter_key(' ')], "mark", "mark a run to overlay; play the replay";
     Views "replay" Action::Replay, [letter_key('g')], "replay", "replay: the run at an earlier time";
+    Views "menu" Action::Menu, [letter_key('m')], "menu", "resume, branch, export, tag, delete a run";
+    Views "sort" Action::Sort, [letter_key('o')], "sort", "sort runs by the next column";
+    Views "reverse" Action::ReverseSort, [letter_key('O')], "reverse", "reverse the order of runs";
+    Views "copy" Action::Copy, [letter_key('C')], "copy", "copy what is under the cursor";
     Chart "left" Action::Left, [named_key(KeyCode::Left)], "older", "older steps";
     Chart "right" Action::Right, [named_key(KeyCode::Right)], "newer", "newer steps";
     Chart "zoom-in" Action::ZoomIn, [letter_key('+'), letter_key('=')], "zoom in", "zoom in (or mouse wheel)";
@@ -275,6 +304,11 @@ pub const TABLE: &[Entry] = table![
     Chart "axis" Action::Axis, [letter_key('b')], "axis", "x axis: steps, samples or time";
     Chart "log-scale" Action::LogScale, [letter_key('l')], "log scale", "logarithmic or linear scale";
     Chart "smoothing" Action::Smoothing, [letter_key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
+    Chart "pin" Action::Pin, [letter_key('P')], "pin", "pin or unpin the chart: pinned come first";
+    Chart "next-group" Action::NextGroup, [letter_key(']')], "group", "next group of charts";
+    Chart "previous-group" Action::PreviousGroup, [letter_key('[')], "previous group", "previous group of charts";
+    Chart "write-svg" Action::WriteChart(PictureFormat::Svg), [letter_key('e')], "export", "export the chart as SVG, beside the run";
+    Chart "write-png" Action::WriteChart(PictureFormat::Png), [letter_key('E')], "export", "export the chart as PNG, beside the run";
     Cockpit "palette" Action::Palette, [letter_key(':')], "actions", "search all actions";
     Cockpit "theme" Action::Theme, [letter_key('t')], "theme", "next theme";
     Cockpit "help" Action::Help, [letter_key('?')], "help", "help: all keys";

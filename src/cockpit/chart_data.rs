@@ -52,14 +52,17 @@ impl Quantity {
                 let columns = state.facts.series.columns(Metric::Lr, start..end, 1);
                 skip_rate_columns(columns).pop()?.extent
             }
-            Source::Evaluations | Source::EvalNamed(_) => {
-                let name = self.eval_metric(&state.facts.metrics)?;
-                let spot = |row: &EvalRow| evaluation_spot(row).on(axis);
-                let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.value(name)?)));
-                let near = spots.min_by(|a, b| (a.0 - place).abs().total_cmp(&(b.0 - place).abs()));
-                Extent::one(near?.1 as f32)
-            }
+            Source::Evaluations | Source::EvalNamed(_) => Extent::one(self.evaluation_at(state, axis, place)?.1 as f32),
         }
+    }
+
+    /// Returns the nearest evaluation that has the quantity: where it is, and the value.
+    #[must_use]
+    pub fn evaluation_at(self, state: &State, axis: Axis, place: f64) -> Option<(f64, f64)> {
+        let name = self.eval_metric(&state.facts.metrics)?;
+        let spot = |row: &EvalRow| evaluation_spot(row).on(axis);
+        let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.value(name)?)));
+        spots.min_by(|a, b| (a.0 - place).abs().total_cmp(&(b.0 - place).abs()))
     }
 
     /// Returns values the range of the chart must include: none where the shape of the curve matters, 0
@@ -112,11 +115,6 @@ impl Quantity {
                 format!("cannot read the history: {reason}")
             }
             (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no probe reading yet".to_owned(),
-            (Source::Probe(Gauge::Vram), _) => gpu,
-            // Explained once: four charts need not repeat the same sentence.
-            (Source::Probe(_), _) if state.facts.samples.back().is_some_and(|row| row.reading.gpu.is_err()) => {
-                format!("no GPU reading; the {} chart shows why", Self::Vram.title(&state.facts.metrics))
-            }
             (Source::Probe(_), _) => gpu,
             (Source::Evaluations | Source::EvalNamed(_), _) => "no evaluations yet".to_owned(),
             _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),

@@ -1,5 +1,7 @@
 //! Deterministic runs for tests: identical on every machine and at any time.
 
+pub mod samples;
+
 use super::state::facts::{History, Loading};
 use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
@@ -56,6 +58,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         level: None,
         resume: None,
         companion: None,
+        awaits_companion: false,
         step,
         samples: step.saturating_mul(32),
         total_samples: Some(43_110),
@@ -76,6 +79,7 @@ pub fn status(state: RunState, step: u64) -> Status {
             metrics: Metrics::from([(ACCURACY.to_owned(), 0.934)]),
         }),
         best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
+        setback: None,
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
         pid_keeper: Some(1),
@@ -182,8 +186,8 @@ pub fn history(steps: u64, gpu: bool) -> History {
         eval: Eval {
             step,
             samples: step * 32,
-            loss: Some(2.0 * (-(step as f64) / 100.0).exp() + 0.3),
-            metrics: Metrics::from([(ACCURACY.to_owned(), 0.95 - 0.6 * (-(step as f64) / 200.0).exp())]),
+            loss: Some(2.0 * (-(step as f64) / 100.0).exp() + 0.2957),
+            metrics: Metrics::from([(ACCURACY.to_owned(), 0.9545 - 0.6 * (-(step as f64) / 200.0).exp())]),
         },
     };
     History {
@@ -321,4 +325,52 @@ pub fn young(size: (u16, u16)) -> State {
         (record.steps, record.steps_per_s, record.units_per_s, record.ram_bytes) = (0, None, None, None);
     });
     at(size, status, History::default())
+}
+
+/// Returns journal rows and checkpoints of a run with many saves, a fault that ended in a shift, and another one
+/// whose next worker still loads.
+pub fn eventful_history() -> History {
+    use JournalKind::{Checkpoint, Injected, Request, Shift, Worker};
+    let mut history = history(700, false);
+    let (mut rows, mut before_s) = (Vec::new(), 300);
+    let mut add = |level, kind, step: u64, text: String| {
+        let id = rows.len() as i64 + 1;
+        rows.push(JournalRow { step: Some(step), ..journal_row(id, before_s, level, kind, &text) });
+        before_s -= 7;
+    };
+    add(Level::Info, Request, 0, "start requested by downshift (process 6137, started by bash)".to_owned());
+    add(Level::Info, Worker, 0, "worker 4242 starts at step 0 on cpu (flex f32), 61 034 parameters".to_owned());
+    for save in 1..=14 {
+        add(Level::Info, Checkpoint, save * 30, format!("checkpoint {} · 31.0 MiB · 210 ms", save * 30));
+    }
+    add(Level::Warn, Injected, 430, "injected oom at step 430".to_owned());
+    let cause = "cause: out of device memory (the worker said: can't allocate buffer of size 2147483648; exit code 10). \
+                 shift to a rung that relieves memory (a smaller micro-batch with more accumulation)";
+    add(Level::Warn, Worker, 430, cause.to_owned());
+    let end = "worker ended at step 430: out of device memory: can't allocate buffer of size 2147483648";
+    add(Level::Error, Worker, 430, end.to_owned());
+    add(Level::Warn, Shift, 430, "shift down: full → accumulate, by the keeper: it relieves the cause".to_owned());
+    add(Level::Info, Worker, 430, "attempt 2: shift down: full → accumulate after: out of device memory".to_owned());
+    add(Level::Info, Worker, 420, "worker 4301 resumed at step 420 on cpu (flex f32), 61 034 parameters".to_owned());
+    add(Level::Info, Shift, 421, "shifted full → accumulate in 0.90 s: step 430 → 421, loss 0.344 → 0.346".to_owned());
+    for save in 15..=20 {
+        add(Level::Info, Checkpoint, save * 30, format!("checkpoint {} · 31.0 MiB · 210 ms", save * 30));
+    }
+    add(
+        Level::Warn,
+        Worker,
+        700,
+        "cause: killed (killed by SIGKILL). find out what ended it: check `dmesg`".to_owned(),
+    );
+    add(Level::Error, Worker, 700, "worker ended at step 700: killed by SIGKILL".to_owned());
+    add(Level::Info, Worker, 700, "attempt 3: restart after: killed by SIGKILL".to_owned());
+    let save = |row: &JournalRow| checkpoint(row.step.unwrap_or(0), (NOW - row.time_ms) / 1000, false, false);
+    history.checkpoints = rows.iter().filter(|row| row.kind == Checkpoint).map(save).collect();
+    history.journal = rows;
+    history
+}
+
+/// Returns a run with that journal.
+pub fn eventful(size: (u16, u16)) -> State {
+    at(size, status(RunState::Starting, 700), eventful_history())
 }

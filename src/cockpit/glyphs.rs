@@ -2,7 +2,7 @@
 //! is replaced by an ASCII one. Doing it here keeps the panels unaware of it.
 
 use crate::untrusted::text::is_unsafe;
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 
 /// Symbols the terminal can display.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Glyphs {
 /// Removes characters from a frame that control the terminal or reverse text direction. Ratatui drops
 /// control characters and attaches zero-width characters to the preceding cell.
 pub fn strip_unsafe(buffer: &mut Buffer) {
-    for cell in &mut buffer.content {
+    for cell in text_cells(buffer) {
         if cell.symbol().contains(is_unsafe) {
             let kept: String = cell.symbol().chars().filter(|letter| !is_unsafe(*letter)).collect();
             cell.set_symbol(if kept.is_empty() { " " } else { &kept });
@@ -45,10 +45,16 @@ pub fn strip_unsafe(buffer: &mut Buffer) {
     }
 }
 
+/// Returns the cells that hold text. The others hold parts of a picture: sequences for the terminal, from our encoder.
+/// No text sets the option by which they are told apart.
+fn text_cells(buffer: &mut Buffer) -> impl Iterator<Item = &mut Cell> {
+    buffer.content.iter_mut().filter(|cell| cell.diff_option == CellDiffOption::None)
+}
+
 /// Replaces every symbol of a frame with ASCII.
 pub fn replace_with_ascii(buffer: &mut Buffer) {
     replace_arrows(buffer);
-    for cell in &mut buffer.content {
+    for cell in text_cells(buffer) {
         let symbol = cell.symbol();
         if !symbol.is_ascii() {
             let mut letters = symbol.chars();
@@ -75,11 +81,13 @@ fn closest_ascii(letter: char) -> char {
         '\u{2800}'..='\u{28ff}' => braille_as_ascii(letter as u32 - 0x2800),
         '─' | '╾' | '–' => '-',
         '━' | '╸' => '=',
-        '┈' | '╌' | '·' | '…' => '.',
+        '┈' | '╌' | '·' | '…' | '░' => '.',
         '│' | '┃' | '▏' => '|',
         '┊' => ':',
-        '╭' | '╮' | '╰' | '╯' | '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '┬' => '+',
+        '╭' | '╮' | '╰' | '╯' | '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '┬' | '▒' => '+',
         '▾' | '↓' => 'v',
+        '█' | '▓' => '#',
+        '✗' | '⚠' => '!',
         '▴' | '↑' | '┴' => '^',
         '▸' | '→' => '>',
         '←' => '<',

@@ -1,8 +1,12 @@
 //! Boxes above the screen, one file each. The user opens some of them. Others appear automatically
 //! while something is under way or wrong; those capture no keys except the one that closes them.
 
+pub mod alerts;
+pub mod delete;
 pub mod failed;
+pub mod fault;
 pub mod help;
+pub mod menu;
 pub mod no_keeper;
 pub mod palette;
 pub mod preview;
@@ -22,6 +26,21 @@ fn box_room(screen: Rect) -> Rect {
     Rect { y: screen.height.min(1), height: screen.height.saturating_sub(2), ..screen }
 }
 
+/// Reports whether a box is open.
+#[must_use]
+pub fn is_open(state: &State) -> bool {
+    let automatic = || {
+        let trouble = (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden;
+        trouble || state.shift_progress.is_shown(state.now_ms)
+    };
+    match state.screen.mode {
+        // The replay has no automatic boxes.
+        Mode::Normal | Mode::Filter => state.moment.is_none() && state.replay.is_none() && automatic(),
+        Mode::Prompt(_) => false,
+        _ => true,
+    }
+}
+
 /// Draws the open box, if any; one opened by the user takes precedence.
 pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme) {
     if screen.width < SMALLEST.0 || screen.height < SMALLEST.1 {
@@ -33,18 +52,19 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
         Mode::Palette { chosen } => palette::render(frame, within, chosen, state, theme),
         Mode::Preview { to } => preview::render(frame, within, to, state, theme),
         Mode::Stop => stop::render(frame, within, state, theme),
-        // The replay has no automatic boxes.
-        Mode::Normal | Mode::Filter if state.moment.is_some() || state.replay.is_some() => {}
+        Mode::Alerts { from } => alerts::render(frame, within, from, state, theme),
+        Mode::Fault { id, from } => fault::render(frame, within, (id, from), state.shown(), theme),
+        Mode::Menu { chosen } => menu::render(frame, within, chosen, state, theme),
+        Mode::Delete => delete::render(frame, within, state, theme),
+        Mode::Normal | Mode::Filter if !is_open(state) => {}
         Mode::Normal | Mode::Filter if state.is_orphaned() && !state.screen.trouble_hidden => {
             no_keeper::render(frame, within, state, theme);
         }
         Mode::Normal | Mode::Filter if state.is_broken() && !state.screen.trouble_hidden => {
             failed::render(frame, within, state, theme);
         }
-        Mode::Normal | Mode::Filter if state.shift_progress.is_shown(state.now_ms) => {
-            shift_progress::render(frame, within, state, theme);
-        }
-        Mode::Normal | Mode::Filter => {}
+        Mode::Normal | Mode::Filter => shift_progress::render(frame, within, state, theme),
+        Mode::Prompt(_) => {}
     }
 }
 
@@ -88,7 +108,12 @@ pub fn click_target(state: &State, at: (u16, u16)) -> ClickTarget {
             let (size, keys) = stop::measure_box(within, state);
             keys_at(ui::popup_area(within, size, ui::Stand::Middle), &keys)
         }
-        Mode::Help { .. } => ClickTarget::Outside,
-        Mode::Normal | Mode::Filter => ClickTarget::Nothing,
+        Mode::Help { .. } | Mode::Alerts { .. } | Mode::Fault { .. } => ClickTarget::Outside,
+        Mode::Menu { .. } => menu::click_target(within, state, at),
+        Mode::Delete => {
+            let (size, keys) = delete::measure_box(within, state);
+            keys_at(ui::popup_area(within, size, ui::Stand::Middle), &keys)
+        }
+        Mode::Normal | Mode::Filter | Mode::Prompt(_) => ClickTarget::Nothing,
     }
 }

@@ -1,7 +1,10 @@
 //! View preferences, remembered between cockpit sessions. The caller stores the text; unreadable
 //! entries are treated as absent.
 
+use super::state::State;
+use super::state::chart::ValueScale;
 use super::state::screen::{Screen, View};
+use super::update::focus_visible_panel;
 use crate::config::theme::Theme;
 use crate::series::Axis;
 use serde::{Deserialize, Serialize};
@@ -16,10 +19,17 @@ pub struct Preferences {
     pub theme: Option<String>,
     /// Weight of the past in smoothed curves.
     pub smoothing: Option<f64>,
-    /// Whether values are logarithmic.
+    /// Whether the user chose logarithmic values.
     pub log: bool,
+    /// Whether the user chose linear values; with neither, the charts decide.
+    pub linear: bool,
     /// X axis of the charts: `steps`, `samples` or `time`.
     pub axis: Option<String>,
+    /// How to show pictures: `kitty`, `iterm2`, `sixel`, `halfblocks` or `shades`; otherwise the terminal is asked.
+    /// No key changes it.
+    pub pictures: Option<String>,
+    /// Names of the charts that come first.
+    pub pins: Vec<String>,
 }
 
 const AXES: [(Axis, &str); 3] = [(Axis::Steps, "steps"), (Axis::Samples, "samples"), (Axis::Time, "time")];
@@ -48,13 +58,21 @@ impl Preferences {
             view: Some(view.name().to_owned()),
             theme,
             smoothing: Some(screen.chart.weight()),
-            log: screen.chart.log,
+            log: screen.chart.scale == ValueScale::Log,
+            linear: screen.chart.scale == ValueScale::Linear,
             axis,
+            pictures: None,
+            pins: screen.pins.clone(),
         }
     }
 
-    /// Applies the preferences to the screen.
-    pub fn apply(&self, screen: &mut Screen, themes: &[Theme]) {
+    /// Applies the preferences; the focus moves to a panel of the remembered view.
+    pub fn apply(&self, state: &mut State, themes: &[Theme]) {
+        self.apply_to_screen(&mut state.screen, themes);
+        focus_visible_panel(state);
+    }
+
+    fn apply_to_screen(&self, screen: &mut Screen, themes: &[Theme]) {
         if let Some(view) = View::ALL.into_iter().find(|view| self.view.as_deref() == Some(view.name())) {
             screen.view = view;
         }
@@ -67,13 +85,21 @@ impl Preferences {
         if let Some(weight) = self.smoothing.filter(|weight| weight.is_finite()) {
             screen.chart.set_weight(weight);
         }
-        screen.chart.log = self.log;
+        screen.pins.clone_from(&self.pins);
+        screen.chart.scale = match (self.log, self.linear) {
+            (true, _) => ValueScale::Log,
+            (false, true) => ValueScale::Linear,
+            (false, false) => ValueScale::Automatic,
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Preferences;
+    use crate::cockpit::fixture;
+    use crate::cockpit::layout::lay_out_state;
+    use crate::cockpit::state::chart::ValueScale;
     use crate::cockpit::state::screen::{Screen, View};
     use crate::config::theme::Theme;
     use crate::series::Axis;
@@ -81,13 +107,27 @@ mod tests {
     #[test]
     fn choices_come_back() {
         let themes = Theme::shipped().unwrap();
-        let mut screen = Screen::new((80, 24));
-        (screen.view, screen.theme, screen.chart.log, screen.chart.axis) = (View::Charts, 3, true, Axis::Time);
-        screen.chart.set_weight(0.6);
-        let text = Preferences::from_screen(&screen, &themes).to_text();
-        let mut other = Screen::new((80, 24));
-        Preferences::parse(&text).apply(&mut other, &themes);
-        assert_eq!(other, screen);
+        for scale in [ValueScale::Automatic, ValueScale::Linear, ValueScale::Log] {
+            let mut screen = Screen::new((80, 24));
+            (screen.view, screen.theme, screen.chart.scale, screen.chart.axis) = (View::Charts, 3, scale, Axis::Time);
+            screen.chart.set_weight(0.6);
+            screen.pins = vec!["evaluation loss".to_owned(), "reward/mean".to_owned()];
+            let text = Preferences::from_screen(&screen, &themes).to_text();
+            let mut other = Screen::new((80, 24));
+            Preferences::parse(&text).apply_to_screen(&mut other, &themes);
+            assert_eq!(other, screen);
+        }
+    }
+
+    #[test]
+    fn a_remembered_view_starts_with_the_focus_on_one_of_its_panels() {
+        for view in View::ALL {
+            let mut state = fixture::training((120, 40));
+            let preferences = Preferences { view: Some(view.name().to_owned()), ..Preferences::default() };
+            preferences.apply(&mut state, &Theme::shipped().unwrap());
+            let panels = lay_out_state(&state).panels;
+            assert!(panels.iter().any(|(panel, _)| *panel == state.screen.focus), "{view:?}: {:?}", state.screen.focus);
+        }
     }
 
     #[test]
@@ -95,7 +135,7 @@ mod tests {
         let before = Screen::new((80, 24));
         for text in ["", "{", "{\"view\": \"cinema\", \"theme\": \"plaid\", \"axis\": 3}"] {
             let mut screen = before.clone();
-            Preferences::parse(text).apply(&mut screen, &Theme::shipped().unwrap());
+            Preferences::parse(text).apply_to_screen(&mut screen, &Theme::shipped().unwrap());
             assert_eq!(screen, before, "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
 //! its display unit, and the metrics that a run reports by name. Their values are read in `chart_data`.
 
+use super::state::chart::ValueScale;
 use super::state::metrics::RunMetrics;
 use super::state::readings::{GIB, Gauge};
 use crate::format::{UNKNOWN, bytes, figure, percent, rate};
@@ -66,11 +67,11 @@ impl Quantity {
     /// The quantities of every run, in chart order.
     pub const ALL: [Self; 14] = [
         Self::Loss,
-        Self::GradNorm,
-        Self::Throughput,
-        Self::SkipRate,
-        Self::LearningRate,
         Self::Evaluation,
+        Self::GradNorm,
+        Self::LearningRate,
+        Self::SkipRate,
+        Self::Throughput,
         Self::StepTime,
         Self::DataWait,
         Self::Vram,
@@ -110,6 +111,17 @@ impl Quantity {
     pub fn may_be_log(self) -> bool {
         use Quantity::{EvalNamed, Evaluation, GradNorm, LearningRate, Loss, Named};
         matches!(self, Loss | GradNorm | LearningRate | Evaluation | Named(_) | EvalNamed(_))
+    }
+
+    /// Returns the scale of its values, given the one chosen for all charts.
+    #[must_use]
+    pub fn scale(self, chosen: ValueScale) -> ValueScale {
+        match chosen {
+            // A schedule of the learning rate is a shape that its user knows on a linear scale.
+            ValueScale::Automatic if !matches!(self, Self::Loss | Self::Evaluation) => ValueScale::Linear,
+            ValueScale::Log if !self.may_be_log() => ValueScale::Linear,
+            chosen => chosen,
+        }
     }
 
     /// Reports whether the newest value is written beside the curve. Throughput is not: the screen

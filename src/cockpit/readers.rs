@@ -1,16 +1,22 @@
 //! Reads run directories for the cockpit: rungs, stored history and other runs.
 
+pub mod samples;
+
 use super::read_error::ReadError;
-use super::run::{OtherSource, Others, Sources};
+use super::run::{Changes, OtherSource, Others, Sources};
 use super::state::RungView;
 use super::state::facts::History;
-use super::state::runs::{OtherRun, RunRow};
+use super::state::runs::OtherRun;
+use super::update::{ChangeError, RunChange};
 use crate::config::run::Run;
 use crate::protocol::control::StepRow;
 use crate::series::Series;
 use crate::store::curve::{Piece, Stretch};
+use crate::store::labels::edit_labels;
 use crate::store::reader::{Reader, live_status};
+use crate::store::removal::{RunSize, measure_run, remove_run};
 use crate::store::run_dir::RunDir;
+use crate::store::run_summary::{RunIndex, RunSummary};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +50,40 @@ pub fn run_sources(dir: &RunDir, runs: &Path) -> Sources {
         rows: Arc::new(move |steps| read_rows(&few, steps)),
         moment: Arc::new(move |until_ms| read_history_until(&then, until_ms)),
         others: Others { list: list_runs(runs.to_owned()), read: read_other_run(runs.to_owned()) },
+        samples: samples::sample_sources(dir),
+        changes: run_changes(runs),
     }
+}
+
+/// Returns what changes runs at the user's request, by the same functions as the commands.
+fn run_changes(runs: &Path) -> Changes {
+    let [labelled, measured, deleted] = [(); 3].map(|()| runs.to_owned());
+    let change = |outcome: Result<RunChange, ChangeError>| outcome.unwrap_or_else(RunChange::Refused);
+    Changes {
+        label: Arc::new(move |name, edit| {
+            let edited = || {
+                let run = find_named(&labelled, name)?;
+                edit_labels(&run, edit.clone()).map_err(|error| ChangeError(error.to_string()))
+            };
+            change(edited().map(|_| RunChange::Labelled))
+        }),
+        measure: Arc::new(move |name| {
+            find_named(&measured, name).map_or_else(|_| RunSize::default(), |run| measure_run(&run))
+        }),
+        delete: Arc::new(move |name| {
+            let removed = || {
+                let run = find_named(&deleted, name)?;
+                remove_run(&deleted, &run).map_err(|error| ChangeError(error.to_string()))
+            };
+            change(removed().map(RunChange::Deleted))
+        }),
+    }
+}
+
+/// Finds the run of exactly this name: a prefix must not lead to another one.
+fn find_named(runs: &Path, name: &str) -> Result<RunDir, ChangeError> {
+    let found = RunDir::open(&runs.join(name)).map_err(|error| ChangeError(error.to_string()))?;
+    if found.name() == name { Ok(found) } else { Err(ChangeError(format!("{name} is gone"))) }
 }
 
 /// Reads the stored history of a run and its status.
@@ -119,11 +158,9 @@ pub fn read_rows(dir: &RunDir, steps: &Range<u64>) -> Vec<StepRow> {
     Reader::open(dir).and_then(|reader| reader.curve_rows(steps)).unwrap_or_default()
 }
 
-fn list_runs(runs: PathBuf) -> Arc<dyn Fn() -> Vec<RunRow> + Send + Sync> {
-    Arc::new(move || {
-        let row = |run: &RunDir| RunRow { name: run.name(), status: live_status(run) };
-        RunDir::all(&runs).iter().map(row).collect()
-    })
+fn list_runs(runs: PathBuf) -> Arc<dyn Fn() -> Vec<RunSummary> + Send + Sync> {
+    let index = RunIndex::new(runs);
+    Arc::new(move || index.list())
 }
 
 fn read_other_run(runs: PathBuf) -> OtherSource {

@@ -1,23 +1,33 @@
 //! The event loop: wait for a message, drain the queue, update, draw. It draws immediately after a key
 //! and otherwise at most every 50 ms; it does not draw if nothing changed.
 
+mod background;
+
+use super::clipboard;
 use super::connect::{self, SocketSource};
+use super::errand::Errand;
 use super::glyphs::Glyphs;
 use super::keymap::Keymap;
 use super::log_tail::LogTail;
+use super::pictures::PictureKind;
+use super::pictures::ask::{self, LateAnswer};
 use super::preferences::Preferences;
 use super::read_error::ReadError;
+use super::readers::samples::SampleSources;
 use super::state::facts::History;
-use super::state::runs::{OtherRun, RunRow};
+use super::state::runs::OtherRun;
 use super::state::{Link, Notice, RungView, State};
 use super::surface::Surface;
 use super::terminal::HeldTerminal;
-use super::update::{Effect, HistoryBox, Msg, OtherBox, update};
+use super::update::{Effect, Msg, RunChange, update};
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
+use crate::store::labels::LabelEdit;
+use crate::store::removal::RunSize;
 use crate::store::run_dir::RunDir;
+use crate::store::run_summary::RunSummary;
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
@@ -44,9 +54,23 @@ pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
 #[derive(Clone)]
 pub struct Others {
     /// Lists the runs, newest first.
-    pub list: Arc<dyn Fn() -> Vec<RunRow> + Send + Sync>,
+    pub list: Arc<dyn Fn() -> Vec<RunSummary> + Send + Sync>,
     /// Reads one run.
     pub read: OtherSource,
+}
+
+/// Changes the labels of a run.
+pub type LabelChange = Arc<dyn Fn(&str, &LabelEdit) -> RunChange + Send + Sync>;
+
+/// The changes of runs that the user can ask for.
+#[derive(Clone)]
+pub struct Changes {
+    /// Changes the labels of a run.
+    pub label: LabelChange,
+    /// Measures a run.
+    pub measure: Arc<dyn Fn(&str) -> RunSize + Send + Sync>,
+    /// Deletes a run.
+    pub delete: Arc<dyn Fn(&str) -> RunChange + Send + Sync>,
 }
 
 /// Readers of on-disk data; each is called on a blocking thread.
@@ -62,6 +86,10 @@ pub struct Sources {
     pub moment: Arc<dyn Fn(i64) -> Result<History, ReadError> + Send + Sync>,
     /// Other runs.
     pub others: Others,
+    /// Samples and layers.
+    pub samples: SampleSources,
+    /// Changes to runs.
+    pub changes: Changes,
 }
 
 /// Everything the cockpit needs to attach to a run.
@@ -86,6 +114,8 @@ pub struct Attach {
     pub read_only: bool,
     /// Symbols the terminal can display.
     pub glyphs: Glyphs,
+    /// How to show pictures; `None` asks the terminal.
+    pub pictures: Option<PictureKind>,
     /// Preferences from the last session.
     pub preferences: Preferences,
     /// Notice to show first: a theme that failed to load, a key that tmux intercepts.
@@ -99,8 +129,8 @@ pub struct Outcome {
     pub status: Option<Status>,
     /// Whether a keeper was answering at the end.
     pub keeper_answers: bool,
-    /// Another run to open next.
-    pub open: Option<String>,
+    /// Work to do next; none if the user closed the cockpit.
+    pub errand: Option<Errand>,
     /// Preferences to remember.
     pub preferences: Preferences,
 }
@@ -127,7 +157,9 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let (ask, requests) = mpsc::channel(64);
     // Dropping it on return aborts the background tasks.
     let mut background = JoinSet::new();
-    background.spawn(read_terminal(inbox.clone()));
+    let support = attach.pictures.map(ask::force_support);
+    let asked = support.is_none() && ask::send_query().is_ok();
+    background.spawn(read_terminal(inbox.clone(), asked));
     background.spawn(connect::run_client(attach.socket, requests, inbox.clone()));
     background.spawn(forward_stops(inbox.clone()));
     let now = unix_ms(SystemTime::now());
@@ -135,18 +167,35 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     (state.keys, state.read_only, state.command) = (attach.keys, attach.read_only, attach.command);
     state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
-    attach.preferences.apply(&mut state.screen, &attach.themes);
+    attach.preferences.apply(&mut state, &attach.themes);
+    let pictures = attach.preferences.pictures;
+    state.samples.support = support.unwrap_or(state.samples.support);
     let until_ms = now.saturating_add(10_000);
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });
     let log = LogTail::new(attach.run_dir.join("worker.log"));
     let (themes, sources) = (attach.themes, attach.sources);
     let run_dir = attach.run_dir;
-    Cockpit { state, screen, themes, messages, inbox, ask, log, run_dir, sources }.run().await
+    let cockpit = Cockpit { state, screen, themes, messages, inbox, ask, log, run_dir, sources };
+    let mut outcome = cockpit.run().await?;
+    outcome.preferences.pictures = pictures;
+    Ok(outcome)
 }
 
-async fn read_terminal(inbox: Sender<Msg>) {
+/// Reads the terminal's answers about pictures if it was asked, then forwards its events until it ends.
+pub(super) async fn read_terminal(inbox: Sender<Msg>, asked: bool) {
+    let mut late = LateAnswer::default();
+    if asked && let Ok((support, keys, unanswered)) = tokio::task::spawn_blocking(ask::await_support).await {
+        late = LateAnswer::new(unanswered, Instant::now());
+        let msgs = std::iter::once(Msg::Pictures(support)).chain(keys.into_iter().map(Msg::Key));
+        for msg in msgs {
+            let _ = inbox.send(msg).await;
+        }
+    }
     let mut events = EventStream::new();
     while let Some(event) = events.next().await {
+        if event.as_ref().is_ok_and(|event| late.holds(event, Instant::now())) {
+            continue;
+        }
         let msg = match event {
             Ok(Event::Key(key)) => Msg::Key(key),
             Ok(Event::Mouse(mouse)) => Msg::Mouse(mouse),
@@ -175,11 +224,13 @@ async fn forward_stops(inbox: Sender<Msg>) {
     }
 }
 
-fn unix_ms(now: SystemTime) -> i64 {
+/// Returns Unix milliseconds.
+pub(super) fn unix_ms(now: SystemTime) -> i64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-fn utc_offset_s() -> i32 {
+/// Returns the offset of local time from UTC in seconds.
+pub(super) fn utc_offset_s() -> i32 {
     jiff::Zoned::now().offset().seconds()
 }
 
@@ -203,8 +254,8 @@ struct Cockpit<S> {
 enum Next {
     /// Whether and how soon to draw.
     Owed(Owed),
-    /// Close this cockpit, and possibly open one on the named run.
-    Close(Option<String>),
+    /// Close this cockpit, and possibly carry out an errand.
+    Close(Option<Errand>),
 }
 
 /// Urgency of the next frame.
@@ -236,10 +287,10 @@ impl<S: Surface> Cockpit<S> {
             for msg in batch {
                 match self.handle_message(msg)? {
                     Next::Owed(more) => owed = owed.max(more),
-                    Next::Close(open) => {
+                    Next::Close(errand) => {
                         let keeper_answers = self.state.link == Link::Live;
                         let preferences = Preferences::from_screen(&self.state.screen, &self.themes);
-                        return Ok(Outcome { keeper_answers, open, preferences, status: self.state.facts.status });
+                        return Ok(Outcome { keeper_answers, errand, preferences, status: self.state.facts.status });
                     }
                 }
             }
@@ -260,42 +311,20 @@ impl<S: Surface> Cockpit<S> {
                 }
                 Effect::Bell => self.screen.ring_bell()?,
                 Effect::Quit => return Ok(Next::Close(None)),
-                Effect::Open(name) => return Ok(Next::Close(Some(name))),
+                Effect::Leave(errand) => return Ok(Next::Close(Some(errand))),
                 Effect::Suspend => {
                     self.screen.suspend()?;
                     effects.extend(update(&mut self.state, Msg::Resumed));
                 }
                 // A full queue means that the keeper is not reading; its next update shows the result.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
-                Effect::LoadHistory(asked) => self.load_history(asked),
-                Effect::LoadStatus => {
-                    let source = Arc::clone(&self.sources.status);
-                    self.spawn_read(move || Msg::StoredStatus(source().map(Box::new)));
-                }
-                Effect::LoadRows(steps) => {
-                    let source = Arc::clone(&self.sources.rows);
-                    self.spawn_read(move || Msg::Rows(source(&steps)));
-                }
-                Effect::LoadMoment(at_ms) => {
-                    let source = Arc::clone(&self.sources.moment);
-                    self.spawn_read(move || Msg::Moment { at_ms, history: source(at_ms).map(boxed_history) });
-                }
-                Effect::ListRuns => {
-                    let source = Arc::clone(&self.sources.others.list);
-                    self.spawn_read(move || Msg::Runs(source()));
-                }
-                Effect::LoadOther(name, with_curve) => {
-                    let source = Arc::clone(&self.sources.others.read);
-                    self.spawn_read(move || {
-                        let run = source(&name, with_curve).map(|run| OtherBox(Box::new(run)));
-                        Msg::Other { name, run }
-                    });
-                }
-                Effect::CheckRunDir => {
-                    let run_dir = self.run_dir.clone();
-                    self.spawn_read(move || Msg::RunDirExists(run_dir.is_dir()));
+                Effect::Copy(text) if clipboard::in_tmux() => self.copy_by_tmux(text),
+                Effect::Copy(text) | Effect::CopyByTerminal(text) => {
+                    self.screen.copy_text(&text)?;
+                    effects.extend(update(&mut self.state, Msg::Copied(text)));
                 }
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.read_new_lines()))),
+                other => self.start_in_background(other),
             }
         }
         Ok(Next::Owed(owed))
@@ -306,21 +335,6 @@ impl<S: Surface> Cockpit<S> {
         let past = unix_ms(SystemTime::now()).rem_euclid(interval);
         Duration::from_millis(u64::try_from(interval - past).unwrap_or(1000))
     }
-
-    fn load_history(&self, asked: u64) {
-        let source = Arc::clone(&self.sources.history);
-        self.spawn_read(move || Msg::History { asked, history: source().map(boxed_history) });
-    }
-
-    /// Runs work on a blocking thread; its result arrives as a message.
-    fn spawn_read(&self, work: impl FnOnce() -> Msg + Send + 'static) {
-        let inbox = self.inbox.clone();
-        tokio::task::spawn_blocking(move || drop(inbox.blocking_send(work())));
-    }
-}
-
-fn boxed_history(history: History) -> HistoryBox {
-    HistoryBox(Box::new(history))
 }
 
 #[cfg(test)]

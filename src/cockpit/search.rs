@@ -1,6 +1,44 @@
-//! Finds actions by a few letters of their name, label or help, as the palette does.
+//! Finds actions by a few letters of their name, label, help, or another word for them, as the palette does.
 
 use super::action::{Action, Entry, TABLE};
+use super::chart_picture::PictureFormat;
+use super::state::screen::View;
+
+/// Other words that users type for an action.
+const SYNONYMS: &[(Action, &[&str])] = &[
+    (Action::Quit, &["quit", "exit", "leave", "detach"]),
+    (Action::Stop, &["end", "abort", "cancel", "kill", "terminate"]),
+    (Action::Pause, &["resume", "continue", "unpause", "free memory"]),
+    (Action::Checkpoint, &["save", "snapshot"]),
+    (Action::ShiftDown, &["safer", "slower", "less memory"]),
+    (Action::ShiftUp, &["faster"]),
+    (Action::Restart, &["reload", "again"]),
+    (Action::Accept, &["approve", "yes", "confirm"]),
+    (Action::Copy, &["clipboard", "yank"]),
+    (Action::WriteChart(PictureFormat::Svg), &["save picture", "plot", "image", "download", "write"]),
+    (Action::WriteChart(PictureFormat::Png), &["save picture", "plot", "image", "screenshot", "write"]),
+    (Action::View(View::Runs), &["delete", "resume", "branch", "archive", "list", "experiments", "switch run"]),
+    (Action::View(View::Log), &["output", "stdout", "errors", "events", "history"]),
+    (Action::View(View::Health), &["temperature", "memory", "vram", "nvidia-smi", "disk"]),
+    (Action::View(View::Charts), &["metrics", "plots", "graphs", "curves"]),
+    (Action::View(View::Ladder), &["rungs", "presets"]),
+    (Action::View(View::Overview), &["home", "dashboard"]),
+    (Action::Filter, &["search", "find", "grep"]),
+    (Action::Replay, &["time travel", "rewind", "past", "history"]),
+    (Action::Fit, &["reset zoom", "zoom all"]),
+    (Action::Cursor, &["crosshair", "read", "inspect"]),
+    (Action::Follow, &["live", "freeze", "tail"]),
+    (Action::Smoothing, &["average", "ema"]),
+    (Action::Theme, &["dark", "light", "colors", "colours"]),
+    (Action::Help, &["shortcuts", "bindings", "manual"]),
+    (Action::Repaint, &["refresh", "clear"]),
+    (Action::Suspend, &["background", "shell"]),
+];
+
+/// Returns the other words for an action.
+fn synonyms(action: Action) -> impl Iterator<Item = &'static str> {
+    SYNONYMS.iter().filter(move |(known, _)| *known == action).flat_map(|(_, words)| words.iter().copied())
+}
 
 /// Returns the actions that match a search, best first; an empty search returns all of them in help order.
 #[must_use]
@@ -12,7 +50,8 @@ pub fn matching_actions(search: &str) -> Vec<&'static Entry> {
             let more = |found: Option<(bool, i32)>, by: i32| found.map(|(whole, score)| (whole, score + by));
             let named = more(match_score(entry.name, search), 20);
             let described = match_score(entry.help, search).max(more(match_score(entry.label, search), 10));
-            let (whole, score) = named.max(described)?;
+            let others = synonyms(entry.action).filter_map(|word| more(match_start(word, search), 15)).max();
+            let (whole, score) = named.max(described).max(others)?;
             Some((whole, score, entry))
         })
         .collect();
@@ -23,6 +62,12 @@ pub fn matching_actions(search: &str) -> Vec<&'static Entry> {
     // The sort is stable: equal scores keep help order.
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// Scores a word that begins with the search; a synonym is too far from the action's name for scattered letters.
+fn match_start(word: &str, search: &str) -> Option<(bool, i32)> {
+    let begins = word.starts_with(&search.trim().to_lowercase()) && !search.trim().is_empty();
+    match_score(word, search).filter(|_| begins)
 }
 
 /// Scores how well the letters occur in a text, in order: word starts and consecutive letters count
@@ -56,9 +101,30 @@ fn match_score(text: &str, search: &str) -> Option<(bool, i32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::matching_actions;
+    use super::{SYNONYMS, matching_actions};
     use crate::cockpit::action::{Action, TABLE};
+    use crate::cockpit::chart_picture::PictureFormat;
     use crate::cockpit::state::screen::View;
+
+    #[test]
+    fn another_word_for_an_action_finds_it() {
+        for (search, action) in [
+            ("quit", Action::Quit),
+            ("exit", Action::Quit),
+            ("export", Action::WriteChart(PictureFormat::Svg)),
+            ("clip", Action::Copy),
+            ("copy", Action::Copy),
+            ("resume", Action::Pause),
+            ("kill", Action::Stop),
+            ("Dark", Action::Theme),
+        ] {
+            assert_eq!(matching_actions(search).first().map(|entry| entry.action), Some(action), "{search}");
+        }
+        let about_runs = matching_actions("delete");
+        assert!(about_runs.iter().any(|entry| entry.action == Action::View(View::Runs)), "{about_runs:?}");
+        // Every action that has other words is one of the table.
+        assert!(SYNONYMS.iter().all(|(action, _)| TABLE.iter().any(|entry| entry.action == *action)));
+    }
 
     #[test]
     fn a_few_letters_find_an_action() {

@@ -1,16 +1,24 @@
 //! All state the screen is drawn from. Only `update` changes it. It holds no clock, connection or lock;
 //! time arrives in messages.
 
+pub mod alerts;
 pub mod chart;
+pub mod chart_list;
 pub mod facts;
 pub mod forecast;
+pub mod journal;
 pub mod ladder;
+pub mod layers;
+pub mod learning;
+pub mod menu;
 pub mod metrics;
+pub mod opened;
 pub mod pace;
 pub mod readings;
 pub mod replay;
 pub mod requests;
 pub mod runs;
+pub mod samples;
 pub mod screen;
 pub mod shift_progress;
 
@@ -20,11 +28,16 @@ use super::keymap::Keymap;
 use crate::config::best::Best;
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
-use crate::protocol::control::{CheckpointRow, RunState, Status};
+use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
+use crate::protocol::worker::Level;
+use alerts::ActiveAlerts;
 use facts::Facts;
+use layers::Layers;
+use menu::Subject;
 use replay::Replay;
 use runs::Runs;
+use samples::Samples;
 use screen::Screen;
 use shift_progress::ShiftProgress;
 
@@ -86,6 +99,10 @@ pub struct State {
     pub link: Link,
     /// Shift or restart on display.
     pub shift_progress: ShiftProgress,
+    /// Alerts, with the time since which they hold.
+    pub alerts: ActiveAlerts,
+    /// Steps arrived since the alerts were observed.
+    pub unjudged_steps: bool,
     /// Response to the latest key.
     pub notice: Option<Notice>,
     /// Rungs, fastest first.
@@ -108,6 +125,12 @@ pub struct State {
     pub read_only: bool,
     /// Other runs.
     pub runs: Runs,
+    /// Samples of the model's work.
+    pub samples: Samples,
+    /// The state of the model's layers.
+    pub layers: Layers,
+    /// The subject of an open menu, question or line.
+    pub subject: Subject,
     /// The replay, if one is open.
     pub replay: Option<Replay>,
     /// In a state of the past: its time, Unix milliseconds.
@@ -125,6 +148,8 @@ impl State {
             screen: Screen::new(size),
             link: Link::Waiting,
             shift_progress: ShiftProgress::None,
+            alerts: ActiveAlerts::default(),
+            unjudged_steps: false,
             notice: None,
             ladder,
             command: None,
@@ -136,6 +161,9 @@ impl State {
             keys: Keymap::default(),
             read_only: false,
             runs: Runs::default(),
+            samples: Samples::default(),
+            layers: Layers::default(),
+            subject: Subject::default(),
             replay: None,
             moment: None,
             resume: None,
@@ -229,6 +257,14 @@ impl State {
         self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
     }
 
+    /// Returns the time since the first step, or up to the newest one once no steps are being taken, milliseconds.
+    #[must_use]
+    pub fn elapsed_ms(&self) -> Option<i64> {
+        let (first, last) = self.facts.series.spots()?;
+        let end = if self.is_moving() { self.now_ms } else { last.time_ms };
+        Some(end.saturating_sub(first.time_ms)).filter(|elapsed| *elapsed >= 0)
+    }
+
     /// Returns the first and the newest position of the curve on the current axis of the charts.
     #[must_use]
     pub fn curve_ends(&self) -> Option<(f64, f64)> {
@@ -262,14 +298,34 @@ impl State {
         Some(self.now_ms.saturating_sub(heard)).filter(|silence| *silence >= STALE_MS)
     }
 
+    /// Reports whether the data is old, because the keeper does not answer or is silent.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.is_cut_off() || self.silence_ms().is_some()
+    }
+
+    /// Returns when the last step ended or, if that is later, the current state began, Unix milliseconds.
+    #[must_use]
+    pub fn last_progress_ms(&self) -> Option<i64> {
+        Some(self.facts.recent.back()?.time_ms.max(self.facts.state_since_ms.unwrap_or(i64::MIN)))
+    }
+
+    /// Returns when a run that is over ended, Unix milliseconds: as observed, or else as the journal says.
+    #[must_use]
+    pub fn ended_ms(&self) -> Option<i64> {
+        let is_end = |row: &&JournalRow| (row.kind, row.level) == (JournalKind::Run, Level::Error);
+        let journaled = || self.facts.journal.iter().rev().find(is_end).map(|row| row.time_ms);
+        let last_step = || self.facts.recent.back().map(|row| row.time_ms);
+        self.facts.state_since_ms.or_else(journaled).or_else(last_step).filter(|_| self.is_over())
+    }
+
     /// Returns the time since the last step in milliseconds, if it exceeds the longest pause usual for this run.
     #[must_use]
     pub fn stalled_ms(&self) -> Option<i64> {
         if self.moment.is_some() || self.run_state() != Some(RunState::Training) {
             return None;
         }
-        let newest = self.facts.recent.back()?.time_ms.max(self.facts.state_since_ms.unwrap_or(i64::MIN));
-        let still = self.now_ms.saturating_sub(newest);
+        let still = self.now_ms.saturating_sub(self.last_progress_ms()?);
         let floor = || self.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
         (still as f64 > self.facts.patience_ms().unwrap_or_else(floor)).then_some(still)
     }

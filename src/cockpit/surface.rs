@@ -24,6 +24,12 @@ pub trait Surface {
     /// Returns an error when the terminal is gone.
     fn ring_bell(&mut self) -> io::Result<()>;
 
+    /// Asks the terminal to copy a text.
+    ///
+    /// # Errors
+    /// Returns an error when the terminal is gone.
+    fn copy_text(&mut self, text: &str) -> io::Result<()>;
+
     /// Restores the terminal, stops the process, and takes the terminal again on resume.
     ///
     /// # Errors

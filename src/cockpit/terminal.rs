@@ -8,6 +8,7 @@
 //! The thread is necessary: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! cleanup must not depend on the loop noticing.
 
+use super::clipboard;
 use super::glyphs::{Glyphs, replace_with_ascii, strip_unsafe};
 use super::quiet_backend::QuietBackend;
 use super::state::State;
@@ -19,7 +20,7 @@ use crossterm::terminal::{
     EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute, style};
-use ratatui::Terminal;
+use ratatui::{Frame, Terminal};
 use std::io::{self, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +63,24 @@ impl HeldTerminal {
     }
 }
 
+impl HeldTerminal {
+    /// Draws a frame, and replaces what the terminal cannot display.
+    ///
+    /// # Errors
+    /// Returns an error when the terminal is gone.
+    pub fn draw_with(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        let ascii = self.glyphs == Glyphs::Ascii;
+        self.terminal.draw(|frame| {
+            render(frame);
+            strip_unsafe(frame.buffer_mut());
+            if ascii {
+                replace_with_ascii(frame.buffer_mut());
+            }
+        })?;
+        Ok(())
+    }
+}
+
 fn enter_screen() -> io::Result<()> {
     TAKEN.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
@@ -77,15 +96,7 @@ impl Drop for HeldTerminal {
 
 impl Surface for HeldTerminal {
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
-        let ascii = self.glyphs == Glyphs::Ascii;
-        self.terminal.draw(|frame| {
-            view::render(frame, state, theme);
-            strip_unsafe(frame.buffer_mut());
-            if ascii {
-                replace_with_ascii(frame.buffer_mut());
-            }
-        })?;
-        Ok(())
+        self.draw_with(|frame| view::render(frame, state, theme))
     }
 
     fn repaint(&mut self) -> io::Result<()> {
@@ -94,6 +105,10 @@ impl Surface for HeldTerminal {
 
     fn ring_bell(&mut self) -> io::Result<()> {
         execute!(io::stdout(), style::Print("\u{7}"))
+    }
+
+    fn copy_text(&mut self, text: &str) -> io::Result<()> {
+        execute!(io::stdout(), style::Print(clipboard::osc_52(text, clipboard::in_tmux())))
     }
 
     fn suspend(&mut self) -> io::Result<()> {

@@ -1,11 +1,15 @@
 //! Small widgets shared by panels: headings, bars, boxes, two-sided lines.
 
+mod text;
+
+pub use text::{cut, cut_start, pad, pad_left, wrap};
+
 use super::ratio::Ratio;
 use super::verdict::Tone;
 use crate::config::theme::Theme;
 use ratatui::{
     Frame,
-    layout::{Constraint, Rect},
+    layout::{Constraint, Layout, Rect},
     style::Style,
     text::{Line, Span},
     widgets::{Block, BorderType, Clear},
@@ -49,21 +53,20 @@ pub fn render_heading(
         line.push_span(Span::raw(" "));
         line.spans.extend(right.spans);
     }
-    frame.render_widget(line, row);
+    render_line(frame, row, line);
     Rect { y: area.y + row.height, height: area.height - row.height, ..area }
 }
 
-/// Draws the left line, and the right one at the end of the row if both fit.
+/// Draws the right line at the end of the row, and the left one in the room before it.
 pub fn render_two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let room = usize::from(area.width);
-    let fits = left.width() + right.width() < room;
     let width = u16::try_from(right.width()).unwrap_or(u16::MAX).min(area.width);
     let mut left_area = Rect { height: area.height.min(1), ..area };
-    if fits && width > 0 {
-        frame.render_widget(right, Rect { x: area.right() - width, width, ..left_area });
-        left_area.width -= width;
+    if width > 0 && usize::from(width) < room {
+        render_line(frame, Rect { x: area.right() - width, width, ..left_area }, right);
+        left_area.width -= width + 1;
     }
-    frame.render_widget(left, left_area);
+    render_line(frame, left_area, left);
 }
 
 /// Renders a bar of thin lines at half-cell resolution: `━━━━━╾─────`. A limit is a stroke across it.
@@ -91,15 +94,32 @@ pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &T
 
 /// Renders the newest values as a line of dots, two per cell, scaled from 0 to the largest: `⠒⠒⠊⠉`.
 pub fn spark(width: u16, values: &[f64], style: Style) -> Line<'static> {
-    const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
     let newest = &values[values.len().saturating_sub(usize::from(width) * 2)..];
     let most = newest.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
-    let level = |value: &f64| Ratio::new(value / most).map_or(0, |share| (share.get() * 3.0).round() as usize);
+    dots(newest, |value| Ratio::new(value / most), style)
+}
+
+/// Renders values as dots at one of four heights, two per cell.
+fn dots(values: &[f64], height: impl Fn(&f64) -> Option<Ratio>, style: Style) -> Line<'static> {
+    const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+    let level = |value: &f64| height(value).map_or(0, |share| (share.get() * 3.0).round() as usize);
     let cell = |pair: &[f64]| {
         let bits: u32 = pair.iter().zip(DOTS).map(|(value, dots)| dots[level(value).min(3)]).sum();
         char::from_u32(0x2800 + bits).unwrap_or(' ')
     };
-    Line::styled(newest.chunks(2).map(cell).collect::<String>(), style)
+    Line::styled(values.chunks(2).map(cell).collect::<String>(), style)
+}
+
+/// Renders values as a line of dots, two per cell, from their lowest to their highest.
+#[must_use]
+pub fn small_curve(width: u16, values: &[f64], style: Style) -> Line<'static> {
+    let newest = &values[values.len().saturating_sub(usize::from(width) * 2)..];
+    let (low, high) = newest
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)));
+    // A flat line lies in the middle.
+    let place = |value: &f64| if high > low { (value - low) / (high - low) } else { 0.5 };
+    dots(newest, |value| Ratio::new(place(value)), style)
 }
 
 fn merge_spans(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
@@ -179,6 +199,55 @@ impl Popup<'_> {
     }
 }
 
+/// Returns the height of a box with this number of lines, a blank row and the keys.
+#[must_use]
+pub fn scroll_box_height(lines: usize) -> u16 {
+    u16::try_from(lines + 2).unwrap_or(u16::MAX)
+}
+
+/// Returns the number of lines that a scrolled box in the middle does not show.
+#[must_use]
+pub fn hidden_in_box(within: Rect, lines: usize) -> usize {
+    let area = popup_area(within, (1, scroll_box_height(lines)), Stand::Middle);
+    let room = usize::from(popup_inner(within, area, Stand::Middle).height).saturating_sub(2);
+    lines.saturating_sub(room)
+}
+
+impl Popup<'_> {
+    /// Draws a box with lines from `from` on, and the keys below; says how much there is above and below.
+    pub fn open_scrolled(
+        &self,
+        frame: &mut Frame<'_>,
+        within: Rect,
+        lines: Vec<Line<'_>>,
+        from: usize,
+        keys: &KeyLine,
+        theme: &Theme,
+    ) {
+        let hidden = hidden_in_box(within, lines.len());
+        let inner = self.open(frame, within, theme);
+        let [list, _, bottom] =
+            Layout::vertical([Constraint::Min(0), Constraint::Length(1), Constraint::Length(1)]).areas(inner);
+        let from = from.min(hidden);
+        render_lines(frame, list, lines.into_iter().skip(from).collect());
+        render_two_sides(frame, bottom, keys.render(usize::from(bottom.width), theme), more_note(from, hidden, theme));
+    }
+}
+
+/// Says how many lines of a list are above and below its visible part: `↑ 2 above  ↓ 3 below`.
+#[must_use]
+pub fn more_note(above: usize, hidden: usize, theme: &Theme) -> Line<'static> {
+    let below = hidden.saturating_sub(above);
+    let mut parts = Vec::new();
+    if above > 0 {
+        parts.push(format!("↑ {above} more above"));
+    }
+    if below > 0 {
+        parts.push(format!("↓ {below} more below"));
+    }
+    Line::styled(parts.join("  "), theme.accent)
+}
+
 /// Keys and their actions on one line: `Enter shift     Esc back`. Mouse clicks are matched against it.
 #[derive(Debug, Clone, Default)]
 pub struct KeyLine(pub Vec<(String, &'static str, super::action::Action)>);
@@ -223,8 +292,34 @@ impl KeyLine {
 /// Draws lines below each other, as many as fit.
 pub fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     for (row, line) in area.rows().zip(lines) {
-        frame.render_widget(line, row);
+        render_line(frame, row, line);
     }
+}
+
+/// Draws a line, truncated with `…` if it does not fit.
+pub fn render_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
+    frame.render_widget(cut_line(line, usize::from(area.width)), area);
+}
+
+/// Truncates a line to `width` columns, with `…` for the missing part. Spaces at its end are not missed.
+#[must_use]
+pub fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
+    let blank = line.spans.iter().rev().flat_map(|span| span.content.chars().rev()).take_while(|c| *c == ' ').count();
+    if line.width().saturating_sub(blank) <= width {
+        return line;
+    }
+    let mut left = width;
+    let mut kept = Line { spans: Vec::new(), ..line };
+    for span in line.spans {
+        let whole = span.width() < left;
+        let span = if whole { span } else { Span::styled(cut(&format!("{}…", span.content), left), span.style) };
+        left -= span.width().min(left);
+        kept.spans.push(span);
+        if !whole {
+            break;
+        }
+    }
+    kept
 }
 
 /// Draws a centred placeholder in an area that has nothing to show yet.
@@ -232,127 +327,9 @@ pub fn render_placeholder(frame: &mut Frame<'_>, area: Rect, text: &str, theme: 
     let wrapped = wrap(text, usize::from(area.width.saturating_sub(4)).max(1));
     let top = (usize::from(area.height).saturating_sub(wrapped.len()) / 2).min(usize::from(area.height));
     for (row, text) in area.rows().skip(top).zip(wrapped) {
-        frame.render_widget(Line::styled(text, theme.dim).centered(), row);
+        render_line(frame, row, Line::styled(text, theme.dim).centered());
     }
-}
-
-/// Wraps a text to lines of at most `width` columns, between words if possible. Never breaks at a space
-/// within a number or between a number and its unit.
-#[must_use]
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(1);
-    let mut rows = Vec::new();
-    let mut row = String::new();
-    for word in unbreakable_words(text) {
-        if !row.is_empty() && row.width() + 1 + word.width() > width {
-            rows.push(std::mem::take(&mut row));
-        }
-        if !row.is_empty() {
-            row.push(' ');
-        }
-        for letter in word.chars() {
-            if !row.is_empty() && row.width() + letter.to_string().width() > width {
-                rows.push(std::mem::take(&mut row));
-            }
-            row.push(letter);
-        }
-    }
-    if !row.is_empty() {
-        rows.push(row);
-    }
-    rows
-}
-
-const UNITS: [&str; 13] = ["s", "ms", "min", "h", "d", "%", "B", "KiB", "MiB", "GiB", "TiB", "°C", "W"];
-
-fn unbreakable_words(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let digits = word.len() >= 3 && word.bytes().take(3).all(|byte| byte.is_ascii_digit());
-        let unit = UNITS.contains(&word.trim_end_matches([',', '.', ';', ':', ')']));
-        match words.last_mut() {
-            Some(last) if (digits || unit) && last.len() <= 11 && last.ends_with(|c: char| c.is_ascii_digit()) => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
-    }
-    words
-}
-
-/// Truncates a text to `width` columns, with `…` for the missing part.
-#[must_use]
-pub fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut kept = String::new();
-    for letter in text.chars() {
-        if kept.width() + letter.to_string().width() + 1 > width {
-            break;
-        }
-        kept.push(letter);
-    }
-    if width > 0 {
-        kept.push('…');
-    }
-    kept
-}
-
-/// Pads or truncates a text to exactly `width` columns, left-aligned.
-#[must_use]
-pub fn pad(text: &str, width: usize) -> String {
-    let text = cut(text, width);
-    let missing = width - text.width().min(width);
-    text + &" ".repeat(missing)
-}
-
-/// Pads or truncates a text to exactly `width` columns, right-aligned.
-#[must_use]
-pub fn pad_left(text: &str, width: usize) -> String {
-    let text = cut(text, width);
-    " ".repeat(width - text.width().min(width)) + &text
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{bar, cut, pad, pad_left, spark, wrap};
-    use crate::cockpit::ratio::Ratio;
-    use crate::config::theme::Theme;
-    use proptest::prelude::*;
-    use ratatui::style::Style;
-    use unicode_width::UnicodeWidthStr;
-
-    #[test]
-    fn text_is_wrapped_between_words_and_never_within_a_number() {
-        assert_eq!(wrap("resumed at step 1 204 after", 17), ["resumed at step", "1 204 after"]);
-        assert_eq!(wrap("went on after 0.9 s, well", 18), ["went on after", "0.9 s, well"]);
-        assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
-        assert_eq!(cut("abcdef", 4), "abc…");
-        assert_eq!((pad("ab", 4), pad_left("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
-    }
-
-    #[test]
-    fn bars_are_half_a_cell_fine() {
-        let theme = Theme::shipped().unwrap().remove(0);
-        let text = |share: f64, limit: Option<f64>| {
-            bar(10, &[(Ratio::new(share).unwrap(), Style::new())], limit.and_then(Ratio::new), &theme).to_string()
-        };
-        assert_eq!(text(0.0, None), "──────────");
-        assert_eq!(text(0.001, None), "╸─────────");
-        assert_eq!(text(0.55, None), "━━━━━╸────");
-        assert_eq!(text(1.0, Some(0.5)), "━━━━━┼━━━━");
-        assert_eq!(spark(2, &[9.0, 0.0, 4.0, 4.0, f64::NAN], Style::new()).to_string(), "⡈⢁");
-    }
-
-    proptest! {
-        #[test]
-        fn widths_are_kept(text in "\\PC{0,60}", width in 0usize..40) {
-            prop_assert!(cut(&text, width).width() <= width);
-            prop_assert_eq!(pad(&text, width).width(), width);
-            prop_assert_eq!(pad_left(&text, width).width(), width);
-            prop_assert!(wrap(&text, width.max(2)).iter().all(|row| row.width() <= width.max(2)));
-        }
-    }
-}
+mod tests;

@@ -2,35 +2,75 @@
 
 mod actions;
 mod charts;
+mod copy;
 mod focus;
 mod keys;
+mod layers;
+mod menu;
 mod message;
 mod missing_rows;
 mod mouse;
 mod palette;
 mod replay;
 mod run_list;
+mod samples;
 
 use super::layout::lay_out_state;
 use super::state::facts::Loading;
 use super::state::screen::{Panel, View};
 use super::state::shift_progress::ShiftProgress;
 use super::state::{Link, State};
-use crate::protocol::control::{RunState, Status, Update};
-pub use message::{Effect, HistoryBox, Msg, OtherBox};
+use super::verdict::alerts::alerts;
+use crate::protocol::control::{Request, RunState, Status, Update};
+use crate::untrusted::text;
+pub use focus::focus_visible_panel;
+pub use message::{ChangeError, Effect, HistoryBox, Msg, OtherBox, RunChange};
 
 const BELL_MS: i64 = 10_000;
 
 /// Applies a message to the state; returns the effects.
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
-    let mut effects = apply_message(state, msg);
-    effects.extend(missing_rows::request_missing_rows(state));
-    // The replay uses the screen settings and the notice of the present state.
-    if let Some(past) = state.replay.as_mut().and_then(|replay| replay.shown.as_mut()) {
-        past.screen.clone_from(&state.screen);
-        past.notice.clone_from(&state.notice);
+    let previewed = state.previewed_rung();
+    // Alerts cost more than a step: the steps between two ticks are judged together, at the time of the last one.
+    let ticks = matches!(msg, Msg::Tick(now_ms) if is_new_tick(state, now_ms));
+    let waits = matches!(msg, Msg::Keeper(Update::Steps { .. }));
+    if ticks && state.unjudged_steps {
+        observe_alerts(state);
     }
+    let judges = ticks || !(waits || matches!(msg, Msg::Tick(_)));
+    let mut effects = apply_message(state, msg);
+    state.unjudged_steps |= waits;
+    if judges {
+        observe_alerts(state);
+    }
+    effects.extend(stand_by_for_preview(state, previewed));
+    effects.extend(missing_rows::request_missing_rows(state));
+    state.refresh_past();
+    effects.extend(samples::request_missing_samples(state));
+    effects.extend(layers::request_missing_layers(state));
     effects
+}
+
+fn observe_alerts(state: &mut State) {
+    let found = alerts(state).into_iter().map(|alert| (alert.kind, alert.began_ms));
+    state.alerts = state.alerts.observe(found, state.is_stale(), state.now_ms);
+    state.unjudged_steps = false;
+}
+
+/// Reports whether the screen shows another time at `now_ms`.
+fn is_new_tick(state: &State, now_ms: i64) -> bool {
+    let interval = state.tick_ms();
+    now_ms.div_euclid(interval) != state.now_ms.div_euclid(interval)
+}
+
+/// Tells the keeper which shift is likely, if the run's command can import ahead for it. A confirmed one was sent before.
+fn stand_by_for_preview(state: &State, before: Option<usize>) -> Option<Effect> {
+    let now = state.previewed_rung();
+    let imports_ahead = state.status()?.companion.as_ref().is_some_and(|companion| companion.imports_ahead);
+    (now != before && imports_ahead).then(|| {
+        let rung = now.and_then(|rung| state.ladder.get(rung)).map(|rung| rung.name.clone());
+        Effect::Send(Request::StandBy { rung })
+    })
 }
 
 fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
@@ -44,15 +84,7 @@ fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
             vec![Effect::Redraw]
         }
         Msg::Keeper(update) => apply_keeper_update(state, update),
-        Msg::KeeperBack => {
-            state.link = Link::Live;
-            // A refusal may have said that the keeper was gone.
-            state.notice.take_if(|notice| notice.refused);
-            state.screen.trouble_hidden = false;
-            state.facts.heard_ms = Some(state.now_ms);
-            state.facts.loading = Loading::Needed;
-            vec![Effect::Redraw]
-        }
+        Msg::KeeperBack => greet_keeper(state),
         Msg::KeeperLost(reason) => lose_keeper(state, reason),
         Msg::StoredStatus(status) => apply_stored_status(state, status.map(|status| *status)),
         Msg::History { asked, history } => {
@@ -65,18 +97,19 @@ fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
         }
         Msg::Moment { at_ms, history } => replay::show_moment(state, at_ms, history.map(|history| *history.0)),
         Msg::Runs(rows) => run_list::replace_list(state, rows),
+        Msg::RunMeasured { name, size } => menu::store_size(state, &name, size),
+        Msg::RunChanged { name, change } => menu::show_change(state, &name, change),
         Msg::Other { name, run } => {
             state.runs.store_run(name, run.map(|run| *run.0));
             vec![Effect::Redraw]
         }
-        Msg::Resumed => vec![Effect::Repaint],
+        Msg::Copied(text) => copy::confirm_copy(state, &text),
+        Msg::TmuxRefused(text) => vec![Effect::CopyByTerminal(text)],
+        Msg::ChartWritten(path) => show_result(state, format!("wrote {}", text::path(&path)), false),
+        Msg::ChartRefused(why) => show_result(state, why, true),
+        Msg::Resumed => actions::repaint(state),
         Msg::SuspendRequested => vec![Effect::Suspend],
-        Msg::RunDirExists(exists) => {
-            let since = state.facts.run_dir_missing_ms;
-            let missing = (!exists).then(|| since.unwrap_or(state.now_ms));
-            state.facts.run_dir_missing_ms = missing;
-            if missing == since { Vec::new() } else { vec![Effect::Redraw] }
-        }
+        Msg::RunDirExists(exists) => note_run_dir(state, exists),
         Msg::Log(lines) if lines.is_empty() => Vec::new(),
         Msg::Log(lines) => {
             state.facts.add_log_lines(lines);
@@ -84,7 +117,44 @@ fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
         }
         Msg::Tick(now_ms) => advance_clock(state, now_ms),
         Msg::InputLost => vec![Effect::Quit],
+        other => store_samples(state, other),
     }
+}
+
+/// Stores what was read about samples and layers.
+fn store_samples(state: &mut State, msg: Msg) -> Vec<Effect> {
+    match msg {
+        Msg::Pictures(support) => state.samples.support = support,
+        Msg::SampleSets(sets) => state.samples.replace_list(sets),
+        Msg::SampleSet { id, set } => state.samples.store_set(id, set),
+        Msg::Picture { order, picture } => state.samples.pictures.store(order, picture),
+        Msg::LayerHistory(history) => state.layers.store_history(history),
+        _ => return Vec::new(),
+    }
+    vec![Effect::Redraw]
+}
+
+fn greet_keeper(state: &mut State) -> Vec<Effect> {
+    state.link = Link::Live;
+    // A refusal may have said that the keeper was gone.
+    state.notice.take_if(|notice| notice.refused);
+    state.screen.trouble_hidden = false;
+    state.facts.heard_ms = Some(state.now_ms);
+    state.facts.loading = Loading::Needed;
+    state.layers.note_gap();
+    vec![Effect::Redraw]
+}
+
+fn note_run_dir(state: &mut State, exists: bool) -> Vec<Effect> {
+    let since = state.facts.run_dir_missing_ms;
+    let missing = (!exists).then(|| since.unwrap_or(state.now_ms));
+    state.facts.run_dir_missing_ms = missing;
+    if missing == since { Vec::new() } else { vec![Effect::Redraw] }
+}
+
+fn show_result(state: &mut State, text: String, refused: bool) -> Vec<Effect> {
+    state.show_notice(text, refused);
+    vec![Effect::Redraw]
 }
 
 fn apply_keeper_update(state: &mut State, update: Update) -> Vec<Effect> {
@@ -92,6 +162,12 @@ fn apply_keeper_update(state: &mut State, update: Update) -> Vec<Effect> {
     let before = state.run_state();
     if let Update::Reply { accepted, message } = &update {
         state.show_notice(message.clone(), !accepted);
+    }
+    match &update {
+        Update::Samples { step } => state.samples.note_written(*step),
+        Update::Layers(row) => state.layers.push(row.clone()),
+        Update::WentBack { .. } => state.layers.note_gap(),
+        _ => {}
     }
     let is_status = matches!(update, Update::Status(_));
     state.facts.apply_update(update, state.now_ms);
@@ -169,10 +245,8 @@ fn ring_bell(state: &mut State) -> Option<Effect> {
 }
 
 fn advance_clock(state: &mut State, now_ms: i64) -> Vec<Effect> {
-    let interval = state.tick_ms();
-    let seen = |ms: i64| ms.div_euclid(interval);
     let before = state.now_ms;
-    let changed = seen(now_ms) != seen(before);
+    let changed = is_new_tick(state, now_ms);
     state.now_ms = now_ms;
     if state.notice.as_ref().is_some_and(|notice| notice.until_ms <= now_ms) {
         state.notice = None;
@@ -185,6 +259,12 @@ fn advance_clock(state: &mut State, now_ms: i64) -> Vec<Effect> {
         }
         if state.screen.view == View::Runs && now_ms.div_euclid(5_000) != before.div_euclid(5_000) {
             effects.push(Effect::ListRuns);
+        }
+        if state.screen.view == View::Samples && now_ms.div_euclid(5_000) != before.div_euclid(5_000) {
+            effects.push(Effect::ListSamples);
+        }
+        if state.screen.view == View::Layers && now_ms.div_euclid(5_000) != before.div_euclid(5_000) {
+            state.layers.retry(now_ms);
         }
         effects.extend(replay::advance_replay(state));
     }

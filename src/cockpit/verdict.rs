@@ -2,17 +2,20 @@
 //!
 //! Rules are in order of importance; the first that applies wins.
 
+pub mod alerts;
+mod trouble;
+
 use super::action::Action;
-use super::state::facts::SKIP_WINDOW;
 use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
-use crate::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
+use crate::format::{age, apart, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
-use crate::protocol::probe::Gpu;
-use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Eval;
 use crate::series::Metric;
+use trouble::{
+    filling, hot, ignored_knobs, not_learning, proposal, run_dir_missing, silent, skipping, slow, stalled, vram_full,
+};
 
 /// Tone of a sentence, a gauge or a journal line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +75,13 @@ pub fn verdict(state: &State) -> Verdict {
         .or_else(|| stalled(state, status))
         .or_else(|| proposal(status))
         .or_else(|| skipping(state))
-        .or_else(|| hot_or_full(state))
+        .or_else(|| hot(state))
+        .or_else(|| vram_full(state))
         .or_else(|| filling(state))
         .or_else(|| shift_done(state, status))
         .or_else(|| ignored_knobs(status))
-        .or_else(|| slow(state, status))
+        .or_else(|| slow(state))
+        .or_else(|| not_learning(state))
         .unwrap_or_else(|| healthy(state, status))
 }
 
@@ -189,14 +194,6 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
     }
 }
 
-/// Returns a verdict for a decision that is waiting for the user.
-fn proposal(status: &Status) -> Option<Verdict> {
-    let proposal = status.proposal.as_ref()?;
-    // The action comes before the cause, because a narrow screen cuts the end.
-    let text = format!("the keeper {}: {}", proposal.does, proposal.why);
-    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "accepts"))
-}
-
 fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
     if !state.shift_progress.is_news(state.now_ms) {
         return None;
@@ -209,123 +206,16 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
         format!("{} → {}", passage.from, passage.to)
     };
     let (earlier, later) = apart(before.1, after.1);
+    let parts = passage
+        .start_and_step_ms()
+        .map_or_else(String::new, |(start, step)| format!(" (start {}, first step {})", took(start), took(step)));
     let text = format!(
-        "{what} in {}: step {} → {}, loss {earlier} → {later}",
+        "{what} in {}{parts}: step {} → {}, loss {earlier} → {later}",
         took(passage.total_ms()),
         count(before.0),
         count(after.0)
     );
     Some(Verdict::new(Tone::Good, text))
-}
-
-/// Warns that the script does not follow the rung: shifts would change nothing.
-fn ignored_knobs(status: &Status) -> Option<Verdict> {
-    let ignored = &status.companion.as_ref()?.ignored;
-    Some(Verdict::new(Tone::Warn, describe_ignored(ignored)?))
-}
-
-/// A connected keeper sends updates ten times a second; silence beyond this limit means something is
-/// wrong with it, milliseconds.
-const SILENT_MS: i64 = 5_000;
-
-fn silent(state: &State) -> Option<Verdict> {
-    let silence = state.silence_ms()?;
-    let last = state.status().map_or(0, |status| status.step);
-    (silence > SILENT_MS).then(|| {
-        let text = format!("keeper silent for {}; data shown is from step {}", age(silence), count(last));
-        Verdict::new(Tone::Warn, text)
-    })
-}
-
-/// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
-fn run_dir_missing(state: &State, status: &Status) -> Option<Verdict> {
-    let since = age(state.now_ms.saturating_sub(state.facts.run_dir_missing_ms?));
-    let text = format!("run directory missing for {since}; move it back, or the run ends: {}", status.run_dir);
-    Some(Verdict::new(Tone::Danger, text))
-}
-
-fn stalled(state: &State, status: &Status) -> Option<Verdict> {
-    let still = state.stalled_ms()?;
-    let text = format!("stalled: no step for {} (last: {})", age(still), count(status.step));
-    let verdict = Verdict::new(Tone::Warn, text);
-    Some(match &status.proposal {
-        Some(_) => verdict.advise(Action::Accept, "accepts the keeper's proposal"),
-        None => verdict.advise(Action::Restart, "restarts the worker"),
-    })
-}
-
-fn skipping(state: &State) -> Option<Verdict> {
-    let (skipped, of) = state.facts.series.skipped_among(SKIP_WINDOW);
-    let share = skipped as f64 / of.max(1) as f64;
-    (of >= 20 && share > state.watch.skip_rate).then(|| {
-        let limit = percent(state.watch.skip_rate);
-        let text = format!("skipping: {} of the last {of} steps were not finite (limit {limit})", percent(share));
-        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
-    })
-}
-
-/// Returns the newest reading of the GPU the run trains on.
-fn training_gpu(state: &State) -> Option<&Gpu> {
-    let newest = state.facts.samples.back().filter(|_| state.uses_card())?;
-    newest.reading.gpu.as_ref().ok()
-}
-
-fn hot_or_full(state: &State) -> Option<Verdict> {
-    let gpu = training_gpu(state)?;
-    if let Some(celsius) = gpu.temperature_c.get().filter(|celsius| *celsius > state.watch.temperature_c) {
-        let limit = state.watch.temperature_c;
-        let text = format!("GPU at {celsius:.0} °C (limit {limit:.0} °C)");
-        return Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"));
-    }
-    let share = gpu.vram_used_bytes.get()? as f64 / gpu.vram_total_bytes.get()? as f64;
-    (share > state.watch.vram).then(|| {
-        let text = format!("VRAM {} full (limit {})", percent(share), percent(state.watch.vram));
-        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
-    })
-}
-
-/// Warns if memory will run out within half an hour at the current rate.
-fn filling(state: &State) -> Option<Verdict> {
-    let gpu = training_gpu(state)?;
-    let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
-    let minutes = forecast.minutes_to_full.filter(|minutes| *minutes < 30.0)?;
-    let text = format!(
-        "VRAM full in {}: grows by {} per minute",
-        age((minutes * 60e3) as i64),
-        bytes(forecast.bytes_per_min as u64)
-    );
-    Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
-}
-
-/// Warns if steps take much longer than usual, with the cause if it can be determined. Evaluations and
-/// saves between steps are planned and do not count.
-fn slow(state: &State, status: &Status) -> Option<Verdict> {
-    if status.state != RunState::Training {
-        return None;
-    }
-    let pace = state.facts.pace()?;
-    let (now_ms, usual_ms) = (pace.step_ms?, state.facts.usual_step_ms()?);
-    let share = usual_ms / now_ms;
-    if !(share.is_finite() && share < 0.6) {
-        return None;
-    }
-    let gpu = training_gpu(state);
-    let throttle = gpu.and_then(|gpu| gpu.throttle.get());
-    let why = if throttle.is_some_and(|throttle| throttle.thermal) {
-        Some("GPU throttled by heat".to_owned())
-    } else if throttle.is_some_and(|throttle| throttle.power || throttle.hardware) {
-        Some("GPU throttled by its power limit".to_owned())
-    } else if let Some(waiting) = pace.waiting.filter(|waiting| *waiting > 0.3) {
-        Some(format!("{} of each step waits for data", percent(waiting)))
-    } else if gpu.and_then(|gpu| gpu.utilisation.get()).is_some_and(|load| load < 0.5) {
-        Some("GPU idle over half the time".to_owned())
-    } else {
-        pace.waiting.map(|_| "compute, not data".to_owned())
-    };
-    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-    // Not steps/s: that is the speed of the run, which every panel shows, with the pauses between steps.
-    let text = format!("slow: {} ms per step, usually {}{why}", rate(now_ms), rate(usual_ms));
-    Some(Verdict::new(Tone::Warn, text))
 }
 
 fn healthy(state: &State, status: &Status) -> Verdict {

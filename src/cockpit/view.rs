@@ -10,9 +10,8 @@ use ratatui::Frame;
 
 /// Draws everything: the present, or the moment shown in the replay.
 pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
-    let past = state.replay.as_ref().and_then(|replay| replay.shown.as_deref());
-    draw_panels(frame, past.unwrap_or(state), theme);
-    // Boxes always belong to the present.
+    draw_panels(frame, state.shown(), theme);
+    // Boxes belong to the present, except that of a fault in the journal.
     overlays::render(frame, frame.area(), state, theme);
 }
 
@@ -26,6 +25,8 @@ fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     panels::header::render(frame, places.header, state, theme);
     panels::progress::render(frame, places.progress, state, theme);
     panels::verdict::render(frame, places.verdict, state, theme);
+    panels::learning::render(frame, places.learning, state, theme);
+    panels::chart_bar::render(frame, places.chart_bar, state, theme);
     for (panel, area) in places.panels {
         match panel {
             Panel::Chart(quantity) => panels::chart::render(frame, area, quantity, state, theme),
@@ -38,9 +39,13 @@ fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
             Panel::RunList => panels::run_list::render(frame, area, state, theme),
             Panel::Compare => panels::compare::render(frame, area, state, theme),
             Panel::Difference => panels::difference::render(frame, area, state, theme),
+            Panel::Samples => panels::samples::render(frame, area, state, theme),
+            Panel::Confusion => panels::confusion::render(frame, area, state, theme),
+            Panel::Layers => panels::layers::render(frame, area, state, theme),
         }
     }
     panels::footer::render(frame, places.footer, state, theme);
+    panels::tabs::render(frame, places.tabs, state, theme);
 }
 
 #[cfg(test)]

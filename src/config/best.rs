@@ -1,5 +1,6 @@
 //! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
+use crate::recipe::learning::{Learning, Measured, restore_nan};
 use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, is_name};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -21,7 +22,7 @@ impl Default for Best {
 }
 
 /// The optimization direction of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Goal {
     /// Smaller is better.
@@ -36,6 +37,29 @@ impl Best {
     pub fn value(&self, loss: Option<f64>, metrics: &Metrics) -> Option<f64> {
         let value = if self.metric == LOSS { loss } else { metrics.get(&self.metric).copied() };
         value.filter(|value| value.is_finite())
+    }
+
+    /// Condenses evaluations, one for each step, in order.
+    #[must_use]
+    pub fn follow<'a>(&self, evals: impl IntoIterator<Item = (Option<f64>, &'a Metrics)>) -> Learning {
+        restore_nan(evals).map(|(loss, metrics)| self.measure(loss, metrics)).collect()
+    }
+
+    fn measure(&self, loss: Option<f64>, metrics: &Metrics) -> Measured {
+        let value = if self.metric == LOSS { loss } else { metrics.get(&self.metric).copied() };
+        let cost = value.map(|value| if self.goal == Goal::Max { -value } else { value });
+        Measured { loss, cost }
+    }
+
+    /// Returns how a metric is ranked whose goal needs no words: lower losses, higher accuracies.
+    #[must_use]
+    pub fn of_known(metric: &str) -> Option<Self> {
+        let goal = match metric {
+            LOSS | PERPLEXITY => Goal::Min,
+            ACCURACY => Goal::Max,
+            _ => return None,
+        };
+        Some(Self { metric: metric.to_owned(), goal })
     }
 
     /// Orders two values; the better one is less.
@@ -62,13 +86,11 @@ impl TryFrom<Written> for Best {
 
     fn try_from(written: Written) -> Result<Self, InvalidRanking> {
         let metric = written.metric.0;
-        let goal = match (written.goal, metric.as_str()) {
-            (Some(goal), _) => goal,
-            (None, LOSS | PERPLEXITY) => Goal::Min,
-            (None, ACCURACY) => Goal::Max,
-            (None, _) => return Err(InvalidRanking::NoGoal(metric)),
-        };
-        Ok(Self { metric, goal })
+        match (written.goal, Self::of_known(&metric)) {
+            (Some(goal), _) => Ok(Self { metric, goal }),
+            (None, Some(known)) => Ok(known),
+            (None, None) => Err(InvalidRanking::NoGoal(metric)),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub mod template;
 mod tests;
 mod typed;
 
-pub use launch::{AttemptContext, CommandLaunch, names_checkpoint, resolve_launch, resolve_pattern};
+pub use launch::{AttemptContext, CommandLaunch, names_checkpoint, names_run_folder, resolve_launch, resolve_pattern};
 pub use typed::run_file;
 
 use super::units::Every;
@@ -62,6 +62,14 @@ pub struct CommandSpec {
     pub restart: RestartPolicy,
     /// Whether the command gets a terminal; without one, most programs buffer their output.
     pub terminal: bool,
+    /// Whether the next process may import ahead, beside the one that trains.
+    #[serde(skip_serializing_if = "is_true")]
+    pub standby: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// How a script continues from its own checkpoint.

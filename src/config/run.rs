@@ -7,7 +7,7 @@ use super::integrations::{Notify, Probe};
 use super::knobs::{Preset, Section, Watch};
 use super::ladder::{self, FULL, Rung, RungSpec};
 use super::problem::{Problem, max_listed};
-use super::{climb, variants, yaml};
+use super::{climb, typed, variants, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
 use serde_json::{Value, json};
@@ -111,6 +111,21 @@ enum Origin {
 pub struct Refusal {
     /// One line per error: `FILE:LINE:COL: path.of.key: what is wrong; what would work`.
     pub lines: Vec<String>,
+    /// All of them are errors of `--set`; the file is valid.
+    pub is_of_overrides: bool,
+}
+
+impl Refusal {
+    /// Creates the refusal of a text that is not a run file at all.
+    fn of_text(file: &str, (line, column): yaml::Place, wrong: &str) -> Self {
+        Self { lines: vec![format!("{file}:{line}:{column}: {wrong}")], is_of_overrides: false }
+    }
+
+    /// Names what is invalid.
+    #[must_use]
+    pub fn subject(&self) -> &'static str {
+        if self.is_of_overrides { "invalid --set" } else { "invalid run file" }
+    }
 }
 
 /// The text of a run file and its origin.
@@ -144,17 +159,16 @@ impl Run {
     }
 
     fn read_as(source: &Source<'_>, tasks: &dyn TaskSections, origin: Origin) -> Result<Self, Refusal> {
-        let (mut tree, mut problems) = yaml::parse(source.text).map_err(|error| {
-            let (line, column) = error.place;
-            Refusal { lines: vec![format!("{}:{line}:{column}: {}", source.file, error.message)] }
-        })?;
+        let (mut tree, mut problems) =
+            yaml::parse(source.text).map_err(|error| Refusal::of_text(source.file, error.place, &error.message))?;
         if !tree.is_object() {
             let wrong = "a run file consists of `key: value` lines, such as `name:` and `task:`";
-            return Err(Refusal { lines: vec![format!("{}:1:1: {wrong}", source.file)] });
+            return Err(Refusal::of_text(source.file, (1, 1), wrong));
         }
         let (places, wrong) = variants::apply_variant(&mut tree, source.overrides);
         problems.extend(wrong);
         settle_length(&mut tree, &places);
+        let written = tree.clone();
         // Problems with overridden knobs are reported under their path in the file.
         let mut set = Vec::new();
         for (path, value) in source.overrides {
@@ -167,7 +181,7 @@ impl Run {
                 problems.push(problem.clone());
                 problem.path
             });
-            set.push((reported, format!("--set {path}={value}")));
+            set.push(Override { path: reported, text: format!("--set {path}={value}") });
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
@@ -176,10 +190,10 @@ impl Run {
         let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
-        problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|(path, _)| path.as_str()))));
+        problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|set| set.path.as_str()))));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
-            _ => Err(Refusal { lines: format_problems(source, &problems, &places, &set) }),
+            _ => Err(refuse(source, &problems, &places, &mut Overridden { set, written })),
         }
     }
 
@@ -252,24 +266,53 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     }
 }
 
-/// Formats the problems in file order, one per key; consequences of another error are dropped.
-fn format_problems(
+/// An override, and the path under which its problems are reported.
+struct Override {
+    path: String,
+    text: String,
+}
+
+/// The overrides, and the tree that the file gives without them.
+struct Overridden {
+    set: Vec<Override>,
+    written: Value,
+}
+
+impl Overridden {
+    /// Returns the override that caused a problem: the one of its path, one whose value contains it, or one that
+    /// created a section that the file does not have.
+    fn blamed(&mut self, problem: &Problem) -> Option<String> {
+        let is_below = |path: &str, above: &str| {
+            path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let is_written = typed::value_at(&mut self.written, &problem.path).is_some();
+        let is_cause =
+            |set: &&Override| is_below(&problem.path, &set.path) || !is_written && is_below(&set.path, &problem.path);
+        self.set.iter().rev().find(is_cause).map(|set| set.text.clone())
+    }
+}
+
+/// Formats the problems, those of overrides first and the others in file order, one per key; consequences of another
+/// error are dropped.
+fn refuse(
     source: &Source<'_>,
     problems: &[Problem],
     chosen: &variants::Places,
-    set: &[(String, String)],
-) -> Vec<String> {
+    overridden: &mut Overridden,
+) -> Refusal {
     let mut seen = HashSet::new();
     let listed: Vec<&Problem> =
         problems.iter().filter(|problem| seen.insert((&problem.path, problem.occurrence))).collect();
     let most = max_listed(source.text);
+    let mut is_of_overrides = listed.len() <= most;
     let mut placed: Vec<(yaml::Place, String)> = listed
         .iter()
         .take(most)
         .map(|problem| {
-            if let Some((_, set)) = set.iter().rev().find(|(reported, _)| problem.path == *reported) {
+            if let Some(set) = overridden.blamed(problem) {
                 return ((0, 0), format!("{set}: {problem}"));
             }
+            is_of_overrides = false;
             let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
             let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.occurrence);
             (place, format!("{}:{}:{}: {problem}", source.file, place.0, place.1))
@@ -278,5 +321,6 @@ fn format_problems(
     placed.sort();
     let more = listed.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("{}: and {more} more errors", source.file));
-    placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::escape_line(&line).into_owned()).collect()
+    let lines = placed.into_iter().map(|(_, line)| line).chain(rest);
+    Refusal { lines: lines.map(|line| text::escape_line(&line).into_owned()).collect(), is_of_overrides }
 }

@@ -65,6 +65,12 @@ pub struct Theme {
     /// Colours that distinguish lines, rungs or runs in one chart; used in rotation.
     #[serde(deserialize_with = "deserialize_styles")]
     pub lines: Vec<Style>,
+    /// Backgrounds of a heat map, from low to high, between the background and the accent.
+    #[serde(skip)]
+    heat: Vec<Style>,
+    /// The colours that the theme was reduced to.
+    #[serde(skip)]
+    colours: Colours,
 }
 
 /// A theme file that cannot be used.
@@ -97,9 +103,10 @@ pub struct StyleError {
 }
 
 /// The terminal's colour support.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Colours {
     /// 24 bits.
+    #[default]
     True,
     /// The 256 colours of xterm.
     Indexed,
@@ -125,6 +132,17 @@ impl Colours {
             _ => Self::Indexed,
         }
     }
+
+    /// Returns the nearest colour that the terminal supports; `None` without colours.
+    #[must_use]
+    pub fn reduce(self, colour: Color) -> Option<Color> {
+        match (self, colour) {
+            (Self::None, _) => None,
+            (Self::Indexed, Color::Rgb(r, g, b)) => Some(Color::Indexed(nearest_indexed([r, g, b]))),
+            (Self::Sixteen, Color::Rgb(r, g, b)) => Some(nearest_named([r, g, b])),
+            (Self::True | Self::Indexed | Self::Sixteen, _) => Some(colour),
+        }
+    }
 }
 
 impl Theme {
@@ -142,7 +160,8 @@ impl Theme {
                 }
             }
         }
-        yaml::read(text).map_err(|error| {
+        let theme = yaml::read(text).map(Self::with_heat);
+        theme.map_err(|error| {
             // A missing field has no line to report, and the parser names it only in its message.
             let message = error.to_string();
             match message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
@@ -190,7 +209,43 @@ impl Theme {
             overlay: none,
             selected: none,
             lines: vec![none],
+            heat: Vec::new(),
+            colours: Colours::default(),
         }
+    }
+
+    /// Adds the heat map: steps from the background to the accent, with text that stands out on each.
+    fn with_heat(mut self) -> Self {
+        let rgb = |colour| match colour {
+            Some(Color::Rgb(r, g, b)) => Some([r, g, b]),
+            _ => None,
+        };
+        // A theme without colours gets none here either.
+        let (Some(low), Some(high)) = (rgb(self.base.bg), rgb(self.accent.fg)) else { return self };
+        let text = rgb(self.base.fg).unwrap_or(high);
+        let step = |step: usize| {
+            let share = step as f64 / (HEAT_STEPS - 1) as f64;
+            let mix = |low: u8, high: u8| (f64::from(low) + (f64::from(high) - f64::from(low)) * share).round() as u8;
+            let [r, g, b] = [mix(low[0], high[0]), mix(low[1], high[1]), mix(low[2], high[2])];
+            let contrast = |other: &[u8; 3]| luminance(*other).abs_diff(luminance([r, g, b]));
+            let [tr, tg, tb] = [text, low, [0; 3], [255; 3]].into_iter().max_by_key(contrast).unwrap_or(text);
+            Style::new().bg(Color::Rgb(r, g, b)).fg(Color::Rgb(tr, tg, tb))
+        };
+        self.heat = (0..HEAT_STEPS).map(step).collect();
+        self
+    }
+
+    /// Returns the style of a cell of a heat map, for a share of the scale; without colours, one that has no background.
+    #[must_use]
+    pub fn heat(&self, share: f64) -> Style {
+        let step = (share.clamp(0.0, 1.0) * (HEAT_STEPS - 1) as f64).round() as usize;
+        self.heat.get(step).copied().unwrap_or_default()
+    }
+
+    /// Returns the colours that the theme was reduced to.
+    #[must_use]
+    pub fn colours(&self) -> Colours {
+        self.colours
     }
 
     /// Returns the style of the n-th line in a chart.
@@ -215,9 +270,10 @@ impl Theme {
             self.selected = self.selected.add_modifier(Modifier::REVERSED);
         }
         for style in self.styles() {
-            style.fg = style.fg.and_then(|colour| reduce_colour(colour, colours));
-            style.bg = style.bg.and_then(|colour| reduce_colour(colour, colours));
+            style.fg = style.fg.and_then(|colour| colours.reduce(colour));
+            style.bg = style.bg.and_then(|colour| colours.reduce(colour));
         }
+        self.colours = colours;
         self
     }
 
@@ -241,6 +297,7 @@ impl Theme {
             &mut self.selected,
         ];
         styles.extend(&mut self.lines);
+        styles.extend(&mut self.heat);
         styles
     }
 }
@@ -282,13 +339,12 @@ fn parse_colour(word: &str) -> Result<Color, StyleError> {
     Ok(Color::from_u32(value))
 }
 
-fn reduce_colour(colour: Color, colours: Colours) -> Option<Color> {
-    match (colours, colour) {
-        (Colours::None, _) => None,
-        (Colours::Indexed, Color::Rgb(r, g, b)) => Some(Color::Indexed(nearest_indexed([r, g, b]))),
-        (Colours::Sixteen, Color::Rgb(r, g, b)) => Some(nearest_named([r, g, b])),
-        (Colours::True | Colours::Indexed | Colours::Sixteen, _) => Some(colour),
-    }
+/// Number of colours in a heat map.
+const HEAT_STEPS: usize = 9;
+
+/// Returns the brightness as the eye sees it, 0 to 255, by ITU-R BT.709.
+fn luminance([r, g, b]: [u8; 3]) -> u32 {
+    (2126 * u32::from(r) + 7152 * u32::from(g) + 722 * u32::from(b)) / 10_000
 }
 
 /// Returns the nearest of the 16 colours by hue; a background close to black or white uses the terminal's

@@ -39,6 +39,8 @@ pub struct Watch {
     pub checkpoint_age: Every,
     /// Interval of planned restarts, against memory fragmentation.
     pub restart_every: Every,
+    /// Whether to measure the layers at evaluations: norms of weights, gradients and updates, dead units.
+    pub layers: bool,
     /// When low GPU utilisation is investigated.
     pub utilisation: Utilisation,
     /// Silence allowed in each phase of a worker.
@@ -51,6 +53,8 @@ pub struct Watch {
     pub spike: Spike,
     /// When the loss counts as diverging.
     pub divergence: Divergence,
+    /// Evaluations without a better one before the run counts as no longer learning; 0 = never.
+    pub patience: u64,
     /// The way back up the ladder.
     pub climb: Climb,
 }
@@ -71,12 +75,14 @@ impl Default for Watch {
             restart_window: minutes(30),
             checkpoint_age: Every::Auto,
             restart_every: Every::Never,
+            layers: true,
             utilisation: Utilisation::default(),
             hang: Hang::default(),
             ending: Ending::default(),
             heat: Heat::default(),
             spike: Spike::default(),
             divergence: Divergence::default(),
+            patience: 10,
             climb: Climb::default(),
         }
     }

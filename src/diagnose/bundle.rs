@@ -2,16 +2,13 @@
 //! doctor's report, versions. Contains no weights and no data; secrets and the paths of the user's home are
 //! removed from every file.
 
-mod redact;
-
 use super::doctor;
 use super::python::PythonEnvironment;
 use super::readings::read_once;
-use crate::config::integrations::Notify;
 use crate::config::run::Run;
-use crate::notify;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Metric;
+use crate::redact::Redactor;
 use crate::store::lock::no_link;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -22,7 +19,6 @@ use crate::triage::scan::scan;
 use crate::untrusted::file::{self, Limit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use redact::Redactor;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -52,7 +48,7 @@ pub struct Bundle {
 /// # Errors
 /// Returns an error when the archive cannot be built.
 pub fn pack(run: &RunDir, runs: &Path, status: Option<&Status>) -> io::Result<Bundle> {
-    let redactor = redactor(run);
+    let redactor = Redactor::of_run(run);
     let Parts { files, left_out } = Parts::of(run, runs, status);
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     let mut sizes = Vec::new();
@@ -67,17 +63,6 @@ pub fn pack(run: &RunDir, runs: &Path, status: Option<&Status>) -> io::Result<Bu
         sizes.push((name, clean.len()));
     }
     Ok(Bundle { archive: archive.into_inner()?.finish()?, files: sizes, left_out })
-}
-
-/// Builds a redactor for the secrets in the run's and the user's notification settings.
-fn redactor(run: &RunDir) -> Redactor {
-    let own = run.run().ok().and_then(|run| run.notify);
-    let texts = [
-        own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
-        notify::user_file().and_then(|path| file::read_text(&path, Limit::Handwritten).ok()),
-    ];
-    let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
-    Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// The contents of the archive.

@@ -24,16 +24,16 @@ pub use panel::ChartOptions;
 pub use png::render_png;
 
 /// The data of a run to draw.
-struct Loaded {
+pub(super) struct Loaded {
     name: String,
-    series: Series,
-    evals: Vec<EvalRow>,
+    pub(super) series: Series,
+    pub(super) evals: Vec<EvalRow>,
     /// Steps of the checkpoints that still exist.
-    checkpoints: Vec<u64>,
+    pub(super) checkpoints: Vec<u64>,
     /// The best evaluation whose weights are on disk: its step and loss.
     best: Option<(u64, f64)>,
     /// The names of its rungs.
-    rungs: Vec<String>,
+    pub(super) rungs: Vec<String>,
 }
 
 /// Draws the charts of several runs as SVG, `size` wide and high.
@@ -57,7 +57,8 @@ pub fn draw_svg(
         .ok_or_else(|| ExportError::NothingToDraw(loaded.into_iter().map(|run| run.name).collect()))
 }
 
-fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
+/// Reads the curve of a run.
+pub(super) fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
     let query_failed = |source| ExportError::query(dir, source);
     let reader = Reader::open_begun(dir)?;
     let mut series = Series::with_names(reader.metric_names().map_err(query_failed)?);

@@ -2,7 +2,7 @@
 //! keeper may die before it has stored them.
 
 use crate::protocol::line;
-use crate::protocol::worker::Event;
+use crate::protocol::worker::{CommandNews, Event};
 use std::collections::VecDeque;
 
 /// Events kept after they were sent.
@@ -33,8 +33,11 @@ impl Backlog {
     /// Adds an event.
     pub fn push(&mut self, event: &Event) {
         let is_step = matches!(event, Event::Step(_) | Event::Skipped(_));
-        if let Event::Step(step) = event {
-            self.step = self.step.max(step.step);
+        match event {
+            Event::Step(step) => self.step = self.step.max(step.step),
+            // Another process of the command takes the steps after it again.
+            Event::Command { news: CommandNews::WentBack { step, .. } } => self.step = *step,
+            _ => {}
         }
         let Ok(line) = line::encode(event) else { return };
         self.entries.push_back(Entry { step: self.step, is_step, line });
@@ -82,7 +85,7 @@ impl Backlog {
 mod tests {
     use super::{Backlog, MOST, SENT};
     use crate::harness::progress::tests::step_event;
-    use crate::protocol::worker::{Event, Level};
+    use crate::protocol::worker::{CommandNews, Event, Level};
 
     fn drain(backlog: &mut Backlog) -> Vec<String> {
         let mut lines = Vec::new();
@@ -106,6 +109,25 @@ mod tests {
         assert_eq!(drain(&mut backlog).len(), 1, "the note may be new, step 10 is not");
         backlog.replay_after(7);
         assert_eq!(drain(&mut backlog).len(), 4);
+    }
+
+    #[test]
+    fn another_keeper_goes_back_too_and_gets_the_steps_that_were_taken_again() {
+        let mut backlog = Backlog::default();
+        let went_back = Event::Command { news: CommandNews::WentBack { step: 6, samples: 6 } };
+        (1..=10).for_each(|step| backlog.push(&step_event(step)));
+        backlog.push(&went_back);
+        (7..=9).for_each(|step| backlog.push(&step_event(step)));
+        drain(&mut backlog);
+        // The last keeper stored the steps up to 8: those of which process is not known.
+        backlog.replay_after(8);
+        let lines = drain(&mut backlog);
+        assert_eq!(lines.len(), 2 + 1 + 3, "{lines:?}");
+        // What the first process did is no longer kept.
+        backlog.entries.drain(..11);
+        backlog.sent = 3;
+        backlog.replay_after(8);
+        assert_eq!(drain(&mut backlog).len(), 1, "only step 9 is new");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The harness's dealings with the companion of its command: the training as it reports it, and the orders to it.
 
+mod introduce;
 mod news;
 mod publish;
+mod resume;
 
 pub use self::publish::Published;
 use self::publish::Publishing;
@@ -11,17 +13,17 @@ use super::prepare::context_of;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
+use super::setup::{self, SetupFile};
 use super::stacks::StackWriters;
-use super::{HarnessArgs, Purpose, setup};
+use super::{HarnessArgs, Purpose};
 use crate::config::command::SaveSignal;
 use crate::config::units::Every;
 use crate::process_tree::scan;
 use crate::protocol::companion::{
-    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction, PROTOCOL,
+    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction,
 };
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
 use crate::store::checkpoint::state::TrainState;
-use crate::store::companion::KnownCompanion;
 use crate::store::{adopted, checkpoint};
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,8 @@ const SILENT_STEPS: u64 = 20;
 pub struct Companion {
     /// Its connections; none if the command cannot have a companion.
     link: Option<CompanionLink>,
+    /// The file that its processes read at their start.
+    setup: Option<SetupFile>,
     /// The process that reports the training.
     introduction: Option<Introduction>,
     /// The news that the keeper has of it.
@@ -70,10 +74,12 @@ struct Reported {
 
 impl Companion {
     /// Creates the companion of a start; it has sent nothing yet.
-    pub fn new(link: Option<CompanionLink>, state: ContainerState, timer: SaveTimer) -> Self {
+    pub(super) fn new(connection: Option<(CompanionLink, SetupFile)>, state: ContainerState, timer: SaveTimer) -> Self {
         let publishing = Publishing::default();
+        let (link, setup) = connection.unzip();
         Self {
             link,
+            setup,
             introduction: None,
             news: None,
             stacks: StackWriters::default(),
@@ -142,7 +148,14 @@ impl Harness {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
             LinkEvent::Unreadable => {}
-            LinkEvent::SpeakerGone => self.companion.gone = Some(Instant::now()),
+            LinkEvent::RefusedSave(staged) => self.discard_staged(&staged),
+            LinkEvent::Gone { pid, spoke } => {
+                self.discard_staged_by(pid);
+                self.companion.stacks.forget(pid);
+                if spoke {
+                    self.companion.gone = Some(Instant::now());
+                }
+            }
         }
     }
 
@@ -172,90 +185,13 @@ impl Harness {
         }
     }
 
-    /// Takes in an introduction of the process that reports the training.
-    fn introduce_companion(&mut self, introduction: Introduction) {
-        if introduction.protocol != PROTOCOL {
-            let theirs = introduction.protocol;
-            return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
-        }
-        self.companion.gone = None;
-        let is_first = self.companion.introduction.is_none();
-        if is_first {
-            self.note_other_resume(&introduction);
-            self.companion.timer.begin(self.began.elapsed(), self.progress.epoch());
-        }
-        if introduction.saves && introduction.framework == Framework::Loop {
-            self.companion.state.collect();
-        }
-        if !self.trusts_output_over(&introduction) {
-            self.progress.follow(&introduction);
-        }
-        self.complete_hello(&introduction);
-        let news = news::news_of(&introduction, &self.args.preset.tree());
-        self.companion.introduction = Some(introduction);
-        if self.companion.news.as_ref() != Some(&news) {
-            if let Err(error) = KnownCompanion::record(&self.args.run_dir, &news) {
-                self.warn(format!("the companion cannot be recorded in the run directory: {error}"));
-            }
-            self.companion.news = Some(news);
-            self.send_companion();
-        }
-    }
-
-    /// Reports a training that did not resume where it should have.
-    fn note_other_resume(&mut self, introduction: &Introduction) {
-        let wanted = self.hello.resumed_from;
-        if introduction.resumed_from == wanted {
-            return;
-        }
-        if let Some(wanted) = wanted {
-            let actual = introduction
-                .resumed_from
-                .map_or_else(|| "started from the beginning".to_owned(), |step| format!("resumed from step {step}"));
-            self.warn(format!("the training {actual} instead of resuming from checkpoint {wanted}"));
-        }
-    }
-
-    /// Adds to the harness's hello what only the companion knows; the next keeper gets it.
-    fn complete_hello(&mut self, introduction: &Introduction) {
-        let hello = &mut self.hello;
-        hello.parameters = introduction.parameters.unwrap_or(hello.parameters);
-        hello.epoch_units = introduction.epoch_units.unwrap_or(hello.epoch_units);
-        if let Some(unit) = &introduction.unit {
-            hello.unit.clone_from(unit);
-        }
-        if let Some(steps) = self.progress.total {
-            hello.total_steps = steps;
-            hello.total_units = introduction.total_units.unwrap_or_else(|| self.progress.samples(steps));
-        }
-    }
-
-    /// Returns what the companion has reported about itself, and the length of the run that it gave.
-    fn companion_events(&self) -> Vec<Event> {
-        let Some(news) = &self.companion.news else { return Vec::new() };
-        let (steps, units) = (self.hello.total_steps, self.hello.total_units);
-        let length = (steps > 0).then_some(CommandNews::Length { steps, units });
-        let news = [CommandNews::Companion(Box::new(news.clone()))].into_iter().chain(length);
-        news.map(|news| Event::Command { news }).collect()
-    }
-
-    fn send_companion(&mut self) {
-        for event in self.companion_events() {
-            self.link.send(&event);
-        }
-    }
-
-    /// Introduces the companion to a keeper that takes over.
-    pub(super) fn introduce_companion_again(&mut self) {
-        for event in self.companion_events() {
-            self.link.send_unkept(&event);
-        }
-    }
-
     /// Sends an event of the companion on to the keeper.
     fn relay(&mut self, event: Event) {
         if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
             self.life = Life::Running;
+        }
+        if let Event::Injected { fault, .. } = &event {
+            self.leave_out_fault(fault);
         }
         let own = self.companion.introduction.as_ref();
         if matches!(event, Event::Step(_)) && own.is_some_and(|introduction| self.trusts_output_over(introduction)) {
@@ -302,8 +238,14 @@ impl Harness {
         self.life = Life::Saving { until: Instant::now() + limit, since_ns: None };
     }
 
+    /// Takes back the order to end the command.
+    pub(super) fn withdraw_stop(&self) {
+        self.companion.order(&CompanionOrder::WithdrawStop);
+    }
+
     /// Asks for saves that are due, and reports the absence of a companion.
     pub(super) fn tick_companion(&mut self) {
+        self.retry_setup();
         let now = self.began.elapsed();
         let is_loop = self.companion.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop);
         if is_loop && matches!(self.life, Life::Running) && self.companion_saves() {

@@ -3,15 +3,15 @@
 //! Rank 0 reports the training: it is the speaker, hears the orders, and passes them on to the other ranks. Those are
 //! known for their stacks. A process that never introduced itself counts only while there is no speaker: it may fail before it trains.
 
-use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction};
+use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;
 use crate::protocol::worker::Event;
+use crate::untrusted::accept::accept;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -51,14 +51,22 @@ pub enum LinkEvent {
     Message(Box<FromCompanion>),
     /// A line that no companion of this version sends.
     Unreadable,
-    /// The process that reported the training is gone.
-    SpeakerGone,
+    /// A staged checkpoint of a process that does not report the training; nothing will publish it.
+    RefusedSave(Staged),
+    /// A process that introduced itself is gone.
+    Gone {
+        /// The process, as it named itself.
+        pid: u32,
+        /// It reported the training.
+        spoke: bool,
+    },
 }
 
 #[derive(Debug)]
 struct Peer {
     orders: mpsc::Sender<String>,
-    rank: Option<u32>,
+    /// Its process, once it has introduced itself.
+    pid: Option<u32>,
 }
 
 /// All companions of a command.
@@ -104,21 +112,19 @@ impl CompanionLink {
             Incoming::Connected(orders) => {
                 // A queue that is dropped closes the connection.
                 if self.peers.len() < MOST {
-                    self.peers.insert(number, Peer { orders, rank: None });
+                    self.peers.insert(number, Peer { orders, pid: None });
                 }
                 None
             }
             Incoming::Gone => {
-                self.peers.remove(&number);
-                (self.speaker == Some(number)).then(|| {
-                    self.speaker = None;
-                    LinkEvent::SpeakerGone
-                })
+                let pid = self.peers.remove(&number).and_then(|peer| peer.pid)?;
+                let spoke = self.speaker.take_if(|speaker| *speaker == number).is_some();
+                Some(LinkEvent::Gone { pid, spoke })
             }
             Incoming::Unreadable => Some(LinkEvent::Unreadable),
             Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
                 let peer = self.peers.get_mut(&number)?;
-                peer.rank = Some(introduction.rank);
+                peer.pid = Some(introduction.pid);
                 if introduction.rank == 0 {
                     self.speaker.get_or_insert(number);
                 }
@@ -127,15 +133,20 @@ impl CompanionLink {
             Incoming::Message(message) if self.may_report(number, &message) => {
                 Some(LinkEvent::Message(Box::new(message)))
             }
-            Incoming::Message(message) => {
-                self.refuse_save(number, &message);
+            Incoming::Message(FromCompanion::Line(CompanionLine::Staged(staged))) => {
+                self.refuse_save(number, staged.step);
+                Some(LinkEvent::RefusedSave(staged))
+            }
+            Incoming::Message(FromCompanion::Line(CompanionLine::Wrote(written))) => {
+                self.refuse_save(number, written.step);
                 None
             }
+            Incoming::Message(_) => None,
         }
     }
 
     fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
-        let is_known = self.peers.get(&number).is_some_and(|peer| peer.rank.is_some());
+        let is_known = self.peers.get(&number).is_some_and(|peer| peer.pid.is_some());
         match (self.speaker, message) {
             (Some(speaker), _) if speaker == number => true,
             (speaker, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
@@ -146,12 +157,7 @@ impl CompanionLink {
     }
 
     /// Answers a process whose checkpoint does not count, because it waits for the answer.
-    fn refuse_save(&self, number: u64, message: &FromCompanion) {
-        let step = match message {
-            FromCompanion::Line(CompanionLine::Staged(staged)) => staged.step,
-            FromCompanion::Line(CompanionLine::Wrote(written)) => written.step,
-            _ => return,
-        };
+    fn refuse_save(&self, number: u64, step: u64) {
         let message = "another process of the command reports the training".to_owned();
         let peer = self.peers.get(&number);
         if let (Some(peer), Ok(line)) = (peer, line::encode(&CompanionOrder::PublishFailed { step, message })) {
@@ -195,17 +201,12 @@ async fn accept_all(listener: UnixListener, sender: mpsc::Sender<(u64, Incoming)
 /// Waits for a process of this user. Returns none once the harness does not listen any more.
 async fn accept_own(listener: &UnixListener, sender: &mpsc::Sender<(u64, Incoming)>) -> Option<UnixStream> {
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let stream = tokio::select! {
+            stream = accept(listener) => stream,
             () = sender.closed() => return None,
         };
-        match accepted {
-            Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw()) => {
-                return Some(stream);
-            }
-            Ok(_) => {}
-            // Such as too many open files: no event tells when that is over.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        if stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw()) {
+            return Some(stream);
         }
     }
 }
@@ -282,7 +283,7 @@ mod tests {
         let LinkEvent::Message(message) = link.receive().await else { panic!("the step of rank 0") };
         assert!(matches!(*message, FromCompanion::Event(Event::Step(_))));
         let _stranger = connect(&socket, &(FAILED.to_owned() + STEP)).await;
-        let _third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
+        let third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
         assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }), "a stranger's failure does not count");
         let LinkEvent::Message(message) = link.receive().await else { panic!("the failure of rank 2") };
         assert!(matches!(*message, FromCompanion::Event(Event::Failed(_))));
@@ -291,8 +292,10 @@ mod tests {
         let mut lines = BufReader::new(first).lines();
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"checkpoint"}"#);
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"published","step":3}"#);
+        drop(third);
+        assert!(matches!(link.receive().await, LinkEvent::Gone { pid: 9, spoke: false }));
         drop(lines);
-        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone));
+        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }));
         let _again = connect(&socket, &introduction(10, 0)).await;
         assert!(matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }), "a second training speaks");
     }
@@ -311,14 +314,14 @@ mod tests {
         first.write_all(ended.trim_end().as_bytes()).await.unwrap();
         drop(first);
         assert!(matches!(link.receive().await, LinkEvent::Unreadable), "it was killed before the end of the line");
-        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone));
+        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }));
         let mut flood = connect(&socket, &introduction(8, 0)).await;
         assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
         let long = vec![b'x'; LONGEST as usize + 1];
         let write = flood.write_all(&long);
         let (_, message) = tokio::join!(write, link.receive());
         assert!(matches!(message, LinkEvent::Unreadable));
-        assert!(matches!(link.receive().await, LinkEvent::SpeakerGone), "the connection ends");
+        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }), "the connection ends");
     }
 
     #[tokio::test]

@@ -95,6 +95,16 @@ impl ContainerState {
         (state, rows)
     }
 
+    /// Drops everything after a step: another process of the command trains on from there.
+    pub fn go_back(&mut self, step: u64) {
+        let is_skip = |row: &Row| matches!(row, Row::Step(row) if row.skipped);
+        let later = self.rows.extract_if(.., |row| step_of(row) > step);
+        let skipped = later.filter(is_skip).count() as u64;
+        self.skipped = self.skipped.saturating_sub(skipped);
+        self.skips_in_a_row = 0;
+        self.evals.retain(|eval| eval.step <= step);
+    }
+
     /// Takes back the rows of a container that was not published; they go with the next one.
     pub fn give_back(&mut self, mut rows: Vec<Row>) {
         rows.append(&mut self.rows);
@@ -119,7 +129,17 @@ mod tests {
 
     fn skipped(step: u64) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
-        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.1, what, place, rescaled: false, applied: false })
+        Event::Skipped(Skipped {
+            step,
+            samples: step,
+            epoch: 0,
+            lr: 0.1,
+            what,
+            place,
+            parameter: None,
+            rescaled: false,
+            applied: false,
+        })
     }
 
     #[test]
@@ -152,5 +172,21 @@ mod tests {
         assert_eq!(rows.iter().map(step_of).collect::<Vec<_>>(), [2, 3, 4, 4, 5, 6, 6]);
         assert_eq!((saved.own_eval_loss(), saved.best_eval_loss), (Some(0.1), Some(0.1)));
         assert!(state.take_until((7, 70), 2, Duration::ZERO).1.is_empty());
+    }
+
+    #[test]
+    fn steps_after_the_one_that_another_process_resumes_from_are_in_no_container() {
+        let mut state = ContainerState::new(TrainState::default());
+        state.collect();
+        for step in 1..=3 {
+            state.record(&step_event(step), 5);
+        }
+        state.record(&skipped(4), 5);
+        state.record(&Event::Eval(Eval { step: 4, loss: Some(0.1), ..Eval::default() }), 5);
+        state.go_back(2);
+        state.record(&step_event(3), 5);
+        let (saved, rows) = state.take_until((3, 30), 0, Duration::ZERO);
+        assert_eq!(rows.iter().map(step_of).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!((saved.skipped, saved.own_eval_loss()), (0, None));
     }
 }

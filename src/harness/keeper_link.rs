@@ -4,11 +4,12 @@
 use super::backlog::Backlog;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
+use crate::untrusted::accept::accept;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::UnixListener;
-use tokio::net::unix::pipe;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,6 +20,8 @@ const QUEUE: usize = 256;
 const LONGEST: u64 = 1 << 16;
 /// Time limit for writing the last events.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time limit for the first order of a client.
+const FIRST_ORDER: Duration = Duration::from_secs(10);
 
 /// A message from a keeper.
 #[derive(Debug, Clone, Copy)]
@@ -35,11 +38,21 @@ pub struct KeeperLink {
     incoming: mpsc::Receiver<(u64, FromKeeper)>,
     sender: mpsc::Sender<(u64, FromKeeper)>,
     connection: Option<Connection>,
+    /// Keepers that take over. A client that only looks whether somebody listens is none.
+    arrivals: mpsc::Receiver<Arrival>,
+    arriving: mpsc::Sender<Arrival>,
     /// Connections so far; only the newest one counts.
     number: u64,
     backlog: Backlog,
     /// The keeper has reported what it has stored; until then nothing is sent to it.
     introduced: bool,
+}
+
+/// A later keeper, with its first order.
+struct Arrival {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    order: Order,
 }
 
 struct Connection {
@@ -55,11 +68,14 @@ impl KeeperLink {
     /// Returns an error when they are not pipes.
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
         let (sender, incoming) = mpsc::channel(64);
+        let (arriving, arrivals) = mpsc::channel(1);
         let mut link = Self {
             listener,
             incoming,
             sender,
             connection: None,
+            arrivals,
+            arriving,
             number: 0,
             backlog: Backlog::default(),
             introduced: false,
@@ -139,9 +155,12 @@ impl KeeperLink {
                     }
                     return message;
                 }
-                stream = accept(self.listener.as_ref()) => {
-                    let (reader, writer) = stream.into_split();
+                stream = accept_keeper(self.listener.as_ref()) => {
+                    tokio::spawn(await_adoption(stream, self.arriving.clone()));
+                }
+                Some(Arrival { reader, writer, order }) = self.arrivals.recv() => {
                     self.connect(reader, writer);
+                    return FromKeeper::Order(order);
                 }
             }
         }
@@ -170,16 +189,24 @@ impl KeeperLink {
 }
 
 /// Waits for a keeper on the socket.
-async fn accept(listener: Option<&UnixListener>) -> tokio::net::UnixStream {
-    loop {
-        match listener {
-            Some(listener) => match listener.accept().await {
-                Ok((stream, _)) => return stream,
-                // Such as too many open files: no event tells when that is over.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            },
-            None => std::future::pending().await,
-        }
+async fn accept_keeper(listener: Option<&UnixListener>) -> UnixStream {
+    match listener {
+        Some(listener) => accept(listener).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the first order of a client. Only one that adopts the command replaces the keeper: others may connect just to
+/// see whether the socket is in use.
+async fn await_adoption(stream: UnixStream, arriving: mpsc::Sender<Arrival>) {
+    let (reader, writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let mut text = Vec::new();
+    let read = timeout(FIRST_ORDER, (&mut reader).take(LONGEST).read_until(b'\n', &mut text)).await;
+    if matches!(read, Ok(Ok(count)) if count > 0)
+        && let Some(order @ Order::Adopt { .. }) = line::decode::<Order>(&String::from_utf8_lossy(&text))
+    {
+        let _ = arriving.send(Arrival { reader, writer, order }).await;
     }
 }
 

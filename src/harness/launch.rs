@@ -47,14 +47,21 @@ pub struct Started {
     pub holder: Holder,
 }
 
+/// Writes the files of a launch.
+///
+/// # Errors
+/// Returns an error that names the file.
+pub fn write_files(launch: &CommandLaunch) -> Result<(), LaunchError> {
+    launch.files.iter().try_for_each(|(path, content)| {
+        write_file(path, content).map_err(|source| LaunchError::File { path: path.clone(), source })
+    })
+}
+
 /// Starts the command in a session of its own. Its output goes to a terminal or, without `terminal`, to a pipe.
 ///
 /// # Errors
 /// Returns an error that names what is missing.
 pub fn start(launch: &CommandLaunch, token: &str, terminal: bool, log: File) -> Result<Started, LaunchError> {
-    for (path, content) in &launch.files {
-        write_file(path, content).map_err(|source| LaunchError::File { path: path.clone(), source })?;
-    }
     if !launch.directory.is_dir() {
         return Err(LaunchError::Directory(launch.directory.clone()));
     }

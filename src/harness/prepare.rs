@@ -14,11 +14,12 @@ use super::progress::Progress;
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
-use super::setup::{self, Prepared};
+use super::setup;
 use super::signals::Signals;
+use super::standby::Standby;
 use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose};
-use crate::config::command::{AttemptContext, resolve_launch, resolve_pattern};
+use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
@@ -39,16 +40,16 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
 /// The running command and its resources.
-struct Running {
-    process: Process,
-    family: Family,
+pub(super) struct Running {
+    pub(super) process: Process,
+    pub(super) family: Family,
     foreign: Option<Foreign>,
     output: Option<mpsc::Receiver<Vec<u8>>>,
     holder: Option<Holder>,
 }
 
-/// Starts the command, and announces it to the keeper.
-pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
+/// Starts the command, or lets the standby begin, and announces it to the keeper.
+pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, HarnessError> {
     let mut lock = owners::become_worker(args.run_dir.path())?;
     // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
@@ -73,7 +74,7 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let (reports, reported) = mpsc::unbounded_channel();
     let (running, companion) = match foreign {
         Some(foreign) => (watch_process(&foreign, reports.clone()), Companion::none(&args)),
-        None => start_with_companion(&args, &context, from.as_ref(), &mut notes)?,
+        None => start_with_companion(&args, &context, from.as_ref(), standby, &mut notes)?,
     };
     let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
@@ -116,13 +117,20 @@ fn start_with_companion(
     args: &HarnessArgs,
     context: &AttemptContext,
     from: Option<&Chosen>,
+    standby: Option<Standby>,
     notes: &mut Vec<String>,
 ) -> Result<(Running, Companion), HarnessError> {
     let timer = SaveTimer::new(setup::save_interval(args), args.faults);
     let prepared = setup::prepare(args, context, from, &timer, notes);
-    let running = start_command(args, context, prepared.as_ref())?;
+    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
+    let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
+    launch::write_files(&launch)?;
+    let running = match standby.and_then(|standby| standby.begin(&launch)) {
+        Some(running) => running,
+        None => start_command(args, &launch)?,
+    };
     let state = ContainerState::new(base_state(args, from));
-    Ok((running, Companion::new(prepared.map(|prepared| prepared.link), state, timer)))
+    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer)))
 }
 
 /// Returns the progress of a command that continues after a step.
@@ -144,22 +152,26 @@ fn watch_process(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report
     Running { process, family, foreign: Some(foreign), output: None, holder: None }
 }
 
-fn start_command(
+/// Returns what is started: the run file, the rung and the attempt, with the variables of downshift.
+pub(super) fn launch_of(
     args: &HarnessArgs,
     context: &AttemptContext,
-    companion: Option<&Prepared>,
-) -> Result<Running, HarnessError> {
-    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
+    companion: Option<&setup::Variables>,
+) -> CommandLaunch {
     let mut launch = resolve_launch(&args.spec, &args.preset, context);
-    let attempt_dir = context.attempt_dir.display().to_string();
-    launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
+    let attempt_dir = || context.attempt_dir.clone().into_os_string();
+    launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert_with(attempt_dir);
     if let Some(companion) = companion {
         companion.add_to(&mut launch);
     }
     let cards = visible_devices(&args.device.parse().unwrap_or_default());
-    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    launch
+}
+
+pub(super) fn start_command(args: &HarnessArgs, launch: &CommandLaunch) -> Result<Running, HarnessError> {
     let log = stderr_file().map_err(HarnessError::of("worker.log"))?;
-    let started = launch::start(&launch, &args.token, args.spec.terminal, log)?;
+    let started = launch::start(launch, &args.token, args.spec.terminal, log)?;
     Ok(Running {
         process: started.process,
         family: Family::Attempt { token: args.token.clone(), root: std::process::id() },

@@ -150,6 +150,7 @@ impl Progress {
                 lr,
                 what,
                 place,
+                parameter: None,
                 rescaled: false,
                 applied: true,
             }));

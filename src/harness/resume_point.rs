@@ -5,8 +5,9 @@ use super::checkpoints::{Candidate, Moment, look_at};
 use super::prepare::{context_of, size_of, watch_checkpoints};
 use super::{HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{Level, RestartPolicy, names_checkpoint};
+use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
-use crate::store::adopted::{self, Adopted};
+use crate::store::adopted::{self, Adopted, WrittenCheckpoint};
 use crate::store::checkpoint::state::TrainState;
 use crate::store::checkpoint::{self, Entry, Newest, STATE};
 use crate::store::companion::KnownCompanion;
@@ -86,7 +87,8 @@ fn newest_container(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
         return Ok(None);
     }
     let Newest { verified, rejected } = checkpoint::newest_verified(args.run_dir.path());
-    notes.extend(rejected.iter().map(|(entry, error)| format!("checkpoint {} is not used: {error}", entry.step)));
+    notes
+        .extend(rejected.iter().map(|(entry, error)| format!("checkpoint {} is not used: {error}", count(entry.step))));
     match (verified, rejected.into_iter().next()) {
         (Some((Entry { step, path }, manifest)), _) => {
             let state = file::read(&path.join(STATE), Limit::Record).ok();
@@ -107,14 +109,39 @@ fn newest_of_script(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
         return Ok(None);
     }
     adopt_leftovers(args, notes);
+    adopt_written(args, notes);
     let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
-    notes.extend(unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", adopted.step)));
+    notes.extend(
+        unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", count(adopted.step))),
+    );
     match (newest, unusable.into_iter().next()) {
         (Some(adopted), _) => Ok(Some(Chosen::Script(adopted))),
         (None, Some((adopted, source))) => Err(HarnessError::NoCheckpoint { step: adopted.step, source }),
         (None, None) => Ok(None),
     }
 }
+
+/// Adopts checkpoints that a companion reported as complete just before its harness died.
+fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) {
+    let run_dir = args.run_dir.path();
+    let went_back = adopted::went_back(run_dir);
+    let copies = args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
+    for written in adopted::list_written(run_dir) {
+        let WrittenCheckpoint { step, samples, original } = &written;
+        let is_given_up = went_back.is_some_and(|back| back.gave_up(*step, original));
+        if is_given_up || adopted::is_usable(run_dir, *step, &original.path) || !written.is_unchanged() {
+            continue;
+        }
+        let adopt = if copies { adopted::adopt_copy } else { adopted::adopt };
+        if let Err(error) = adopt(run_dir, *step, *samples, &original.path) {
+            notes.push(format!("checkpoint {} is not adopted: {error}", count(*step)));
+        }
+    }
+    if let Err(error) = adopted::record_written(run_dir, &[]) {
+        notes.push(format!("the list of complete checkpoints cannot be removed: {error}"));
+    }
+}
+
 /// Adopts checkpoints that the last attempt completed just before it ended.
 fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
@@ -141,7 +168,7 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
         match adopt(run_dir, step, samples, &found.path) {
             Ok(adopted) => watch.record_adopted(&adopted),
             Err(error) => {
-                notes.push(format!("checkpoint {step} is not adopted: {error}"));
+                notes.push(format!("checkpoint {} is not adopted: {error}", count(step)));
                 break;
             }
         }
@@ -164,7 +191,7 @@ pub(super) fn restore_original(
     let step = from.step;
     if from.restore_original().map_err(|source| HarnessError::NotRestored { step, source })? {
         let path = text::path(&from.original().path);
-        notes.push(format!("{path} differed from checkpoint {step} and was replaced by its copy"));
+        notes.push(format!("{path} differed from checkpoint {} and was replaced by its copy", count(step)));
     }
     Ok(())
 }

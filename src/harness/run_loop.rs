@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::signals::Signals;
 use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
+use crate::format::count;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
@@ -198,7 +199,8 @@ impl Harness {
         match message {
             // The process that measured or tried the command is gone.
             FromKeeper::Gone if self.args.purpose.is_temporary() => self.end(Reason::Signalled),
-            FromKeeper::Gone => {}
+            // Only a standby waits for the order to begin.
+            FromKeeper::Gone | FromKeeper::Order(Order::Begin) => {}
             FromKeeper::Order(Order::Adopt { after }) => self.introduce_again(after),
             FromKeeper::Order(Order::Checkpoint) => {
                 if let Err(error) = self.ask_to_save() {
@@ -243,7 +245,7 @@ impl Harness {
         }
         let dropped = self.link.take_dropped();
         if dropped > 0 {
-            let text = format!("{dropped} steps are missing from the curve: there was no keeper for too long");
+            let text = format!("{} steps are missing from the curve: there was no keeper for too long", count(dropped));
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
     }
@@ -329,16 +331,8 @@ impl Harness {
         }
         self.look_for_checkpoint(Moment::Alive);
         self.tick_companion();
-        if let Life::Saving { until, .. } = self.life
-            && now >= until
-        {
-            // Its work is saved, but something in it does not end.
-            if self.companion.is_stopping() {
-                return self.end(Reason::Asked);
-            }
-            self.life = Life::Running;
-            let message = "the command was asked to save, but wrote no complete checkpoint in time".to_owned();
-            self.link.send(&Event::StopRefused { step: self.progress.step, message });
+        if matches!(self.life, Life::Saving { until, .. } if now >= until) {
+            self.give_up_stop();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::checkpoints::{Candidate, Moment};
 use super::ending::Reason;
+use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
 use crate::config::command::signal::SignalName;
@@ -41,6 +42,20 @@ impl Harness {
             0 => Err(CannotSave::NoHandler(save.signal)),
             _ => Ok(()),
         }
+    }
+
+    /// Gives up a stop that took too long. The command trains on.
+    pub(super) fn give_up_stop(&mut self) {
+        // Its work is saved, but something in it does not end.
+        if self.companion.is_stopping() {
+            return self.end(Reason::Asked);
+        }
+        if matches!(self.life, Life::Saving { since_ns: None, .. }) {
+            self.withdraw_stop();
+        }
+        self.life = Life::Running;
+        let message = "the command was asked to save, but wrote no complete checkpoint in time".to_owned();
+        self.link.send(&Event::StopRefused { step: self.progress.step, message });
     }
 
     /// Looks for a new checkpoint, and adopts it on another thread.
@@ -96,6 +111,7 @@ impl Harness {
                     total_ms: took.as_secs_f64() * 1000.0,
                     ..Saved::default()
                 }));
+                self.resume_later_from(Chosen::Script(adopted.clone()).for_companion());
                 self.answer_adoption(adopted.step, None);
                 match self.life {
                     Life::Saving { since_ns: Some(since_ns), .. } if adopted.original().modified_ns() >= since_ns => {

@@ -7,11 +7,11 @@ use super::{HarnessArgs, Purpose};
 use crate::companion::{self, PATH_VARIABLE};
 use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE};
 use crate::config::units::Every;
-use crate::protocol::companion::{PROTOCOL, SETUP_VARIABLE, Setup};
+use crate::protocol::companion::{PROTOCOL, ResumeFrom, SETUP_VARIABLE, Setup};
 use crate::store::checkpoint;
 use crate::store::run_dir::write_whole;
 use crate::store::socket_place;
-use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use serde_json::Value;
 use std::fs;
 use std::io;
@@ -23,8 +23,74 @@ const MODULES: &str = "imported-modules.json";
 /// Everything that a start of a command with a companion needs.
 pub(super) struct Prepared {
     pub(super) link: CompanionLink,
-    package: String,
-    setup_file: String,
+    pub(super) setup: SetupFile,
+    pub(super) variables: Variables,
+}
+
+/// The variables that bring the companion into the processes of the command.
+pub(super) struct Variables {
+    package: PathBuf,
+    setup_file: PathBuf,
+}
+
+/// The file that each process of the command reads at its start, so a later one finds what changed since.
+#[derive(Debug)]
+pub(super) struct SetupFile {
+    path: PathBuf,
+    setup: Setup,
+    /// The last write failed: the file holds an older state.
+    is_stale: bool,
+}
+
+impl SetupFile {
+    fn create(context: &AttemptContext, setup: Setup) -> io::Result<Self> {
+        fs::create_dir_all(&context.attempt_dir)?;
+        let mut file = Self { path: context.attempt_dir.join(SETUP_FILE), setup, is_stale: true };
+        file.write()?;
+        Ok(file)
+    }
+
+    /// Returns the step that a process started now resumes from.
+    pub(super) fn resume_step(&self) -> Option<u64> {
+        self.setup.resume.as_ref().map(|from| from.point().step)
+    }
+
+    /// Sets the checkpoint that later processes resume from; none for a start from the beginning.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub(super) fn resume_from(&mut self, resume: Option<ResumeFrom>) -> io::Result<()> {
+        if self.setup.resume == resume {
+            return Ok(());
+        }
+        self.setup.resume = resume;
+        self.write()
+    }
+
+    /// Leaves out a fault that was injected, unless it is to strike in every process.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub(super) fn leave_out_fault(&mut self, fault: &str) -> io::Result<()> {
+        let before = self.setup.inject.len();
+        self.setup.inject.retain(|inject| inject.always || inject.to_string() != fault);
+        if self.setup.inject.len() == before { Ok(()) } else { self.write() }
+    }
+
+    /// Writes the file again if the last write failed.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub(super) fn retry(&mut self) -> io::Result<()> {
+        if self.is_stale { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.is_stale = true;
+        write_whole(&self.path, &serde_json::to_vec_pretty(&self.setup)?)?;
+        self.is_stale = false;
+        Ok(())
+    }
 }
 
 /// Returns the rhythm in which the companion of a plain loop saves. A run file of a command need not write one.
@@ -45,54 +111,47 @@ pub(super) fn prepare(
     timer: &SaveTimer,
     notes: &mut Vec<String>,
 ) -> Option<Prepared> {
-    let mut refuse = |why: String| {
-        notes.push(format!("no companion in the command: {why}"));
-        None
-    };
-    let package = match companion::unpack() {
-        Ok(folder) => folder,
-        Err(error) => return refuse(error.to_string()),
-    };
-    let Some(package) = package.to_str().filter(|package| !package.contains(':')).map(str::to_owned) else {
-        return refuse(format!("{PATH_VARIABLE} cannot name {}", package.display()));
-    };
-    let prepared = socket_place::prepare_companion(&args.run_dir).and_then(|socket| {
-        let setup = setup_of(args, context, chosen, timer, socket.clone());
-        fs::create_dir_all(&context.attempt_dir)?;
-        let setup_file = context.attempt_dir.join(SETUP_FILE);
-        write_whole(&setup_file, &serde_json::to_vec_pretty(&setup)?)?;
-        let setup_file =
-            setup_file.to_str().map(str::to_owned).ok_or_else(|| io::Error::other("its path is not UTF-8"))?;
-        Ok((CompanionLink::listen(socket)?, setup_file))
+    let prepared = unpack_package().and_then(|package| {
+        let socket = socket_place::prepare_companion(&args.run_dir)?;
+        let setup = SetupFile::create(context, setup_of(args, context, chosen, timer, socket.clone()))?;
+        let variables = Variables { package, setup_file: setup.path.clone() };
+        Ok(Prepared { link: CompanionLink::listen(socket)?, setup, variables })
     });
-    match prepared {
-        Ok((link, setup_file)) => Some(Prepared { link, package, setup_file }),
-        Err(error) => refuse(error.to_string()),
-    }
+    prepared.map_err(|error| notes.push(format!("no companion in the command: {error}"))).ok()
 }
 
-impl Prepared {
-    /// Adds the variables that bring the companion into the processes of the command.
+/// Prepares the companion of a standby: it knows where to wait, and what to import until then. Everything else is written
+/// when its attempt begins.
+///
+/// # Errors
+/// Returns why there is none.
+pub(super) fn prepare_standby(args: &HarnessArgs, context: &AttemptContext, gate: &Path) -> io::Result<Variables> {
+    let package = unpack_package()?;
+    let timer = SaveTimer::new(Every::Never, args.faults);
+    let unused = PathBuf::new();
+    let setup = Setup { gate: Some(gate.to_owned()), ..setup_of(args, context, None, &timer, unused) };
+    Ok(Variables { package, setup_file: SetupFile::create(context, setup)?.path })
+}
+
+/// Returns the folder of the package, as an element of the variable that holds it.
+fn unpack_package() -> io::Result<PathBuf> {
+    let folder = companion::unpack().map_err(io::Error::other)?;
+    if folder.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err(io::Error::other(format!("{PATH_VARIABLE} cannot name {}", text::path(&folder))));
+    }
+    Ok(folder)
+}
+
+impl Variables {
+    /// Adds the variables that bring the companion into the processes of the command. Folders that Python searches
+    /// already stay as they are, whatever their bytes.
     pub(super) fn add_to(&self, launch: &mut CommandLaunch) {
-        let inherited = || std::env::var(PATH_VARIABLE).ok();
+        let inherited = || std::env::var_os(PATH_VARIABLE);
         let existing = launch.environment.get(PATH_VARIABLE).cloned().or_else(inherited);
         let path = companion::search_path(&self.package, existing.as_deref());
         launch.environment.insert(PATH_VARIABLE.to_owned(), path);
-        launch.environment.insert(SETUP_VARIABLE.to_owned(), self.setup_file.clone());
+        launch.environment.insert(SETUP_VARIABLE.to_owned(), self.setup_file.clone().into_os_string());
     }
-}
-
-/// Removes the checkpoint to resume from, for processes that the command starts from now on.
-///
-/// # Errors
-/// Returns the system's error.
-pub(super) fn forget_resume_point(attempt_dir: &Path) -> io::Result<()> {
-    let path = attempt_dir.join(SETUP_FILE);
-    let mut setup: Value = serde_json::from_slice(&file::read(&path, Limit::Record).map_err(io::Error::from)?)?;
-    if let Value::Object(fields) = &mut setup {
-        fields.insert("resume".to_owned(), Value::Null);
-    }
-    write_whole(&path, &serde_json::to_vec_pretty(&setup)?)
 }
 
 fn setup_of(
@@ -151,11 +210,51 @@ pub(super) fn seed_of(knobs: &Value, chosen: Option<&Chosen>, run_dir: &Path) ->
 #[cfg(test)]
 mod tests {
     use super::super::resume_point::Chosen;
-    use super::seed_of;
-    use crate::protocol::companion::ResumePoint;
+    use super::{SetupFile, seed_of};
+    use crate::protocol::companion::{PROTOCOL, ResumeFrom, ResumePoint, SaveRhythm, Setup};
     use crate::store::checkpoint::state::TrainState;
     use serde_json::json;
     use std::path::Path;
+
+    fn setup(attempt_dir: &Path) -> Setup {
+        Setup {
+            protocol: PROTOCOL,
+            socket: "/s".into(),
+            run_dir: "/r".into(),
+            attempt_dir: attempt_dir.to_owned(),
+            attempt: 1,
+            rung: "full".to_owned(),
+            seed: 7,
+            knobs: json!({}),
+            skip_non_finite: true,
+            checkpoint: SaveRhythm::default(),
+            inject: Vec::new(),
+            resume: None,
+            staging: "/r/checkpoints".into(),
+            modules: "/r/modules".into(),
+            gate: None,
+            trial: false,
+        }
+    }
+
+    #[test]
+    fn a_setup_that_could_not_be_written_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("1");
+        let path = folder.join("companion.json");
+        let mut file = SetupFile { path: path.clone(), setup: setup(&folder), is_stale: false };
+        file.retry().unwrap();
+        assert!(!path.exists(), "nothing to write again");
+        let point = ResumePoint { path: "/x".into(), step: 40, samples: 40 };
+        assert!(file.resume_from(Some(ResumeFrom::Container(point.clone()))).is_err(), "no folder");
+        std::fs::create_dir(&folder).unwrap();
+        file.retry().unwrap();
+        let written: Setup = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(written.resume, Some(ResumeFrom::Container(point)));
+        std::fs::remove_file(&path).unwrap();
+        file.retry().unwrap();
+        assert!(!path.exists());
+    }
 
     #[test]
     fn the_seed_of_a_run_stays_the_same() {

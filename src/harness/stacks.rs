@@ -6,8 +6,12 @@ use super::save_signal::catches;
 use crate::process_tree::{Process, scan};
 use crate::protocol::companion::Introduction;
 use crate::protocol::worker::{CommandNews, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,8 +20,6 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(1);
 /// A file that did not grow for this long is complete.
 const QUIET: Duration = Duration::from_millis(150);
-/// Interval between two looks at the files.
-const LOOK: Duration = Duration::from_millis(25);
 /// Most processes that are asked.
 const MOST: usize = 64;
 
@@ -39,13 +41,18 @@ pub struct StackWriters {
 impl StackWriters {
     /// Takes in the introduction of a companion. A file elsewhere than in the attempt's folder is not read.
     pub fn introduce(&mut self, introduction: &Introduction, attempt_dir: &Path) {
-        self.writers.retain(|writer| writer.pid != introduction.pid);
+        self.forget(introduction.pid);
         let (Some(number), Some(file)) = (introduction.stacks_signal, &introduction.stacks_file) else { return };
         let Some(signal) = Signal::from_named_raw(number) else { return };
         if file.parent() == Some(attempt_dir) && self.writers.len() < MOST {
             let (pid, rank) = (introduction.pid, introduction.rank);
             self.writers.push(Writer { pid, rank, signal, file: file.clone() });
         }
+    }
+
+    /// Forgets a process that is gone: a launcher may start its ranks again and again.
+    pub fn forget(&mut self, pid: u32) {
+        self.writers.retain(|writer| writer.pid != pid);
     }
 }
 
@@ -89,15 +96,17 @@ fn ask_for_stacks(writers: &[Writer], members: &[&Process]) -> Vec<StackFile> {
         let process = members.iter().find(|process| process.pid == writer.pid);
         process.is_some_and(|process| catches(process.pid, writer.signal) && process.signal(writer.signal))
     };
+    let watch = watch_folders(writers);
     let before: Vec<(&Writer, u64)> = writers.iter().map(|writer| (writer, length(writer))).collect();
     let asked: Vec<(&Writer, u64)> = before.into_iter().filter(|(writer, _)| asked(writer)).collect();
     let lengths = || -> Vec<u64> { asked.iter().map(|(writer, _)| length(writer)).collect() };
     let began = Instant::now();
     let (mut seen, mut changed) = (lengths(), began);
     let have_answered = |seen: &[u64]| asked.iter().zip(seen).all(|((_, before), length)| length > before);
-    // The end of a file is no event: its writer keeps it open.
+    // The end of a file is no event, because its writer keeps it open: it is complete when nothing more is written.
     while began.elapsed() < LIMIT && !(have_answered(&seen) && changed.elapsed() >= QUIET) {
-        thread::sleep(LOOK);
+        let quiet_until = if have_answered(&seen) { changed + QUIET } else { began + LIMIT };
+        wait_for_write(watch.as_ref(), quiet_until.min(began + LIMIT).saturating_duration_since(Instant::now()));
         let now = lengths();
         if now != seen {
             (seen, changed) = (now, Instant::now());
@@ -107,9 +116,32 @@ fn ask_for_stacks(writers: &[Writer], members: &[&Process]) -> Vec<StackFile> {
     grown.map(|((writer, _), _)| StackFile { pid: writer.pid, rank: writer.rank, file: writer.file.clone() }).collect()
 }
 
+/// Watches the folders of the files. Returns none if the system has no watch left: then every wait lasts to its limit.
+fn watch_folders(writers: &[Writer]) -> Option<OwnedFd> {
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+    let folders: BTreeSet<&Path> = writers.iter().filter_map(|writer| writer.file.parent()).collect();
+    for folder in folders {
+        inotify::add_watch(&watch, folder, WatchFlags::MODIFY | WatchFlags::CREATE).ok()?;
+    }
+    Some(watch)
+}
+
+/// Waits until something is written in a watched folder, or for the limit.
+fn wait_for_write(watch: Option<&OwnedFd>, limit: Duration) {
+    let mut polled: Vec<PollFd<'_>> = watch.iter().map(|watch| PollFd::new(*watch, PollFlags::IN)).collect();
+    let limit = Timespec::try_from(limit).ok();
+    let has_events = poll(&mut polled, limit.as_ref()).is_ok_and(|count| count > 0);
+    let mut events = [0; 4096];
+    while let (true, Some(watch)) = (has_events, watch) {
+        if !matches!(rustix::io::read(watch, &mut events), Ok(1..)) {
+            break;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{StackWriters, ask_for_stacks};
+    use super::{MOST, StackWriters, ask_for_stacks};
     use crate::process_tree::{Process, scan};
     use crate::protocol::companion::Introduction;
     use std::path::Path;
@@ -156,6 +188,21 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn a_launcher_may_start_its_ranks_any_number_of_times() {
+        let place = Path::new("/runs/a/attempts/1");
+        let mut writers = StackWriters::default();
+        let ranks = 8;
+        for pid in 0..MOST as u32 + 2 * ranks {
+            writers.introduce(&introduction(pid, 10, &place.join(format!("stacks-{pid}.txt"))), place);
+            if let Some(ended) = pid.checked_sub(ranks) {
+                writers.forget(ended);
+            }
+        }
+        let known: Vec<u32> = writers.writers.iter().map(|writer| writer.pid).collect();
+        assert_eq!(known, (MOST as u32 + ranks..MOST as u32 + 2 * ranks).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads a shell script for the line that starts Python, and no further: nothing is expanded, nothing is run.
 
 use super::command_line::{Invocation, Target, find_script};
+use crate::untrusted::words::{self, Place};
 
 /// Maximum lines examined.
 const LINES: usize = 2_000;
@@ -39,28 +40,13 @@ fn is_setting(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// Splits a line into words as a shell does, up to a pipe, a redirection, `;`, `&` or a comment.
+/// Returns the words of a line up to a pipe, a redirection, `;`, `&` or a comment.
 fn split_words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        match (character, quote) {
-            (_, Some(open)) if character == open => quote = None,
-            ('\\', None | Some('"')) => word.get_or_insert_default().extend(characters.next()),
-            ('\'' | '"', None) => {
-                quote = Some(character);
-                word.get_or_insert_default();
-            }
-            (' ' | '\t', None) => words.extend(word.take()),
-            ('|' | ';' | '&' | '>' | '<', None) => break,
-            ('#', None) if word.is_none() => break,
-            _ => word.get_or_insert_default().push(character),
-        }
-    }
-    words.extend(word);
-    words
+    let ends = |letter, place| match letter {
+        '#' => place == Place::Begin,
+        _ => place != Place::Quoted && matches!(letter, '|' | ';' | '&' | '>' | '<'),
+    };
+    words::split_words(line, ends).words
 }
 
 #[cfg(test)]

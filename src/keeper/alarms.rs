@@ -11,6 +11,7 @@ use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
 use crate::protocol::probe::{Gpu, Reading};
 use crate::protocol::worker::Level;
+use crate::recipe::learning::Learning;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -127,6 +128,15 @@ impl Alarms {
         told
     }
 
+    /// Takes in the evaluations so far. Returns the alarm if it is raised now, for the journal. It clears with the next
+    /// best evaluation; where nothing ranks them, once the loss no longer rises.
+    pub fn check_learning(&mut self, learning: &Learning, now: Duration) -> Option<String> {
+        let setback = learning.setback(self.watch.patience);
+        let text = setback.map_or_else(String::new, |setback| setback.to_string());
+        let is_better = learning.since_best().is_none_or(|since| since == 0);
+        self.follow_condition("learning", setback.is_some(), is_better, "not learning", text, now)
+    }
+
     /// Returns the memory errors seen last, to be stored.
     pub fn ecc_seen(&self) -> Option<&EccSeen> {
         self.ecc_seen.as_ref()
@@ -178,5 +188,30 @@ impl Alarms {
             recorder.note(Level::Warn, JournalKind::Health, trouble);
         }
         recorder.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alarms;
+    use crate::config::integrations::Notify;
+    use crate::config::knobs::Watch;
+    use crate::notify::{Limit, Outbox};
+    use crate::recipe::learning::{Learning, Measured};
+    use std::time::Duration;
+
+    #[test]
+    fn the_alarm_of_an_unranked_run_clears_once_its_loss_no_longer_rises() {
+        let limit = Limit::new(Duration::from_hours(1));
+        let outbox = Outbox::start(&Notify { bell: false, desktop: false, ..Notify::default() });
+        let watch = Watch::default();
+        let mut alarms = Alarms { run: "run".to_owned(), limit, outbox, watch, ecc_seen: None };
+        let mut learning = Learning::default();
+        let mut raised = Vec::new();
+        for loss in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.8, 0.9, 1.0, 1.1, 1.2] {
+            learning.record(Measured { loss: Some(loss), cost: None });
+            raised.extend(alarms.check_learning(&learning, Duration::ZERO).map(|_| loss));
+        }
+        assert_eq!(raised, [0.9, 1.2], "once for each rise");
     }
 }

@@ -9,9 +9,10 @@ use crate::format::counted;
 use crate::policy;
 use crate::policy::lifecycle::Back;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{Event, Level};
+use crate::protocol::worker::{Event, Hello, Level};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, aside};
+use crate::store::samples;
 use std::collections::BTreeSet;
 
 impl Keeper {
@@ -19,15 +20,17 @@ impl Keeper {
         self.run.rungs[self.recorder.attempt.rung].preset.checkpoint.clone()
     }
 
+    /// Sets aside the checkpoints that a worker passed over. It loads the newest usable one: any newer ones are damaged.
+    pub(super) fn set_aside_unusable(&mut self, hello: &Hello) {
+        if let Some(step) = hello.resumed_from {
+            self.set_aside_above(step, "it is unusable");
+        }
+    }
+
     /// Updates the checkpoints on disk after a worker event.
     pub(super) fn update_checkpoints(&mut self, event: &Event) {
         match event {
-            // A worker loads the newest usable checkpoint: any newer ones are damaged.
-            Event::Hello(hello) => {
-                if let Some(step) = hello.resumed_from {
-                    self.set_aside_above(step, "it is unusable");
-                }
-            }
+            Event::Hello(hello) => self.retire_abandoned_samples(hello.resumed_from.unwrap_or(0)),
             Event::Step(step) => {
                 let proven_after = self.checkpoint_knobs().proven_after;
                 if let Some(proven) = self.recorder.record_clean_step(step.step, proven_after) {
@@ -39,7 +42,33 @@ impl Keeper {
                 self.retire_overwritten();
                 self.retire_checkpoints();
             }
+            // What the script of a command wrote is its own.
+            Event::Samples { .. } if self.run.command.is_none() => self.retire_samples(),
             _ => {}
+        }
+    }
+
+    /// Deletes the old samples, but not those of a checkpoint that is kept, such as the best one. One that cannot be
+    /// deleted now is tried again with the next.
+    fn retire_samples(&self) {
+        samples::prune(self.run_dir.path(), &self.recorder.kept_steps()).ok();
+    }
+
+    /// Deletes the samples of steps after `step`, where training continues: it writes those steps again. Otherwise
+    /// retention would take them for the newest. What a command's script wrote is the script's own.
+    fn retire_abandoned_samples(&mut self, step: u64) {
+        let dir = self.run_dir.path().to_owned();
+        let gone = samples::sets_after(&dir, step);
+        if gone.is_empty() || self.run.command.is_some() {
+            return;
+        }
+        let sets = counted(gone.len() as u64, "sample set");
+        let text = format!("deleting {sets} of steps after {}, which training repeats", grouped(step));
+        self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
+        self.recorder.persist();
+        if let Err(error) = samples::delete(&dir, &gone) {
+            let text = format!("samples of abandoned steps cannot be deleted: {error}");
+            self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         }
     }
 
@@ -112,6 +141,7 @@ impl Keeper {
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
+        self.forget_deleted_checkpoints();
         // The store may not know all of them: damaged ones were not imported.
         let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
         let there = checkpoint::list(self.run_dir.path());
@@ -132,6 +162,20 @@ impl Keeper {
             };
             self.recorder.note(level, JournalKind::Checkpoint, text);
         }
+    }
+
+    /// Forgets containers that something else deleted.
+    fn forget_deleted_checkpoints(&mut self) {
+        let there = checkpoint::list(self.run_dir.path()).into_iter().map(|entry| entry.step).collect();
+        for step in self.recorder.give_up_deleted(&there) {
+            self.note_deleted_checkpoint(step);
+        }
+    }
+
+    /// Notes a container that was there and is not any more.
+    pub(super) fn note_deleted_checkpoint(&mut self, step: u64) {
+        let text = format!("checkpoint {} is gone; it was deleted, but not by downshift", grouped(step));
+        self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
     /// Forgets checkpoints that the command has overwritten: their lists are gone.

@@ -68,10 +68,9 @@ mod tests {
     use super::describe_resume;
     use crate::config::command::CommandSpec;
     use crate::config::run::{AsWritten, Run, Source};
+    use crate::protocol::blank;
     use crate::protocol::companion::{CompanionNews, Grade};
-    use crate::protocol::control::Status;
     use crate::protocol::resume::Resume;
-    use serde_json::json;
     use std::path::Path;
 
     fn spec(more: &str) -> CommandSpec {
@@ -80,28 +79,14 @@ mod tests {
         Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
     }
 
-    fn blank() -> Status {
-        serde_json::from_value(json!({
-            "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
-            "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
-            "autopilot": true, "rungs": [], "run_dir": "run",
-        }))
-        .unwrap()
-    }
-
-    fn companion(grade: &str, saves: bool) -> CompanionNews {
-        serde_json::from_value(json!({
-            "framework": "loop", "version": null, "python": null, "torch": null, "grade": grade, "reason": "x",
-            "saves": saves, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
-            "knobs": {}, "ignored": [],
-        }))
-        .unwrap()
+    fn companion(grade: Grade, saves: bool) -> CompanionNews {
+        CompanionNews { reason: Some("x".to_owned()), ..blank::companion(grade, saves) }
     }
 
     #[test]
     fn the_level_and_the_grade_follow_the_companion_where_it_saves() {
         let of = |more: &str, companion: Option<CompanionNews>| {
-            let mut status = blank();
+            let mut status = blank::status();
             status.companion = companion.map(Box::new);
             describe_resume(&spec(more), &mut status);
             (status.level, status.resume.unwrap())
@@ -112,8 +97,8 @@ mod tests {
         assert_eq!(of(resumes, None), (Some(1), script(true)));
         let reason = Some("x".to_owned());
         let exact = Resume { grade: Grade::SameData, proven: false, reason };
-        assert_eq!(of("", Some(companion("same_data", true))), (Some(2), exact));
-        for weak in [companion("exact", false), companion("none", true)] {
+        assert_eq!(of("", Some(companion(Grade::SameData, true))), (Some(2), exact));
+        for weak in [companion(Grade::Exact, false), companion(Grade::None, true)] {
             assert_eq!(of("", Some(weak.clone())), (Some(0), script(false)));
             assert_eq!(of(resumes, Some(weak)), (Some(1), script(true)));
         }

@@ -11,6 +11,7 @@ use super::recorder::{self, Recorder};
 use super::run_dir_watch::RunDirWatch;
 use super::run_loop::KeeperArgs;
 use super::socket::Clients;
+use super::standby::Standby;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::{LaunchState, StoredState};
 use super::turn::Turn;
@@ -78,6 +79,8 @@ pub(super) struct Requester {
 /// The current worker, and what it reported.
 pub(super) struct CurrentWorker {
     pub(super) process: Option<Worker>,
+    /// The harness of the next attempt, started ahead.
+    pub(super) standby: Option<Standby>,
     /// Tells the probe which process to measure.
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) failure: Option<Failed>,
@@ -179,6 +182,7 @@ impl Keeper {
             requester: Requester::default(),
             worker: CurrentWorker {
                 process: None,
+                standby: None,
                 watched,
                 failure: None,
                 done: false,

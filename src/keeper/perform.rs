@@ -10,6 +10,7 @@ use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status
 use crate::protocol::worker::{FailureClass, Level};
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDirError;
+use std::io;
 use tokio::time::Instant;
 
 /// Name of the fact that a signal ended the run; its value is the machine's boot. A shutdown sends such a signal.
@@ -43,6 +44,7 @@ impl Keeper {
                 Effect::Start(start) => self.start_worker(&start),
                 Effect::Order(order) => {
                     self.note_passage();
+                    self.stand_by_for_next_start();
                     if let Some(worker) = &self.worker.process {
                         worker.order(order);
                     }
@@ -85,6 +87,7 @@ impl Keeper {
         if !waits || self.outcome.is_some() {
             self.end_wait();
         }
+        self.drop_standby_at_rest();
         self.recorder.mark_changed();
     }
 
@@ -144,9 +147,16 @@ impl Keeper {
         if self.run.command.is_some() {
             self.recorder.keep_attempt(begins);
         }
-        let program = self.worker_program(attempt, start.rung);
-        let log = self.run_dir.append("worker.log");
-        match log.and_then(|log| Worker::start(attempt, &program, log, self.inputs.clone())) {
+        let started = match self.take_standby(attempt, start.rung) {
+            Some(standby) => Ok(standby),
+            None => self.start_process(attempt, start.rung),
+        };
+        self.follow_start(started);
+    }
+
+    /// Takes over a worker that was started for the current attempt.
+    pub(super) fn follow_start(&mut self, started: io::Result<Worker>) {
+        match started {
             Ok(worker) => {
                 let pid = worker.identity.pid;
                 self.recorder.record_worker(pid);
@@ -157,6 +167,11 @@ impl Keeper {
             }
             Err(error) => self.decide(Event::StartFailed(error.to_string()), None),
         }
+    }
+
+    pub(super) fn start_process(&mut self, attempt: u64, rung: usize) -> io::Result<Worker> {
+        let program = self.worker_program(attempt, rung);
+        Worker::start(attempt, &program, self.run_dir.append("worker.log")?, self.inputs.clone())
     }
 
     /// Postpones a start: no worker starts before its attempt is on disk. The postponement costs no
@@ -231,7 +246,9 @@ impl Keeper {
         if (state, &why) != (self.recorder.status.state, &self.recorder.status.why) {
             self.recorder.mark_changed();
         }
+        let now = self.now();
         let status = &mut self.recorder.status;
+        status.awaits_companion = status.companion.is_none() && over.is_none() && self.policy.awaits_companion(now);
         status.state = state;
         status.why = why;
         status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);

@@ -2,8 +2,13 @@
 
 mod checkpoints;
 mod companion;
+mod evaluations;
+mod going_back;
+mod layers;
 mod writing;
 
+use evaluations::EvaluationCurve;
+use writing::StoreTrouble;
 pub use writing::describe_replacement;
 
 use super::attempt::Attempt;
@@ -15,9 +20,10 @@ use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
-    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
+    CheckpointRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
+use crate::protocol::samples::FIRST_NON_FINITE;
 use crate::protocol::worker::{CommandNews, Eval, Event, FailureClass, Hello, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
@@ -55,19 +61,18 @@ pub struct Recorder {
     ranking: Best,
     /// Newest evaluations of this attempt, by step.
     evals: BTreeMap<u64, Eval>,
+    /// All evaluations of the curve.
+    curve: EvaluationCurve,
     /// Names of the run's metrics.
     admission: Admission,
     proving: Proving,
     dirty: bool,
     planned: Planned,
+    /// Whether the first parameter that was not finite is in the store.
+    knows_non_finite: bool,
     /// Facts as stored.
     facts: BTreeMap<String, String>,
-    /// The store refuses writes; reported once until it works again.
-    store_failing: bool,
-    /// When a damaged store was last replaced.
-    replaced: Option<Instant>,
-    /// The store was replaced: the next checkpoint restores rows that it lost.
-    refill: bool,
+    trouble: StoreTrouble,
 }
 
 impl Recorder {
@@ -104,14 +109,14 @@ impl Recorder {
             checkpoints: Vec::new(),
             ranking: Best::default(),
             evals: BTreeMap::new(),
+            curve: EvaluationCurve::default(),
             admission,
             proving: Proving::default(),
             dirty: true,
             planned: Planned::default(),
+            knows_non_finite: facts.contains_key(FIRST_NON_FINITE),
             facts,
-            store_failing: false,
-            replaced: None,
-            refill: false,
+            trouble: StoreTrouble::default(),
         })
     }
 
@@ -205,18 +210,15 @@ impl Recorder {
             Event::Skipped(skipped) => {
                 self.skips_in_a_row += 1;
                 self.status.skipped += 1;
+                self.record_non_finite(skipped);
                 if self.skips_in_a_row % SKIP_NOTE_EVERY == 1 {
                     let level = if skipped.rescaled { Level::Info } else { Level::Warn };
                     self.note(level, JournalKind::Skip, sentences::skipped(skipped));
                 }
             }
-            Event::Eval(eval) => {
-                self.status.eval = Some(eval.clone());
-                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
-                self.batch.evals.push(row.clone());
-                self.updates.push(Update::Eval(row));
-                self.measure_checkpoint(eval);
-            }
+            Event::Eval(eval) => self.record_eval(eval, time_ms),
+            Event::Samples { step } => self.updates.push(Update::Samples { step: *step }),
+            Event::Layers(stats) => self.record_layers(stats, time_ms),
             Event::Saved(saved) => self.record_checkpoint(saved, now),
             Event::SaveFailed { step, message, .. } => {
                 self.failed_saves += 1;
@@ -235,12 +237,17 @@ impl Recorder {
                 }
             }
             Event::Injected { fault, step } => {
-                self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
+                self.note(
+                    Level::Warn,
+                    JournalKind::Injected,
+                    format!("injected {fault} at step {}", sentences::grouped(*step)),
+                );
             }
             Event::Command { news: CommandNews::Length { steps, units } } => {
                 (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
             }
-            Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
+            Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion, now),
+            Event::Command { news: CommandNews::WentBack { step, samples } } => self.record_going_back(*step, *samples),
             Event::Command { .. }
             | Event::Phase { .. }
             | Event::Step(_)
@@ -262,6 +269,7 @@ impl Recorder {
         self.status.epoch_samples = known(hello.epoch_units);
         self.status.unit.clone_from(&hello.unit);
         let continued = self.continued.take();
+        self.recall_learning(if continued.is_some() { u64::MAX } else { hello.resumed_from.unwrap_or(0) });
         let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         if continued.is_none() {
@@ -269,7 +277,7 @@ impl Recorder {
             self.put_attempt();
             self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
         }
-        self.passage_part(StageName::FirstStep, now);
+        self.await_first_step(now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
         self.restart_proving(self.status.step);
     }

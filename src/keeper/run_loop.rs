@@ -186,6 +186,7 @@ impl Keeper {
                 let message = self.prune_checkpoints();
                 self.clients.send(id, &Update::Reply { accepted: true, message });
             }
+            Input::Asked(_, Request::StandBy { rung }) => self.follow_preview(rung.as_deref()),
             Input::Asked(id, request) => {
                 self.requester.author = self.clients.author(id);
                 match request {

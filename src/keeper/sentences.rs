@@ -34,6 +34,15 @@ pub fn hello(hello: &Hello) -> String {
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
 
+/// Describes a command that trains on in another process.
+#[must_use]
+pub fn went_back(step: u64) -> String {
+    match step {
+        0 => "another process of the command trains from the beginning".to_owned(),
+        step => format!("another process of the command trains on from checkpoint {}", grouped(step)),
+    }
+}
+
 /// Describes a durable checkpoint.
 #[must_use]
 pub fn saved(saved: &Saved) -> String {
@@ -153,7 +162,8 @@ pub fn passage(passage: &Passage) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, grouped, loss, seconds};
+    use super::{bytes, grouped, loss, passage, seconds};
+    use crate::protocol::control::{Passage, Stage, StageName};
 
     #[test]
     fn numbers_are_read_at_a_glance() {
@@ -164,5 +174,18 @@ mod tests {
         );
         assert_eq!([loss(0.31), loss(0.000_57), loss(0.0)], ["0.3100", "5.7e-4", "0.0000"]);
         assert_eq!([seconds(53.0), seconds(994.0), seconds(2100.0)], ["0.05 s", "0.99 s", "2.1 s"]);
+    }
+
+    #[test]
+    fn the_start_of_a_command_and_its_first_step_are_two_parts() {
+        let took = |name, ms| Stage { name, took_ms: Some(ms) };
+        let stages = vec![took(StageName::Save, 200), took(StageName::Start, 4100), took(StageName::FirstStep, 300)];
+        let (from, to) = ("full".to_owned(), "safe".to_owned());
+        let shift = Passage { from, to, stages, before: Some((1204, 0.5)), after: Some((1205, 0.25)) };
+        assert_eq!(
+            passage(&shift),
+            "shifted full → safe in 4.6 s: step 1 204 → 1 205, loss 0.5000 → 0.2500 (save 0.20 s, start 4.1 s, first \
+             step 0.30 s)"
+        );
     }
 }

@@ -36,10 +36,30 @@ impl ShiftTimer {
         self.next(StageName::Load, now);
     }
 
+    /// Records that the next process of a command runs: from here on its own start is timed, which the start of its
+    /// harness belongs to.
+    pub fn start_command(&mut self) {
+        self.rename(StageName::Load, StageName::Start);
+    }
+
+    /// Records that the companion of a command reports the training: its next sign is the first step.
+    pub fn finish_start(&mut self, now: Duration) {
+        if self.shown.stages.last().is_some_and(|stage| stage.name == StageName::Start) {
+            self.next(StageName::FirstStep, now);
+        }
+    }
+
+    fn rename(&mut self, from: StageName, to: StageName) {
+        if let Some(stage) = self.shown.stages.last_mut().filter(|stage| stage.name == from) {
+            stage.name = to;
+        }
+    }
+
     /// Records a step: the next worker's first step ends the transition. Returns true if it did.
     pub fn arrive(&mut self, after: (u64, f64), now: Duration) -> bool {
         let arrives = self.crossed && self.shown.after.is_none();
         if arrives {
+            self.rename(StageName::Start, StageName::StartAndStep);
             self.close(now);
             self.shown.after = Some(after);
         }
@@ -89,5 +109,33 @@ mod tests {
         assert_eq!(took, [50, 30, 420]);
         assert_eq!(clock.passage().total_ms(), 500);
         assert!(clock.arrived());
+    }
+    #[test]
+    fn the_start_of_a_command_is_told_from_its_first_step_where_a_companion_reports() {
+        let at = Duration::from_millis;
+        let shift = |companion_at: Option<u64>| {
+            let mut clock = ShiftTimer::begin("full", "safe", StageName::Stop, at(0));
+            clock.cross("safe", Some((10, 0.5)), at(100));
+            clock.start_command();
+            if let Some(ms) = companion_at {
+                clock.finish_start(at(ms));
+                // Its introduction changes: nothing new begins.
+                clock.finish_start(at(ms + 50));
+            }
+            assert!(clock.arrive((11, 0.4), at(4500)));
+            clock
+        };
+        let parts = |clock: &ShiftTimer| -> Vec<(StageName, Option<u64>)> {
+            clock.passage().stages.iter().map(|stage| (stage.name, stage.took_ms)).collect()
+        };
+        let told = shift(Some(4200));
+        assert_eq!(
+            parts(&told),
+            [(StageName::Stop, Some(100)), (StageName::Start, Some(4100)), (StageName::FirstStep, Some(300))]
+        );
+        assert_eq!(told.passage().start_and_step_ms(), Some((4100, 300)));
+        let silent = shift(None);
+        assert_eq!(parts(&silent), [(StageName::Stop, Some(100)), (StageName::StartAndStep, Some(4400))]);
+        assert_eq!(silent.passage().start_and_step_ms(), None);
     }
 }

@@ -4,6 +4,7 @@ use super::Input;
 use super::author::{Author, Process};
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
+use crate::untrusted::accept::accept;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -66,16 +67,14 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
     let mut next = 0;
     let seats = Arc::new(Semaphore::new(SEATS));
     loop {
-        match timeout(LOOK, listener.accept()).await {
-            Ok(Ok((stream, _))) => {
+        match timeout(LOOK, accept(&listener)).await {
+            Ok(stream) => {
                 next += 1;
                 match Arc::clone(&seats).try_acquire_owned() {
                     Ok(seat) => drop(tokio::spawn(serve_client(next, stream, inputs.clone(), seat))),
                     Err(_) => turn_away(&stream),
                 }
             }
-            // Such as too many open files: no event tells when that is over.
-            Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(_) if path.exists() => {}
             Err(_) => {
                 if let Ok(again) = bind(&path) {

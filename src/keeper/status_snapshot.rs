@@ -3,7 +3,7 @@
 use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
 use crate::config::run::Run;
 use crate::config::watch::{AGE_AT_LEAST, span};
-use crate::policy::command::CommandLimits;
+use crate::policy::command::{COMPANION_WAIT, CommandLimits};
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::foreign::ForeignProcess;
@@ -22,6 +22,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         level: run.command.as_ref().map(|command| command.level().number()),
         resume: None,
         companion: None,
+        awaits_companion: false,
         step: 0,
         samples: 0,
         total_samples: None,
@@ -37,6 +38,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         loss: None,
         eval: None,
         best: None,
+        setback: None,
         device: None,
         parameters: None,
         pid_keeper: Some(std::process::id()),
@@ -89,9 +91,10 @@ fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLim
         old_after: spec.checkpoints.as_ref().map(|_| old_after),
         resumes: spec.level() >= Level::Checkpoints,
         from_start: spec.restart == RestartPolicy::FromStart,
-        may_end: foreign.is_none_or(|foreign| foreign.may_end),
+        may_end: foreign.as_ref().is_none_or(|foreign| foreign.may_end),
         save_within: spec.save.as_ref().map(SaveSignal::limit),
         companion_save: None,
+        companion_within: foreign.is_none().then_some(COMPANION_WAIT),
     }
 }
 

@@ -5,7 +5,8 @@ use super::author::Author;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
-use crate::format::counted;
+use super::retention::is_adopted;
+use crate::format::{count, counted};
 use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
@@ -60,20 +61,30 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
     true
 }
 
+/// The differences between a store and the disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Checkpoints that the store did not know.
+    pub new: usize,
+    /// Steps of containers that are no longer on disk.
+    pub gone: Vec<u64>,
+}
+
 /// Imports the rows and the record of every checkpoint that the store does not know: those saved while
-/// no keeper listened, and those of workers killed before they could report. Returns how many there
-/// were.
+/// no keeper listened, and those of workers killed before they could report.
 ///
 /// # Errors
 /// Returns an error when `SQLite` fails.
-pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
+pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Imported> {
     let on_disk = checkpoint::list(run.path());
     let adopted = adopted::list(run.path());
     let is_there = |step| on_disk.iter().any(|entry| entry.step == step) || adopted.iter().any(|it| it.step == step);
-    let mut imported = 0;
+    let mut imported = Imported::default();
     let known = store.checkpoints()?;
     let mut gone = Batch::default();
     for row in known.iter().filter(|row| row.kept && !is_there(row.step)) {
+        // A script deletes its own files.
+        imported.gone.extend(Some(row.step).filter(|_| !is_adopted(row)));
         gone.checkpoints.insert(row.step, CheckpointRow { kept: false, best: false, ..row.clone() });
     }
     store.append(&gone)?;
@@ -83,7 +94,7 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
         // The newest attempt that evaluated this step wrote the checkpoint.
         let eval = evals.iter().rev().find(|row| row.eval.step == adopted.step).map(|row| &row.eval);
         missing.checkpoints.insert(adopted.step, adopted_row(adopted, eval));
-        imported += 1;
+        imported.new += 1;
     }
     store.append(&missing)?;
     for entry in on_disk.iter().rev().filter(|entry| !known.iter().any(|row| row.kept && row.step == entry.step)) {
@@ -108,7 +119,7 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
         };
         batch.checkpoints.insert(row.step, row);
         store.append(&batch)?;
-        imported += 1;
+        imported.new += 1;
     }
     Ok(imported)
 }
@@ -133,8 +144,9 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
     let Some(newest) = newest else { return Ok(None) };
     Ok(store.fact::<Status>("status")?.is_none().then(|| {
         format!(
-            "run.db is empty, but there is a checkpoint of step {newest}: run.db was deleted or truncated, or this is a copy. \
-             The curve is restored from the checkpoints; the journal starts here"
+            "run.db is empty, but there is a checkpoint of step {}: run.db was deleted or truncated, or this is a copy. \
+             The curve is restored from the checkpoints; the journal starts here",
+            count(newest)
         )
     }))
 }
@@ -250,9 +262,12 @@ impl Keeper {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub(super) fn take_over_checkpoints(&mut self) -> rusqlite::Result<()> {
-        let count = self.recorder.import_checkpoints(&self.run_dir)?;
-        if count > 0 {
-            let text = format!("imported {} saved without a keeper", counted(count as u64, "checkpoint"));
+        let Imported { new, gone } = self.recorder.import_checkpoints(&self.run_dir)?;
+        for step in gone {
+            self.note_deleted_checkpoint(step);
+        }
+        if new > 0 {
+            let text = format!("imported {} saved without a keeper", counted(new as u64, "checkpoint"));
             self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         Ok(())

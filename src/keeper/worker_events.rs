@@ -49,8 +49,13 @@ impl Keeper {
             }
             _ => {}
         }
+        // The journal says what became of newer checkpoints before it says where the worker resumed.
+        if let WorkerEvent::Hello(hello) = &event {
+            self.set_aside_unusable(hello);
+        }
         self.recorder.record_event(&event, now);
         self.update_checkpoints(&event);
+        self.follow_learning(&event, now);
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
@@ -58,8 +63,24 @@ impl Keeper {
         }
     }
 
+    /// Updates the verdict on the evaluations; only a new one raises the alarm.
+    fn follow_learning(&mut self, event: &WorkerEvent, now: Duration) {
+        let learning = *self.recorder.learning();
+        self.recorder.status.setback = learning.setback(self.run.watch.patience);
+        if let WorkerEvent::Eval(_) = event
+            && let Some(text) = self.alarms.check_learning(&learning, now)
+        {
+            self.recorder.note(Level::Warn, JournalKind::Health, text);
+        }
+    }
+
     pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        if self.replace_ended_standby(exit) {
+            return;
+        }
+        let is_stopping =
+            matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        let asked = is_stopping || self.policy.ends_by_withdrawn_stop();
         let done = std::mem::take(&mut self.worker.done);
         // The command's own end says more than that of its harness.
         let command = self.worker.command.take();

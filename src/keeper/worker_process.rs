@@ -65,6 +65,13 @@ impl Program {
         Self { arguments, token: Some(token) }
     }
 
+    /// Starts the command ahead, and waits for the order to begin.
+    #[must_use]
+    pub fn standing_by(mut self) -> Self {
+        self.arguments.push("--standby".to_owned());
+        self
+    }
+
     fn command(&self) -> Command {
         let mut command = match self.token {
             Some(_) => Command::new("/proc/self/exe"),
@@ -131,6 +138,11 @@ impl Worker {
     /// Sends an order. A worker that does not listen runs into its deadline.
     pub fn order(&self, order: Order) {
         let _ = self.orders.try_send(order);
+    }
+
+    /// Closes the worker's stdin, behind the orders already sent. Returns its process.
+    pub fn end_orders(self) -> Identity {
+        self.identity
     }
 
     /// Sends a signal to the worker's process group.

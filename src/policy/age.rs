@@ -7,6 +7,7 @@ use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use crate::config::units::Every;
 use crate::config::watch::span;
+use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -100,7 +101,7 @@ impl Policy {
         self.watches.age.told = true;
         let age = format_span(now.saturating_sub(self.watches.age.since.unwrap_or(now)));
         let newest = match self.position.durable {
-            Some(step) => format!("the newest checkpoint is {step}, saved {age} ago"),
+            Some(step) => format!("the newest checkpoint is {}, saved {age} ago", count(step)),
             None => format!("there is no checkpoint after {age} of training"),
         };
         if self.refuse_save().is_err() {

@@ -13,7 +13,7 @@ use super::response::Response;
 use crate::config::knobs::Relief;
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{CommandNews, FailureClass, Level, Order};
+use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
 /// Time to end a command that need not save: its own graces, and a margin.
@@ -22,6 +22,8 @@ const ENDING: Duration = Duration::from_secs(10);
 const SAVING: Duration = Duration::from_mins(1);
 /// Steps after which a companion that has not introduced itself is missing.
 const SILENT_STEPS: u64 = 20;
+/// Time in which imports and the loading of a model end; a companion that is silent for longer is not waited for.
+pub const COMPANION_WAIT: Duration = Duration::from_mins(5);
 /// Alarm key of a silent command.
 const SILENT: &str = "silent command";
 
@@ -40,6 +42,8 @@ pub struct CommandLimits {
     pub old_after: Option<Duration>,
     /// Time that a save takes which its companion makes when asked; none without one that resumes from it.
     pub companion_save: Option<Duration>,
+    /// Time after its start in which its companion may report; none if the run did not start it.
+    pub companion_within: Option<Duration>,
 }
 
 impl CommandLimits {
@@ -69,6 +73,18 @@ impl CommandLimits {
 }
 
 impl Policy {
+    /// Reports whether the companion of the command may report yet: before its first step, for a while.
+    #[must_use]
+    pub fn awaits_companion(&self, now: Duration) -> bool {
+        let Some(within) = self.limits.command.and_then(|command| command.companion_within) else { return false };
+        !self.worker.companion.is_there
+            && match self.life {
+                Lifecycle::New | Lifecycle::AwaitingTurn { .. } | Lifecycle::AwaitingVram { .. } => true,
+                Lifecycle::Running(Phase::Starting) => now.saturating_sub(self.worker.started) < within,
+                _ => false,
+            }
+    }
+
     /// Continues with the worker that an earlier keeper started on this rung.
     pub fn adopt_worker(&mut self, rung: usize, now: Duration) {
         let loaded = self.position.loaded;
@@ -153,6 +169,12 @@ impl Policy {
                 self.end_silence()
             }
             CommandNews::Companion(companion) => self.handle_companion(companion),
+            CommandNews::WentBack { step, samples } => {
+                self.position.go_back(*step, *samples);
+                self.ledger.climb.rewind_to(*step);
+                self.ledger.climb.plan.rewind_to(*samples, *step);
+                Vec::new()
+            }
             CommandNews::Stacks { .. } | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 //! proposes a response, because only the user knows the expected curve.
 
 use crate::config::watch;
+use crate::format::counted;
 use std::collections::VecDeque;
 
 /// Weight of the newest loss in the smoothed one.
@@ -46,9 +47,9 @@ impl DriftWatch {
         let rises = self.rises(knobs.rising) && matters;
         let text = if knobs.steps > 0 && self.above >= knobs.steps {
             let factor = knobs.factor;
-            format!("the smoothed loss has been above {factor} times its best for {} steps", self.above)
+            format!("the smoothed loss has been above {factor} times its best for {}", counted(self.above, "step"))
         } else if rises {
-            format!("the loss has been rising for {} steps", knobs.rising)
+            format!("the loss has been rising for {}", counted(knobs.rising, "step"))
         } else {
             self.said &= matters;
             return None;

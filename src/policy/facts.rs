@@ -12,7 +12,7 @@ use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
 use crate::protocol::companion::IgnoredKnob;
-use crate::protocol::worker::{Failed, Hello};
+use crate::protocol::worker::{DoneReason, Failed, Hello};
 use std::mem::Discriminant;
 use std::time::Duration;
 
@@ -111,6 +111,11 @@ impl Position {
         (self.epoch_units, self.total_units) = (known(hello.epoch_units), known(hello.total_units));
     }
 
+    /// Goes back to a step from which the command trains on.
+    pub fn go_back(&mut self, step: u64, samples: u64) {
+        (self.step, self.clock) = (Some(step), Some(samples));
+    }
+
     /// Records a step, taken or skipped.
     pub fn advance(&mut self, step: u64, samples: u64) {
         if let Some(before) = self.clock.filter(|before| *before < samples) {
@@ -142,7 +147,9 @@ pub struct NewestWorker {
     /// Its own report of a failure.
     pub failure: Option<Failed>,
     /// It has reported that the run is finished.
-    pub finished: bool,
+    pub done: Option<DoneReason>,
+    /// A stop was withdrawn; it may hear of that too late.
+    pub stop_withdrawn: bool,
     /// The alarm about its silence was raised.
     pub silent: bool,
     /// Moves that were noted instead of made.

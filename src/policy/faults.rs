@@ -8,6 +8,7 @@ use super::machine::Policy;
 use super::moves::Move;
 use super::response::{Response, is_outside, response};
 use crate::config::knobs::Relief;
+use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level};
 use std::time::Duration;
@@ -18,7 +19,7 @@ const HANGS_TOGETHER: u64 = 2000;
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
     pub(super) fn handle_fault(&mut self, fault: &Fault, now: Duration) -> Vec<Effect> {
-        let place = self.position.step.map_or_else(String::new, |step| format!(" at step {step}"));
+        let place = self.position.step.map_or_else(String::new, |step| format!(" at step {}", count(step)));
         let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
         let response = self.response_of_task(response(fault.class, fault.xid));
@@ -124,7 +125,8 @@ impl Policy {
                     && self.ledger.left_out != Some(clock) =>
             {
                 self.ledger.left_out = Some(clock);
-                let text = format!("step {} failed twice in the same way; its data is skipped from now on", step + 1);
+                let text =
+                    format!("step {} failed twice in the same way; its data is skipped from now on", count(step + 1));
                 let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
                 vec![told, Effect::LeaveOut { from: clock, units: 1 }]
             }

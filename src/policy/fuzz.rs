@@ -241,6 +241,7 @@ impl World {
                     Order::Checkpoint => worker.asked_to_save = true,
                     Order::Adopt { .. } => panic!("seed {seed}: no keeper died"),
                     Order::Stacks => panic!("seed {seed}: only a command has stacks"),
+                    Order::Begin => panic!("seed {seed}: the keeper sends this itself"),
                 }
             }
             Effect::Signal(signal) => {

@@ -2,6 +2,7 @@
 //! that takes no steps hangs, which [`super::hang`] handles.
 
 use crate::config::watch::{self, span};
+use crate::format::counted;
 use crate::protocol::worker::{Phase, Step};
 use std::fmt;
 use std::time::Duration;
@@ -51,8 +52,9 @@ impl fmt::Display for Reason {
             ),
             Self::HostBound(steps) => write!(
                 formatter,
-                "{steps} steps, none waiting for data, so the host is the bottleneck; raise training.micro_batch, or \
-                 check what else uses the CPU"
+                "{}, none waiting for data, so the host is the bottleneck; raise training.micro_batch, or check what else \
+                 uses the CPU",
+                counted(*steps, "step")
             ),
         }
     }

@@ -10,6 +10,7 @@ use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::refused::Wishes;
 use super::response::{Response, response};
 use crate::config::watch::span;
+use crate::format::count;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::JournalKind;
@@ -185,7 +186,8 @@ impl Policy {
         let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
             Some(step) if self.limits.command.is_none_or(CommandLimits::can_resume) => {
-                format!("continues on {} from the newest usable checkpoint (step {step})", self.rung_name(self.rung))
+                let (rung, step) = (self.rung_name(self.rung), count(step));
+                format!("continues on {rung} from the newest usable checkpoint (step {step})")
             }
             _ => format!("starts on {}", self.rung_name(self.rung)),
         };
@@ -222,20 +224,25 @@ impl Policy {
             }
             WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
-            WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
+            WorkerEvent::Done { reason, .. } => self.worker.done = Some(reason),
             WorkerEvent::Command { news } => return self.handle_command_news(&news, now),
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
-            WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
-            }
+            WorkerEvent::Eval(_)
+            | WorkerEvent::Samples { .. }
+            | WorkerEvent::Layers(_)
+            | WorkerEvent::Note { .. }
+            | WorkerEvent::Injected { .. }
+            | WorkerEvent::Memory(_) => {}
         }
         Vec::new()
     }
 
     fn handle_exit(&mut self, exit: Exit, cause: &Cause, now: Duration) -> Vec<Effect> {
         let failure = self.worker.failure.take();
-        if self.worker.finished && exit.code == Some(0) {
+        if self.worker.done == Some(DoneReason::Finished) && exit.code == Some(0) {
             return self.finish_run(Outcome::Finished);
         }
+        let ends_by_withdrawn_stop = self.ends_by_withdrawn_stop();
         let stopping = std::mem::replace(&mut self.life, Lifecycle::New);
         match stopping {
             Lifecycle::Stopping { then: Then::Start(start), .. } => self.start_worker(start, now),
@@ -243,7 +250,7 @@ impl Policy {
                 self.life = Lifecycle::Paused;
                 Vec::new()
             }
-            Lifecycle::Stopping { then: Then::End, .. } => self.finish_run(Outcome::Stopped),
+            Lifecycle::Stopping { then: Then::End, .. } => self.end_as_asked(),
             Lifecycle::Stopping { then: Then::Cool(start), .. } => {
                 let give_up = span(self.limits.watch.heat.give_up);
                 self.life = Lifecycle::Cooling { start, until: now + give_up };
@@ -252,6 +259,10 @@ impl Policy {
             Lifecycle::Stopping { then: Then::Conclude(why), .. } => self.finish_run(Outcome::NeedsPerson(why)),
             Lifecycle::Stopping { then: Then::Recover(fault), .. } => {
                 self.handle_fault(&fault.or_gpu_failure(exit, cause), now)
+            }
+            _ if ends_by_withdrawn_stop => {
+                let reason = "restart: the worker ended by a stop that was withdrawn too late";
+                self.start_worker(Start::on(self.rung, reason), now)
             }
             _ => self.handle_fault(&Fault::from_verdict(failure.as_ref(), exit, cause), now),
         }
@@ -314,7 +325,16 @@ impl Policy {
         effects
     }
 
+    /// Ends the run at the user's request. A finished run that took no step since it was resumed stays finished.
+    pub(super) fn end_as_asked(&mut self) -> Vec<Effect> {
+        let is_finished = self.ledger.finished_at.is_some_and(|last| last == self.current_step());
+        self.finish_run(if is_finished { Outcome::Finished } else { Outcome::Stopped })
+    }
+
     pub(super) fn finish_run(&mut self, outcome: Outcome) -> Vec<Effect> {
+        if outcome == Outcome::Finished {
+            self.ledger.finished_at = Some(self.current_step());
+        }
         self.life = Lifecycle::Over(outcome.clone());
         vec![Effect::Finish(outcome)]
     }

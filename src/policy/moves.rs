@@ -7,6 +7,7 @@ use super::machine::Policy;
 use super::refusal::Refusal;
 use super::response::suggest_knobs;
 use crate::config::knobs::Relief;
+use crate::format::counted;
 use crate::protocol::control::{self, JournalKind, Target};
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
@@ -87,7 +88,7 @@ impl Policy {
             Move::Climb { to } => format!("climb to {}", self.rung_name(*to)),
             Move::RollBack { back, to } => {
                 let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
-                format!("go back about {} steps{}{onto}", back.steps, describe_skip(back))
+                format!("go back about {}{}{onto}", counted(back.steps, "step"), describe_skip(back))
             }
             Move::Stage { stage } => {
                 let name = self.rung_name(self.rung_of_stage(*stage));
@@ -145,7 +146,7 @@ impl Policy {
                 if to != from {
                     self.ledger.climb.record_downshift(from, to, step);
                 }
-                let text = format!("go back about {} steps{}: {why}", back.steps, describe_skip(&back));
+                let text = format!("go back about {}{}: {why}", counted(back.steps, "step"), describe_skip(&back));
                 let start = Start { back: Some(back), ..Start::on(to, format!("roll back because {why}")) };
                 (JournalKind::Restart, text, Then::Start(start))
             }

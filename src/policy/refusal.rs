@@ -1,5 +1,7 @@
 //! Why a request or a proposal is refused.
 
+use crate::format::counted;
+
 /// Why a request or a proposal is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -20,7 +22,8 @@ pub enum Refusal {
     NothingToSave,
     /// The command cannot resume and may not start over.
     #[error(
-        "this would lose all {steps} steps: the command cannot resume, and may not start again from the beginning; stop it, or write `restart: from_start` into its run file"
+        "this would lose {}: the command cannot resume, and may not start again from the beginning; stop it, or write `restart: from_start` into its run file",
+        counted(*.steps, "step")
     )]
     LosesEverything {
         /// The steps taken so far.

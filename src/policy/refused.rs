@@ -5,9 +5,9 @@ use super::climb::Climb;
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
-use crate::format::counted;
+use crate::format::{count, counted};
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{Level, Phase};
+use crate::protocol::worker::{DoneReason, Level, Phase};
 use std::time::Duration;
 
 /// Stop requests within this window count once.
@@ -81,6 +81,7 @@ impl Policy {
             Then::End | Then::Recover(_) => "the stop".to_owned(),
         };
         self.wishes.stop_refused = then == Then::End;
+        self.worker.stop_withdrawn = true;
         self.life = Lifecycle::Running(Phase::Training);
         self.rung = self.worker.rung;
         if let Some(climb) = self.wishes.climb.take() {
@@ -88,11 +89,20 @@ impl Policy {
         }
         let again = if self.wishes.stop_refused { "; a second stop ends it without saving" } else { "" };
         let text = format!(
-            "not done: {what}. Step {step} cannot be saved: {message}. Training continues, so nothing is lost ({}); fix \
+            "not done: {what}. Step {} cannot be saved: {message}. Training continues, so nothing is lost ({}); fix \
              the cause, then ask again{again}",
+            count(step),
             self.unsaved_steps()
         );
         vec![Effect::NotDone(text)]
+    }
+
+    /// Reports whether the worker ended as asked by a stop that was withdrawn before it had heard of that: no fault, but
+    /// the run has to start again.
+    #[must_use]
+    pub fn ends_by_withdrawn_stop(&self) -> bool {
+        let runs = matches!(self.life, Lifecycle::Running(_));
+        runs && self.worker.stop_withdrawn && self.worker.done == Some(DoneReason::Stopped)
     }
 
     /// Describes how much an end without a save would lose.
@@ -100,7 +110,8 @@ impl Policy {
         let at = self.current_step();
         match self.position.durable {
             Some(durable) => {
-                format!("not saved: {} since checkpoint {durable}", counted(at.saturating_sub(durable), "step"))
+                let steps = counted(at.saturating_sub(durable), "step");
+                format!("not saved: {steps} since checkpoint {}", count(durable))
             }
             None => format!("not saved: {}; no checkpoint yet", counted(at, "step")),
         }
@@ -115,8 +126,10 @@ mod tests {
     use super::super::lifecycle::Lifecycle;
     use super::super::refusal::Refusal;
     use super::super::tests::{hello_from, limits, saved, seconds};
+    use crate::protocol::cause::Cause;
     use crate::protocol::control::{Request, Target};
-    use crate::protocol::worker::{Event as WorkerEvent, Order};
+    use crate::protocol::exit::Exit;
+    use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Level, Order};
 
     fn running() -> Policy {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
@@ -144,6 +157,28 @@ mod tests {
             assert!(matches!(policy.life(), Lifecycle::Running(_)), "{request:?}");
             assert_eq!((policy.rung(), &policy.ledger().climb), (0, &climb), "{request:?}");
         }
+    }
+
+    #[test]
+    fn a_worker_that_hears_too_late_that_a_stop_was_withdrawn_starts_again_without_a_fault() {
+        let end = |policy: &mut Policy, at: u64| {
+            let done = WorkerEvent::Done { reason: DoneReason::Stopped, step: 9 };
+            policy.decide(Event::Worker(done), seconds(at));
+            let cause = Cause::new(FailureClass::Unknown, vec!["exit code 75".to_owned()]);
+            policy.decide(Event::Exited(Exit::of_command(Some(75), None), cause), seconds(at))
+        };
+        let mut policy = running();
+        policy.decide(Event::Request(Request::Stop), seconds(2));
+        refuse(&mut policy, 3);
+        let budget = policy.ledger().clone();
+        let effects = end(&mut policy, 4);
+        assert!(matches!(&effects[..], [Effect::Start(start)] if start.reason.contains("withdrawn")), "{effects:?}");
+        assert_eq!(policy.ledger(), &budget);
+        // The next worker was asked for nothing.
+        policy.decide(hello_from("cpu", None), seconds(5));
+        let effects = end(&mut policy, 6);
+        assert!(matches!(&effects[0], Effect::Journal(Level::Error, ..)), "{effects:?}");
+        assert_ne!(policy.ledger(), &budget, "that one is a fault");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Requests of the user, by key or command.
 
 use super::event::Effect;
-use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
+use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use super::refusal::Refusal;
 use crate::protocol::control::{JournalKind, Request, Target};
@@ -29,7 +29,7 @@ impl Policy {
         }
         Ok(Some(match request {
             // The keeper handles these itself.
-            Request::Subscribe | Request::Prune => return Ok(None),
+            Request::Subscribe | Request::Prune | Request::StandBy { .. } => return Ok(None),
             Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
                 Lifecycle::Running(_) => {
@@ -240,7 +240,7 @@ impl Policy {
             }
             _ => {
                 let mut effects = vec![stop];
-                effects.extend(self.finish_run(Outcome::Stopped));
+                effects.extend(self.end_as_asked());
                 ("ends now".to_owned(), effects)
             }
         }

@@ -74,7 +74,8 @@ impl Scenario {
             self.step += 1;
             let (step, samples, epoch, lr) = (self.step, self.step * 32, 0, 0.1);
             let (what, place) = ("loss".to_owned(), String::new());
-            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false, applied: false };
+            let skipped =
+                Skipped { step, samples, epoch, lr, what, place, parameter: None, rescaled: false, applied: false };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Skipped(skipped))));
         }
         effects

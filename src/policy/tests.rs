@@ -12,7 +12,9 @@ use crate::config::units::Every;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
+use crate::protocol::worker::{
+    DoneReason, Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step,
+};
 use crate::recipe::batch::Position;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -351,4 +353,30 @@ fn stop_asked_twice_does_not_wait() {
     let effects = policy.decide(Event::Request(Request::Stop), seconds(4));
     assert!(effects.contains(&Effect::Signal(Signal::Terminate)));
     assert_eq!(policy.decide(exited(3), seconds(3)), [Effect::Finish(Outcome::Stopped)]);
+}
+
+#[test]
+fn a_finished_run_that_is_resumed_and_stopped_without_a_new_step_stays_finished() {
+    let mut first = policy();
+    training(&mut first);
+    first.decide(step(9), seconds(2));
+    first.decide(saved(9), seconds(2));
+    first.decide(Event::Worker(WorkerEvent::Done { reason: DoneReason::Finished, step: 9 }), seconds(3));
+    assert_eq!(first.decide(exited(0), seconds(3)), [Effect::Finish(Outcome::Finished)]);
+    let mut ledger = first.ledger().clone();
+    ledger.refresh();
+    let ends = |resumed_from: u64, steps: &[u64]| {
+        let mut again = Policy::new(limits(), 0, ledger.clone(), None);
+        again.set_durable_step(Some(resumed_from));
+        again.decide(Event::Begin, seconds(0));
+        again.decide(hello_from("cpu", Some(resumed_from)), seconds(1));
+        for taken in steps {
+            again.decide(step(*taken), seconds(2));
+        }
+        again.decide(Event::Request(Request::Stop), seconds(3));
+        again.decide(exited(3), seconds(4))
+    };
+    assert_eq!(ends(9, &[]), [Effect::Finish(Outcome::Finished)]);
+    assert_eq!(ends(4, &[5]), [Effect::Finish(Outcome::Stopped)], "rolled back");
+    assert_eq!(ends(9, &[10]), [Effect::Finish(Outcome::Stopped)], "trained on");
 }

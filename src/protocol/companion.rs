@@ -230,6 +230,8 @@ pub enum CompanionOrder {
         /// Whether to save first.
         checkpoint: bool,
     },
+    /// Train on: the stop that was ordered took too long.
+    WithdrawStop,
     /// A staged or written checkpoint is durable.
     Published {
         /// Its step.
@@ -275,6 +277,9 @@ pub struct CompanionNews {
     pub knobs: BTreeMap<String, Value>,
     /// The knobs of the rung whose value in force differs.
     pub ignored: Vec<IgnoredKnob>,
+    /// Its process is the one that the command started, a Python interpreter: it can import ahead before the script runs.
+    #[serde(default)]
+    pub imports_ahead: bool,
 }
 
 /// A knob of a rung that the script does not follow.
@@ -314,13 +319,19 @@ fn may_say(event: &Event) -> bool {
         Event::Step(_)
         | Event::Skipped(_)
         | Event::Eval(_)
+        | Event::Samples { .. }
         | Event::Phase { .. }
         | Event::Note { .. }
         | Event::SaveFailed { .. }
         | Event::Failed(_)
         | Event::Injected { .. }
         | Event::StopRefused { .. } => true,
-        Event::Hello(_) | Event::Saved(_) | Event::Memory(_) | Event::Command { .. } | Event::Done { .. } => false,
+        Event::Hello(_)
+        | Event::Saved(_)
+        | Event::Layers(_)
+        | Event::Memory(_)
+        | Event::Command { .. }
+        | Event::Done { .. } => false,
     }
 }
 
@@ -342,6 +353,8 @@ mod tests {
         let step = r#"{"event":"step","step":3,"samples":12,"epoch":0,"loss":0.5,"micro_batches":1,
             "data_wait_ms":0.0,"compute_ms":1.5}"#;
         assert!(matches!(said(step), Some(FromCompanion::Event(Event::Step(_)))));
+        let samples = said(r#"{"event":"samples","step":3}"#);
+        assert_eq!(samples, Some(FromCompanion::Event(Event::Samples { step: 3 })));
         assert!(matches!(
             said(r#"{"event":"stopping","step":3}"#),
             Some(FromCompanion::Line(CompanionLine::Stopping { step: 3, saved: false }))
@@ -349,6 +362,7 @@ mod tests {
         for refused in [
             r#"{"event":"done","reason":"finished","step":3}"#,
             r#"{"event":"saved","path":"x","step":1,"samples":1,"bytes":1,"pause_ms":0,"total_ms":0,"eval_loss":null}"#,
+            r#"{"event":"layers","step":3,"layers":[]}"#,
             r#"{"event":"companion","pid":7}"#,
             "loss 0.5",
             "",

@@ -10,10 +10,11 @@ use super::companion::CompanionNews;
 use super::metrics;
 use super::resume::Resume;
 use super::worker::Eval;
+use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
 pub use super::passage::{Passage, Stage, StageName};
-pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, SampleRow, StepRow};
+pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
 
 /// A message from client to keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,11 @@ pub enum Request {
     Stop,
     /// Perform the keeper's proposal.
     Accept,
+    /// Start the command of a rung ahead: a shift there is likely.
+    StandBy {
+        /// The rung's name; none if no shift is likely any more.
+        rung: Option<String>,
+    },
     /// Turn the autopilot on or off.
     Autopilot {
         /// Whether it is on.
@@ -79,6 +85,18 @@ pub enum Update {
     },
     /// A pass over the validation set.
     Eval(EvalRow),
+    /// A process of the command trains on from an earlier step; what came after it is no longer in the store.
+    WentBack {
+        /// The step.
+        step: u64,
+    },
+    /// Samples of a step were written or replaced; the run directory holds them.
+    Samples {
+        /// The step.
+        step: u64,
+    },
+    /// The state of the layers at an evaluation.
+    Layers(LayerRow),
     /// A probe reading.
     Sample(Box<SampleRow>),
     /// A new journal line.
@@ -184,6 +202,9 @@ pub struct Status {
     /// For a command: its companion, as it last introduced itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companion: Option<Box<CompanionNews>>,
+    /// For a command: its companion may report yet, and then its level changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_companion: bool,
     /// Optimizer steps attempted.
     pub step: u64,
     /// The run's clock: units consumed.
@@ -216,6 +237,9 @@ pub struct Status {
     /// The best evaluation whose weights are on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
+    /// A sign in the evaluations that the run does not learn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setback: Option<Setback>,
     /// Device, as named by the worker.
     pub device: Option<String>,
     /// Trainable parameters.
@@ -244,6 +268,28 @@ pub struct Status {
     /// The run directory.
     pub run_dir: String,
 }
+
+impl Status {
+    /// Describes the level of a command and how well it resumes, as far as that is known: `level 2, resume exact`.
+    #[must_use]
+    pub fn describe_level(&self) -> Option<String> {
+        if self.is_level_open() {
+            return Some(AWAITS_COMPANION.to_owned());
+        }
+        let level = format!("level {}", self.level?);
+        let resume = self.resume.as_ref().and_then(Resume::word);
+        Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
+    }
+
+    /// Reports whether the level may still change because the companion of a command has not reported yet.
+    #[must_use]
+    pub fn is_level_open(&self) -> bool {
+        self.awaits_companion && !self.state.is_over()
+    }
+}
+
+/// Shown in place of a level that is not known yet.
+pub const AWAITS_COMPANION: &str = "waiting for the companion";
 
 /// The best evaluation whose weights are on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

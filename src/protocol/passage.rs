@@ -18,6 +18,13 @@ pub struct Passage {
 }
 
 impl Passage {
+    /// Returns how long a command started, and how long its first step took then; none if nothing told them apart.
+    #[must_use]
+    pub fn start_and_step_ms(&self) -> Option<(u64, u64)> {
+        let took = |name: StageName| self.stages.iter().rev().find(|stage| stage.name == name)?.took_ms;
+        took(StageName::Start).zip(took(StageName::FirstStep))
+    }
+
     /// Returns the total time of the completed parts.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
@@ -64,6 +71,12 @@ pub enum StageName {
     /// The next worker starts, and loads the checkpoint.
     #[serde(rename = "start and load")]
     Load,
+    /// The next process of a command starts: Python, its imports, until its companion reports the training.
+    #[serde(rename = "start")]
+    Start,
+    /// The next process of a command starts and takes its first step; no companion told the two apart.
+    #[serde(rename = "start and first step")]
+    StartAndStep,
     /// It compiles kernels.
     #[serde(rename = "compile")]
     Compile,
@@ -89,6 +102,8 @@ impl StageName {
             Self::BackOff => "back off",
             Self::Cool => "cool",
             Self::Load => "start and load",
+            Self::Start => "start",
+            Self::StartAndStep => "start and first step",
             Self::Compile => "compile",
             Self::FirstStep => "first step",
             Self::Other => "other",
@@ -103,9 +118,11 @@ mod tests {
     #[test]
     fn stages_have_the_same_words_in_json_as_in_the_journal() {
         use StageName::{
-            AwaitVram, BackOff, Compile, Cool, FirstStep, Kill, Load, Notice, Other, Save, Stop, Terminate,
+            AwaitVram, BackOff, Compile, Cool, FirstStep, Kill, Load, Notice, Other, Save, Start, StartAndStep, Stop,
+            Terminate,
         };
-        for name in [Save, Stop, Notice, Terminate, Kill, AwaitVram, BackOff, Cool, Load, Compile, FirstStep, Other] {
+        let parts = [Save, Stop, Notice, Terminate, Kill, AwaitVram, BackOff, Cool, Load, Start, StartAndStep, Compile];
+        for name in parts.into_iter().chain([FirstStep, Other]) {
             let json = format!("\"{}\"", name.words());
             assert_eq!(serde_json::to_string(&name).unwrap(), json);
             assert_eq!(serde_json::from_str::<StageName>(&json).unwrap(), name);

@@ -2,6 +2,7 @@
 
 use super::metrics::{self, Metrics};
 use super::probe::Reading;
+use super::samples::LayerStats;
 use super::worker::{Eval, Event, Level};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,18 @@ pub struct EvalRow {
     /// The evaluation.
     #[serde(flatten)]
     pub eval: Eval,
+}
+
+/// The state of the layers at one evaluation of one attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerRow {
+    /// The attempt that measured it.
+    pub attempt: u64,
+    /// Time, Unix milliseconds.
+    pub time_ms: i64,
+    /// The layers.
+    #[serde(flatten)]
+    pub stats: LayerStats,
 }
 
 /// One probe reading.

@@ -2,6 +2,7 @@
 
 use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
+use super::samples::LayerStats;
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -10,6 +11,9 @@ pub use super::class::FailureClass;
 
 /// Version of the contract; a keeper refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;
+
+/// Exit code of a standby that ended before it began: it was not needed, or waited too long.
+pub const NOT_BEGUN: u8 = 75;
 
 /// A message from keeper to worker, on the worker's stdin. A closed stdin means [`Order::Stop`] with a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,8 @@ pub enum Order {
     },
     /// Write the stacks of the command's Python processes, which are about to be ended.
     Stacks,
+    /// Take up the attempt: the first order of a standby.
+    Begin,
     /// Tell everything again from this step on: the first order of a keeper that takes over a running command.
     Adopt {
         /// The newest step that the store holds.
@@ -64,6 +70,13 @@ pub enum Event {
     Skipped(Skipped),
     /// A pass over the validation set.
     Eval(Eval),
+    /// Samples of the model's work were written into the run directory.
+    Samples {
+        /// The step they show.
+        step: u64,
+    },
+    /// The state of the layers at an evaluation.
+    Layers(LayerStats),
     /// A checkpoint is durable.
     Saved(Saved),
     /// A checkpoint could not be written; training continues.
@@ -159,6 +172,13 @@ pub enum CommandNews {
     Active,
     /// A companion in the command introduced itself, or a value in its introduction changed.
     Companion(Box<CompanionNews>),
+    /// Another process of the command trains on from an earlier step than the last one.
+    WentBack {
+        /// The step that it resumed from; 0 if it began anew.
+        step: u64,
+        /// The run's clock at that step.
+        samples: u64,
+    },
     /// A process of the command that hangs has written its stacks.
     Stacks {
         /// The process.
@@ -238,6 +258,9 @@ pub struct Skipped {
     /// The micro-batch or the parameter, for display.
     #[serde(rename = "where")]
     pub place: String,
+    /// The first parameter whose gradient was not finite, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
     /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,

@@ -16,6 +16,8 @@ pub enum Purpose {
     Device,
     /// Draws of a user-defined task.
     Task,
+    /// Text that a language model writes as a sample.
+    Samples,
 }
 
 /// Returns a 64-bit seed for `purpose`, from the run's seed and up to three counters.

@@ -57,6 +57,9 @@ impl Seen {
 }
 
 impl Series {
+    /// Number of leaves below which every single step of a window can be kept in memory.
+    pub const EXACT_LEAVES: usize = HELD - NEWEST;
+
     /// Returns the steps from `window.start` to `window.end` in `width` columns: the first step is in
     /// the first column, the last in the last. Reads only a few buckets per column, whatever the
     /// length.
@@ -93,7 +96,7 @@ impl Series {
     #[must_use]
     pub fn missing(&self, axis: Axis, window: &Range<f64>, width: usize) -> Option<Range<u64>> {
         let leaves = self.leaves_within(axis, window);
-        if leaves.len() >= width.clamp(1, HELD - NEWEST) {
+        if leaves.len() >= width.clamp(1, Self::EXACT_LEAVES) {
             return None;
         }
         let without = |place: &usize| self.rows[*place].is_none();

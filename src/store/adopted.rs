@@ -9,9 +9,12 @@ mod restore;
 #[cfg(test)]
 mod tests;
 mod went_back;
+mod written;
 
+pub use super::stamp::Stamp;
 pub use aside::{copies_aside, delete_copies_aside, list_aside, paths_aside, set_aside};
 pub use went_back::{WentBack, record_going_back, went_back};
+pub use written::{WrittenCheckpoint, list_written, record_written};
 
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
@@ -19,7 +22,6 @@ use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
@@ -68,19 +70,6 @@ pub struct ListedFile {
     pub stamp: Stamp,
     /// The BLAKE3 hash of its content.
     pub blake3: String,
-}
-
-/// Length, number and times of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Stamp {
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Its inode number.
-    pub inode: u64,
-    /// When its content last changed, in Unix nanoseconds.
-    pub modified_ns: i64,
-    /// When the file last changed in any way, which no program can set.
-    pub changed_ns: i64,
 }
 
 impl Original {
@@ -281,6 +270,12 @@ pub fn find(run_dir: &Path, step: u64) -> Option<Adopted> {
     read(&run_dir.join(relative_path(step)))
 }
 
+/// Reports whether the checkpoint that a command wrote at a path is adopted as that of a step, and unchanged since.
+#[must_use]
+pub fn is_usable(run_dir: &Path, step: u64, path: &Path) -> bool {
+    find(run_dir, step).is_some_and(|adopted| adopted.original().path == path && adopted.verify().is_ok())
+}
+
 fn read(path: &Path) -> Option<Adopted> {
     let text = file::read(path, Limit::Record).ok()?;
     serde_json::from_slice(&text).ok().filter(|adopted: &Adopted| adopted.version == 1)
@@ -341,13 +336,7 @@ fn place(checkpoint: &Path, name: &Path) -> PathBuf {
 
 fn stamp_of(path: &Path) -> Result<Stamp, AdoptError> {
     let found = fs::metadata(path).map_err(|source| AdoptError::Io { path: path.to_owned(), source })?;
-    let ns = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-    Ok(Stamp {
-        bytes: found.len(),
-        inode: found.ino(),
-        modified_ns: ns(found.mtime(), found.mtime_nsec()),
-        changed_ns: ns(found.ctime(), found.ctime_nsec()),
-    })
+    Ok(Stamp::of(&found))
 }
 
 /// Reports whether a file has the length and the hash of a listed one.

@@ -1,20 +1,28 @@
 //! Rows waiting for the store: written in one transaction, or kept whole for the next try.
 
+use super::rows::MOST_LAYERS;
 use super::step_metrics;
-use super::summary::MetricNames;
+use super::summary::{BLOCK, MetricNames};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, SampleRow, StepRow};
 use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Tables with rows of an attempt's steps.
+const BY_STEP: [&str; 3] = ["steps", "evals", "layers"];
+
 /// New rows for the store.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// Attempts that went back, each to the step after which nothing stored so far counts.
+    pub(super) went_back: BTreeMap<u64, u64>,
     /// Optimizer steps.
     pub steps: Vec<StepRow>,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
+    /// The state of the layers at evaluations.
+    pub layers: Vec<LayerRow>,
     /// Probe readings.
     pub samples: Vec<SampleRow>,
     /// Journal lines.
@@ -57,8 +65,9 @@ impl Batch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let rows = self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty();
+        let measured = self.layers.is_empty() && self.went_back.is_empty();
         let known = self.attempts.is_empty() && self.causes.is_empty() && self.checkpoints.is_empty();
-        rows && known && self.facts.is_empty()
+        rows && measured && known && self.facts.is_empty()
     }
 
     /// Sets a fact: a small value under a name.
@@ -66,9 +75,22 @@ impl Batch {
         self.facts.insert(key.to_owned(), json(value));
     }
 
+    /// Drops everything of an attempt after a step, here and in the store: another process of its command trains on
+    /// from there.
+    pub fn go_back(&mut self, attempt: u64, step: u64) {
+        let stays = |of: u64, at: u64| of != attempt || at <= step;
+        self.steps.retain(|row| stays(row.attempt, row.step));
+        self.evals.retain(|row| stays(row.attempt, row.eval.step));
+        self.layers.retain(|row| stays(row.attempt, row.stats.step));
+        let lowest = self.went_back.entry(attempt).or_insert(step);
+        *lowest = step.min(*lowest);
+    }
+
     /// Writes everything. Steps, evaluations and journal lines already in the store stay unchanged.
     pub(super) fn write(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
+        self.delete_abandoned(transaction)?;
         self.write_steps(transaction, names)?;
+        self.write_layers(transaction)?;
         let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
         for row in &self.evals {
             eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
@@ -92,6 +114,34 @@ impl Batch {
         }
         self.write_attempts(transaction)?;
         self.checkpoints.values().try_for_each(|row| put_checkpoint(transaction, row))
+    }
+
+    /// Deletes what a dead process of the command did beyond the step from which the next one trains on.
+    fn delete_abandoned(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        for (attempt, step) in &self.went_back {
+            for table in BY_STEP {
+                let beyond = format!("DELETE FROM {table} WHERE attempt = ?1 AND step > ?2");
+                transaction.prepare_cached(&beyond)?.execute(params![*attempt as i64, *step as i64])?;
+            }
+            let blocks = "DELETE FROM summaries WHERE attempt = ?1 AND block >= ?2";
+            transaction.execute(blocks, params![*attempt as i64, (step.saturating_add(1) / BLOCK) as i64])?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state of the layers, and deletes the oldest beyond the limit.
+    fn write_layers(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        if self.layers.is_empty() {
+            return Ok(());
+        }
+        let mut layers = transaction.prepare_cached("INSERT OR IGNORE INTO layers VALUES (?1, ?2, ?3, ?4)")?;
+        for row in &self.layers {
+            layers.execute(params![row.attempt as i64, row.stats.step as i64, row.time_ms, json(&row.stats)])?;
+        }
+        let oldest = "DELETE FROM layers WHERE (attempt, step) <
+                      (SELECT attempt, step FROM layers ORDER BY attempt DESC, step DESC LIMIT 1 OFFSET ?1)";
+        transaction.prepare_cached(oldest)?.execute([MOST_LAYERS - 1])?;
+        Ok(())
     }
 
     fn write_steps(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {

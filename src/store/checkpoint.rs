@@ -13,18 +13,21 @@ mod error;
 pub mod manifest;
 pub mod staged;
 pub mod state;
+mod verified;
 
 use crate::untrusted::file::{self as untrusted, Limit};
 pub use error::CheckpointError;
 use error::Doing;
-use manifest::Manifest;
+use manifest::{FileEntry, Manifest};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use staged::StagedName;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufWriter, IntoInnerError, Read, Write},
     path::{Path, PathBuf},
 };
+use verified::VerifiedFiles;
 
 /// The directory within a run directory that holds its checkpoints.
 pub const FOLDER: &str = "checkpoints";
@@ -233,24 +236,24 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
 /// Returns an error that names the first file that is missing, unreadable or changed.
 pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
     let manifest = manifest(path)?;
-    let mut buffer = vec![0; 1 << 16];
-    for entry in &manifest.files {
-        let name = path.join(&entry.name);
-        let mut file = untrusted::open(&name).map_err(io::Error::from).doing("open", &name)?;
-        let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
-        loop {
-            let count = file.read(&mut buffer).doing("read", &name)?;
-            if count == 0 {
-                break;
-            }
-            hasher.update(&buffer[..count]);
-            length += count as u64;
-        }
-        entry
-            .compare(length, &hasher.finalize())
-            .map_err(|damage| CheckpointError::damaged(name, damage.to_string()))?;
-    }
+    manifest.files.iter().try_for_each(|entry| verify_file(path, entry))?;
     Ok(manifest)
+}
+
+/// Reads every byte of one file and compares it with the manifest.
+fn verify_file(checkpoint: &Path, entry: &FileEntry) -> Result<(), CheckpointError> {
+    let name = checkpoint.join(&entry.name);
+    let mut file = untrusted::open(&name).map_err(io::Error::from).doing("open", &name)?;
+    let (mut hasher, mut length, mut buffer) = (blake3::Hasher::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let count = file.read(&mut buffer).doing("read", &name)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+        length += count as u64;
+    }
+    entry.compare(length, &hasher.finalize()).map_err(|damage| CheckpointError::damaged(name, damage.to_string()))
 }
 
 /// Reads a checkpoint into memory and verifies the bytes read.
@@ -302,17 +305,23 @@ pub struct Newest {
     pub rejected: Vec<(Entry, CheckpointError)>,
 }
 
-/// Returns the newest checkpoint whose every byte verifies, without keeping its content.
+/// Returns the newest checkpoint that verifies, without keeping its content. Files that were verified in this boot of the
+/// machine and have the same stamps since are not read again. Only for the holder of the run's worker lock.
 #[must_use]
 pub fn newest_verified(run_dir: &Path) -> Newest {
-    let mut rejected = Vec::new();
+    let mut known = VerifiedFiles::read(run_dir);
+    let mut newest = Newest { verified: None, rejected: Vec::new() };
     for entry in list(run_dir) {
-        match verify(&entry.path) {
-            Ok(manifest) => return Newest { verified: Some((entry, manifest)), rejected },
-            Err(error) => rejected.push((entry, error)),
+        match known.verify(&entry.path) {
+            Ok(manifest) => {
+                newest.verified = Some((entry, manifest));
+                break;
+            }
+            Err(error) => newest.rejected.push((entry, error)),
         }
     }
-    Newest { verified: None, rejected }
+    known.write(run_dir);
+    newest
 }
 
 /// Deletes a checkpoint: its name first, then its bytes.
@@ -346,7 +355,7 @@ pub fn clean(run_dir: &Path) {
             continue;
         }
         let ours = name.to_str().is_some_and(|name| {
-            [UNFINISHED, DISCARDED].iter().any(|mark| name.strip_prefix(mark).and_then(step_of).is_some())
+            StagedName::parse(name).is_some() || name.strip_prefix(DISCARDED).and_then(step_of).is_some()
         });
         if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             discard(&entry.path());

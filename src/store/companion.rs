@@ -1,11 +1,12 @@
 //! The companion of a run's command, as it last introduced itself: `companion.json` in the run directory. The next
 //! attempt reads it before its own companion speaks.
 
-use super::run_dir::RunDir;
+use super::run_dir::{RunDir, write_whole};
 use crate::protocol::companion::{CompanionNews, Framework};
 use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 
 const FILE: &str = "companion.json";
 /// Version of this format.
@@ -35,6 +36,15 @@ impl KnownCompanion {
     pub fn record(run: &RunDir, news: &CompanionNews) -> io::Result<()> {
         let known = Self { version: VERSION, news: news.clone() };
         run.write_atomically(FILE, &serde_json::to_vec_pretty(&known)?)
+    }
+
+    /// Copies what is known about the companion of a run into another run directory, if anything is.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn copy(run: &RunDir, to: &Path) -> io::Result<()> {
+        let Some(known) = Self::of_run(run) else { return Ok(()) };
+        write_whole(&to.join(FILE), &serde_json::to_vec_pretty(&known)?)
     }
 
     /// Reports whether it passes a checkpoint that the script's framework wrote to the next training.
@@ -72,11 +82,16 @@ mod tests {
             world: 1,
             knobs: [("optimizer.lr".to_owned(), 0.1.into())].into(),
             ignored: vec![IgnoredKnob { name: "training.micro_batch".to_owned(), rung: 2.into(), in_force: 4.into() }],
+            imports_ahead: true,
         };
         KnownCompanion::record(&run, &news).unwrap();
         let known = KnownCompanion::of_run(&run).unwrap();
         assert_eq!(known.news, news);
         assert!(known.resumes_script());
+        let copy = tempfile::tempdir().unwrap();
+        fs::write(copy.path().join("run.yaml"), "").unwrap();
+        KnownCompanion::copy(&run, copy.path()).unwrap();
+        assert_eq!(KnownCompanion::of_run(&RunDir::open(copy.path()).unwrap()), Some(known));
         let text = fs::read_to_string(run.file("companion.json")).unwrap();
         fs::write(run.file("companion.json"), text.replace("\"version\": 1", "\"version\": 2")).unwrap();
         assert_eq!(KnownCompanion::of_run(&run), None);

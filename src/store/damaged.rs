@@ -9,12 +9,13 @@ use std::{fs, io};
 
 /// Salvaged tables, each with its key. The checkpoints on disk hold more than their table, and
 /// summaries are computed from steps.
-const TABLES: [(&str, &[&str]); 8] = [
+const TABLES: [(&str, &[&str]); 9] = [
     ("facts", &["key"]),
     ("metric_names", &["id"]),
     ("attempts", &["id"]),
     ("steps", &["attempt", "step"]),
     ("evals", &["attempt", "step"]),
+    ("layers", &["attempt", "step"]),
     ("samples", &["time_ms"]),
     ("journal", &["id"]),
     ("causes", &["attempt"]),

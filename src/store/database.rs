@@ -13,7 +13,8 @@ const VERSION: i64 = 3;
 /// Largest store that is checked in full (3 million steps, 4 s).
 const READ_THROUGH: i64 = 256 << 20;
 /// Tables that stay small for a run of any length.
-const SMALL_TABLES: [&str; 7] = ["facts", "attempts", "metric_names", "evals", "journal", "causes", "checkpoints"];
+const SMALL_TABLES: [&str; 8] =
+    ["facts", "attempts", "metric_names", "evals", "layers", "journal", "causes", "checkpoints"];
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS facts (
@@ -62,6 +63,13 @@ CREATE TABLE IF NOT EXISTS evals (
     step    INTEGER NOT NULL,
     time_ms INTEGER NOT NULL,
     eval    TEXT NOT NULL,              -- JSON
+    PRIMARY KEY (attempt, step)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS layers (
+    attempt INTEGER NOT NULL,
+    step    INTEGER NOT NULL,
+    time_ms INTEGER NOT NULL,
+    layers  TEXT NOT NULL,              -- JSON
     PRIMARY KEY (attempt, step)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS samples (
@@ -289,6 +297,7 @@ mod tests {
         let eval = reader.evals().unwrap().remove(0).eval;
         assert_eq!((pieces, eval.loss, eval.value(ACCURACY)), (1, Some(0.25), Some(0.5)));
         assert!(reader.metric_names().unwrap().is_empty());
+        assert!(reader.layers(None).unwrap().is_empty() && reader.first_non_finite().is_none());
         drop(reader);
         assert_eq!(std::fs::read(&path).unwrap(), before, "a reader changed the store");
     }

@@ -60,7 +60,9 @@ impl Identity {
     }
 }
 
-fn boot_id() -> String {
+/// Returns the id of this boot of the machine; empty if the kernel does not report it.
+#[must_use]
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 

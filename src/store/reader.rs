@@ -6,9 +6,10 @@ use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
 use super::summary::MetricNames;
 use super::{checkpoint, owners};
-use crate::format::counted;
+use crate::format::{count, counted};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::samples::{FIRST_NON_FINITE, NonFiniteParameter};
 use crate::protocol::worker::Level;
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -85,6 +86,21 @@ impl Reader {
     /// Returns an error when `SQLite` fails.
     pub fn evals(&self) -> rusqlite::Result<Vec<EvalRow>> {
         rows::evals(&self.connection)
+    }
+
+    /// Returns the state of the layers after step `after`, or from the beginning, by attempt and step. A redone step
+    /// is in several attempts; the highest one counts.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn layers(&self, after: Option<u64>) -> rusqlite::Result<Vec<LayerRow>> {
+        rows::layers(&self.connection, after)
+    }
+
+    /// Returns the first parameter of the run whose gradient was NaN or infinite, if there was one.
+    #[must_use]
+    pub fn first_non_finite(&self) -> Option<NonFiniteParameter> {
+        self.fact(FIRST_NON_FINITE)
     }
 
     /// Returns the last `count` probe readings, oldest first.
@@ -184,11 +200,17 @@ pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> r
 /// is alive, and `stopped` otherwise.
 #[must_use]
 pub fn live_status(run: &RunDir) -> Option<Status> {
+    live_status_of(run, || Reader::open(run).ok()?.status())
+}
+
+/// Does the same with a stored status that the caller reads, or remembers.
+#[must_use]
+pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> Option<Status> {
     // Check the processes first: the keeper's last status is then read after the keeper is known to be gone.
     let (keeper, parent) = (owners::keeper(run), owners::parent_record(run));
     let record = owners::keeper_record(run);
     let opening = record.as_ref().is_some_and(|record| record.opening);
-    let mut status = Reader::open(run).ok()?.status()?;
+    let mut status = stored()?;
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = owners::worker(run).map(|worker| worker.pid);
     if let Some(ending) = owners::unwritten_end(run).filter(|_| parent.is_some() || !status.state.is_over()) {
@@ -273,9 +295,10 @@ pub enum UnreadableStore {
     },
     /// The file is gone; the checkpoints are still there.
     #[error(
-        "{} is missing; the run still has {} up to step {step}, and `{resume}` rebuilds it",
+        "{} is missing; the run still has {} up to step {}, and `{resume}` rebuilds it",
         text::path(.file),
-        counted(*.checkpoints as u64, "checkpoint")
+        counted(*.checkpoints as u64, "checkpoint"),
+        count(*.step)
     )]
     Missing {
         /// The path of the store.

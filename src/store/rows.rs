@@ -3,9 +3,13 @@
 use super::database::schema_version;
 use super::step_metrics::{self, read_names};
 use super::summary::MetricNames;
-use crate::protocol::control::{CheckpointRow, EvalRow, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, LayerRow, StepRow};
+use crate::protocol::samples::LayerStats;
 use crate::protocol::worker::Eval;
 use rusqlite::{CachedStatement, Connection, Row};
+
+/// Evaluations whose layers are kept, the newest: those of a large model take tens of kilobytes each.
+pub const MOST_LAYERS: i64 = 1024;
 
 /// Reads every evaluation, by attempt and step.
 ///
@@ -22,6 +26,31 @@ pub fn evals(connection: &Connection) -> rusqlite::Result<Vec<EvalRow>> {
         .transpose()
     })
     .collect()
+}
+
+/// Reads the newest states of the layers after step `after`, by attempt and step. A store of before has no such table.
+///
+/// # Errors
+/// Returns an error when `SQLite` fails.
+pub fn layers(connection: &Connection, after: Option<u64>) -> rusqlite::Result<Vec<LayerRow>> {
+    if !connection.table_exists(None, "layers")? {
+        return Ok(Vec::new());
+    }
+    let mut query = connection.prepare_cached(
+        "SELECT attempt, time_ms, layers FROM layers WHERE step > ?1 ORDER BY attempt DESC, step DESC LIMIT ?2",
+    )?;
+    let newest = [after.map_or(-1, |step| step as i64), MOST_LAYERS];
+    let rows = query.query_map(newest, |row| Ok((count(row, 0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+    let read = rows.filter_map(|row| {
+        row.map(|(attempt, time_ms, stats)| {
+            let stats: LayerStats = serde_json::from_str(&stats).ok()?;
+            Some(LayerRow { attempt, time_ms, stats })
+        })
+        .transpose()
+    });
+    let mut layers: Vec<LayerRow> = read.collect::<rusqlite::Result<_>>()?;
+    layers.reverse();
+    Ok(layers)
 }
 
 /// Reads rows of `steps`.

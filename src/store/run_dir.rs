@@ -30,6 +30,16 @@ pub enum RunDirError {
         /// The place that was searched.
         place: String,
     },
+    /// There is no run of exactly this name.
+    #[error("no run has exactly the name `{name}` in {place}; {}", closest(.candidates))]
+    NotExact {
+        /// The name that was requested.
+        name: String,
+        /// The place that was searched.
+        place: String,
+        /// The runs whose names start with it, newest first.
+        candidates: Vec<String>,
+    },
     /// The name matches several runs.
     #[error("`{name}` matches {count} runs, {examples}; write more of the name")]
     Several {
@@ -68,6 +78,8 @@ pub enum RunDirError {
 
 /// Longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints are two directories deeper.
 const LONGEST: usize = 400;
+/// The most runs that an error suggests.
+const MOST_CANDIDATES: usize = 5;
 /// Files of a run that are opened for writing by name.
 const WRITTEN: [&str; 5] = ["run.db", "run.db-wal", "run.db-shm", "run.db-journal", "run.db.reserve"];
 
@@ -138,6 +150,22 @@ impl RunDir {
             return Err(RunDirError::Several { name, count, examples: examples.join(", ") });
         }
         starting.pop().ok_or_else(unknown)
+    }
+
+    /// Finds the run with exactly this name or path: a prefix may mean another run than the user has in mind.
+    ///
+    /// # Errors
+    /// Returns an error with the runs whose names start with it.
+    pub fn find_exact(runs: &Path, name: &str) -> Result<Self, RunDirError> {
+        let last = Path::new(name).file_name();
+        let is_named = |run: &Self| last.is_none() || run.path.file_name() == last;
+        let places = [runs.join(name), PathBuf::from(name)];
+        if let Some(found) = places.iter().filter_map(|place| Self::open(place).ok()).find(is_named) {
+            return Ok(found);
+        }
+        let starting = Self::all(runs).into_iter().map(|run| run.name()).filter(|full| full.starts_with(name));
+        let (name, place) = (text::escape_line(name).into_owned(), text::path(runs));
+        Err(RunDirError::NotExact { name, place, candidates: starting.take(MOST_CANDIDATES).collect() })
     }
 
     /// Lists all runs, newest first.
@@ -243,6 +271,14 @@ impl RunDir {
     }
 }
 
+/// Suggests the runs whose names start with the requested name.
+fn closest(candidates: &[String]) -> String {
+    match candidates {
+        [] => "list them with `downshift runs`".to_owned(),
+        candidates => format!("write the whole name: {}", candidates.join(", ")),
+    }
+}
+
 /// Refuses a path that is too long, or that other processes would receive in a different spelling.
 fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
     let why = if path.to_str().is_none() {
@@ -253,6 +289,12 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
         return Ok(());
     };
     Err(RunDirError::Unusable { path: text::path(path), why })
+}
+
+/// Reports whether a run's name ends with the time of its start, as [`RunDir::create`] makes it.
+#[must_use]
+pub fn is_stamped(name: &str) -> bool {
+    name.match_indices('-').any(|(at, _)| at > 0 && is_stamp(&name[at..]))
 }
 
 /// Reports whether this is the suffix that [`RunDir::create`] appends to a name: `-20261121-070000`,
@@ -270,6 +312,20 @@ fn is_stamp(text: &str) -> bool {
 /// # Errors
 /// Returns the system's error; then nothing has changed.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    replace_file(path, content, fs::File::sync_all)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Writes a file that may be lost in a power failure: readers see the previous content or all of the new one.
+///
+/// # Errors
+/// Returns the system's error; then nothing has changed.
+pub fn write_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_file(path, content, |_| Ok(()))
+}
+
+fn replace_file(path: &Path, content: &[u8], sync: impl Fn(&fs::File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
@@ -280,9 +336,8 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     options.write(true).create_new(true).mode(0o644).custom_flags(no_link());
     let written = options
         .open(&draft)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&draft, path))
-        .and_then(|()| fs::File::open(folder)?.sync_all());
+        .and_then(|mut file| file.write_all(content).and_then(|()| sync(&file)))
+        .and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         fs::remove_file(&draft).ok();
     }
@@ -327,5 +382,26 @@ mod tests {
         assert!(matches!(find("digits-2"), Err(RunDirError::Several { count: 2, .. })));
         assert!(matches!(find(""), Err(RunDirError::Unknown { .. })));
         assert!(matches!(find("nothing"), Err(RunDirError::Unknown { .. })));
+    }
+
+    #[test]
+    fn an_exact_name_leads_to_that_run_and_to_no_other() {
+        let runs = TempDir::new().unwrap();
+        for name in ["digits-20261121-070000", "digits-20261121-070000-2", "text"] {
+            fs::create_dir(runs.path().join(name)).unwrap();
+            fs::write(runs.path().join(name).join("run.yaml"), "").unwrap();
+        }
+        std::os::unix::fs::symlink("text", runs.path().join("alias")).unwrap();
+        let find = |name: &str| RunDir::find_exact(runs.path(), name);
+        assert_eq!(find("text").unwrap().name(), "text");
+        assert_eq!(find(runs.path().join("text/").to_str().unwrap()).unwrap().name(), "text");
+        fs::remove_dir_all(runs.path().join("digits-20261121-070000")).unwrap();
+        for (name, suggested) in [("digits-20261121-070000", 1), ("digits", 1), ("alias", 0), ("nothing", 0)] {
+            let refusal = find(name).unwrap_err();
+            let RunDirError::NotExact { candidates, .. } = &refusal else { panic!("{name}: {refusal}") };
+            assert_eq!(candidates.len(), suggested, "{name}");
+        }
+        let refusal = find("digits").unwrap_err().to_string();
+        assert!(refusal.ends_with("write the whole name: digits-20261121-070000-2"), "{refusal}");
     }
 }

@@ -177,6 +177,9 @@ impl Writer {
         // Read again after a failure, which may have taken new names back.
         let mut names = self.names.take().map_or_else(|| read_names(&transaction), Ok)?;
         batch.write(&transaction, &mut names)?;
+        for (attempt, step) in &batch.went_back {
+            open.retain(|(of, block)| of != attempt || *block <= step / BLOCK);
+        }
         open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
         // The newest block keeps growing; it is summarized when the run has left it.
         while open.len() > 1 {

@@ -1,7 +1,8 @@
 //! A gradient-free pass over the validation set, summed in f64.
 
 use super::loader::{Loader, Request, validation_end_requests, validation_requests};
-use super::task::{Split, Tally, Train};
+use super::samples::Samples;
+use super::task::{Split, Tally, Task, Train};
 use crate::config::knobs::Training;
 use crate::protocol::metrics::{Metrics, sanitize_name};
 use burn::module::AutodiffModule;
@@ -28,7 +29,24 @@ pub fn evaluate_all<T: Train<B>, B: AutodiffBackend>(
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
     let requests = validation_requests(T::len(data, Split::Validation), training.micro_batch);
-    evaluate_requests::<T, B, _>(model, data, training, &requests, device)
+    let total = evaluate_requests::<T, B, _>(&model.valid(), data, training, &requests, device)?;
+    Ok(to_means::<T>(&total))
+}
+
+/// Does the same, and returns samples of what the model does.
+///
+/// # Errors
+/// Returns an error when no loader thread can be started.
+pub fn evaluate_and_sample<T: Train<B>, B: AutodiffBackend>(
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    training: &Training,
+    device: &B::Device,
+) -> io::Result<Option<(Means, Samples)>> {
+    let requests = validation_requests(T::len(data, Split::Validation), training.micro_batch);
+    let model = model.valid();
+    let total = evaluate_requests::<T, B, _>(&model, data, training, &requests, device)?;
+    Ok(to_means::<T>(&total).map(|means| (means, T::samples(&model, data, &total, device))))
 }
 
 /// Evaluates `model` on a few samples that need every kernel of the whole set.
@@ -42,27 +60,28 @@ pub fn evaluate_ends<T: Train<B>, B: AutodiffBackend>(
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
     let requests = validation_end_requests(T::len(data, Split::Validation), training.micro_batch);
-    evaluate_requests::<T, B, _>(model, data, training, &requests, device)
+    let total = evaluate_requests::<T, B, _>(&model.valid(), data, training, &requests, device)?;
+    Ok(to_means::<T>(&total))
 }
 
 fn evaluate_requests<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request> + Clone + Send + 'static>(
-    model: &T::Model,
+    model: &<T::Model as AutodiffModule<B>>::InnerModule,
     data: &Arc<T::Data>,
     training: &Training,
     requests: &I,
     device: &B::Device,
-) -> io::Result<Option<Means>> {
+) -> io::Result<Tally> {
     let mut loader = Loader::<T>::start(data, training.seed, training.loader, requests)?;
-    let model = model.valid();
     let mut total = Tally::default();
     while let Some(batch) = loader.next() {
-        total.add(&T::evaluate(&model, batch, device));
+        total.add(&T::evaluate(model, batch, device));
     }
-    Ok((total.count > 0).then(|| to_means(&total, T::metrics(&total))))
+    Ok(total)
 }
 
-fn to_means(total: &Tally, metrics: Vec<(&'static str, f64)>) -> Means {
-    let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
+/// Returns the means of a validation set, or `None` if it is empty.
+fn to_means<T: Task>(total: &Tally) -> Option<Means> {
+    let finite = T::metrics(total).into_iter().filter(|(_, value)| value.is_finite());
     let metrics = finite.filter_map(|(name, value)| Some((sanitize_name(name)?, value))).collect();
-    Means { loss: total.mean_loss(), metrics }
+    (total.count > 0).then(|| Means { loss: total.mean_loss(), metrics })
 }

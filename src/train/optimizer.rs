@@ -14,6 +14,7 @@
 mod blockwise;
 mod moments;
 
+use super::layers::UpdateObserver;
 use super::param_rules::{ParamRule, ParamRules};
 use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
 use super::stored_tensor::{Masters, StoredTensor};
@@ -39,12 +40,14 @@ pub struct AdamW<B: Backend> {
     /// The weights in f32, if the module holds them in fewer bits; checkpoints are written from them. Frozen
     /// ones stay in host memory.
     pub masters: Masters<B>,
+    /// Observes the next update, if there is one.
+    pub observer: Option<UpdateObserver<B>>,
 }
 
 impl<B: Backend> AdamW<B> {
     /// Returns an optimizer without history.
     pub fn new(knobs: knobs::Optimizer, rules: ParamRules) -> Self {
-        Self { knobs, rules, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
+        Self { knobs, rules, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new(), observer: None }
     }
 
     /// Returns the number of updates made: t.
@@ -98,8 +101,12 @@ impl<B: Backend> AdamW<B> {
             second.clone().div_scalar(self.bias_correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
         let direction = first.clone().div(denominator).mul_scalar(lr / self.bias_correction(beta_1, since));
         let decay = if D >= 2 { lr * rule.weight_decay } else { 0.0 };
+        let before = self.observer.is_some().then(|| weights.clone());
         let kept = if decay > 0.0 { weights.mul_scalar(1.0 - decay) } else { weights };
         let moved = kept - direction;
+        if let (Some(observer), Some(before)) = (&mut self.observer, before) {
+            observer.observe_change(before, moved.clone());
+        }
         let coded = self.knobs.moments.is_coded(&shape);
         let first = Moment::store(Kind::First, first, coded, self.time);
         let second = Moment::store(Kind::Second, second, coded, self.time);
@@ -223,6 +230,9 @@ where
         let scale = self.scales.get(rule.clip).copied().unwrap_or(1.0);
         let (id, tensor, mapper) = param.consume();
         let mut gradient = with_rank::<B, D>(gradient);
+        if let Some(observer) = &mut self.optimizer.observer {
+            observer.observe_gradient(&path, &gradient);
+        }
         if scale < 1.0 {
             gradient = gradient.mul_scalar(scale);
         }

@@ -10,6 +10,7 @@ mod save_timer;
 use super::device::TensorDevice;
 use super::inject::FaultInjector;
 use super::job::{EventSink, TrainingJob, WorkerArgs};
+use super::layers::UpdateObserver;
 use super::load_values::load_values;
 use super::loader::{self, Loader};
 use super::lora::rank_change::RankChange;
@@ -222,8 +223,10 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
         let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, attempt.state.warmup_from);
+        let evaluates = attempt.evaluation_is_due(&step_plan, total_units);
         match verdict {
             Ok(gradient) => {
+                optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);
                 let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.rules.clip_scales(&gradient.norms);
                 let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
@@ -239,11 +242,9 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         if faults.slow {
             thread::sleep(begun.elapsed() * 9);
         }
-        if attempt.evaluation_is_due(step_plan.epoch, total_units) {
-            attempt.enter_phase(Phase::Evaluating);
-            // A measuring run needs the memory of an evaluation, not its result.
-            let pass = if args.measure { evaluate::evaluate_ends::<T, B> } else { evaluate::evaluate_all::<T, B> };
-            attempt.record_evaluation(pass(&model, &data, training, device).map_err(failure::no_thread)?);
+        if evaluates {
+            let observer = optimizer.observer.take();
+            evaluate_step::<T, B>(&mut attempt, &model, &data, args, observer, device)?;
             reporter.report_phase(Phase::Evaluating);
         }
         attempt.enter_phase(Phase::Training);
@@ -254,6 +255,35 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     attempt.make_last_step_durable(|| take_snapshot::<B, _>(&model, &optimizer, on_host))?;
     reporter.report_phase(Phase::Checkpointing);
     Ok(attempt.finish(DoneReason::Finished))
+}
+
+/// Evaluates after a step: loss and metrics, samples, and the layers as the step's update left them.
+fn evaluate_step<T: Train<B>, B: AutodiffBackend>(
+    attempt: &mut Attempt<'_>,
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    args: &WorkerArgs,
+    observer: Option<UpdateObserver<B::InnerBackend>>,
+    device: &B::Device,
+) -> Result<(), Failed> {
+    attempt.enter_phase(Phase::Evaluating);
+    let training = &args.preset.training;
+    // A measuring run needs the memory of an evaluation, not its result.
+    if args.measure {
+        let means = evaluate::evaluate_ends::<T, B>(model, data, training, device).map_err(failure::no_thread)?;
+        attempt.record_evaluation(means);
+        return Ok(());
+    }
+    let evaluated = evaluate::evaluate_and_sample::<T, B>(model, data, training, device).map_err(failure::no_thread)?;
+    let (means, samples) = evaluated.unzip();
+    attempt.record_evaluation(means);
+    if let Some(samples) = samples {
+        attempt.record_samples(samples);
+    }
+    if let Some(observer) = observer {
+        attempt.record_layers(&observer.read().map_err(failure::device_error)?);
+    }
+    Ok(())
 }
 
 /// Returns the division of the run into steps and its length on the clock.

@@ -36,6 +36,8 @@ pub struct Dropped {
     pub what: NonFinite,
     /// The micro-batch or parameter it occurred in.
     pub place: String,
+    /// The parameter, if there is one.
+    pub parameter: Option<String>,
 }
 
 /// Time spent in a step.
@@ -119,10 +121,12 @@ fn judge_step<B: Backend>(
     let square: f64 = squares.iter().sum();
     if let Some(micro) = values.iter().position(|loss| !loss.is_finite()) {
         let place = format!("micro-batch {} of {}", micro + 1, values.len());
-        return Ok(Err(Dropped { what: NonFinite::Loss, place }));
+        return Ok(Err(Dropped { what: NonFinite::Loss, place, parameter: None }));
     }
     if !square.is_finite() {
-        return Ok(Err(Dropped { what: NonFinite::Gradient, place: first_non_finite::<B>(tensors)? }));
+        let parameter = first_non_finite::<B>(tensors)?;
+        let place = parameter.clone().unwrap_or_else(|| "the norm over all parameters overflows".to_owned());
+        return Ok(Err(Dropped { what: NonFinite::Gradient, place, parameter }));
     }
     let total = plan.samples() as f64;
     let loss = values.iter().zip(&plan.micro_batches).map(|(loss, range)| loss * range.len() as f64 / total).sum();
@@ -141,14 +145,14 @@ fn squared_norms<B: Backend>(tensors: &Tensors<B>, rules: &ParamRules, device: &
     (0..rules.max_norms.len()).map(part).collect()
 }
 
-/// Returns the first parameter whose gradient is not finite. Needs one more read-back, so it runs only for
-/// dropped steps.
-fn first_non_finite<B: Backend>(tensors: Tensors<B>) -> Result<String, ExecutionError> {
+/// Returns the first parameter, by path, whose gradient is not finite. Needs one more read-back, so it runs only for dropped
+/// steps.
+fn first_non_finite<B: Backend>(tensors: Tensors<B>) -> Result<Option<String>, ExecutionError> {
     let mut reader = TensorReader::<B>::default();
     for (path, tensor) in tensors {
         reader.add(path, B::float_sum(B::float_abs(tensor)));
     }
     let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
     let worst = reader.read_all()?.into_iter().find(|(_, sum)| !finite(sum));
-    Ok(worst.map_or_else(|| "the norm over all parameters overflows".to_owned(), |(path, _)| path))
+    Ok(worst.map(|(path, _)| path))
 }

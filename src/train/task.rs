@@ -5,6 +5,7 @@
 //! Train<B>    model, loss, evaluation                                      for every backend B
 //! ```
 
+use super::samples::{Answers, Samples};
 use crate::config::problem::Problem;
 use burn::module::AutodiffModule;
 use burn::tensor::{
@@ -58,6 +59,8 @@ pub struct Tally {
     /// Sum of each of the task's [`Task::METRICS`] that is a mean, such as the number of correct predictions for
     /// the accuracy.
     pub sums: BTreeMap<&'static str, f64>,
+    /// The answers of a classifier; empty unless the task records them.
+    pub answers: Answers,
 }
 
 impl Tally {
@@ -74,6 +77,7 @@ impl Tally {
         for (name, sum) in &other.sums {
             *self.sums.entry(name).or_default() += sum;
         }
+        self.answers.merge(&other.answers);
     }
 }
 
@@ -323,4 +327,16 @@ pub trait Train<B: AutodiffBackend>: Task {
         batch: Self::Batch,
         device: &<B::InnerBackend as BackendTypes>::Device,
     ) -> Tally;
+
+    /// Returns samples of what the model does, to be shown and kept with the run: called after a pass over the
+    /// whole validation set, whose sums are `total`. Draws nothing from the backend's random generator, because a
+    /// resumed run would not repeat it.
+    fn samples(
+        _model: &<Self::Model as AutodiffModule<B>>::InnerModule,
+        _data: &Self::Data,
+        _total: &Tally,
+        _device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Samples {
+        Samples::default()
+    }
 }

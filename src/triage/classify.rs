@@ -192,17 +192,17 @@ impl Judge<'_> {
                 lines.push(format!("cgroup: oom_kill went up by {}", evidence.oom_kills));
             }
         }
+        // A failure that only the log names is better told by that line than by its exit code.
+        let telling = self.root().filter(|_| self.is_told_by_log(class));
+        lines.extend(telling.map(describe_finding));
         lines.extend((evidence.exit != Exit::default()).then(|| evidence.exit.to_string()));
         lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {frame}")));
-        for finding in
-            self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root()))
-        {
+        let root = self.root().filter(|_| telling.is_none());
+        for finding in root.into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root())) {
             if lines.len() > LINES + 3 + usize::from(evidence.frame.is_some()) {
                 break;
             }
-            // The worker's own report has no line in its log.
-            let place = if finding.line == 0 { String::new() } else { format!(" line {}", finding.line) };
-            lines.push(format!("worker.log{place}: {}", finding.text));
+            lines.push(describe_finding(finding));
         }
         let told = lines.clone();
         let more = evidence.kernel.iter().filter(|line| match &line.kind {
@@ -215,6 +215,14 @@ impl Judge<'_> {
         lines
     }
 
+    /// Reports whether the class comes from the log alone: the process reported nothing, and its exit code has no meaning.
+    fn is_told_by_log(&self, class: FailureClass) -> bool {
+        let Evidence { exit, failed, ended_for, .. } = self.evidence;
+        let says_nothing =
+            exit.signal.is_none() && exit.contract_code().and_then(FailureClass::from_exit_code).is_none();
+        failed.is_none() && ended_for.is_none() && says_nothing && self.log_class() == Some(class)
+    }
+
     /// Reports whether a kernel line is an Xid of the GPU in use, with this number or any.
     fn is_ours(&self, line: &KernelLine, wanted: Option<u32>) -> bool {
         match &line.kind {
@@ -225,6 +233,12 @@ impl Judge<'_> {
             _ => false,
         }
     }
+}
+
+fn describe_finding(finding: &Finding) -> String {
+    // The worker's own report has no line in its log.
+    let place = if finding.line == 0 { String::new() } else { format!(" line {}", finding.line) };
+    format!("worker.log{place}: {}", finding.text)
 }
 
 fn concerns_device(class: FailureClass) -> bool {

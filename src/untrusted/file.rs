@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 pub enum Limit {
     /// A file written by hand: a run file, a theme, a keymap, a catalogue.
     Handwritten,
+    /// A picture to be shown.
+    Picture,
     /// A file written by a program: run.yaml, a manifest, a tokenizer, a shard index.
     Record,
     /// Data and weights, which are loaded into memory.
@@ -26,6 +28,7 @@ impl Limit {
     pub fn bytes(self) -> u64 {
         match self {
             Self::Handwritten => 1 << 20,
+            Self::Picture => 32 << 20,
             Self::Record => 128 << 20,
             Self::Memory => host_memory(),
         }
@@ -165,6 +168,16 @@ pub fn tail(path: &Path, most: u64) -> Result<String, ReadError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Reads the first `most` bytes of a regular file.
+///
+/// # Errors
+/// Returns the same errors as [`open`].
+pub fn head(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = Vec::new();
+    open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Returns the bytes of memory in this machine; 64 GiB when the kernel does not report it.
 #[must_use]
 pub fn host_memory() -> u64 {
@@ -207,7 +220,7 @@ mod tests {
         assert_eq!(read(&path, Limit::Handwritten).unwrap(), b"x");
         // A sparse file: reading it would take a minute and all memory of the machine.
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
-        for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
+        for limit in [Limit::Handwritten, Limit::Picture, Limit::Record, Limit::Memory] {
             let error = read(&path, limit).unwrap_err();
             assert!(error.to_string().starts_with("the file has 8.0 TiB, above the limit of"), "{error}");
         }

@@ -60,6 +60,12 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", "--", text]);
     }
 
+    /// Clicks on a cell, counted from 0, as a terminal reports it.
+    pub fn click(&self, column: usize, row: usize) {
+        let (column, row) = (column + 1, row + 1);
+        self.write(&format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"));
+    }
+
     /// Types a command for the shell.
     pub fn enter(&self, line: &str) {
         self.write(line);
@@ -69,6 +75,18 @@ impl Terminal {
     /// Returns the text on the screen, with wrapped lines joined.
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p", "-J"]).stdout).into_owned()
+    }
+
+    /// Returns the text that was copied last in this server.
+    pub fn copied(&self) -> Option<String> {
+        let buffers = String::from_utf8(self.tmux(&["list-buffers", "-F", "#{buffer_name}"]).stdout).unwrap();
+        let newest = buffers.lines().next()?;
+        Some(String::from_utf8(self.tmux(&["show-buffer", "-b", newest]).stdout).unwrap())
+    }
+
+    /// Sets an option of this server.
+    pub fn set_option(&self, name: &str, value: &str) {
+        self.tmux(&["set-option", "-g", name, value]);
     }
 
     /// Returns the text with its colours, as escape sequences.

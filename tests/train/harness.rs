@@ -68,6 +68,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
         task: "tiny".into(),
         preset: serde_json::from_value::<Preset>(preset).unwrap(),
         skips_in_a_row: 5,
+        layers: true,
         device: DeviceChoice::Cpu,
         from: None,
         require_checkpoint: false,

@@ -100,6 +100,8 @@ impl Case {
 fn dropped(told: &Told) -> Vec<Drop> {
     let drop = |event: &Event| match event {
         Event::Skipped(skipped) => {
+            let named = skipped.place == "layer.weight";
+            assert_eq!(skipped.parameter.as_deref(), named.then_some("layer.weight"));
             Some(Drop { step: skipped.step, what: skipped.what.clone(), place: skipped.place.clone() })
         }
         _ => None,

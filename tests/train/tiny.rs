@@ -145,6 +145,11 @@ impl<B: AutodiffBackend> Train<B> for Tiny {
         let correct: i64 = answers.equal(labels.clone()).int().sum().into_data().iter::<i64>().sum();
         let loss = CrossEntropyLossConfig::new().init(device).forward(logits, labels);
         let mean: f64 = loss.into_data().iter::<f64>().sum();
-        Tally { loss_sum: mean * count as f64, count, sums: BTreeMap::from([("accuracy", correct as f64)]) }
+        Tally {
+            loss_sum: mean * count as f64,
+            count,
+            sums: BTreeMap::from([("accuracy", correct as f64)]),
+            ..Tally::default()
+        }
     }
 }

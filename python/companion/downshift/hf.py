@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 
-from downshift import hf_training, report, wire
+from downshift import hf_training, report, trial_output, wire
+from downshift.shield import choose_checkpoint
 
 
 def install(module):
@@ -21,7 +22,7 @@ def install(module):
         if training is None:
             return original(self, resume_from_checkpoint, trial, *args, **kwargs)
         try:
-            resume = training.choose_checkpoint(resume_from_checkpoint)
+            resume = choose_checkpoint(training, resume_from_checkpoint)
             result = original(self, resume, trial, *args, **kwargs)
             training.end()
             return result
@@ -36,6 +37,9 @@ def _begin(trainer, module, trial):
     companion = wire.companion()
     if companion is None or trial is not None or not report.claim("transformers"):
         return None
+    if companion.trial:
+        # Not caught: a trial that would write into the user's folder fails instead.
+        trial_output.redirect_trainer(companion, trainer)
     try:
         return hf_training.Training(trainer, module, companion)
     except Exception as error:

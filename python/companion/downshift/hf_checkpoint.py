@@ -152,7 +152,7 @@ class Checkpoints:
             self._training.off = True
             self._companion.quiet(error)
             return
-        if stop and failure is None:
+        if stop and failure is None and not self._stop_withdrawn():
             self._training.report.stopping(self._trainer.state.global_step, True)
             report.stop_process()
 
@@ -175,9 +175,13 @@ class Checkpoints:
             failure = failure or "the Trainer wrote no complete checkpoint"
             training.report.save_failed(step, failure)
         training.report.phase("training")
-        if stop and failure is not None:
+        if stop and failure is not None and not self._stop_withdrawn():
             training.report.stop_refused(step, str(failure))
         return failure
+
+    def _stop_withdrawn(self):
+        """Reports whether the training goes on after all. Several ranks cannot: each has decided by itself to stop."""
+        return self._training.report.world == 1 and self._companion.stop_withdrawn()
 
     def _is_complete(self, folder):
         names = set(os.listdir(folder)) if os.path.isdir(folder) else set()

@@ -32,6 +32,7 @@ class Training:
         own = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed
         seed = knobs.find_seed(companion, own)
         self.seeding = fetch.activate(fetch.Seeding(int(seed), companion.trial))
+        self.clipping = gradients.ClippingHook()
         self.callback = _callback_class(module.TrainerCallback)(self)
         trainer.add_callback(self.callback)
         self._wrap("training_step", self._wrap_training_step)
@@ -41,16 +42,6 @@ class Training:
         self._wrap("_maybe_log_save_evaluate", self.checkpoints.wrap_after_step)
         self._begin_step()
 
-    def choose_checkpoint(self, given):
-        """Returns the checkpoint to resume from: the run's, or the script's where the run has none."""
-        try:
-            return self.checkpoints.choose(given)
-        except excepthook.CheckpointError:
-            raise
-        except Exception as error:
-            self.companion.quiet(error)
-            return given
-
     def end(self):
         """Reports the end of a training that ended by itself."""
         if self.border is not None and not self.border.terminated:
@@ -59,6 +50,7 @@ class Training:
     def leave(self):
         """Takes all hooks away."""
         fetch.deactivate()
+        self.clipping.remove()
         self.trainer.remove_callback(self.callback)
         for name, value in self._kept.items():
             if value is None:
@@ -74,6 +66,8 @@ class Training:
     def on_train_begin(self, state, loader, optimizer):
         self.border = Border(self.companion, self.report.rank, self.report.world, state.global_step)
         self.optimizer, self.gradients = optimizer, gradients.Gradients([optimizer])
+        if self.companion.skip_non_finite and self._guards():
+            self.clipping.install()
         self.position = _find_position(self.trainer, loader, state)
         self.epoch = state.global_step // self.position.steps_per_epoch - 1
         self._introduce(state, loader)
@@ -109,7 +103,7 @@ class Training:
             return
         what = "loss" if loss is not None and not math.isfinite(loss) else "gradient"
         applied = not scaled and not (self.companion.skip_non_finite and self._guards())
-        self.bad = {"what": what, "where": self._find_place(what, model), "rescaled": scaled, "applied": applied}
+        self.bad = {"what": what, **self._find_place(what, model), "rescaled": scaled, "applied": applied}
         if not scaled and not applied:
             self.gradients.clear()
 
@@ -199,13 +193,12 @@ class Training:
 
     def _find_place(self, what, model):
         if what == "loss":
-            for index, loss in enumerate(self.losses):
-                if not math.isfinite(float(loss)):
-                    return "micro-batch {}".format(index + 1)
-        torch = sys.modules["torch"]
-        named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
-        bad = [name for name, grad in named if not bool(torch.isfinite(grad).all())]
-        return "the gradient's norm" if not bad or len(bad) == len(named) else bad[0]
+            broken = (index for index, loss in enumerate(self.losses, 1) if not math.isfinite(float(loss)))
+            return {"where": "micro-batch {}".format(next(broken, len(self.losses)))}
+        if not self.clipping.is_installed:
+            # Clipping has spread the NaN to all gradients.
+            return {"where": "the gradient's norm"}
+        return gradients.describe_non_finite(model.named_parameters())
 
     def _queue_step(self, state):
         step, now = state.global_step, time.perf_counter()

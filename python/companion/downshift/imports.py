@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from downshift import standby
+
 # Library module → the modules of the companion that hook into it, in this order.
 HOOKS = {
     "torch": ("excepthook",),
@@ -24,6 +26,7 @@ def install():
     """Puts the finder in front, and hooks into what is imported already."""
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
+    standby.note_environment()
     sys.meta_path.insert(0, Finder())
     for name in HOOKS:
         if name in sys.modules:
@@ -70,6 +73,8 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         if name not in HOOKS or name in self._busy:
             return None
+        if name == "torch":
+            standby.compare_environment()
         self._busy.add(name)
         try:
             spec = self._find_elsewhere(name, path, target)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 
-from downshift import lightning_training, report, wire
+from downshift import lightning_training, report, trial_output, wire
+from downshift.shield import choose_checkpoint
 
 
 def install(module):
@@ -19,7 +20,7 @@ def install(module):
         if training is None:
             return original(self, model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, *args, **kwargs)
         try:
-            chosen = training.choose_checkpoint(ckpt_path)
+            chosen = choose_checkpoint(training, ckpt_path)
             if chosen is not None and chosen != ckpt_path and takes_weights_only and not args:
                 # A file that this run wrote, with whatever the script keeps in it.
                 kwargs.setdefault("weights_only", False)
@@ -36,6 +37,9 @@ def _begin(trainer, module):
     companion = wire.companion()
     if companion is None or getattr(trainer, "fast_dev_run", False) or not report.claim("lightning"):
         return None
+    if companion.trial:
+        # Not caught: a trial that would write into the user's folder fails instead.
+        trial_output.redirect_lightning(companion, trainer)
     try:
         return lightning_training.Training(trainer, module, companion)
     except Exception as error:

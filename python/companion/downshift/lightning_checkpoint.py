@@ -112,6 +112,9 @@ class Checkpoints:
             if reports.rank == 0:
                 self._prune(folder)
         reports.phase("training")
+        # Several ranks stop in any case: each has decided so by itself.
+        if stop and reports.world == 1 and self._companion.stop_withdrawn():
+            return
         if stop and failure is not None:
             reports.stop_refused(step, str(failure))
         elif stop:

@@ -36,16 +36,6 @@ class Training:
         trainer.callbacks.append(self.callback)
         self._begin_step()
 
-    def choose_checkpoint(self, given):
-        """Returns the file to resume from: the run's, or the script's where the run has none."""
-        try:
-            return self.checkpoints.choose(given)
-        except excepthook.CheckpointError:
-            raise
-        except Exception as error:
-            self.companion.quiet(error)
-            return given
-
     def end(self):
         """Reports the end of a training that ended by itself."""
         interrupted = str(getattr(self.trainer.state, "status", "")).endswith("interrupted")
@@ -113,7 +103,7 @@ class Training:
 
     @shielded
     def on_before_optimizer_step(self, module, optimizer):
-        torch, found = sys.modules["torch"], gradients.Gradients([optimizer])
+        found = gradients.Gradients([optimizer])
         if self.due.nan:
             poison(found.parameters())
         self.stepped, self.rate = True, knobs.rate(optimizer)
@@ -123,10 +113,8 @@ class Training:
             return
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         dropped = not scaled and self.companion.skip_non_finite
-        named = [(name, p.grad) for name, p in module.named_parameters() if p.grad is not None]
-        bad = [name for name, grad in named if not bool(torch.isfinite(grad).all())]
-        place = "the gradient's norm" if not bad else bad[0]
-        self.bad = {"what": "gradient", "where": place, "rescaled": scaled, "applied": not scaled and not dropped}
+        place = gradients.describe_non_finite(module.named_parameters())
+        self.bad = {"what": "gradient", **place, "rescaled": scaled, "applied": not scaled and not dropped}
         if dropped:
             found.clear()
 

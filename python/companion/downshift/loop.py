@@ -13,7 +13,7 @@ import sys
 import time
 
 from downshift import batches as data
-from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks
+from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, standby
 from downshift.excepthook import CheckpointError, ConfigError
 
 
@@ -24,12 +24,12 @@ class Run:
         self._companion = companion = introduction.take_companion()
         self._parts = parts
         self._schedule = schedule
-        self._gradients = gradients.Gradients(parts.optimizers)
         self._names = parts.parameter_names()
         self._faults = inject.Faults.of(companion)
         self._seed = seed if companion is None else companion.seed
         self._clip = self._knob("optimizer.max_norm", clip)
         self._guards = companion is None or companion.skip_non_finite
+        self._gradients = gradients.Gradients(parts.optimizers, self._guards or parts.scaler is not None)
         self._stacks = (None, None)
         self._source = self._micro = self._current = self._loss = self._kept = self._saver = None
         self._position = {"epoch": 0, "offset": 0, "samples": 0}
@@ -40,6 +40,7 @@ class Run:
         self._due = inject.NOTHING
         self._resumed_from = None
         self._trial = companion is not None and companion.trial
+        self._modules = None if companion is None else companion.modules
         if companion is not None:
             self._stacks = stacks.register(companion)
             self._restore(companion.resume)
@@ -132,12 +133,11 @@ class Run:
         companion = self._companion
         folder = os.path.join(companion.run_dir if companion else ".", "samples")
         try:
-            path = sample.write(folder, self._step, text, image)
+            sample.write(folder, self._step, text, image)
         except OSError as error:
             self._send({"event": "note", "level": "warn", "text": "a sample could not be written: {}".format(error)})
             return
-        text = "sample at step {}: {}".format(self._step, os.path.basename(path))
-        self._send({"event": "note", "level": "info", "text": text})
+        self._send({"event": "samples", "step": self._step})
 
     def end(self):
         """Ends the run before its last batch, on purpose: saves, and reports it finished. Call it after a `break`."""
@@ -264,8 +264,9 @@ class Run:
             "epoch": micro.epoch,
             "lr": rate or 0.0,
             "what": "loss" if in_loss else "gradient",
-            "where": "step {}".format(self._step) if in_loss else self._gradients.find_non_finite(self._names),
         }
+        named = ((self._names.get(id(parameter)), parameter) for parameter in self._gradients.parameters())
+        event.update({"where": "step {}".format(self._step)} if in_loss else gradients.describe_non_finite(named))
         if scaler is not None and not in_loss and scaler.get_scale() > 1.0:
             event["rescaled"] = True
         if scaler is None and not self._guards:
@@ -278,6 +279,10 @@ class Run:
         if self._trial:
             self._send_fingerprint()
         companion = self._companion
+        if self._modules:
+            # Now, because the first step may import more.
+            standby.record(self._modules)
+            self._modules = None
         order_taken = companion.take_order()
         while order_taken is not None:
             self._obey(order_taken)
@@ -290,6 +295,8 @@ class Run:
             self._saver.request(self._step, self._position["samples"], self._header())
         elif order_taken.get("order") == "stop":
             failure = self._save() if order_taken.get("checkpoint") else None
+            if self._companion.stop_withdrawn():
+                return
             if failure is None:
                 self._stop(bool(order_taken.get("checkpoint")))
             self._send({"event": "stop_refused", "step": self._step, "message": failure})

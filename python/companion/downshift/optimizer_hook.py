@@ -1,6 +1,8 @@
 """Steps and rates of a loop that uses nothing but torch, through torch's global hooks around every optimizer step.
 
 A call does not prove an update: a scaled step that overflowed may call it too. Nothing can be saved or resumed.
+Steps are counted as updates of this process: a loop that loads an earlier state of its own counts on, so no step is lost
+or reported twice, but from there its numbers are higher than the script's. Steps in the output win, if it names any.
 """
 
 from __future__ import annotations

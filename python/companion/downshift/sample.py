@@ -17,17 +17,29 @@ def write(folder, step, text=None, image=None):
         raise ConfigError("run.sample takes either text or image")
     os.makedirs(folder, exist_ok=True)
     path = _free_path(folder, step, ".txt" if text is not None else ".png")
+    # A reader sees all of it or nothing.
+    draft = os.path.join(folder, ".{}.{}".format(os.getpid(), os.path.basename(path)))
+    try:
+        _write(draft, text, image)
+        os.replace(draft, path)
+    except BaseException:
+        if os.path.lexists(draft):
+            os.unlink(draft)
+        raise
+    return path
+
+
+def _write(path, text, image):
     if text is not None:
-        with open(path, "x", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8") as file:
             file.write(str(text))
     elif hasattr(image, "save"):
         image.save(path)
     elif isinstance(image, (str, os.PathLike)):
         shutil.copyfile(image, path)
     else:
-        with open(path, "xb") as file:
+        with open(path, "wb") as file:
             file.write(png(*_pixels(image)))
-    return path
 
 
 def _free_path(folder, step, ending):

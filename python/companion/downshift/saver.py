@@ -92,7 +92,8 @@ class Saver:
             self._writer = None
 
     def _write(self, step, samples, pause_ms):
-        name = ".new-step-{:09}".format(step)
+        # Another process of the same command may save the same step.
+        name = ".new-step-{:09}.{}".format(step, os.getpid())
         folder = os.path.join(self._companion.staging, name)
         try:
             if os.path.lexists(folder):

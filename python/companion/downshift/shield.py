@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from downshift.excepthook import CheckpointError
+
 
 def shielded(method):
     """Lets a method of an object with `companion` and `off` fail without harm. A stop (SystemExit) passes."""
@@ -20,3 +22,17 @@ def shielded(method):
             return None
 
     return run
+
+
+def choose_checkpoint(training, given):
+    """Returns the checkpoint that a training resumes from: the run's, or the script's where the run has none.
+
+    A checkpoint of the run that cannot be used ends the script: it would start over.
+    """
+    try:
+        return training.checkpoints.choose(given)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        training.companion.quiet(error)
+        return given

@@ -13,6 +13,7 @@ parser.add_argument("--epochs", type=float, default=4)
 parser.add_argument("--aug", default="torch")
 parser.add_argument("--sampler", default="random")
 parser.add_argument("--save", default="no")
+parser.add_argument("--keep", type=int)
 parser.add_argument("--eval", action="store_true")
 parser.add_argument("--jit", action="store_true")
 parser.add_argument("--twice", action="store_true")
@@ -61,6 +62,7 @@ model = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=16, n_layer=2, n_
 arguments = TrainingArguments(
     output_dir=options.out, per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accum,
     num_train_epochs=options.epochs, learning_rate=1e-3, logging_steps=options.log, save_strategy=options.save,
+    save_total_limit=options.keep,
     report_to=[], use_cpu=True, dataloader_num_workers=options.workers, disable_tqdm=True, lr_scheduler_type="cosine",
     train_sampling_strategy="group_by_length" if options.sampler == "length" else "random",
     eval_strategy="epoch" if options.eval else "no", enable_jit_checkpoint=options.jit,

@@ -11,6 +11,7 @@ parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--boring", action="store_true")
 parser.add_argument("--val", action="store_true")
+parser.add_argument("--writes", help="folder of its checkpoints and of its log")
 parser.add_argument("--dropout", type=float, default=0.2)
 parser.add_argument("--package", default="lightning.pytorch")
 options = parser.parse_args()
@@ -65,9 +66,14 @@ else:
         Points(), batch_size=options.batch, shuffle=True, num_workers=options.workers
     )
     validation = torch.utils.data.DataLoader(Points(), batch_size=16, num_workers=options.workers) if options.val else None
+callbacks, logger = [], False
+if options.writes:
+    callbacks = [importlib.import_module(options.package + ".callbacks").ModelCheckpoint(options.writes, save_last=True)]
+    logger = importlib.import_module(options.package + ".loggers").CSVLogger(options.writes)
+    Model.on_train_start = lambda self: self.log("started", 1.0)
 trainer = pl.Trainer(
-    max_epochs=options.epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    enable_model_summary=False, accumulate_grad_batches=options.accum, gradient_clip_val=1.0,
+    max_epochs=options.epochs, accelerator="cpu", logger=logger, enable_checkpointing=bool(callbacks), callbacks=callbacks,
+    enable_progress_bar=False, enable_model_summary=False, accumulate_grad_batches=options.accum, gradient_clip_val=1.0,
 )  # fmt: skip
 trainer.fit(model, loader, validation)
 digest = hashlib.sha256()

@@ -5,6 +5,7 @@ use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
 use crate::format::{bytes, count};
 use crate::store::checkpoint::{self, Contents, Loaded};
+use crate::store::companion::KnownCompanion;
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
 use crate::untrusted::file::{self, Limit};
@@ -35,8 +36,10 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
         ));
     }
     write_whole(&place.join("run.yaml"), &file::read(&run.file("run.yaml"), Limit::Record)?).map_err(wrong)?;
+    // Without it, the copy would not be known to resume.
+    KnownCompanion::copy(run, &place).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
-    let path = place.join(write(&place, &loaded)?);
+    let path = place.join(write_copy(&place, &loaded)?);
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if best.is_some() { "the best one, " } else { "" };
@@ -49,8 +52,8 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     }
 }
 
-/// Writes the same files in the same order, so that the manifest is identical.
-fn write(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
+/// Writes a checkpoint into a run directory: the same files in the same order, so that the manifest is identical.
+pub fn write_copy(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
     let manifest = &loaded.manifest;
     let file = |name: &'_ str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
     let files: Vec<(&str, &[u8])> =

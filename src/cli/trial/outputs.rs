@@ -1,12 +1,12 @@
 //! Keeps the checkpoints of a trial apart from others: a script that finds one of an earlier training goes on from it.
 
-use crate::cli::Failure;
-use crate::config::command::{AttemptContext, ScriptCheckpoints, resolve_pattern};
+use crate::cli::{Failure, confirm, say};
+use crate::config::command::{AttemptContext, ScriptCheckpoints, names_run_folder, resolve_pattern};
 use crate::config::run::Run;
 use crate::untrusted::glob::{self, Glob};
 use crate::untrusted::text;
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// Where the command of a trial saves.
@@ -78,6 +78,29 @@ impl Outputs {
     pub fn are_apart(&self) -> bool {
         matches!(self, Self::Apart)
     }
+}
+
+/// Asks before a command is tried that writes where it always writes: it starts several times, from its beginning.
+///
+/// # Errors
+/// Returns an error if the answer is no, or nobody can be asked.
+pub fn require_permission(run: &Run, is_given: bool) -> Result<(), Failure> {
+    let Some(spec) = &run.command else { return Ok(()) };
+    if is_given || names_run_folder(spec, &run.rungs[run.first_rung()].preset) {
+        return Ok(());
+    }
+    let problem = format!(
+        "{}: a trial starts the script several times from its beginning, and nothing in the run file tells it to write \
+         into the trial's own folders.\nThe companion redirects a Trainer of Hugging Face or Lightning; everything else \
+         is written where the script always writes, and may replace earlier outputs",
+        run.name
+    );
+    let way_out = "write {run_dir} into the script's output argument, or allow it with --in-place";
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(Failure::new(2, format!("{problem};\n{way_out}")));
+    }
+    say(&format!("{problem}."));
+    if confirm("Start the trial?")? { Ok(()) } else { Err(Failure::new(2, format!("nothing was started; {way_out}"))) }
 }
 
 fn way_out(checkpoints: &ScriptCheckpoints) -> String {

@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::ui::{self, Popup, Stand};
+use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{clock, count};
@@ -39,20 +39,14 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         Some(step) => format!("Durable up to step {}. ", count(step)),
         None => "No durable step yet. ".to_owned(),
     };
-    let (title, next) = match status.state {
-        RunState::NeedsPerson => ("needs attention", "Fix the cause, then run:"),
-        _ => ("failed", "Fix the cause, then run:"),
-    };
+    let title = if status.state == RunState::NeedsPerson { "needs attention" } else { "failed" };
+    let next = "Fix the cause, then resume from the menu, or run:";
     let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
     let resume = ui::wrap(&state.resume_command(), width.saturating_sub(2));
     tail.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
-    tail.extend([
-        Line::default(),
-        Line::from(vec![
-            Span::styled(state.keys.key_of(Action::Back), theme.accent),
-            Span::styled(" close", theme.dim),
-        ]),
-    ]);
+    let key = |action: Action, word| (state.keys.key_of(action), word, action);
+    let keys = KeyLine(vec![key(Action::Menu, "menu"), key(Action::Back, "close")]);
+    tail.extend([Line::default(), keys.render(width, theme)]);
     // The command to type stays, whatever else is cut.
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);

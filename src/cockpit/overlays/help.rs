@@ -39,7 +39,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, t
     let from = from.min(hidden + 1);
     ui::render_lines(frame, list, lines.into_iter().skip(from).collect());
     let words = if from > hidden { "↑ more above" } else { "↓ more below" };
-    frame.render_widget(Line::styled(words, theme.accent).right_aligned(), hint);
+    ui::render_line(frame, hint, Line::styled(words, theme.accent).right_aligned());
 }
 
 fn group_lines(group: Group, state: &State, theme: &Theme) -> Vec<Line<'static>> {

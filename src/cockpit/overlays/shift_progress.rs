@@ -76,10 +76,10 @@ const PLAN: [StageName; 6] =
 
 /// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.
 fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
-    let known = |name: StageName| stages.iter().any(|stage| stage.name == name);
+    let known = |name: StageName| stages.iter().any(|stage| planned_parts(&stage.name).contains(&name));
     // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
     let mut rest = PLAN.into_iter().filter(|name| !known(*name)).peekable();
-    let order = |name: StageName| PLAN.iter().position(|planned| *planned == name);
+    let order = |name: StageName| PLAN.iter().position(|planned| planned_parts(&name).contains(planned));
     let dim = |name: StageName, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
     let mut lines = Vec::new();
     for stage in stages {
@@ -90,6 +90,15 @@ fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<L
     }
     lines.extend(rest.map(|name| dim(name, if done { "not needed" } else { "" })));
     lines
+}
+
+/// Returns the planned stages that a stage stands for.
+fn planned_parts(name: &StageName) -> &[StageName] {
+    match name {
+        StageName::Start => &[StageName::Load],
+        StageName::StartAndStep => &[StageName::Load, StageName::FirstStep],
+        name => std::slice::from_ref(name),
+    }
 }
 
 fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
@@ -113,6 +122,8 @@ fn stage_label(name: StageName) -> &'static str {
         StageName::BackOff => "wait before restarting",
         StageName::Cool => "let the GPU cool",
         StageName::Load => "start, load, verify",
+        StageName::Start => "start the command",
+        StageName::StartAndStep => "start, first step",
         StageName::Compile => "compile kernels",
         StageName::Notice => "notice the fault",
         StageName::Terminate | StageName::Kill | StageName::FirstStep | StageName::Other => name.words(),

@@ -4,10 +4,10 @@
 use super::curve::{Plot, draw_curve};
 use super::geometry::{Curve, Geometry};
 use crate::cockpit::chart_data::evaluation_spot;
-use crate::cockpit::plot::axis;
+use crate::cockpit::plot::{axis, braille::Braille};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, clock, count, figure};
@@ -20,6 +20,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
@@ -35,7 +36,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &Sta
     let unit = plot.map_or("", |plot| plot.geometry.unit);
     let name = quantity.title(&state.facts.metrics);
     let title = if unit.is_empty() { name } else { format!("{name}, {unit}") };
-    let room = usize::from(area.width).saturating_sub(title.len() + 6);
+    let title = if state.is_pinned(quantity) { format!("• {title}") } else { title };
+    let room = usize::from(area.width).saturating_sub(title.width() + 6);
     let legend = legend(quantity, plot, state, theme, room);
     ui::render_heading(frame, area, &title, legend, focused, theme);
 }
@@ -52,9 +54,9 @@ fn below_heading(area: Rect) -> Rect {
 
 fn curve_of(quantity: Quantity, state: &State) -> Curve {
     let chart = state.screen.chart;
-    let log = chart.log && quantity.may_be_log();
+    let scale = quantity.scale(chart.scale);
     let evaluations = (quantity == Quantity::Loss).then(|| evaluation_range(state)).flatten();
-    Curve { quantity, weight: chart.weight(), log, hold: quantity.held_range(state).or(evaluations) }
+    Curve { quantity, weight: chart.weight(), scale, hold: quantity.held_range(state).or(evaluations) }
 }
 
 /// Returns the visible evaluations: position and loss.
@@ -67,6 +69,20 @@ fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 
+/// Returns the lines between neighbouring evaluations, cut off at the edges of a window.
+fn evaluation_lines(state: &State, (start, end): (f64, f64)) -> Vec<((f64, f64), (f64, f64))> {
+    let axis = state.screen.chart.axis;
+    let all = state.facts.evals.values().filter_map(|row| Some((evaluation_spot(row).on(axis), row.eval.loss?)));
+    let all: Vec<(f64, f64)> = all.filter(|(_, loss)| loss.is_finite()).collect();
+    let cut = |pair: &[(f64, f64)]| {
+        let ((left, from), (right, to)) = (pair[0], pair[1]);
+        let at = |place: f64| if right > left { from + (to - from) * (place - left) / (right - left) } else { to };
+        let (left, right) = (left.max(start), right.min(end));
+        (left <= right).then(|| ((left, at(left)), (right, at(right))))
+    };
+    all.windows(2).filter_map(cut).collect()
+}
+
 /// Returns position and loss of the best evaluation whose weights are on disk, if visible.
 fn visible_best(state: &State) -> Option<(f64, f64)> {
     let (row, chart) = (state.best()?, state.screen.chart);
@@ -76,20 +92,30 @@ fn visible_best(state: &State) -> Option<(f64, f64)> {
 }
 
 fn evaluation_range(state: &State) -> Option<(f64, f64)> {
-    let seen = visible_evaluations(state);
-    let losses = || seen.iter().map(|(_, loss)| *loss);
-    Some((losses().reduce(f64::min)?, losses().reduce(f64::max)?))
+    let window = state.screen.chart.window(state.curve_ends()?);
+    let lines = evaluation_lines(state, window).into_iter().flat_map(|(from, to)| [from, to]);
+    let losses: Vec<f64> = visible_evaluations(state).into_iter().chain(lines).map(|(_, loss)| loss).collect();
+    Some((losses.iter().copied().reduce(f64::min)?, losses.iter().copied().reduce(f64::max)?))
 }
 
 /// Minimum number of columns between diamonds, so that the curve below stays visible.
 const APART: u16 = 6;
 
-/// Draws evaluations as diamonds: the best one on disk filled, the newest one labeled. Where they are
-/// dense only some are drawn; the evaluation chart shows all of them.
+/// Draws evaluations as a line with diamonds: the best one on disk filled, the newest one labeled. Where they are
+/// dense only some have a diamond.
 fn draw_evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
     let (buffer, geometry) = (frame.buffer_mut(), plot.geometry);
     let seen = visible_evaluations(state);
     let best = visible_best(state);
+    let dots = (usize::from(geometry.area.width) * 2, usize::from(geometry.area.height) * 4);
+    let mut line = Braille::new(dots.0 / 2, dots.1 / 4);
+    let dot = |(place, loss): (f64, f64)| Some((geometry.dot(place)?, geometry.scale.row(loss, dots.1)));
+    for (from, to) in evaluation_lines(state, geometry.window) {
+        if let (Some(from), Some(to)) = (dot(from), dot(to)) {
+            line.line(from, to);
+        }
+    }
+    line.paint(geometry.area, buffer, theme.second);
     let mut free_left_of = u16::MAX;
     for (place, loss) in seen.iter().rev() {
         let Some(x) = geometry.column(*place).filter(|x| *x < free_left_of) else { continue };
@@ -107,7 +133,7 @@ fn draw_evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State
 }
 
 /// Formats a position on an axis, naming it: `step 700`.
-fn name_place(state: &State, axis: Axis, place: f64) -> String {
+pub fn name_place(state: &State, axis: Axis, place: f64) -> String {
     let text = format_place(state, axis, place);
     if axis == Axis::Steps { format!("step {text}") } else { text }
 }
@@ -124,13 +150,19 @@ fn format_place(state: &State, axis: Axis, place: f64) -> String {
     }
 }
 
-/// Returns the cursor's reading: the exact value of a step, or the range over the steps of a bucket.
+/// Returns the cursor's reading: the exact value of a step, or the range over the steps of a bucket. Where the line
+/// above several charts names the step, they do not repeat it.
 fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     let axis = state.screen.chart.axis;
     let place = state.screen.chart.cursor?;
     let at = state.facts.series.at(axis, place)?;
-    let whereabouts = name_place(state, axis, at.spot().on(axis));
-    let skipped = if at.is_skipped() { ", skipped" } else { "" };
+    let shared = state.screen.view == View::Charts && state.screen.full.is_none();
+    let whereabouts = if shared { String::new() } else { name_place(state, axis, at.spot().on(axis)) + "  " };
+    let skipped = if at.is_skipped() && !shared { ", skipped" } else { "" };
+    // Evaluations are apart: the nearest one is read, and says where it is.
+    if let Some((near, value)) = quantity.evaluation_at(state, axis, place) {
+        return Some(format!("{} @ {}", quantity.format_value(value), format_place(state, axis, near)));
+    }
     let value = quantity.value_at(state, axis, place).map_or_else(
         || UNKNOWN.to_owned(),
         |extent| match extent.count {
@@ -144,7 +176,7 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
             }
         },
     );
-    Some(format!("{whereabouts}  {value}{skipped}"))
+    Some(format!("{whereabouts}{value}{skipped}"))
 }
 
 /// An entry of the legend.
@@ -176,7 +208,7 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
         let text = format!("{from} to {}", format_place(state, chart.axis, end));
         parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     }
-    if chart.log && plot.is_some_and(|plot| plot.geometry.scale.is_log()) {
+    if plot.is_some_and(|plot| plot.geometry.scale.is_log()) {
         parts.push(LegendPart::new(vec![Span::styled("log", theme.accent)]));
     }
     if let Some(highest) = plot.and_then(|plot| plot.geometry.cut) {
@@ -190,7 +222,8 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     let mut left_out = false;
     for part in parts {
         let width: usize = part.spans.iter().map(Span::width).sum();
-        if left_out || line.width() + width + 3 > room {
+        let gap = if line.spans.is_empty() { 0 } else { 3 };
+        if left_out || line.width() + gap + width > room {
             left_out |= part.explains_rest;
             continue;
         }
@@ -213,19 +246,26 @@ fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPa
         (None, _) => ("", "lowest ".to_owned(), plot.and_then(|plot| plot.least)),
     };
     let mut parts = Vec::new();
-    if let Some((place, loss)) = best {
+    let lowest = best.map(|(place, loss)| {
         let whereabouts = format_place(state, chart.axis, place);
-        parts.push(LegendPart::new(vec![
+        vec![
             Span::styled(sign, theme.good),
             Span::styled(word, theme.dim),
             Span::raw(figure(loss)),
             Span::styled(format!(" @ {whereabouts}"), theme.dim),
-        ]));
-    }
+        ]
+    });
     let weight = chart.weight();
     let line = plot.map_or(theme.smooth, |plot| plot.style);
+    // Without a best evaluation, the lowest value is that of the smoothed line, and stands beside its name.
+    let of_line = weight > 0.0 && sign.is_empty();
+    parts.extend(lowest.clone().filter(|_| !of_line).map(LegendPart::new));
     if weight > 0.0 {
-        let spans = vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)];
+        let mut spans = vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)];
+        if let Some(lowest) = lowest.filter(|_| of_line) {
+            spans.push(Span::styled(", ", theme.dim));
+            spans.extend(lowest);
+        }
         parts.push(LegendPart { spans, explains_rest: true });
         parts.push(LegendPart::new(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]));
     } else {

@@ -18,9 +18,8 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Checkpoints;
     let all = &state.facts.checkpoints;
-    // The record does not say which of them were on disk at a past moment: list all that were saved by then.
     let past = state.moment.is_some();
-    let kept: Vec<_> = all.values().rev().filter(|row| row.kept || past).collect();
+    let kept = state.listed_checkpoints();
     let note = match (all.is_empty(), past) {
         (true, _) => String::new(),
         (false, true) => format!("{} saved by then", all.len()),
@@ -30,12 +29,40 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     if kept.is_empty() {
         return ui::render_placeholder(frame, inner, "no checkpoints yet", theme);
     }
-    let skip = state.screen.checkpoints_back.min(kept.len().saturating_sub(1));
+    let skip = first_visible(state, area.height);
     let durable = state.status().and_then(|status| status.durable_step);
-    let rows = kept.into_iter().skip(skip).take(usize::from(inner.height));
+    let room = list_rows(state, area.height);
+    let hidden = kept.len().saturating_sub(room);
+    let rows = kept.into_iter().skip(skip).take(room);
     let (ranking, now_ms) = (state.ranking(), state.now_ms);
-    let lines = rows.map(|row| checkpoint_line(row, &ranking, durable, now_ms, inner.width, theme)).collect();
-    ui::render_lines(frame, inner, lines);
+    let chosen = state.chosen_checkpoint().filter(|_| focused).map(|row| row.step);
+    let lines = rows.map(|row| {
+        let line = checkpoint_line(row, &ranking, durable, now_ms, inner.width, theme);
+        if chosen == Some(row.step) { line.patch_style(theme.selected) } else { line }
+    });
+    let more = (hidden > 0).then(|| ui::more_note(skip, hidden, theme));
+    ui::render_lines(frame, inner, lines.chain(more).collect());
+}
+
+/// Returns the rows for checkpoints in a panel of this height: without the heading, and the row that says how many
+/// more there are, if not all fit.
+fn list_rows(state: &State, height: u16) -> usize {
+    let rows = usize::from(height.saturating_sub(1)).max(1);
+    let is_full = state.listed_checkpoints().len() > rows && rows > 1;
+    rows - usize::from(is_full)
+}
+
+/// Returns the first visible checkpoint of a panel of this height, so that the chosen one is visible.
+fn first_visible(state: &State, height: u16) -> usize {
+    let last = state.listed_checkpoints().len().saturating_sub(1);
+    state.screen.chosen_checkpoint.min(last).saturating_sub(list_rows(state, height) - 1)
+}
+
+/// Returns the index of the checkpoint in a row below the heading of a panel of this height.
+#[must_use]
+pub fn checkpoint_at(state: &State, height: u16, row: usize) -> Option<usize> {
+    let place = first_visible(state, height) + row;
+    (row < list_rows(state, height) && place < state.listed_checkpoints().len()).then_some(place)
 }
 
 fn checkpoint_line(

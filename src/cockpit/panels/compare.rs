@@ -5,6 +5,7 @@ use crate::cockpit::chart_data::evaluation_columns;
 use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
+use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
@@ -72,10 +73,18 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
             Err(why) => (why.to_string(), theme.warn),
             Ok(_) => (newest.unwrap_or_else(|| "no value yet".to_owned()), theme.strong),
         };
+        // The best value is the ranking metric's, whatever the chart shows.
+        let best = state
+            .runs
+            .row(entry.name)
+            .and_then(cell::saved_best)
+            .map_or_else(String::new, |best| format!("best {best}   "));
         let width = usize::from(inner.width).saturating_sub(text.width() + 6);
+        let best = if best.width() + 24 <= width { best } else { String::new() };
         Line::from(vec![
             Span::styled("━ ", theme.line(place)),
-            Span::raw(ui::pad(entry.name, width)),
+            Span::raw(ui::pad(entry.name, width - best.width())),
+            Span::styled(best, theme.dim),
             Span::raw("  "),
             Span::styled(text, style),
         ])
@@ -150,8 +159,9 @@ fn draw_curves(
     let rough: Vec<f64> =
         known.iter().flatten().flat_map(|curves| values(curves, usize::from(area.width))).flatten().collect();
     let (low, high) = (rough.iter().copied().reduce(f64::min), rough.iter().copied().reduce(f64::max));
-    let log = chart.log && state.screen.compared.may_be_log();
-    let Some(scale) = low.zip(high).and_then(|(low, high)| Scale::new(low, high, log)) else {
+    let value_scale = state.screen.compared.scale(chart.scale);
+    let scale = |(low, high): (f64, f64)| Scale::new(low, high, value_scale.is_log((low, high)));
+    let Some(scale) = low.zip(high).and_then(scale) else {
         ui::render_placeholder(frame, area, "no finite value yet", theme);
         return Vec::new();
     };

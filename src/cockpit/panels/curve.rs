@@ -24,7 +24,7 @@ pub struct Plot {
     pub geometry: Geometry,
     /// Newest value as drawn, in the unit of the quantity.
     pub newest: Option<f64>,
-    /// Position and value of the smoothed minimum.
+    /// Position and value of the minimum: of the smoothed line if there is one, else as measured.
     pub least: Option<(f64, f64)>,
     /// Style of the line at its end.
     pub style: Style,
@@ -117,7 +117,12 @@ fn draw_lines(
     let style = styles.get(newest_cell).copied().unwrap_or(theme.smooth);
     let dots = columns.len().saturating_sub(1).max(1) as f64;
     let (start, end) = plot.window;
-    let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, (*value)?)));
+    // A column of an unsmoothed line is the mean of its steps.
+    let lowest_in = |x: usize, smoothed: f64| match columns[x].extent {
+        Some(extent) if weight <= 0.0 => f64::from(extent.min),
+        _ => smoothed,
+    };
+    let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, lowest_in(x, (*value)?))));
     let smallest = known.min_by(|a, b| a.1.total_cmp(&b.1));
     let least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
     Plot { geometry: plot, newest, least, style }

@@ -1,70 +1,192 @@
-//! Configuration differences between the run under the cursor and this one.
+//! Configuration differences: between the run under the cursor and the open one, or between all marked runs
+//! and the open one, a column each.
 
-use crate::cockpit::state::State;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::runs::OtherRun;
 use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::format::in_words;
-use crate::recipe::class::{Change, compare_presets};
+use crate::recipe::class::compare_presets;
 use ratatui::{
     Frame,
     layout::Rect,
     text::{Line, Span},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use unicode_width::UnicodeWidthStr;
+
+/// A run whose config is compared with the open one's.
+struct Compared<'a> {
+    config: Result<&'a OtherRun, Missing<'a>>,
+    /// Index of its line's colour.
+    colour: usize,
+}
+
+/// Reason why a config cannot be compared.
+enum Missing<'a> {
+    Reading,
+    Failed(&'a ReadError),
+}
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Difference;
-    let inner = ui::render_heading(frame, area, "config: open run → chosen run", Line::default(), focused, theme);
-    let Some(run) = state.runs.chosen() else { return ui::render_placeholder(frame, inner, "no run chosen", theme) };
-    if run.name == state.run_name() {
-        return ui::render_placeholder(frame, inner, "choose another run to compare its config", theme);
+    let (names, is_pair) = compared_names(state);
+    let title = if is_pair { "config: open run → chosen run" } else { "config of the marked runs" };
+    let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
+    match names[..] {
+        [] => return ui::render_placeholder(frame, inner, "no run chosen", theme),
+        [name] if name == state.run_name() => {
+            return ui::render_placeholder(frame, inner, "choose another run to compare its config", theme);
+        }
+        _ => {}
     }
-    let other = match state.runs.read.get(&run.name) {
-        Some(Ok(other)) => other,
-        Some(Err(why)) => return ui::render_placeholder(frame, inner, &why.to_string(), theme),
-        None => return ui::render_placeholder(frame, inner, "reading …", theme),
-    };
-    let names = |ladder: &[crate::cockpit::state::RungView]| {
-        ladder.iter().map(|rung| rung.name.clone()).collect::<Vec<_>>().join(", ")
-    };
-    let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
-        return ui::render_placeholder(frame, inner, "no config to compare", theme);
-    };
-    let mut changes = compare_presets(&ours.preset, &theirs.preset);
-    changes.extend(watch_changes(state, other));
-    let width = usize::from(inner.width);
-    let mut lines: Vec<Line<'static>> = changes
-        .iter()
-        .map(|change| {
-            let path = ui::pad(&change.path, (width / 2).min(32));
-            let rest = width.saturating_sub((width / 2).min(32) + 1);
-            let values = format!("{} → {}", in_words(&change.from), in_words(&change.to));
-            Line::from(vec![Span::styled(path, theme.dim), Span::raw(" "), Span::raw(ui::cut(&values, rest))])
-        })
-        .collect();
-    let rungs = names(&other.ladder);
-    if rungs != names(&state.ladder) {
-        lines.push(Line::from(vec![
-            Span::styled(ui::pad("ladder", (width / 2).min(32)), theme.dim),
-            Span::raw(" "),
-            Span::raw(ui::cut(&rungs, width.saturating_sub((width / 2).min(32) + 1))),
-        ]));
+    let compared: Vec<Compared<'_>> = names.iter().map(|name| find_config(state, name)).collect();
+    if let [Compared { config: Err(why), .. }] = &compared[..] {
+        let text = match why {
+            Missing::Reading => "reading …".to_owned(),
+            Missing::Failed(error) => error.to_string(),
+        };
+        return ui::render_placeholder(frame, inner, &text, theme);
     }
-    if lines.is_empty() {
+    let rows = differing_rows(state, &compared);
+    if rows.is_empty() {
         return ui::render_placeholder(frame, inner, "same knobs, same ladder", theme);
+    }
+    let mut lines: Vec<Line<'static>> = if is_pair {
+        rows.iter().map(|(path, values)| pair_line(path, values, usize::from(inner.width), theme)).collect()
+    } else {
+        table_lines(&rows, &compared, usize::from(inner.width), theme)
+    };
+    let room = usize::from(inner.height);
+    if lines.len() > room && room > 1 {
+        let hidden = lines.len() - (room - 1);
+        lines.truncate(room - 1);
+        lines.push(ui::more_note(0, hidden, theme));
     }
     ui::render_lines(frame, inner, lines);
 }
 
-/// Returns the differences between the `watch:` sections.
-fn watch_changes(state: &State, other: &OtherRun) -> Vec<Change> {
-    let tree = |watch: &Watch| serde_json::to_value(watch).map(|watch| json!({ "watch": watch }));
-    match other.watch.as_ref().map(|theirs| (tree(&state.watch), tree(theirs))) {
-        Some((Ok(ours), Ok(theirs))) => compare_presets(&ours, &theirs),
-        _ => Vec::new(),
+/// Returns the names of the runs to compare with the open one, and whether that is a single pair.
+fn compared_names(state: &State) -> (Vec<&str>, bool) {
+    let chosen = state.runs.chosen().map(|run| run.name.as_str());
+    let marked = &state.runs.marked;
+    // One marked run under the cursor is a pair; it reads best as one.
+    let is_pair = marked.is_empty() || (marked.len() == 1 && chosen.is_some_and(|name| marked[0] == name));
+    (if is_pair { chosen.into_iter().collect() } else { marked.iter().map(String::as_str).collect() }, is_pair)
+}
+
+/// Describes the differences on one line: `optimizer.lr 0.002 → 0.001; …`; none if there are none or not known yet.
+#[must_use]
+pub fn describe_difference(state: &State) -> Option<String> {
+    let (names, _) = compared_names(state);
+    let compared: Vec<Compared<'_>> =
+        names.iter().filter(|name| **name != state.run_name()).map(|name| find_config(state, name)).collect();
+    let line = |(path, values): Row| {
+        let values: Vec<String> = values.into_iter().map(|value| value.unwrap_or_else(|| "…".to_owned())).collect();
+        format!("{path} {}", values.join(" → "))
+    };
+    let lines: Vec<String> = differing_rows(state, &compared).into_iter().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+fn find_config<'a>(state: &'a State, name: &str) -> Compared<'a> {
+    let config = match state.runs.read.get(name) {
+        Some(Ok(other)) => Ok(&**other),
+        Some(Err(error)) => Err(Missing::Failed(error)),
+        None => Err(Missing::Reading),
+    };
+    let colour = state.runs.marked.iter().position(|marked| marked == name).map_or(0, |place| place + 1);
+    Compared { config, colour }
+}
+
+/// A knob, and its value in the open run and in each compared one; none while a config is missing.
+type Row = (String, Vec<Option<String>>);
+
+/// Returns the knobs that are not the same in all runs.
+fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
+    let ours = config_tree(state.ladder.first(), Some(&state.watch));
+    let mut differing: BTreeMap<String, (Value, BTreeMap<usize, Value>)> = BTreeMap::new();
+    let mut order: Vec<String> = Vec::new();
+    for (place, run) in compared.iter().enumerate() {
+        let Ok(other) = run.config else { continue };
+        // A run whose thresholds are unknown is compared without them.
+        let watch = other.watch.as_ref().map(|_| &state.watch);
+        let base = if watch.is_some() { ours.clone() } else { config_tree(state.ladder.first(), None) };
+        for change in compare_presets(&base, &config_tree(other.ladder.first(), other.watch.as_ref())) {
+            if !differing.contains_key(&change.path) {
+                order.push(change.path.clone());
+            }
+            let row = differing.entry(change.path).or_insert_with(|| (change.from, BTreeMap::new()));
+            row.1.insert(place, change.to);
+        }
     }
+    let mut rows: Vec<Row> = Vec::new();
+    for path in order {
+        let Some((from, others)) = differing.remove(&path) else { continue };
+        let value =
+            |place: usize| compared[place].config.is_ok().then(|| in_words(others.get(&place).unwrap_or(&from)));
+        let values = std::iter::once(Some(in_words(&from))).chain((0..compared.len()).map(value)).collect();
+        rows.push((path, values));
+    }
+    rows.extend(ladder_row(state, compared));
+    rows
+}
+
+/// Returns the names of the rungs, if they are not the same in all runs.
+fn ladder_row(state: &State, compared: &[Compared<'_>]) -> Option<Row> {
+    let names = |ladder: &[RungView]| ladder.iter().map(|rung| rung.name.clone()).collect::<Vec<_>>().join(", ");
+    let ours = names(&state.ladder);
+    let theirs: Vec<Option<String>> =
+        compared.iter().map(|run| run.config.as_ref().ok().map(|other| names(&other.ladder))).collect();
+    let differs = theirs.iter().flatten().any(|theirs| *theirs != ours);
+    differs.then(|| ("ladder".to_owned(), std::iter::once(Some(ours)).chain(theirs).collect()))
+}
+
+/// Joins the knobs of rung 0 and the `watch:` section.
+fn config_tree(rung: Option<&RungView>, watch: Option<&Watch>) -> Value {
+    let mut tree = rung.map_or_else(|| json!({}), |rung| rung.preset.clone());
+    if let (Some(fields), Some(Ok(watch))) = (tree.as_object_mut(), watch.map(serde_json::to_value)) {
+        fields.insert("watch".to_owned(), watch);
+    }
+    tree
+}
+
+/// `optimizer.lr   0.002 → 0.001`
+fn pair_line(path: &str, values: &[Option<String>], width: usize, theme: &Theme) -> Line<'static> {
+    let left = (width / 2).min(32);
+    let known = |place: usize| values.get(place).cloned().flatten().unwrap_or_default();
+    // Of two ladders, the other run's is the news.
+    let text = if path == "ladder" { known(1) } else { format!("{} → {}", known(0), known(1)) };
+    let text = ui::cut(&text, width.saturating_sub(left + 1));
+    Line::from(vec![Span::styled(ui::pad(path, left), theme.dim), Span::raw(" "), Span::raw(text)])
+}
+
+/// A header of coloured strokes, then a row per knob; values that differ from the open run's stand out.
+fn table_lines(rows: &[Row], compared: &[Compared<'_>], width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let columns = compared.len() + 1;
+    let paths = rows.iter().map(|(path, _)| path.width()).max().unwrap_or(0);
+    let path_width = paths.min(width.saturating_sub(columns * 6).min(32));
+    let column = (width.saturating_sub(path_width) / columns).saturating_sub(1).clamp(1, 16);
+    let mut header = Line::from(" ".repeat(path_width));
+    for colour in std::iter::once(0).chain(compared.iter().map(|run| run.colour)) {
+        header.push_span(Span::raw(" "));
+        header.push_span(Span::styled(ui::pad_left("━━", column), theme.line(colour)));
+    }
+    let mut lines = vec![header];
+    for (path, values) in rows {
+        let mut line = Line::from(Span::styled(ui::pad(path, path_width), theme.dim));
+        for value in values {
+            let text = value.as_deref().unwrap_or("…");
+            let style = if *value == values[0] { theme.dim } else { theme.strong };
+            line.push_span(Span::raw(" "));
+            line.push_span(Span::styled(ui::pad_left(text, column), style));
+        }
+        lines.push(line);
+    }
+    lines
 }

@@ -4,6 +4,7 @@
 use crate::cockpit::plot::{axis, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
+use crate::cockpit::state::chart::ValueScale;
 use crate::series::Axis;
 use crate::series::scale::Scale;
 use ratatui::layout::Rect;
@@ -15,8 +16,8 @@ pub struct Curve {
     pub quantity: Quantity,
     /// Weight of the past in the smoothed line; 0 shows only the raw values.
     pub weight: f64,
-    /// Whether values are logarithmic.
-    pub log: bool,
+    /// How values are mapped to rows.
+    pub scale: ValueScale,
     /// Additional values the range must include.
     pub hold: Option<(f64, f64)>,
 }
@@ -64,7 +65,8 @@ impl Geometry {
         // Values that the range includes anyway are not cut off.
         let cut = cut.filter(|cut| *cut > high);
         let (unit, factor) = curve.quantity.memory_unit(high);
-        let scale = Scale::new(low * factor, high * factor, curve.log)?;
+        let log = curve.scale.is_log(curve::mean_range(&rough)?);
+        let scale = Scale::new(low * factor, high * factor, log)?;
         let left = axis::gutter_width(scale, area.height - 3) + 1;
         // Above: names of rungs and skips. Below: the axis and its labels. On the right: the newest value.
         let plot_area = Rect {
@@ -83,6 +85,15 @@ impl Geometry {
         let (start, end) = self.window;
         let share = if end > start { (place - start) / (end - start) } else { 0.0 };
         (0.0..=1.0).contains(&share).then(|| self.area.x + (share * self.last_column()).round() as u16)
+    }
+
+    /// Returns the column of dots of a position, if visible; a cell has two.
+    #[must_use]
+    pub fn dot(&self, place: f64) -> Option<usize> {
+        let (start, end) = self.window;
+        let share = if end > start { (place - start) / (end - start) } else { 0.0 };
+        let last = f64::from(self.area.width) * 2.0 - 1.0;
+        (0.0..=1.0).contains(&share).then(|| (share * last).round().max(0.0) as usize)
     }
 
     /// Returns the position drawn at a column; the nearest end for a column beside the curve.

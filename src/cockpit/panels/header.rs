@@ -1,10 +1,11 @@
 //! The first line: the run's name, state and position. If space is short, the least important fields
 //! are dropped first.
 
-use crate::cockpit::overlays::preview::describe_level;
+use crate::cockpit::overlays::preview::describe_known_level;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
+use crate::cockpit::verdict::alerts::{Alert, alerts};
 use crate::config::theme::Theme;
 use crate::format::{age, clock, count};
 use crate::protocol::control::{RunState, Status};
@@ -18,17 +19,14 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     frame.buffer_mut().set_style(area, theme.bar);
     let Some(status) = state.status() else {
-        frame.render_widget(Line::from(vec![Span::raw(" "), Span::styled("downshift", theme.strong)]), area);
-        return;
+        return ui::render_line(frame, area, Line::from(vec![Span::raw(" "), Span::styled("downshift", theme.strong)]));
     };
-    let (left, right) = header_fields(state, status, theme);
-    let room = usize::from(area.width).saturating_sub(2);
-    let kept = ranks_that_fit(&left, &right, room);
+    let (left, right) = kept_fields(area, state, status, theme);
     let join = |fields: Vec<Field>| {
         let mut spans = Vec::new();
-        for field in fields.into_iter().filter(|field| kept.contains(&field.rank)) {
+        for field in fields {
             if !spans.is_empty() {
-                spans.push(Span::raw("   "));
+                spans.push(Span::raw(" ".repeat(GAP)));
             }
             spans.extend(field.spans);
         }
@@ -37,6 +35,36 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     ui::render_two_sides(frame, inner, join(left), join(right));
 }
+
+/// Reports whether the number of alerts is at a column of the line.
+#[must_use]
+pub fn is_alert_at(state: &State, area: Rect, column: u16) -> bool {
+    let Some(status) = state.status() else { return false };
+    let mut x = usize::from(area.x) + 1;
+    for field in kept_fields(area, state, status, &Theme::plain()).0 {
+        let end = x + field.width();
+        if field.rank == ALERTS && (x..end - GAP).contains(&usize::from(column)) {
+            return true;
+        }
+        x = end;
+    }
+    false
+}
+
+/// Returns the fields that fit, of the left and the right side.
+fn kept_fields(area: Rect, state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
+    let (mut left, mut right) = header_fields(state, status, theme);
+    let room = usize::from(area.width).saturating_sub(2);
+    let kept = ranks_that_fit(&left, &right, room);
+    left.retain(|field| kept.contains(&field.rank));
+    right.retain(|field| kept.contains(&field.rank));
+    (left, right)
+}
+
+/// Columns between two fields.
+const GAP: usize = 3;
+/// Rank of the number of alerts.
+const ALERTS: u8 = 1;
 
 /// A field of the line; the lowest rank is dropped last.
 struct Field {
@@ -50,7 +78,7 @@ impl Field {
     }
 
     fn width(&self) -> usize {
-        self.spans.iter().map(Span::width).sum::<usize>() + 3
+        self.spans.iter().map(Span::width).sum::<usize>() + GAP
     }
 }
 
@@ -62,13 +90,18 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     let style = ui::tone_style(theme, tone);
     let since = state.silence_ms().map_or_else(String::new, |silence| format!(", {} ago", age(silence)));
     let mut left = vec![
-        Field::new(8, vec![label("downshift")]),
-        Field::new(2, vec![value(ui::cut(&status.run, 32))]),
+        Field::new(9, vec![label("downshift")]),
+        Field::new(3, vec![value(ui::cut(&status.run, 32))]),
         Field::new(0, vec![Span::styled(format!("{dot} {}{since}", status.state.word()), style)]),
     ];
     if let Some(moment) = state.moment {
         let text = format!("◐ at {}", clock(moment, state.utc_offset_s));
         left[2] = Field::new(0, vec![Span::styled(text, theme.accent)]);
+    }
+    let alerts = alerts(state);
+    if !alerts.is_empty() {
+        let style = if alerts.iter().any(Alert::is_danger) { theme.danger } else { theme.warn };
+        left.push(Field::new(ALERTS, vec![Span::styled(format!("⚠ {}", alerts.len()), style)]));
     }
     // Counted from 0, as everywhere: the body of a run file is rung 0.
     let last = state.ladder.len().saturating_sub(1).max(status.rung);
@@ -77,22 +110,22 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     if last > 0 {
         rung.extend([label(" "), text(format!("({} of {last})", status.rung))]);
     }
-    left.push(Field::new(4, rung));
-    left.extend(state.command.as_ref().map(|command| Field::new(7, vec![text(describe_level(command, status))])));
+    left.push(Field::new(5, rung));
+    left.extend(state.command.as_ref().map(|command| Field::new(8, vec![text(describe_known_level(command, status))])));
     if state.read_only {
-        left.push(Field::new(3, vec![Span::styled("read-only", theme.accent)]));
+        left.push(Field::new(4, vec![Span::styled("read-only", theme.accent)]));
     }
     let mut right = Vec::new();
     if let (Some(epoch), Some(total)) = (status.epoch_samples.filter(|samples| *samples > 0), status.total_samples) {
         let now = status.samples.div_ceil(epoch).max(1);
         let epochs = vec![label("epoch "), value(count(now)), label(" of "), text(count(total.div_ceil(epoch)))];
-        right.push(Field::new(5, epochs));
+        right.push(Field::new(6, epochs));
     }
-    right.push(Field::new(1, vec![label("step "), value(count(status.step))]));
+    right.push(Field::new(2, vec![label("step "), value(count(status.step))]));
     if let Some(device) = &status.device {
         // The vendor and brand names add nothing to the model name.
         let device = device.replace("NVIDIA ", "").replace("GeForce ", "");
-        right.push(Field::new(6, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
+        right.push(Field::new(7, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
     }
     (left, right)
 }

@@ -1,11 +1,12 @@
-//! The run's events, newest at the bottom.
+//! The run's events, newest at the bottom: checkpoints in a row and the lines of a fault are one entry each.
 
 use crate::cockpit::state::State;
+use crate::cockpit::state::journal::{Entry, Fault, Kinds, Outcome, shown_entries};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
-use crate::format::clock;
-use crate::protocol::control::{JournalKind, JournalRow};
+use crate::format::{brief, clock, count, counted, took};
+use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow};
 use crate::protocol::worker::Level;
 use ratatui::{
     Frame,
@@ -13,69 +14,182 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
+use std::ops::Range;
+use unicode_width::UnicodeWidthStr;
+
+/// Columns of the time and the sign.
+const INDENT: usize = 11;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Journal;
-    let filter = state.screen.filter.to_lowercase();
-    let matches = |row: &&JournalRow| filter.is_empty() || row.text.to_lowercase().contains(&filter);
-    let found =
-        if filter.is_empty() { state.facts.journal.len() } else { state.facts.journal.iter().filter(matches).count() };
-    let back = state.screen.journal_back.min(found.saturating_sub(1));
-    let note = match (back, filter.is_empty()) {
-        (0, true) => String::new(),
-        (0, false) => format!("{found} of {} match \"{filter}\"", state.facts.journal.len()),
-        (back, _) => format!("{back} newer below"),
-    };
+    let entries = shown_entries(state);
+    let visible = visible_entries(state, &entries, area);
+    let note = describe_choice(state, entries.len(), visible.end);
     let inner = ui::render_heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
     if state.facts.journal.is_empty() {
         return ui::render_placeholder(frame, inner, "no events yet", theme);
     }
-    if found == 0 {
-        return ui::render_placeholder(frame, inner, "no matching lines", theme);
+    if entries.is_empty() {
+        let text = if state.screen.filter.is_empty() { "no such events yet" } else { "no matching lines" };
+        return ui::render_placeholder(frame, inner, text, theme);
     }
+    let cursor = cursor(state, entries.len());
+    let mut lines = Vec::new();
+    for place in visible {
+        let rows = entry_rows(state, &entries[place], usize::from(inner.width));
+        let lines_of_entry = entry_lines(&entries[place], rows, state.utc_offset_s, theme);
+        let mark = focused && place == cursor;
+        lines.extend(lines_of_entry.into_iter().map(|line| if mark { line.patch_style(theme.selected) } else { line }));
+    }
+    // Only a single entry may be cut; any other is shown whole or not at all.
     let room = usize::from(inner.height);
-    let mut lines: Vec<Line<'static>> = Vec::new();
-    for row in state.facts.journal.iter().rev().filter(matches).skip(back) {
-        let entry = entry_lines(row, usize::from(inner.width), state.utc_offset_s, theme);
-        // Only the first entry may be cut; any other is shown whole or not at all.
-        if !lines.is_empty() && lines.len() + entry.len() > room {
-            break;
-        }
-        lines.extend(entry.into_iter().rev());
+    if lines.len() > room {
+        lines.truncate(room);
+        let last = lines.pop().map(|line| ui::cut_line(line + Span::raw(" …"), usize::from(inner.width)));
+        lines.extend(last);
     }
-    lines.truncate(room);
-    lines.reverse();
     ui::render_lines(frame, inner, lines);
 }
 
-fn entry_lines(row: &JournalRow, width: usize, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
-    const INDENT: usize = 11;
-    let text_style = match (row.level, row.kind) {
+/// Returns the number of entries newer than the one in a row below the heading.
+#[must_use]
+pub fn entry_at(state: &State, area: Rect, row: usize) -> Option<usize> {
+    let entries = shown_entries(state);
+    let mut below = row;
+    for place in visible_entries(state, &entries, area) {
+        let rows = entry_rows(state, &entries[place], usize::from(area.width)).len();
+        if below < rows {
+            return Some(entries.len() - 1 - place);
+        }
+        below -= rows;
+    }
+    None
+}
+
+/// Describes which entries are shown, if not all.
+fn describe_choice(state: &State, found: usize, end: usize) -> String {
+    let (kinds, filter) = (state.screen.journal_kinds, &state.screen.filter);
+    let kinds = (kinds != Kinds::All).then(|| kinds.name().to_owned());
+    let matches = (!filter.is_empty()).then(|| format!("{found} of {} match \"{filter}\"", state.facts.journal.len()));
+    let below = found.saturating_sub(end);
+    let below = (below > 0).then(|| format!("{below} newer below"));
+    [kinds, matches, below].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// Returns the position of the cursor in a list of this length.
+fn cursor(state: &State, entries: usize) -> usize {
+    entries.saturating_sub(1).saturating_sub(state.screen.journal_back)
+}
+
+/// Returns the entries that fit: the newest, or those from the cursor on if it is above them.
+fn visible_entries(state: &State, entries: &[Entry<'_>], area: Rect) -> Range<usize> {
+    let room = usize::from(area.height.saturating_sub(1));
+    let height = |place: usize| entry_rows(state, &entries[place], usize::from(area.width)).len();
+    let mut start = cursor(state, entries.len());
+    let Some(mut used) = entries.get(start).map(|_| height(start)) else { return 0..0 };
+    let mut end = start + 1;
+    while end < entries.len() && used + height(end) <= room {
+        used += height(end);
+        end += 1;
+    }
+    while start > 0 && used + height(start - 1) <= room {
+        start -= 1;
+        used += height(start);
+    }
+    start..end
+}
+
+/// Returns the text of an entry in rows that fit beside the time.
+fn entry_rows(state: &State, entry: &Entry<'_>, width: usize) -> Vec<String> {
+    let width = width.saturating_sub(INDENT).max(8);
+    match entry {
+        Entry::Line(row) => ui::wrap(&row.text, width),
+        Entry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),
+        Entry::Fault(fault) => {
+            let outcome = describe_outcome(fault);
+            // The outcome stays, whatever is cut.
+            if fault.end.text.width() + 3 + outcome.width() <= width {
+                vec![format!("{} · {outcome}", fault.end.text)]
+            } else {
+                vec![ui::cut(&fault.end.text, width), ui::cut(&outcome, width)]
+            }
+        }
+    }
+}
+
+/// Describes checkpoints in a row: `14 checkpoints, last 2 700, 10 ms each`.
+fn describe_checkpoints(state: &State, rows: &[&JournalRow]) -> String {
+    let mut parts = vec![counted(rows.len() as u64, "checkpoint")];
+    // A checkpoint is durable some time before its line is written.
+    let span =
+        rows.first().map_or(0, |row| row.time_ms.saturating_sub(60_000))..=rows.last().map_or(0, |row| row.time_ms);
+    let mut saved: Vec<&CheckpointRow> =
+        state.facts.checkpoints.values().filter(|row| span.contains(&row.time_ms)).collect();
+    saved.sort_by_key(|row| row.time_ms);
+    let saved = &saved[saved.len().saturating_sub(rows.len())..];
+    if let Some(last) = saved.last() {
+        let total: f64 = saved.iter().map(|row| row.total_ms).sum();
+        parts.push(format!("last {}", count(last.step)));
+        parts.push(format!("{} each", brief(total / saved.len() as f64)));
+    }
+    parts.join(", ")
+}
+
+/// Describes how a fault came out: `shifted, training again after 0.9 s`.
+fn describe_outcome(fault: &Fault<'_>) -> String {
+    match fault.outcome {
+        Outcome::Recovered(row) => {
+            let way = if row.kind == JournalKind::Shift { "shifted" } else { "restarted" };
+            let after = row.time_ms.saturating_sub(fault.end.time_ms).max(0).cast_unsigned();
+            format!("{way}, training again after {}", took(after))
+        }
+        Outcome::Ended => "the run ended".to_owned(),
+        Outcome::Open => "not training again yet".to_owned(),
+        Outcome::Unknown => "the worker was started again".to_owned(),
+    }
+}
+
+fn entry_lines(entry: &Entry<'_>, rows: Vec<String>, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
+    let (sign, style) = match entry {
+        Entry::Line(row) => (row_sign(row, theme), row_style(row, theme)),
+        Entry::Checkpoints(rows) => (row_sign(rows[0], theme), theme.dim),
+        Entry::Fault(fault) => {
+            let recovered = matches!(fault.outcome, Outcome::Recovered(_) | Outcome::Unknown);
+            let style = if recovered { theme.warn } else { theme.danger };
+            (Span::styled("×", style), style)
+        }
+    };
+    let time_ms = entry.anchor().time_ms;
+    let line = |(place, text): (usize, String)| {
+        let mut line = if place == 0 {
+            let time = Span::styled(clock(time_ms, offset_s), theme.dim);
+            Line::from(vec![time, Span::raw(" "), sign.clone(), Span::raw(" ")])
+        } else {
+            Line::from(" ".repeat(INDENT))
+        };
+        line.push_span(Span::styled(text, style));
+        line
+    };
+    rows.into_iter().enumerate().map(line).collect()
+}
+
+fn row_style(row: &JournalRow, theme: &Theme) -> Style {
+    match (row.level, row.kind) {
         (Level::Error, _) => theme.danger,
         (Level::Warn, _) => theme.warn,
         (Level::Info, JournalKind::Checkpoint | JournalKind::Note | JournalKind::Health) => theme.dim,
         (Level::Info, _) => Style::new(),
-    };
-    let sign = match row.kind {
+    }
+}
+
+fn row_sign(row: &JournalRow, theme: &Theme) -> Span<'static> {
+    match row.kind {
         JournalKind::Shift => Span::styled("┊", theme.accent),
         JournalKind::Restart | JournalKind::Worker => Span::styled("┊", theme.mark),
         JournalKind::Skip => Span::styled("▾", theme.warn),
         JournalKind::Checkpoint => Span::styled("┴", theme.good),
         JournalKind::Injected => Span::styled("×", theme.warn),
         _ => Span::styled("·", theme.faint),
-    };
-    let rows = ui::wrap(&row.text, width.saturating_sub(INDENT).max(8));
-    let mut lines = Vec::with_capacity(rows.len());
-    for (place, text) in rows.into_iter().enumerate() {
-        let mut line = if place == 0 {
-            let time = Span::styled(clock(row.time_ms, offset_s), theme.dim);
-            Line::from(vec![time, Span::raw(" "), sign.clone(), Span::raw(" ")])
-        } else {
-            Line::from(" ".repeat(INDENT))
-        };
-        line.push_span(Span::styled(text, text_style));
-        lines.push(line);
     }
-    lines
 }

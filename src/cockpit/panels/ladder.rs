@@ -25,14 +25,17 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         return ui::render_placeholder(frame, inner, "this run has a single preset, no ladder", theme);
     }
     let room = usize::from(inner.height);
-    let per_rung = lines_each(state.ladder.len(), room, inner.width);
-    let visible = (room / per_rung).max(1);
+    let (per_rung, visible) = rungs_that_fit(state.ladder.len(), room, inner.width);
     let start = first_visible(state, visible);
     let mut lines = Vec::new();
     for rung in (start..state.ladder.len()).take(visible) {
         lines.push(rung_line(state, rung, inner.width, theme));
         lines.extend((per_rung > 1).then(|| difference_line(state, rung, inner.width, theme)));
         lines.extend((per_rung > 2).then(Line::default));
+    }
+    let hidden = state.ladder.len().saturating_sub(visible);
+    if hidden > 0 && room > 1 {
+        lines.push(ui::more_note(start, hidden, theme));
     }
     if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
         let hint = format!("{} previews a shift there", state.keys.key_of(Action::Confirm));
@@ -56,14 +59,21 @@ fn lines_each(rungs: usize, room: usize, width: u16) -> usize {
     (1..=3).rev().find(fits).unwrap_or(1)
 }
 
+/// Returns the lines of each rung, and how many rungs fit. If not all do, the last row says how many more there are.
+fn rungs_that_fit(rungs: usize, room: usize, width: u16) -> (usize, usize) {
+    let each = lines_each(rungs, room, width);
+    let fit = room / each;
+    (each, if fit < rungs { fit.saturating_sub(1).max(1) } else { rungs })
+}
+
 /// Returns the rung in a row below the heading of a ladder of the given height.
 #[must_use]
 pub fn rung_at(state: &State, height: u16, row: usize) -> Option<usize> {
     let width = crate::cockpit::layout::lay_out_state(state).area_of(Panel::Ladder)?.width;
     let room = usize::from(height.saturating_sub(1));
-    let each = lines_each(state.ladder.len(), room, width);
-    let rung = first_visible(state, (room / each).max(1)) + row / each;
-    (rung < state.ladder.len()).then_some(rung)
+    let (each, visible) = rungs_that_fit(state.ladder.len(), room, width);
+    let rung = first_visible(state, visible) + row / each;
+    (row / each < visible && rung < state.ladder.len()).then_some(rung)
 }
 
 /// Returns the first visible rung if not all fit.

@@ -9,7 +9,7 @@ use ratatui::{Frame, layout::Rect};
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     if let Some(done) = completed(state) {
-        frame.render_widget(ui::bar(area.width, &[(done, theme.accent)], None, theme), area);
+        ui::render_line(frame, area, ui::bar(area.width, &[(done, theme.accent)], None, theme));
     }
 }
 

@@ -1,16 +1,20 @@
-//! All runs in the folder, newest first: their state, their progress, and which are overlaid.
+//! The table of runs: a header that sorts, a row per run, the note of the run under the cursor.
+//!
+//! ```text
+//! runs ───────────────────────────────── ───────────────────── 3 archived
+//!   name                    state      started ▾    duration    steps        best
+//! ━ digits-20261120-140115  training   14:01        1 min 12 s    700  52 %  accuracy 93.4 %
+//! ```
+//! In a narrow panel the least important columns are left out; nothing is cut without an ellipsis.
 
-use crate::cockpit::action::Action;
 use crate::cockpit::layout::lay_out_state;
-use crate::cockpit::ratio::Ratio;
+use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
-use crate::cockpit::state::runs::RunRow;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::cockpit::verdict::{Tone, summarize_eval};
 use crate::config::theme::Theme;
-use crate::format::{count, figure, percent};
-use crate::protocol::control::RunState;
+use crate::store::run_summary::RunSummary;
+use crate::store::run_summary::column::Column;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -19,75 +23,243 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
+/// A column on the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Name,
+    State,
+    Started,
+    Duration,
+    Steps,
+    Done,
+    Best,
+    Device,
+    Rung,
+    Tags,
+}
+
+impl Cell {
+    /// All of them, from left to right.
+    const ALL: [Self; 10] = [
+        Self::Name,
+        Self::State,
+        Self::Started,
+        Self::Duration,
+        Self::Steps,
+        Self::Done,
+        Self::Best,
+        Self::Device,
+        Self::Rung,
+        Self::Tags,
+    ];
+    /// The order in which they are left out.
+    const DROPPED: [Self; 8] =
+        [Self::Device, Self::Rung, Self::Duration, Self::Started, Self::Done, Self::Tags, Self::Steps, Self::Best];
+
+    /// Returns the column that a click on its heading sorts by.
+    fn column(self) -> Column {
+        match self {
+            Self::Name => Column::Name,
+            Self::State => Column::State,
+            Self::Started => Column::Started,
+            Self::Duration => Column::Duration,
+            Self::Steps | Self::Done => Column::Steps,
+            Self::Best => Column::Best,
+            Self::Device => Column::Device,
+            Self::Rung => Column::Rung,
+            Self::Tags => Column::Tags,
+        }
+    }
+
+    fn heading(self) -> &'static str {
+        if self == Self::Done { "" } else { self.column().name() }
+    }
+
+    /// Returns the most columns it may take.
+    fn most(self) -> usize {
+        match self {
+            Self::Name => 40,
+            Self::Best => 28,
+            Self::Tags => 32,
+            Self::Rung => 16,
+            _ => 20,
+        }
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self, Self::Duration | Self::Steps | Self::Done)
+    }
+
+    fn text(self, run: &RunSummary, state: &State) -> String {
+        match self {
+            Self::Name => run.name.clone(),
+            Self::State => cell::state(run).to_owned(),
+            Self::Started => cell::started(run, state.now_ms, state.utc_offset_s),
+            Self::Duration => cell::duration(run, state.now_ms),
+            Self::Steps => cell::steps(run),
+            Self::Done => cell::done_text(run),
+            Self::Best => cell::best(run),
+            Self::Device => cell::device(run),
+            Self::Rung => cell::rung(run),
+            Self::Tags => cell::tags(run),
+        }
+    }
+
+    fn style(self, run: &RunSummary, theme: &Theme) -> Style {
+        match (self, &run.status) {
+            (Self::State, Some(status)) => ui::tone_style(theme, cell::state_tone(status.state)),
+            (Self::State, None) | (Self::Started | Self::Duration | Self::Device | Self::Rung, _) => theme.dim,
+            (Self::Tags, _) => theme.accent,
+            _ => Style::new(),
+        }
+    }
+}
+
+/// Columns between two cells, and before the first one.
+const GAP: usize = 2;
+
+/// Returns the cells that fit into a width, with the width of each.
+fn fit_cells(state: &State, width: usize) -> Vec<(Cell, usize)> {
+    let widest = |cell: Cell| {
+        let rows = state.runs.shown().map(|run| cell.text(run, state).width()).max().unwrap_or(0);
+        // The mark of the order stands behind the heading.
+        let heading = if cell.heading().is_empty() { 0 } else { cell.heading().width() + 2 };
+        if rows == 0 && cell != Cell::Name { 0 } else { rows.min(cell.most()).max(heading) }
+    };
+    let mut cells: Vec<(Cell, usize)> =
+        Cell::ALL.into_iter().map(|cell| (cell, widest(cell))).filter(|(_, width)| *width > 0).collect();
+    let needed = |cells: &[(Cell, usize)]| cells.iter().map(|(_, width)| GAP + width).sum::<usize>();
+    for dropped in Cell::DROPPED {
+        // A long name gives way before another column does.
+        let excess = needed(&cells).saturating_sub(width);
+        if let Some((_, name)) = cells.first_mut() {
+            *name -= excess.min(name.saturating_sub(24));
+        }
+        if needed(&cells) <= width {
+            break;
+        }
+        cells.retain(|(cell, _)| *cell != dropped);
+    }
+    // A dropped column may leave room for the whole name again.
+    let rest = width.saturating_sub(needed(&cells));
+    if let Some((_, name)) = cells.first_mut() {
+        *name = (*name + rest).min(widest(Cell::Name)).min(width.saturating_sub(GAP));
+    }
+    cells
+}
+
+/// Returns the column whose heading is at a column of the panel.
+#[must_use]
+pub fn column_at(state: &State, x: u16) -> Option<Column> {
+    let width = lay_out_state(state).area_of(Panel::RunList)?.width;
+    let mut end = 0;
+    let cells = fit_cells(state, usize::from(width));
+    cells.into_iter().find_map(|(cell, width)| {
+        end += GAP + width;
+        (usize::from(x) < end).then_some(cell.column())
+    })
+}
+
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::RunList;
-    let key = |action: Action| state.keys.key_of(action);
-    let note = format!("{} overlay   {} open", key(Action::Toggle), key(Action::Confirm));
-    let inner = ui::render_heading(frame, area, "runs", Line::styled(note, theme.dim), focused, theme);
-    let Some(rows) = state.runs.rows.as_ref().filter(|rows| !rows.is_empty()) else {
-        let text = if state.runs.rows.is_none() { "listing runs" } else { "no runs in this folder" };
-        return ui::render_placeholder(frame, inner, text, theme);
+    let inner = ui::render_heading(frame, area, "runs", Line::styled(heading_note(state), theme.dim), focused, theme);
+    let Some(rows) = state.runs.rows.as_ref() else {
+        return ui::render_placeholder(frame, inner, "listing runs", theme);
     };
-    let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
-    let name_width = longest.min(usize::from(inner.width) * 2 / 5);
-    let first = first_visible(state);
-    let shown = rows.iter().enumerate().skip(first).take(usize::from(inner.height));
-    let widths = (name_width, usize::from(inner.width));
-    let lines = shown.map(|(place, row)| run_line(state, place, row, widths, theme)).collect();
+    if state.runs.shown_count() == 0 {
+        let text = match (rows.is_empty(), state.runs.filter.is_empty()) {
+            (true, _) => "no runs in this folder",
+            (false, true) => "every run is archived; the menu shows them",
+            (false, false) => "no run has all of these words",
+        };
+        return ui::render_placeholder(frame, inner, text, theme);
+    }
+    let width = usize::from(inner.width);
+    let cells = fit_cells(state, width);
+    let mut lines = vec![header_line(state, &cells, theme)];
+    let first = first_visible(state, area.height);
+    let (room, cursor) = (list_rows(state, area.height), state.runs.cursor());
+    for (place, run) in state.runs.shown().enumerate().skip(first).take(room) {
+        let line = run_line(state, run, &cells, width, theme);
+        lines.push(if place == cursor { line.patch_style(theme.selected) } else { line });
+    }
+    let hidden = state.runs.shown_count().saturating_sub(room);
+    lines.extend((hidden > 0).then(|| ui::more_note(first, hidden, theme)));
+    lines.extend(note_line(state, width, theme));
     ui::render_lines(frame, inner, lines);
 }
 
-/// Returns the first visible run if not all fit.
-#[must_use]
-pub fn first_visible(state: &State) -> usize {
-    let room =
-        lay_out_state(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
-    state.runs.chosen.saturating_sub(room.saturating_sub(1))
+/// Returns how many runs the table leaves out, and why. The footer lists the keys.
+fn heading_note(state: &State) -> String {
+    let Some(rows) = &state.runs.rows else { return String::new() };
+    let (shown, hidden, filter) = (state.runs.shown_count(), state.runs.hidden_count(), &state.runs.filter);
+    match (filter.is_empty(), hidden) {
+        (true, 0) => String::new(),
+        (true, hidden) => format!("{hidden} archived"),
+        (false, hidden) => format!("{shown} of {} with “{}”", rows.len() - hidden, ui::cut(filter, 24)),
+    }
 }
 
-fn run_line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme: &Theme) -> Line<'static> {
-    let (name_width, width) = widths;
-    let here = row.name == state.run_name();
-    let marked = state.runs.marked.iter().position(|marked| *marked == row.name);
+fn header_line(state: &State, cells: &[(Cell, usize)], theme: &Theme) -> Line<'static> {
+    let sort = state.runs.sort;
+    let spans = cells.iter().flat_map(|(cell, width)| {
+        let sorted = cell.column() == sort.column && *cell != Cell::Done;
+        let mark = if sorted { [" ▾", " ▴"][usize::from(sort.reverse)] } else { "" };
+        let text = format!("{}{mark}", cell.heading());
+        let text = if cell.is_number() { ui::pad_left(&text, *width) } else { ui::pad(&text, *width) };
+        [Span::raw(" ".repeat(GAP)), Span::styled(text, if sorted { theme.accent } else { theme.dim })]
+    });
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+fn run_line(state: &State, run: &RunSummary, cells: &[(Cell, usize)], width: usize, theme: &Theme) -> Line<'static> {
+    let here = run.name == state.run_name();
+    let marked = state.runs.marked.iter().position(|marked| *marked == run.name);
     // This run takes the first colour, the marked ones those after it.
     let (sign, style) = match (here, marked) {
-        (true, _) => ("━", theme.line(0)),
-        (false, Some(place)) => ("━", theme.line(place + 1)),
-        (false, None) => (" ", Style::new()),
+        (true, _) => ("━ ", theme.line(0)),
+        (false, Some(place)) => ("━ ", theme.line(place + 1)),
+        (false, None) => ("  ", Style::new()),
     };
-    let mut line = Line::from(vec![
-        Span::styled(format!("{sign} "), style),
-        Span::styled(format!("{}  ", ui::pad(&row.name, name_width)), if here { theme.strong } else { Style::new() }),
-    ]);
-    match &row.status {
-        Some(status) => {
-            let tone = match status.state {
-                RunState::Finished => Tone::Good,
-                RunState::Failed | RunState::NeedsPerson => Tone::Danger,
-                RunState::Stopped => Tone::Plain,
-                RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => Tone::Warn,
-                _ => Tone::Busy,
-            };
-            let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));
-            let done = done.map_or_else(String::new, |done| percent(done.get()));
-            let result = status.eval.as_ref().map(summarize_eval);
-            let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
-            line.push_span(Span::styled(
-                ui::pad(status.state.word(), if width < 90 { 15 } else { 16 }),
-                ui::tone_style(theme, tone),
-            ));
-            line.push_span(Span::raw(ui::pad_left(&count(status.step), 10)));
-            line.push_span(Span::styled(" steps", theme.dim));
-            line.push_span(Span::raw(ui::pad_left(&done, 7)));
-            let result = format!("   {}", result.unwrap_or_default());
-            // The result matters more than the rung.
-            if line.width() + 15 + result.width() <= width {
-                line.push_span(Span::styled(format!("   {}", ui::pad(&status.rung_name, 12)), theme.dim));
-            }
-            line.push_span(Span::raw(result));
-        }
-        None => line.push_span(Span::styled("never started", theme.dim)),
+    let mut line = Line::styled("", Style::new());
+    for (place, (cell, width)) in cells.iter().enumerate() {
+        let text = cell.text(run, state);
+        let text = if cell.is_number() { ui::pad_left(&text, *width) } else { ui::pad(&text, *width) };
+        let strong = here && *cell == Cell::Name;
+        line.push_span(if place == 0 { Span::styled(sign, style) } else { Span::raw(" ".repeat(GAP)) });
+        line.push_span(Span::styled(text, if strong { theme.strong } else { cell.style(run, theme) }));
     }
-    if place == state.runs.chosen { line.patch_style(theme.selected) } else { line }
+    // The cursor covers the whole row.
+    let rest = width.saturating_sub(line.width());
+    line.push_span(Span::raw(" ".repeat(rest)));
+    line
+}
+
+/// Returns the note of the run under the cursor, on the panel's last row.
+fn note_line(state: &State, width: usize, theme: &Theme) -> Option<Line<'static>> {
+    let note = state.runs.chosen().map(|run| run.labels.note.clone()).filter(|note| !note.is_empty())?;
+    let text = ui::cut(&note.replace('\n', " "), width.saturating_sub(8));
+    Some(Line::from(vec![Span::styled("  note  ", theme.dim), Span::raw(text)]))
+}
+
+/// Returns the rows for runs in a panel of this height: without the two headings, the note if there is one, and the
+/// row that says how many more runs there are, if not all fit.
+fn list_rows(state: &State, height: u16) -> usize {
+    let note = state.runs.chosen().is_some_and(|run| !run.labels.note.is_empty());
+    let rows = usize::from(height).saturating_sub(2 + usize::from(note)).max(1);
+    let is_full = state.runs.shown_count() > rows && rows > 1;
+    rows - usize::from(is_full)
+}
+
+/// Returns the first visible run of a panel of this height if not all fit.
+fn first_visible(state: &State, height: u16) -> usize {
+    state.runs.cursor().saturating_sub(list_rows(state, height).saturating_sub(1))
+}
+
+/// Returns the index of the run in a row below the headings of a panel of this height.
+#[must_use]
+pub fn run_at(state: &State, height: u16, row: usize) -> Option<usize> {
+    let place = first_visible(state, height) + row;
+    (row < list_rows(state, height) && place < state.runs.shown_count()).then_some(place)
 }

@@ -2,6 +2,7 @@
 //! consequence.
 
 use crate::cockpit::action::Action;
+use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
@@ -29,6 +30,41 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     };
     let title = format!("rung {}", view.name);
     let inner = ui::render_heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
+    let mut lines = rung_lines(state, (rung, view), here, inner, theme);
+    let (room, count) = (usize::from(inner.height), lines.len());
+    if count > room && room > 1 {
+        // The last row says how much more there is.
+        let hidden = count - (room - 1);
+        let from = state.screen.rung_from.min(hidden);
+        lines.drain(..from);
+        lines.truncate(room - 1);
+        let keys = format!("{} {}  ", state.keys.key_of(Action::PageUp), state.keys.key_of(Action::PageDown));
+        let mut note = ui::more_note(from, hidden, theme);
+        note.spans.insert(0, Span::styled(keys, theme.dim));
+        lines.push(note);
+    }
+    ui::render_lines(frame, inner, lines);
+}
+
+/// Returns how many lines of the panel do not fit.
+#[must_use]
+pub fn hidden_rows(state: &State) -> usize {
+    let Some(area) = lay_out_state(state).area_of(Panel::Rung) else { return 0 };
+    let rung = state.screen.chosen_rung.or(state.rung());
+    let Some(view) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else { return 0 };
+    let here = state.rung().and_then(|here| state.ladder.get(here)).filter(|_| state.rung() != rung);
+    let inner = Rect { height: area.height.saturating_sub(1), ..area };
+    let (room, count) = (usize::from(inner.height), rung_lines(state, view, here, inner, &Theme::plain()).len());
+    if count > room { count - room.saturating_sub(1) } else { 0 }
+}
+
+fn rung_lines(
+    state: &State,
+    (rung, view): (usize, &RungView),
+    here: Option<&RungView>,
+    inner: Rect,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
     let mut lines = record_lines(state, rung, view, theme);
     lines.push(Line::default());
     let width = usize::from(inner.width);
@@ -36,7 +72,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         Some(here) => lines.extend(difference_lines(here, view, width, theme)),
         None => lines.extend(knob_lines(view, inner, theme)),
     }
-    ui::render_lines(frame, inner, lines);
+    lines
 }
 
 fn record_lines(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line<'static>> {

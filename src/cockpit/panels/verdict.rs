@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
-    let progress = progress_text(state, theme);
+    let progress = progress_text(state, area.width, theme);
     ui::render_two_sides(
         frame,
         area,
@@ -32,7 +32,9 @@ const LEAST: usize = 24;
 /// Builds the verdict or the response, cut to the width, with the key to press and as many notes as fit
 /// before the right side.
 fn verdict_line(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
-    let (width, room) = (width.saturating_sub(2), width.saturating_sub(right));
+    // Progress and the time left keep their place, whatever there is to say.
+    let room = width.saturating_sub(right);
+    let width = room.saturating_sub(2);
     if let Some(notice) = &state.notice {
         let style = if notice.refused { theme.warn } else { theme.accent };
         return Line::from(vec![Span::styled("▸ ", style), Span::styled(ui::cut(&notice.text, width), style)]);
@@ -59,7 +61,7 @@ fn verdict_line(state: &State, theme: &Theme, width: usize, right: usize) -> Lin
         Some(long).filter(|long| fits(long, verdict.text.width())).or(Some(short).filter(|short| fits(short, least)))
     });
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
-    let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
+    let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST.min(width)));
     let mut line = Line::from(match verdict.tone {
         // Good news stays uncoloured; the dot says enough.
         Tone::Good | Tone::Busy => {
@@ -104,11 +106,18 @@ fn time_left(state: &State) -> Option<String> {
     Some(format!("{} left", age(state.facts.left_ms()?)))
 }
 
-fn progress_text(state: &State, theme: &Theme) -> Line<'static> {
+fn progress_text(state: &State, width: u16, theme: &Theme) -> Line<'static> {
     let Some(done) = completed(state) else { return Line::default() };
     let mut line = Line::from(Span::styled(percent(done.get()), theme.strong));
-    if let Some(left) = time_left(state) {
-        line.push_span(Span::styled(format!("  {left}"), theme.dim));
+    let (gap, and) = if width < 100 { ("  ", ", ") } else { ("   ", "   ") };
+    let word = if width < 100 { "in" } else { "elapsed" };
+    // A run that stands still needs the room for the command that continues it, a response for its words.
+    let has_room = width >= 100 || (time_left(state).is_some() && state.notice.is_none());
+    let elapsed = state.elapsed_ms().filter(|_| has_room);
+    let elapsed = elapsed.map(|elapsed| format!("{} {word}", age(elapsed)));
+    let times: Vec<String> = [elapsed, time_left(state)].into_iter().flatten().collect();
+    if !times.is_empty() {
+        line.push_span(Span::styled(format!("{gap}{}", times.join(and)), theme.dim));
     }
     line
 }

@@ -25,28 +25,47 @@ pub fn write_text(buffer: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, s
 #[must_use]
 pub fn gutter_width(scale: Scale, rows: u16) -> u16 {
     let widest = tick_labels(scale, rows).iter().map(|(_, label)| label.width()).max().unwrap_or(0);
-    u16::try_from(widest).unwrap_or(8).clamp(4, 9) + 1
+    u16::try_from(widest).unwrap_or(8).clamp(4, WIDEST_LABEL) + 1
 }
 
-/// Returns the ticks with their labels, all with the same number of decimals.
+/// Widest label that gets room of its own.
+const WIDEST_LABEL: u16 = 11;
+
+/// Returns the ticks with their labels, no two of them alike.
 fn tick_labels(scale: Scale, rows: u16) -> Vec<(f64, String)> {
     let ticks = scale.ticks(usize::from(rows / 3).clamp(2, 8));
-    let smallest = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
-    let places = if scale.is_log() || !smallest.is_finite() {
-        None
-    } else {
-        Some(usize::try_from((-smallest.log10()).ceil() as i64).unwrap_or(0).min(7))
-    };
-    let text = |tick: f64| match places {
-        Some(places) if (1e-7..1e5).contains(&smallest) && tick.abs() < 1e6 => format!("{tick:.places$}"),
-        _ => format_tick(tick),
-    };
-    ticks.into_iter().map(|tick| (tick, text(tick))).collect()
+    // Within a decade, a logarithmic scale has evenly spaced ticks too.
+    let geometric = scale.is_log() && ticks.windows(2).all(|pair| pair[1] > pair[0] * 1.9);
+    let labels = if geometric { None } else { plain_labels(&ticks) };
+    let labels = labels.unwrap_or_else(|| shortest_labels(&ticks));
+    ticks.into_iter().zip(labels).collect()
 }
 
+/// Labels evenly spaced ticks, all with the same number of decimals; `None` if the numbers would be too long.
+fn plain_labels(ticks: &[f64]) -> Option<Vec<String>> {
+    let smallest = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
+    let largest = ticks.iter().map(|tick| tick.abs()).fold(0.0, f64::max);
+    if !(1e-7..1e6).contains(&smallest) || largest >= 1e6 {
+        return None;
+    }
+    // The distance is a sum of rounded numbers: 0.0999… must count as 0.1.
+    let places = (-smallest.log10() - 1e-6).ceil().max(0.0) as usize;
+    Some(ticks.iter().map(|tick| format!("{tick:.places$}")).collect())
+}
+
+/// Labels each tick as shortly as possible, with enough digits to tell all of them apart.
+fn shortest_labels(ticks: &[f64]) -> Vec<String> {
+    let write = |digits: usize| ticks.iter().map(|tick| format_tick(*tick, digits)).collect::<Vec<_>>();
+    let distinct = |labels: &Vec<String>| labels.windows(2).all(|pair| pair[0] != pair[1]);
+    (0..MOST_DIGITS).map(write).find(distinct).unwrap_or_else(|| write(MOST_DIGITS))
+}
+
+/// Digits after the point of a label in scientific notation, at most; a range is never narrower than these show.
+const MOST_DIGITS: usize = 9;
+
 /// Formats a value without trailing zeros: `0.05`, `2`, `1e-5`.
-fn format_tick(value: f64) -> String {
-    if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) { format!("{value:.0e}") } else { format!("{value}") }
+fn format_tick(value: f64, digits: usize) -> String {
+    if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) { format!("{value:.digits$e}") } else { format!("{value}") }
 }
 
 /// Draws the left axis: `area` is the plot, the labels go to its left. Labels too close to the previous
@@ -132,7 +151,7 @@ fn time_labels(start: f64, end: f64, wanted: usize, offset_s: i32) -> Vec<(f64, 
     }
     let enough = |step: &i64| span_s / *step as f64 <= wanted as f64;
     let step =
-        ROUND_S.into_iter().find(enough).unwrap_or_else(|| ((span_s / wanted as f64) as i64 / 86_400 + 1) * 86_400);
+        ROUND_S.into_iter().find(enough).unwrap_or_else(|| ((span_s / wanted as f64) as i64 / DAY_S + 1) * DAY_S);
     let offset = i64::from(offset_s);
     let first = (start / 1e3) as i64 + offset;
     let mut at = first.div_euclid(step) * step;
@@ -140,19 +159,56 @@ fn time_labels(start: f64, end: f64, wanted: usize, offset_s: i32) -> Vec<(f64, 
     while (at - offset) as f64 * 1e3 <= end && labels.len() <= 2 * wanted {
         let time = (at - offset) * 1000;
         if time as f64 >= start {
-            let text = format::clock(time, offset_s);
-            labels.push((time as f64, if step < 60 { text } else { text[..5].to_owned() }));
+            labels.push((time as f64, time_label(time, step, offset_s)));
         }
         at += step;
     }
     labels
 }
 
+const DAY_S: i64 = 86_400;
+
+/// Labels a time on an axis with this distance between labels. Midnight has its date, so that no two labels are alike
+/// on an axis of several days.
+fn time_label(time_ms: i64, step_s: i64, offset_s: i32) -> String {
+    let local_s = time_ms.div_euclid(1000) + i64::from(offset_s);
+    if local_s.rem_euclid(DAY_S) == 0 && step_s >= 60 {
+        return format::date(time_ms, offset_s);
+    }
+    let text = format::clock(time_ms, offset_s);
+    if step_s < 60 { text } else { text[..5].to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::position_labels;
+    use super::{position_labels, tick_labels};
     use crate::series::Axis;
+    use crate::series::scale::Scale;
     use proptest::prelude::*;
+
+    fn labels(low: f64, high: f64, log: bool) -> Vec<String> {
+        tick_labels(Scale::new(low, high, log).unwrap(), 12).into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_labelled_as_shortly_as_they_differ() {
+        assert_eq!(labels(0.0, 2.4, false), ["0.0", "0.5", "1.0", "1.5", "2.0"]);
+        assert_eq!(labels(0.42, 0.83, false), ["0.5", "0.6", "0.7", "0.8"]);
+        assert_eq!(labels(1.2e6, 1.45e6, false), ["1.20e6", "1.25e6", "1.30e6", "1.35e6", "1.40e6", "1.45e6"]);
+        assert_eq!(labels(1.1e5, 1.9e5, false), ["120000", "140000", "160000", "180000"]);
+        assert_eq!(labels(3.1e-4, 3.6e-4, true), ["0.00031", "0.00032", "0.00033", "0.00034", "0.00035", "0.00036"]);
+        assert_eq!(labels(2e-5, 3.0, true), ["1e-4", "0.001", "0.01", "0.1", "1"]);
+    }
+
+    #[test]
+    fn a_week_has_dates() {
+        let day = 86_400e3;
+        let labels = position_labels(Axis::Time, 20.5 * day, 24.5 * day, 60, 0);
+        let texts: Vec<_> = labels.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["22 Jan", "23 Jan", "24 Jan", "25 Jan"]);
+        let labels = position_labels(Axis::Time, 20.6 * day, 21.6 * day, 60, 0);
+        assert!(labels.iter().any(|(_, text)| text == "22 Jan"), "{labels:?}");
+    }
 
     #[test]
     fn times_are_round_in_local_time() {
@@ -164,6 +220,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn labels_of_one_axis_differ(exponent in -30i32..30, from in 0.1f64..10.0, span in 1e-5f64..1e5, log: bool) {
+            let low = from * 10f64.powi(exponent);
+            let labels = labels(low, low * (1.0 + span), log);
+            prop_assert!(labels.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", labels);
+        }
+
         #[test]
         fn no_window_panics(start: f64, end: f64, width in 0u16..400, offset in -50_000i32..50_000) {
             for axis in [Axis::Steps, Axis::Samples, Axis::Time] {

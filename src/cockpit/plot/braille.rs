@@ -89,9 +89,32 @@ impl Braille {
     }
 }
 
+/// Draws values as one row of at most `cells` cells, from the lowest to the highest; empty without two values.
+#[must_use]
+pub fn sparkline(values: &[f64], cells: usize) -> String {
+    let finite = || values.iter().copied().filter(|value| value.is_finite());
+    let (Some(low), Some(high)) = (finite().reduce(f64::min), finite().reduce(f64::max)) else { return String::new() };
+    let mut canvas = Braille::new(cells, 1);
+    let (right, bottom) = (canvas.dots_wide().saturating_sub(1), canvas.dots_high() - 1);
+    let last = finite().count() - 1;
+    if last == 0 {
+        return String::new();
+    }
+    let share = |value: f64| if high > low { (value - low) / (high - low) } else { 0.0 };
+    let dots = finite().enumerate().map(|(place, value)| {
+        let y = bottom - (share(value) * bottom as f64).round() as usize;
+        (place * right / last, y)
+    });
+    let dots: Vec<(usize, usize)> = dots.collect();
+    for pair in dots.windows(2) {
+        canvas.line(pair[0], pair[1]);
+    }
+    canvas.cells.iter().filter_map(|bits| char::from_u32(0x2800 + u32::from(*bits))).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Braille;
+    use super::{Braille, sparkline};
     use proptest::prelude::*;
     use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
@@ -102,6 +125,13 @@ mod tests {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
         canvas.paint(buffer.area, &mut buffer, Style::new());
         assert_eq!(buffer, Buffer::with_lines(["⣀⠤⠊"]));
+    }
+
+    #[test]
+    fn a_sparkline_spans_its_row() {
+        assert_eq!(sparkline(&[3.0, f64::NAN, 2.0, 1.0, 0.0], 2), "⠑⢄");
+        assert_eq!(sparkline(&[1.0, 1.0], 3), "⣀⣀⣀");
+        assert_eq!((sparkline(&[], 4), sparkline(&[f64::INFINITY, 1.0], 4)), (String::new(), String::new()));
     }
 
     proptest! {

@@ -14,6 +14,14 @@ pub fn value_range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     Some((low, high, cut))
 }
 
+/// Returns the range of the means, without isolated columns far above their neighbours: what the curve spans, whatever
+/// its noise.
+pub fn mean_range(columns: &[Column]) -> Option<(f64, f64)> {
+    let means: Vec<f64> = columns.iter().filter_map(|column| Some(f64::from(column.extent?.mean))).collect();
+    let low = means.iter().copied().reduce(f64::min)?;
+    Some((low, range_top(low, [&means[..]])?.0))
+}
+
 /// Smooths exponentially as if step by step: a column of n steps counts as n steps of its mean. Skipped
 /// steps are ignored. `before` holds the values left of the first column, each with the number of steps
 /// it stands for.

@@ -1,12 +1,15 @@
-use super::{Cockpit, Others, Sources};
+use super::{Changes, Cockpit, Others, Sources};
 use crate::cockpit::fixture;
 use crate::cockpit::log_tail::LogTail;
+use crate::cockpit::pictures::PictureError;
 use crate::cockpit::read_error::ReadError;
+use crate::cockpit::readers::samples::SampleSources;
 use crate::cockpit::state::State;
 use crate::cockpit::surface::Surface;
-use crate::cockpit::update::Msg;
+use crate::cockpit::update::{Msg, RunChange};
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, RunState, Update};
+use crate::store::removal::RunSize;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::io;
 use std::sync::Arc;
@@ -29,6 +32,10 @@ impl Surface for Frames {
     }
 
     fn ring_bell(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn copy_text(&mut self, _: &str) -> io::Result<()> {
         Ok(())
     }
 
@@ -64,6 +71,17 @@ async fn it_draws_updates_reads_the_store_sends_requests_and_closes() {
             others: Others {
                 list: Arc::new(Vec::new),
                 read: Arc::new(|_, _| Err(ReadError::Run("not here".to_owned()))),
+            },
+            samples: SampleSources {
+                list: Arc::new(Vec::new),
+                read: Arc::new(|_| Err(ReadError::Run("not here".to_owned()))),
+                picture: Arc::new(|_| Err(PictureError::Unread("not here".to_owned()))),
+                layers: Arc::new(|| Err(ReadError::Run("not here".to_owned()))),
+            },
+            changes: Changes {
+                label: Arc::new(|_, _| RunChange::Labelled),
+                measure: Arc::new(|_| RunSize::default()),
+                delete: Arc::new(|_| RunChange::Labelled),
             },
         },
     };

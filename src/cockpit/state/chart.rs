@@ -9,14 +9,41 @@ pub struct Chart {
     span: Option<f64>,
     /// Right edge of the window; `None` follows the newest step.
     end: Option<f64>,
-    /// Whether values are logarithmic.
-    pub log: bool,
+    /// How values are mapped to rows.
+    pub scale: ValueScale,
     /// X axis of the charts.
     pub axis: Axis,
     /// Cursor where exact values are read, in units of the axis.
     pub cursor: Option<f64>,
     /// Index into [`SMOOTHING`].
     smoothing: usize,
+}
+
+/// How the values of a chart are mapped to rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ValueScale {
+    /// Logarithmic for a loss that spans more than two decades, otherwise linear.
+    #[default]
+    Automatic,
+    /// Linear, as chosen by the user.
+    Linear,
+    /// Logarithmic, as chosen by the user.
+    Log,
+}
+
+/// Ratio of the largest to the smallest value from which a loss is drawn logarithmically.
+const WIDE: f64 = 100.0;
+
+impl ValueScale {
+    /// Reports whether values from `low` to `high` are drawn logarithmically.
+    #[must_use]
+    pub fn is_log(self, (low, high): (f64, f64)) -> bool {
+        match self {
+            Self::Automatic => low > 0.0 && high / low > WIDE,
+            Self::Linear => false,
+            Self::Log => true,
+        }
+    }
 }
 
 /// Smoothing weights that one key cycles through.

@@ -150,11 +150,13 @@ impl Facts {
             (Update::Status(status), _) => self.set_status(*status, now_ms),
             (other, Loading::Reading(pending)) => pending.push(other),
             (Update::Steps { rows }, _) => rows.iter().for_each(|row| self.record_step(row)),
+            // The store holds the curve without the steps that are redone.
+            (Update::WentBack { .. }, _) => self.loading = Loading::Needed,
             (Update::Eval(row), _) => self.record_eval(row),
             (Update::Sample(row), _) => self.record_sample(*row),
             (Update::Journal(row), _) => self.record_journal(row),
             (Update::Checkpoint(row), _) => self.record_checkpoint(row),
-            (Update::Reply { .. }, _) => {}
+            (Update::Samples { .. } | Update::Layers(_) | Update::Reply { .. }, _) => {}
         }
     }
 
@@ -240,8 +242,15 @@ impl Facts {
         }
     }
 
-    fn record_eval(&mut self, row: EvalRow) {
+    fn record_eval(&mut self, mut row: EvalRow) {
         let known = self.evals.get(&row.eval.step);
+        // A command may report several data sets at one step, each on its own.
+        if let Some(known) = known.filter(|known| known.attempt == row.attempt) {
+            row.eval.loss = row.eval.loss.or(known.eval.loss);
+            for (name, value) in &known.eval.metrics {
+                row.eval.metrics.entry(name.clone()).or_insert(*value);
+            }
+        }
         if known.is_none_or(|known| known.attempt <= row.attempt) && !self.series.is_redone(row.attempt, row.eval.step)
         {
             self.metrics.add_eval(&row);

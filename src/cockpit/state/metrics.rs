@@ -1,7 +1,8 @@
 //! The quantities that a run has: those of every run, and the metrics that it reports by name.
 
 use super::State;
-use crate::cockpit::quantity::Quantity;
+use super::chart_list::ChartGroup;
+use crate::cockpit::quantity::{Quantity, Source};
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::series::{Metric, MetricNames};
 
@@ -39,30 +40,58 @@ impl RunMetrics {
 }
 
 impl State {
-    /// Returns the quantities of the run, in chart order: metrics of evaluations follow the evaluation loss,
-    /// those of steps follow them. A norm or a rate that no step reports is left out.
+    /// Returns the quantities of the run, group by group. A norm or a rate that no step reports is left out, and so is
+    /// a sensor that the machine does not have.
     #[must_use]
     pub fn quantities(&self) -> Vec<Quantity> {
         let metrics = &self.facts.metrics;
-        let mut all = Vec::with_capacity(Quantity::ALL.len() + metrics.steps.len() + metrics.evals.len());
-        for quantity in Quantity::ALL {
-            all.extend(Some(quantity).filter(|quantity| self.may_report(*quantity)));
-            if quantity == Quantity::Evaluation {
-                all.extend(metrics.evals.iter().map(|(id, _)| Quantity::EvalNamed(id)));
-                all.extend(metrics.steps.iter().map(|(id, _)| Quantity::Named(id)));
-            }
-        }
+        let mut all: Vec<Quantity> = self.reported(Quantity::ALL).collect();
+        all.extend(metrics.evals.iter().map(|(id, _)| Quantity::EvalNamed(id)));
+        all.extend(metrics.steps.iter().map(|(id, _)| Quantity::Named(id)));
+        // The sort is stable: within a group, the order above stays.
+        all.sort_by_cached_key(|quantity| ChartGroup::of(*quantity, metrics));
         all
     }
 
-    /// Reports whether steps report a quantity, or might once there are some.
-    fn may_report(&self, quantity: Quantity) -> bool {
-        let metric = match quantity {
-            Quantity::GradNorm => Metric::GradNorm,
-            Quantity::LearningRate => Metric::Lr,
-            _ => return true,
+    /// Returns the charts that say most about learning beside the loss; four at most.
+    #[must_use]
+    pub fn learning_charts(&self) -> Vec<Quantity> {
+        use Quantity::{Evaluation, GradNorm, LearningRate, StepTime, Throughput};
+        let evaluated = self.facts.evals.values().any(|row| row.eval.loss.is_some());
+        let wanted = [Some(Evaluation).filter(|_| evaluated), self.task_quantity()];
+        let steps = [LearningRate, GradNorm, Throughput, StepTime].map(Some);
+        self.reported(wanted.into_iter().chain(steps).flatten()).take(4).collect()
+    }
+
+    /// Returns the sensors to chart: those that the machine has, or before the first reading those of any machine.
+    #[must_use]
+    pub fn sensors(&self) -> Vec<Quantity> {
+        let is_sensor = |quantity: &Quantity| matches!(quantity.source(), Source::Probe(_));
+        let known: Vec<Quantity> = self.reported(Quantity::ALL.into_iter().filter(is_sensor)).collect();
+        if known.is_empty() { vec![Quantity::Ram, Quantity::Cpu] } else { known }
+    }
+
+    /// Returns the sensors that no reading of the probe had; none before the first reading.
+    #[must_use]
+    pub fn missing_sensors(&self) -> Vec<Quantity> {
+        let is_missing = |quantity: &Quantity| match quantity.source() {
+            Source::Probe(gauge) => !self.facts.samples.is_empty() && !self.facts.readings.has(gauge),
+            _ => false,
         };
+        Quantity::ALL.into_iter().filter(is_missing).collect()
+    }
+
+    /// Keeps the quantities that the run reports, or might once there are steps.
+    fn reported(&self, quantities: impl IntoIterator<Item = Quantity>) -> impl Iterator<Item = Quantity> {
         let whole = self.facts.series.aggregate();
-        whole.is_none_or(|whole| whole.skipped == whole.steps || whole.extent(metric).is_some())
+        quantities.into_iter().filter(move |quantity| {
+            let metric = match (quantity, quantity.source()) {
+                (_, Source::Probe(gauge)) => return self.facts.readings.has(gauge),
+                (Quantity::GradNorm, _) => Metric::GradNorm,
+                (Quantity::LearningRate, _) => Metric::Lr,
+                _ => return true,
+            };
+            whole.as_ref().is_none_or(|whole| whole.skipped == whole.steps || whole.extent(metric).is_some())
+        })
     }
 }

@@ -35,12 +35,18 @@ pub const GIB: f64 = (1u64 << 30) as f64;
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     rows: Pyramid<GAUGES>,
+    /// Metrics that any reading had.
+    reported: [bool; GAUGES],
 }
 
 impl Readings {
     /// Adds a reading.
     pub fn push(&mut self, reading: &Reading, spot: Spot) {
-        self.rows.push(Row { spot, values: gauge_values(reading), skipped: false });
+        let values = gauge_values(reading);
+        for (reported, value) in self.reported.iter_mut().zip(values) {
+            *reported |= value.is_finite();
+        }
+        self.rows.push(Row { spot, values, skipped: false });
     }
 
     /// Returns the position of a time on a curve; never before the newest one added.
@@ -63,10 +69,10 @@ impl Readings {
         self.rows.at(axis, place)?.extent(gauge as usize)
     }
 
-    /// Reports whether any of the newest readings had the metric.
+    /// Reports whether any reading had the metric.
     #[must_use]
     pub fn has(&self, gauge: Gauge) -> bool {
-        self.rows.newest().take(600).any(|row| row.values[gauge as usize].is_finite())
+        self.reported[gauge as usize]
     }
 
     /// Returns time and value of the newest readings that had the metric, newest first.

@@ -3,6 +3,7 @@
 //! use each other.
 
 use super::facts::{Facts, History, Loading};
+use super::screen::View;
 use super::{Link, RungView, State};
 use crate::cockpit::read_error::ReadError;
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
@@ -34,6 +35,25 @@ pub fn replay_range(state: &State) -> Option<(i64, i64)> {
 }
 
 impl State {
+    /// Returns the state on the screen: the present, or the moment that the replay shows.
+    #[must_use]
+    pub fn shown(&self) -> &Self {
+        self.replay.as_ref().and_then(|replay| replay.shown.as_deref()).unwrap_or(self)
+    }
+
+    /// Copies into the past what it shares with the present: the screen, the notice, and the data that keys act on.
+    pub fn refresh_past(&mut self) {
+        let Some(past) = self.replay.as_mut().and_then(|replay| replay.shown.as_mut()) else { return };
+        past.screen.clone_from(&self.screen);
+        past.notice.clone_from(&self.notice);
+        past.samples.clone_from(&self.samples);
+        past.layers.clone_from(&self.layers);
+        // The table may be long, and only its own view draws it.
+        if self.screen.view == View::Runs {
+            past.runs.clone_from(&self.runs);
+        }
+    }
+
     /// Builds the state at a moment from the history up to it.
     #[must_use]
     pub fn at_moment(&self, at_ms: i64, mut history: History) -> Self {
@@ -44,8 +64,8 @@ impl State {
         past.link = Link::Live;
         past.screen = self.screen.clone();
         // The list of runs stays current, and so do their curves.
-        past.runs.rows.clone_from(&self.runs.rows);
-        past.runs.chosen = self.runs.chosen;
+        past.runs = self.runs.clone();
+        (past.samples, past.layers) = (self.samples.clone(), self.layers.clone());
         // The same names, so that a chart on the screen stays the same chart.
         let metrics = self.facts.metrics.clone();
         past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, metrics, ..Facts::default() };
@@ -82,6 +102,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
             let value = ranking.value(row.eval_loss, &row.metrics)?;
             Some(Best { step: row.step, eval_loss: row.eval_loss, metric: ranking.metric, value })
         }),
+        setback: None,
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -1,8 +1,10 @@
 //! Which requests to the run are possible now, and why the others are refused. Keys, footer and palette
 //! all ask here.
 
+use super::screen::View;
 use super::{Link, State};
 use crate::cockpit::action::Action;
+use crate::cockpit::state::screen::Mode;
 use crate::protocol::control::RunState;
 use std::fmt;
 
@@ -35,6 +37,28 @@ pub enum Refusal {
     SameRung(String),
     /// Accepted without a proposal.
     NoProposal,
+    /// The run has processes that must end first.
+    Alive,
+    /// The labels of the run are being read.
+    ReadingLabels,
+    /// The run is not in the folder that is listed.
+    NotListed,
+    /// The run never began.
+    NeverStarted,
+    /// There is no checkpoint yet.
+    NoCheckpoint,
+    /// The checkpoints are files of the command, which only its script can read.
+    OwnFiles,
+    /// The chosen run is the open one.
+    AlreadyOpen,
+    /// The chosen entry of the journal is shown in full; only faults have a box.
+    NotAFault,
+    /// The focused panel has nothing to open.
+    NothingToOpen,
+    /// Nothing under the cursor can be copied.
+    NothingToCopy,
+    /// The focused panel has no picture.
+    NoPicture,
 }
 
 impl fmt::Display for Refusal {
@@ -54,12 +78,32 @@ impl fmt::Display for Refusal {
             Self::SafestRung(name) => write!(formatter, "{name} is the safest rung; there is none below"),
             Self::FastestRung(name) => write!(formatter, "{name} is the fastest rung; there is none above"),
             Self::SameRung(name) => write!(formatter, "the run is already on {name}"),
+            Self::AlreadyOpen => write!(formatter, "this run is already open"),
+            Self::NotAFault => write!(formatter, "only a fault has more to show"),
+            Self::NothingToOpen => write!(formatter, "nothing to open here"),
+            Self::NothingToCopy => write!(formatter, "nothing to copy here; focus a chart or a list with Tab"),
+            Self::NoPicture => write!(formatter, "no picture of this; focus a chart of steps or evaluations with Tab"),
             Self::NoProposal => write!(formatter, "the keeper has no proposal"),
+            Self::Alive => write!(formatter, "the run is alive; stop it first"),
+            Self::ReadingLabels => write!(formatter, "reading the labels of the run; try again"),
+            Self::NotListed => write!(formatter, "the run is not in this folder"),
+            Self::NeverStarted => write!(formatter, "the run never started"),
+            Self::NoCheckpoint => write!(formatter, "no checkpoint yet"),
+            Self::OwnFiles => write!(formatter, "the checkpoints are files of the script"),
         }
     }
 }
 
 impl State {
+    /// Returns the rung in the open preview.
+    #[must_use]
+    pub fn previewed_rung(&self) -> Option<usize> {
+        match self.screen.mode {
+            Mode::Preview { to } => Some(to),
+            _ => None,
+        }
+    }
+
     /// Returns the reason why no request to the run is currently possible, if there is one.
     #[must_use]
     pub fn request_refusal(&self) -> Option<Refusal> {
@@ -89,10 +133,12 @@ impl State {
             (Action::ShiftDown, Some(rung)) => rung + 1 < self.ladder.len(),
             (Action::ShiftUp, Some(rung)) => rung > 0,
             (Action::ShiftDown | Action::ShiftUp, None) => false,
+            (Action::Alerts, _) => !self.alerts.is_empty(),
             (Action::Accept, _) => self.status().is_some_and(|status| status.proposal.is_some()),
             (Action::Checkpoint | Action::Restart, _) => {
                 !matches!(self.run_state(), Some(RunState::Paused | RunState::AwaitingCard))
             }
+            (Action::Sort | Action::ReverseSort, _) => self.screen.view == View::Runs,
             _ => true,
         }
     }

@@ -1,7 +1,11 @@
 //! Screen state: what is displayed, and how.
 
 use super::chart::Chart;
+use super::journal::Kinds;
+use super::layers::LayerCursor;
+use super::samples::SampleCursor;
 use crate::cockpit::quantity::Quantity;
+use crate::store::removal::RunSize;
 
 /// A screen layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,11 +22,16 @@ pub enum View {
     Health,
     /// All runs, for comparison.
     Runs,
+    /// Samples of the model's work.
+    Samples,
+    /// The state of the model's layers.
+    Layers,
 }
 
 impl View {
     /// All views, in key order.
-    pub const ALL: [Self; 6] = [Self::Overview, Self::Charts, Self::Ladder, Self::Log, Self::Health, Self::Runs];
+    pub const ALL: [Self; 8] =
+        [Self::Overview, Self::Charts, Self::Ladder, Self::Log, Self::Health, Self::Runs, Self::Samples, Self::Layers];
 
     /// Returns the name.
     #[must_use]
@@ -34,6 +43,8 @@ impl View {
             Self::Log => "log",
             Self::Health => "health",
             Self::Runs => "runs",
+            Self::Samples => "samples",
+            Self::Layers => "layers",
         }
     }
 }
@@ -61,6 +72,12 @@ pub enum Panel {
     Compare,
     /// Configuration differences of a run.
     Difference,
+    /// Samples of the model's work.
+    Samples,
+    /// Which classes were taken for which.
+    Confusion,
+    /// A value of each layer over the evaluations.
+    Layers,
 }
 
 impl Panel {
@@ -73,6 +90,8 @@ impl Panel {
             Self::Journal | Self::Log => View::Log,
             Self::Gauges | Self::Checkpoints => View::Health,
             Self::RunList | Self::Compare | Self::Difference => View::Runs,
+            Self::Samples | Self::Confusion => View::Samples,
+            Self::Layers => View::Layers,
         }
     }
 }
@@ -99,8 +118,55 @@ pub enum Mode {
     },
     /// The stop confirmation is open.
     Stop,
-    /// Letters go into the filter for journal and log.
+    /// The box of the alerts is open.
+    Alerts {
+        /// First visible line, if not all fit.
+        from: usize,
+    },
+    /// The box of a fault is open.
+    Fault {
+        /// Id of the journal line that names it.
+        id: i64,
+        /// First visible line, if not all fit.
+        from: usize,
+    },
+    /// Letters go into the filter for journal and log, or in the charts view into the search for charts.
     Filter,
+    /// The menu of a run or a checkpoint is open.
+    Menu {
+        /// Index of the selected entry.
+        chosen: usize,
+    },
+    /// The question before a deletion is open.
+    Delete,
+    /// Letters go into a line at the bottom.
+    Prompt(Prompt),
+}
+
+/// Use of a line that the user types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prompt {
+    /// Words that rows of the run table must contain.
+    FindRuns,
+    /// The tags of a run.
+    Tags,
+    /// The note of a run.
+    Note,
+    /// The file to export weights to.
+    Export,
+}
+
+impl Prompt {
+    /// Returns the words before the line.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::FindRuns => "find runs: ",
+            Self::Tags => "tags: ",
+            Self::Note => "note: ",
+            Self::Export => "export to: ",
+        }
+    }
 }
 
 /// State of the display.
@@ -120,20 +186,36 @@ pub struct Screen {
     pub charts_from: usize,
     /// Chart that fills the whole view.
     pub full: Option<Quantity>,
+    /// Titles of the pinned charts, in the order they were pinned.
+    pub pins: Vec<String>,
+    /// Words that the title or the group of a chart must contain.
+    pub chart_search: String,
     /// Quantity that is compared between runs.
     pub compared: Quantity,
     /// The rung under the cursor of the ladder.
     pub chosen_rung: Option<usize>,
-    /// Lines above the newest in the journal.
+    /// First visible line of the rung in full, if not all fit.
+    pub rung_from: usize,
+    /// Entries above the newest in the journal: the cursor.
     pub journal_back: usize,
+    /// Kinds of entries that the journal shows.
+    pub journal_kinds: Kinds,
     /// Lines above the newest in the log.
     pub log_back: usize,
-    /// Rows above the newest among the checkpoints.
-    pub checkpoints_back: usize,
+    /// Index of the checkpoint under the cursor, from the newest.
+    pub chosen_checkpoint: usize,
+    /// Position in the samples view.
+    pub samples: SampleCursor,
+    /// Position in the layers view.
+    pub layers: LayerCursor,
     /// Text that lines of journal and log must contain.
     pub filter: String,
     /// Search text in the palette.
     pub search: String,
+    /// Text of the line that is being typed.
+    pub input: String,
+    /// Size of the run that is about to be deleted, once measured.
+    pub delete_size: Option<RunSize>,
     /// Index of the theme.
     pub theme: usize,
     /// Whether the user closed the box that reports a problem.
@@ -152,15 +234,28 @@ impl Screen {
             chart: Chart::default(),
             charts_from: 0,
             full: None,
+            pins: Vec::new(),
+            chart_search: String::new(),
             compared: Quantity::Loss,
             chosen_rung: None,
+            rung_from: 0,
             journal_back: 0,
+            journal_kinds: Kinds::All,
             log_back: 0,
-            checkpoints_back: 0,
+            chosen_checkpoint: 0,
+            samples: SampleCursor::default(),
+            layers: LayerCursor::default(),
             filter: String::new(),
             search: String::new(),
+            input: String::new(),
+            delete_size: None,
             theme: 0,
             trouble_hidden: false,
         }
+    }
+
+    /// Returns the text that letters go into while a filter is typed: in the charts view the search for charts.
+    pub fn typed_filter(&mut self) -> &mut String {
+        if self.view == View::Charts { &mut self.chart_search } else { &mut self.filter }
     }
 }

@@ -2,23 +2,36 @@
 
 use super::focus::{focus_visible_panel, move_focus};
 use super::message::Effect;
-use super::{charts, replay, run_list};
+use super::{charts, copy, layers, menu, replay, run_list, samples};
 use crate::cockpit::action::Action;
+use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
+use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
+use crate::cockpit::panels::rung;
 use crate::cockpit::state::State;
+use crate::cockpit::state::journal::{Kinds, shown_entries};
+use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
-use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::protocol::control::{Request, RunState, Target};
 
 /// Performs an action the user requested.
 pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
+    let own = match state.screen.view {
+        View::Samples => samples::perform_sample_action(state, action),
+        View::Layers => layers::perform_layer_action(state, action),
+        _ => None,
+    };
+    if let Some(effects) = own {
+        return effects;
+    }
     if let Some(effects) = charts::perform_chart_action(state, action) {
         return effects;
     }
     match action {
         Action::Quit => vec![Effect::Quit],
         Action::Suspend => vec![Effect::Suspend],
-        Action::Repaint => vec![Effect::Repaint],
+        Action::Repaint => repaint(state),
         Action::ShiftDown => preview_neighbour(state, 1),
         Action::ShiftUp => preview_neighbour(state, -1),
         Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
@@ -34,8 +47,13 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Down => scroll_panel(state, state.screen.focus, -1),
         Action::PageUp if state.screen.view == View::Charts => charts::page_charts(state, -1),
         Action::PageDown if state.screen.view == View::Charts => charts::page_charts(state, 1),
+        Action::NextGroup => charts::page_groups(state, 1),
+        Action::PreviousGroup => charts::page_groups(state, -1),
+        Action::Pin => charts::toggle_pin(state),
         Action::PageUp if state.screen.focus == Panel::Compare => run_list::next_compared(state, -1),
         Action::PageDown if state.screen.focus == Panel::Compare => run_list::next_compared(state, 1),
+        Action::PageUp if state.screen.view == View::Ladder => scroll_rung(state, 10),
+        Action::PageDown if state.screen.view == View::Ladder => scroll_rung(state, -10),
         Action::PageUp => scroll_panel(state, state.screen.focus, 10),
         Action::PageDown => scroll_panel(state, state.screen.focus, -10),
         Action::Confirm => open_focused(state),
@@ -44,11 +62,28 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Help => open_box(state, Mode::Help { from: 0 }),
         Action::Replay => replay::toggle_replay(state),
         Action::Toggle if state.screen.view == View::Runs => run_list::toggle_mark(state),
+        Action::Menu => menu::open_menu(state),
+        Action::Sort if state.screen.view == View::Runs => run_list::sort_by_next(state),
+        Action::ReverseSort if state.screen.view == View::Runs => run_list::reverse_sort(state),
+        Action::Filter if state.screen.view == View::Runs => {
+            let filter = state.runs.filter.clone();
+            menu::open_prompt(state, Prompt::FindRuns, filter)
+        }
         Action::Filter => open_filter(state),
+        Action::Kinds => next_kinds(state),
+        Action::Alerts => open_box(state, Mode::Alerts { from: 0 }),
+        Action::Copy => copy::copy_item(state),
+        Action::WriteChart(format) => write_chart(state, format),
         Action::Theme => switch_theme(state),
         // The remaining actions concern charts and were handled above, or have no meaning here.
         _ => Vec::new(),
     }
+}
+
+/// Draws every cell again, and sends pictures again: the terminal may have lost them.
+pub fn repaint(state: &mut State) -> Vec<Effect> {
+    state.samples.pictures.clear();
+    vec![Effect::Repaint]
 }
 
 fn switch_theme(state: &mut State) -> Vec<Effect> {
@@ -60,9 +95,31 @@ fn switch_theme(state: &mut State) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
+/// Shows the next kinds of entries in the journal, in the view of the log if the journal is not visible.
+fn next_kinds(state: &mut State) -> Vec<Effect> {
+    if !lay_out_state(state.shown()).panels.iter().any(|(panel, _)| *panel == Panel::Journal) {
+        state.screen.view = View::Log;
+    }
+    state.screen.focus = Panel::Journal;
+    state.screen.journal_kinds = state.screen.journal_kinds.next();
+    state.screen.journal_back = 0;
+    vec![Effect::Redraw, Effect::ReadLog]
+}
+
+fn write_chart(state: &mut State, format: PictureFormat) -> Vec<Effect> {
+    match ChartPicture::of_focused(state, format) {
+        Some(picture) => vec![Effect::WriteChart(picture)],
+        None => refuse_action(state, &Refusal::NoPicture),
+    }
+}
+
 fn open_filter(state: &mut State) -> Vec<Effect> {
+    if state.screen.view == View::Charts {
+        (state.screen.full, state.screen.mode) = (None, Mode::Filter);
+        return vec![Effect::Redraw];
+    }
     let is_filtered = |panel: &Panel| matches!(panel, Panel::Log | Panel::Journal);
-    if !lay_out_state(state).panels.iter().any(|(panel, _)| *panel == Panel::Log) {
+    if !lay_out_state(state.shown()).panels.iter().any(|(panel, _)| *panel == Panel::Log) {
         state.screen.view = View::Log;
     }
     if !is_filtered(&state.screen.focus) {
@@ -80,7 +137,7 @@ fn box_refusal(state: &State) -> Option<Refusal> {
 
 /// Closes a box that no longer fits the screen: no key may answer a question that is not visible.
 pub fn close_hidden_box(state: &mut State) {
-    let is_box = !matches!(state.screen.mode, Mode::Normal | Mode::Filter);
+    let is_box = !matches!(state.screen.mode, Mode::Normal | Mode::Filter | Mode::Prompt(_));
     if let Some(why) = box_refusal(state).filter(|_| is_box) {
         state.screen.mode = Mode::Normal;
         state.show_notice(why.to_string(), true);
@@ -93,7 +150,8 @@ pub fn close_box(state: &mut State) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-fn open_box(state: &mut State, mode: Mode) -> Vec<Effect> {
+/// Opens a box, unless the screen is too small to show it.
+pub fn open_box(state: &mut State, mode: Mode) -> Vec<Effect> {
     if let Some(why) = box_refusal(state) {
         return refuse_action(state, &why);
     }
@@ -113,7 +171,8 @@ fn open_stop_box(state: &mut State) -> Vec<Effect> {
     }
 }
 
-fn refuse_action(state: &mut State, why: &Refusal) -> Vec<Effect> {
+/// Shows why an action is refused.
+pub fn refuse_action(state: &mut State, why: &Refusal) -> Vec<Effect> {
     state.show_notice(why.to_string(), true);
     vec![Effect::Redraw]
 }
@@ -184,11 +243,21 @@ fn accept_proposal(state: &mut State) -> Vec<Effect> {
     send_request(state, Request::Accept, "proposal accepted")
 }
 
-fn switch_view(state: &mut State, view: View) -> Vec<Effect> {
+/// Switches to a view, and focuses one of its panels.
+pub fn switch_view(state: &mut State, view: View) -> Vec<Effect> {
     state.screen.view = view;
+    state.runs.forget_click();
     state.screen.full = None;
+    if state.screen.mode == Mode::Filter {
+        state.screen.mode = Mode::Normal;
+    }
     focus_visible_panel(state);
-    let list = (view == View::Runs).then_some(Effect::ListRuns);
+    state.layers.retry(state.now_ms);
+    let list = match view {
+        View::Runs => Some(Effect::ListRuns),
+        View::Samples => Some(Effect::ListSamples),
+        _ => None,
+    };
     [Effect::Redraw, Effect::ReadLog].into_iter().chain(list).collect()
 }
 
@@ -197,17 +266,32 @@ pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect
     if matches!(panel, Panel::RunList | Panel::Difference | Panel::Compare) {
         return run_list::move_cursor(state, lines);
     }
+    if matches!(panel, Panel::Samples | Panel::Confusion) {
+        return samples::scroll(state, panel, -lines);
+    }
+    if panel == Panel::Layers {
+        return layers::move_layer(state, -lines);
+    }
+    if panel == Panel::Checkpoints {
+        let last = state.shown().listed_checkpoints().len().saturating_sub(1);
+        let place = state.screen.chosen_checkpoint.min(last);
+        state.screen.chosen_checkpoint = place.saturating_add_signed(-lines).min(last);
+        return vec![Effect::Redraw];
+    }
     if panel == Panel::Rung {
         return scroll_panel(state, Panel::Ladder, lines);
     }
+    let shown = state.shown();
+    let entries = if panel == Panel::Journal { shown_entries(shown).len() } else { 0 };
+    let (rung, log) = (shown.rung(), shown.facts.log.len());
     let screen = &mut state.screen;
     let moved = |back: usize, most: usize| back.saturating_add_signed(lines).min(most.saturating_sub(1));
     match panel {
-        Panel::Journal => screen.journal_back = moved(screen.journal_back, state.facts.journal.len()),
-        Panel::Log => screen.log_back = moved(screen.log_back, state.facts.log.len()),
-        Panel::Checkpoints => screen.checkpoints_back = moved(screen.checkpoints_back, state.facts.checkpoints.len()),
+        Panel::Journal => screen.journal_back = moved(screen.journal_back, entries),
+        Panel::Log => screen.log_back = moved(screen.log_back, log),
         Panel::Ladder if !state.ladder.is_empty() => {
-            let here = screen.chosen_rung.or(state.facts.status.as_ref().map(|status| status.rung)).unwrap_or(0);
+            let here = screen.chosen_rung.or(rung).unwrap_or(0);
+            screen.rung_from = 0;
             screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
         }
         Panel::Chart(_) => {
@@ -219,27 +303,24 @@ pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect
     vec![Effect::Redraw]
 }
 
-/// Handles Enter: opens the chosen rung's preview, the chosen run, or a chart alone; otherwise switches
-/// to the focused panel's own view, or from there back to the overview.
+/// Scrolls the lines of the rung in full: positive is up.
+pub fn scroll_rung(state: &mut State, lines: isize) -> Vec<Effect> {
+    let most = rung::hidden_rows(state.shown());
+    state.screen.rung_from = state.screen.rung_from.min(most).saturating_add_signed(-lines).min(most);
+    vec![Effect::Redraw]
+}
+
+/// Handles Enter.
 fn open_focused(state: &mut State) -> Vec<Effect> {
-    match state.screen.focus {
-        Panel::Chart(quantity) => return charts::toggle_full_chart(state, quantity),
-        Panel::RunList => return run_list::open_chosen_run(state),
-        _ => {}
+    match state.shown().opened_by_enter() {
+        Ok(Opened::Chart(quantity)) => charts::toggle_full_chart(state, quantity),
+        Ok(Opened::Run(name)) => vec![Effect::Leave(Errand::Open(name))],
+        Ok(Opened::Fault(id)) => open_box(state, Mode::Fault { id, from: 0 }),
+        Ok(Opened::CheckpointMenu) => menu::open_checkpoint_menu(state),
+        Ok(Opened::Preview(to)) => open_box(state, Mode::Preview { to }),
+        Ok(Opened::View(view)) => switch_view(state, view),
+        Err(why) => refuse_action(state, &why),
     }
-    let on_ladder = matches!(state.screen.focus, Panel::Ladder | Panel::Rung);
-    let chosen = state.screen.chosen_rung.filter(|_| on_ladder);
-    if let (Some(to), Some(rung)) = (chosen, state.rung())
-        && to != rung
-        && to < state.ladder.len()
-    {
-        return match state.request_refusal() {
-            Some(why) => refuse_action(state, &why),
-            None => open_box(state, Mode::Preview { to }),
-        };
-    }
-    let own = state.screen.focus.own_view();
-    switch_view(state, if state.screen.view == own { View::Overview } else { own })
 }
 
 /// Handles Esc: closes the innermost thing that can be closed.
@@ -247,7 +328,7 @@ fn go_back(state: &mut State) -> Vec<Effect> {
     // The notice expires on its own, so it does not consume the key.
     state.notice = None;
     // An invisible panel does not consume the key either.
-    let panels = lay_out_state(state).panels;
+    let panels = lay_out_state(state.shown()).panels;
     let is_visible = |wanted: fn(&Panel) -> bool| panels.iter().any(|(panel, _)| wanted(panel));
     if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
         state.screen.trouble_hidden = true;
@@ -255,10 +336,17 @@ fn go_back(state: &mut State) -> Vec<Effect> {
         state.shift_progress = state.shift_progress.closed();
     } else if !state.screen.filter.is_empty() && is_visible(|panel| *panel == Panel::Journal) {
         state.screen.filter.clear();
+    } else if state.screen.journal_kinds != Kinds::All && is_visible(|panel| *panel == Panel::Journal) {
+        state.screen.journal_kinds = Kinds::All;
     } else if state.screen.chart.cursor.is_some() && is_visible(|panel| matches!(panel, Panel::Chart(_))) {
         state.screen.chart.cursor = None;
+    } else if !state.runs.filter.is_empty() && is_visible(|panel| *panel == Panel::RunList) {
+        state.runs.filter.clear();
     } else if state.screen.full.is_some() {
         state.screen.full = None;
+    } else if state.screen.view == View::Charts && !state.screen.chart_search.is_empty() {
+        state.screen.chart_search.clear();
+        focus_visible_panel(state);
     } else if state.screen.chosen_rung.is_some() && is_visible(|panel| *panel == Panel::Ladder) {
         state.screen.chosen_rung = None;
     } else {

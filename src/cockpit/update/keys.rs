@@ -1,11 +1,13 @@
 //! Handles keys by mode.
 
 use super::actions::{close_box, confirm_shift, move_preview, perform_action};
+use super::focus::focus_visible_panel;
 use super::message::Effect;
-use super::{palette, replay};
+use super::{menu, palette, replay};
 use crate::cockpit::action::{Action, Key, TABLE};
+use crate::cockpit::overlays;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Mode;
+use crate::cockpit::state::screen::{Mode, View};
 use crate::protocol::control::Request;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -30,8 +32,10 @@ pub fn press_key(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     match (state.screen.mode, key.code) {
         (Mode::Filter, code) => edit_filter(state, code),
         (Mode::Palette { chosen }, code) => palette::press_key(state, code, chosen),
+        (Mode::Prompt(prompt), code) => menu::press_prompt_key(state, prompt, code),
+        (Mode::Delete, KeyCode::Char('y')) => menu::confirm_delete(state),
         (Mode::Stop, KeyCode::Char('y')) => confirm_stop(state),
-        (Mode::Stop, KeyCode::Char('n')) => close_box(state),
+        (Mode::Delete | Mode::Stop, KeyCode::Char('n')) => close_box(state),
         (Mode::Help { .. }, _) if action.is_none() => close_box(state),
         _ => action.map_or_else(Vec::new, |action| press_action(state, action)),
     }
@@ -41,7 +45,7 @@ pub fn press_key(state: &mut State, event: KeyEvent) -> Vec<Effect> {
 pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
     match state.screen.mode {
         Mode::Normal => replay::perform_replay_action(state, action).unwrap_or_else(|| perform_action(state, action)),
-        Mode::Filter => Vec::new(),
+        Mode::Filter | Mode::Prompt(_) => Vec::new(),
         Mode::Palette { chosen } => {
             let code = if action == Action::Up { KeyCode::Up } else { KeyCode::Down };
             palette::press_key(state, code, chosen)
@@ -53,6 +57,31 @@ pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
             Action::PageUp => scroll_help(state, from.saturating_sub(10)),
             Action::PageDown => scroll_help(state, from + 10),
             _ => close_box(state),
+        },
+        Mode::Alerts { from } => match scroll_box(from, overlays::alerts::hidden_rows(state), action) {
+            Some(from) => set_mode(state, Mode::Alerts { from }),
+            None if closes_box(action) => close_box(state),
+            // The remedies that the box names work from here.
+            None => {
+                state.screen.mode = Mode::Normal;
+                perform_action(state, action)
+            }
+        },
+        Mode::Fault { id, from } => match scroll_box(from, overlays::fault::hidden_rows(state.shown(), id), action) {
+            Some(from) => set_mode(state, Mode::Fault { id, from }),
+            None => close_box(state),
+        },
+        Mode::Menu { chosen } => match action {
+            Action::Confirm => menu::perform_item(state, chosen),
+            Action::Up => menu::move_menu(state, chosen, -1),
+            Action::Down => menu::move_menu(state, chosen, 1),
+            Action::Back | Action::Quit | Action::Menu => close_box(state),
+            _ => Vec::new(),
+        },
+        Mode::Delete => match action {
+            Action::Confirm => menu::confirm_delete(state),
+            Action::Back | Action::Quit => close_box(state),
+            _ => Vec::new(),
         },
         Mode::Stop => match action {
             Action::Confirm => confirm_stop(state),
@@ -75,24 +104,27 @@ fn confirm_stop(state: &mut State) -> Vec<Effect> {
     vec![Effect::Send(Request::Stop), Effect::Redraw]
 }
 
-/// Handles pasted text: only the filter and the palette accept it.
+/// Handles pasted text: only the filter, the palette and a line to type in accept it.
 pub fn paste_text(state: &mut State, text: &str) -> Vec<Effect> {
+    if let Mode::Prompt(prompt) = state.screen.mode {
+        return menu::type_text(state, prompt, text);
+    }
+    let is_filter = state.screen.mode == Mode::Filter;
     let field = match state.screen.mode {
-        Mode::Filter => &mut state.screen.filter,
+        Mode::Filter => state.screen.typed_filter(),
         Mode::Palette { .. } => &mut state.screen.search,
         _ => return Vec::new(),
     };
     let room = FILTER.saturating_sub(field.chars().count());
     field.extend(text.chars().filter(|letter| !letter.is_control()).take(room));
-    (state.screen.log_back, state.screen.journal_back) = (0, 0);
-    vec![Effect::Redraw]
+    if is_filter { apply_filter(state) } else { vec![Effect::Redraw] }
 }
 
 /// Maximum length of the filter in characters.
 const FILTER: usize = 120;
 
 fn edit_filter(state: &mut State, code: KeyCode) -> Vec<Effect> {
-    let filter = &mut state.screen.filter;
+    let filter = state.screen.typed_filter();
     match code {
         KeyCode::Char(letter) if filter.chars().count() < FILTER => filter.push(letter),
         KeyCode::Backspace => {
@@ -101,11 +133,40 @@ fn edit_filter(state: &mut State, code: KeyCode) -> Vec<Effect> {
         KeyCode::Enter => return close_box(state),
         KeyCode::Esc => {
             filter.clear();
-            return close_box(state);
+            state.screen.mode = Mode::Normal;
         }
         _ => return Vec::new(),
     }
-    (state.screen.log_back, state.screen.journal_back) = (0, 0);
+    apply_filter(state)
+}
+
+/// Shows the first of what a changed filter found.
+fn apply_filter(state: &mut State) -> Vec<Effect> {
+    (state.screen.log_back, state.screen.journal_back, state.screen.charts_from) = (0, 0, 0);
+    if state.screen.view == View::Charts {
+        focus_visible_panel(state);
+    }
+    vec![Effect::Redraw]
+}
+
+/// Returns the first visible line of a box after an action that scrolls; `hidden` lines do not fit.
+fn scroll_box(from: usize, hidden: usize, action: Action) -> Option<usize> {
+    let from = match action {
+        Action::Up => from.saturating_sub(1),
+        Action::PageUp => from.saturating_sub(10),
+        Action::Down => from + 1,
+        Action::PageDown => from + 10,
+        _ => return None,
+    };
+    Some(from.min(hidden))
+}
+
+fn closes_box(action: Action) -> bool {
+    matches!(action, Action::Back | Action::Confirm | Action::Quit | Action::Alerts)
+}
+
+fn set_mode(state: &mut State, mode: Mode) -> Vec<Effect> {
+    state.screen.mode = mode;
     vec![Effect::Redraw]
 }
 

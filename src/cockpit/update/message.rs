@@ -1,11 +1,21 @@
 //! The events that reach the cockpit, and the effects it asks for.
 
+use crate::cockpit::chart_picture::ChartPicture;
+use crate::cockpit::errand::Errand;
+use crate::cockpit::pictures::{PictureBox, PictureError, PictureOrder, PictureSupport};
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::History;
-use crate::cockpit::state::runs::{OtherRun, RunRow};
+use crate::cockpit::state::runs::OtherRun;
+use crate::cockpit::state::samples::{SampleData, SetId};
 use crate::protocol::control::{Request, Status, StepRow, Update};
+use crate::series::layers::LayerHistory;
+use crate::store::labels::LabelEdit;
+use crate::store::removal::RunSize;
+use crate::store::run_summary::RunSummary;
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// An event.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +53,21 @@ pub enum Msg {
         history: Result<HistoryBox, ReadError>,
     },
     /// The runs in the folder.
-    Runs(Vec<RunRow>),
+    Runs(Vec<RunSummary>),
+    /// A run was measured, before the question whether to delete it.
+    RunMeasured {
+        /// Name of the run.
+        name: String,
+        /// Contents of its directory.
+        size: RunSize,
+    },
+    /// A run was changed, or could not be.
+    RunChanged {
+        /// Name of the run.
+        name: String,
+        /// The outcome.
+        change: RunChange,
+    },
     /// Another run was read, or could not be.
     Other {
         /// Name of the run.
@@ -51,6 +75,26 @@ pub enum Msg {
         /// Its data, or the error.
         run: Result<OtherBox, ReadError>,
     },
+    /// How the terminal shows pictures.
+    Pictures(PictureSupport),
+    /// The sets of samples, oldest first.
+    SampleSets(Vec<SetId>),
+    /// A set of samples was read, or could not be.
+    SampleSet {
+        /// The set.
+        id: SetId,
+        /// Its samples, or the error.
+        set: Result<Arc<SampleData>, ReadError>,
+    },
+    /// A picture was read, or could not be.
+    Picture {
+        /// The order.
+        order: PictureOrder,
+        /// The picture, or the error.
+        picture: Result<PictureBox, PictureError>,
+    },
+    /// The state of the layers was read, or could not be.
+    LayerHistory(Result<LayerHistory, ReadError>),
     /// The terminal was released and taken again.
     Resumed,
     /// Another process asked this one to stop until it is resumed.
@@ -59,11 +103,35 @@ pub enum Msg {
     RunDirExists(bool),
     /// New lines of the worker's log.
     Log(Vec<String>),
+    /// This text was handed to the clipboard.
+    Copied(String),
+    /// tmux did not take this text.
+    TmuxRefused(String),
+    /// A chart was written to this file.
+    ChartWritten(PathBuf),
+    /// A chart could not be written, for the reason in this sentence.
+    ChartRefused(String),
     /// The current time, Unix milliseconds.
     Tick(i64),
     /// The terminal will deliver no more keys.
     InputLost,
 }
+
+/// Outcome of a change to a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunChange {
+    /// Its labels have changed.
+    Labelled,
+    /// It is deleted.
+    Deleted(RunSize),
+    /// Nothing has changed.
+    Refused(ChangeError),
+}
+
+/// Reason why a run was not changed; holds the sentence of the store's error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ChangeError(pub String);
 
 /// A boxed [`History`], which keeps messages small.
 #[derive(Debug, Clone)]
@@ -86,7 +154,7 @@ impl PartialEq for OtherBox {
 }
 
 /// A side effect to perform.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Draw: something visible has changed.
     Redraw,
@@ -106,14 +174,34 @@ pub enum Effect {
     ListRuns,
     /// Read another run: with its curve if true, otherwise only its config.
     LoadOther(String, bool),
-    /// Close this cockpit and open one on the named run.
-    Open(String),
+    /// Change the labels of a run.
+    EditLabels(String, LabelEdit),
+    /// Measure a run that may be deleted.
+    MeasureRun(String),
+    /// Delete a run.
+    DeleteRun(String),
+    /// Close this cockpit and carry out an errand.
+    Leave(Errand),
     /// Release the terminal and stop until `fg`.
     Suspend,
     /// Read new lines of the worker's log.
     ReadLog,
+    /// List the sets of samples.
+    ListSamples,
+    /// Read a set of samples.
+    LoadSamples(SetId),
+    /// Read and encode a picture.
+    LoadPicture(PictureOrder),
+    /// Read the state of the layers.
+    LoadLayers,
     /// Check whether the run directory still exists.
     CheckRunDir,
+    /// Copy a text to the clipboard.
+    Copy(String),
+    /// Copy a text to the clipboard by asking the terminal, not tmux.
+    CopyByTerminal(String),
+    /// Write a chart as a picture.
+    WriteChart(ChartPicture),
     /// Ring the terminal's bell.
     Bell,
     /// Close the cockpit.

@@ -1,33 +1,58 @@
-//! The list of runs: navigation, marking, opening.
+//! The table of runs: navigation, order, marks, opening.
 
 use super::message::Effect;
 use crate::cockpit::quantity::{Quantity, Source};
 use crate::cockpit::state::State;
-use crate::cockpit::state::runs::{MARKS, RunRow};
+use crate::cockpit::state::runs::{MARKS, Sort};
+use crate::store::run_summary::RunSummary;
+use crate::store::run_summary::column::Column;
 
 /// Stores the list of runs.
-pub fn replace_list(state: &mut State, rows: Vec<RunRow>) -> Vec<Effect> {
+pub fn replace_list(state: &mut State, rows: Vec<RunSummary>) -> Vec<Effect> {
     let here = state.run_name().to_owned();
-    state.runs.replace_list(rows, &here);
-    let mut effects = vec![Effect::Redraw];
-    effects.extend(load_chosen_run(state));
-    effects
+    state.runs.replace_list(rows, &here, state.now_ms);
+    state.subject.is_listed = true;
+    redraw_and_load(state)
 }
 
-/// Requests the config of the run under the cursor if it is not loaded yet.
-fn load_chosen_run(state: &State) -> Option<Effect> {
-    let row = state.runs.chosen()?;
-    let known = row.name == state.run_name() || state.runs.read.contains_key(&row.name);
-    (!known).then(|| Effect::LoadOther(row.name.clone(), false))
+/// Draws, and requests the config of the run under the cursor if it is not loaded yet.
+pub fn redraw_and_load(state: &State) -> Vec<Effect> {
+    let needed = state.runs.chosen().and_then(|row| {
+        let known = row.name == state.run_name() || state.runs.read.contains_key(&row.name);
+        (!known).then(|| Effect::LoadOther(row.name.clone(), false))
+    });
+    [Effect::Redraw].into_iter().chain(needed).collect()
 }
 
 /// Moves the cursor; positive is up.
 pub fn move_cursor(state: &mut State, lines: isize) -> Vec<Effect> {
-    let most = state.runs.rows.as_ref().map_or(0, Vec::len).saturating_sub(1);
-    state.runs.chosen = state.runs.chosen.saturating_add_signed(-lines).min(most);
-    let mut effects = vec![Effect::Redraw];
-    effects.extend(load_chosen_run(state));
-    effects
+    let place = state.runs.cursor().saturating_add_signed(-lines);
+    state.runs.move_cursor_to(place);
+    redraw_and_load(state)
+}
+
+/// Sorts by a column; by the same column again, in reverse.
+pub fn sort_by(state: &mut State, column: Column) -> Vec<Effect> {
+    let now = state.runs.sort;
+    let sort = Sort { column, reverse: now.column == column && !now.reverse };
+    apply_sort(state, sort)
+}
+
+/// Sorts by the next column.
+pub fn sort_by_next(state: &mut State) -> Vec<Effect> {
+    let column = state.runs.sort.column.next();
+    apply_sort(state, Sort { column, reverse: false })
+}
+
+/// Reverses the order.
+pub fn reverse_sort(state: &mut State) -> Vec<Effect> {
+    let Sort { column, reverse } = state.runs.sort;
+    apply_sort(state, Sort { column, reverse: !reverse })
+}
+
+fn apply_sort(state: &mut State, sort: Sort) -> Vec<Effect> {
+    state.runs.sort_by(sort, state.now_ms);
+    vec![Effect::Redraw]
 }
 
 /// Compares the next quantity, of those that runs can be compared by: measurements of steps and of evaluations.
@@ -35,7 +60,7 @@ pub fn next_compared(state: &mut State, direction: isize) -> Vec<Effect> {
     let is_compared = |quantity: &Quantity| {
         matches!(quantity.source(), Source::Steps(_) | Source::Named(_) | Source::Evaluations | Source::EvalNamed(_))
     };
-    let all: Vec<Quantity> = state.quantities().into_iter().filter(is_compared).collect();
+    let all: Vec<Quantity> = state.shown().quantities().into_iter().filter(is_compared).collect();
     let here = all.iter().position(|quantity| *quantity == state.screen.compared).unwrap_or(0);
     state.screen.compared = all[here.saturating_add_signed(direction).min(all.len() - 1)];
     vec![Effect::Redraw]
@@ -56,21 +81,4 @@ pub fn toggle_mark(state: &mut State) -> Vec<Effect> {
     let mut effects = vec![Effect::Redraw];
     effects.extend(needed.then_some(Effect::LoadOther(name, true)));
     effects
-}
-
-/// Opens the run under the cursor.
-pub fn open_chosen_run(state: &mut State) -> Vec<Effect> {
-    match state.runs.chosen() {
-        Some(row) if row.name == state.run_name() => {
-            state.show_notice("this run is already open", false);
-            vec![Effect::Redraw]
-        }
-        Some(row) if row.status.is_none() => {
-            let text = format!("{} never started; there is nothing to show", row.name);
-            state.show_notice(text, true);
-            vec![Effect::Redraw]
-        }
-        Some(row) => vec![Effect::Open(row.name.clone())],
-        None => Vec::new(),
-    }
 }

@@ -1,6 +1,9 @@
 mod charts;
+mod copy;
+mod menu;
 mod other_input;
 mod recovery;
+mod replay;
 
 use super::{Effect, HistoryBox, Msg, update};
 use crate::cockpit::fixture::{self, NOW};
@@ -39,6 +42,26 @@ fn sent_requests(effects: &[Effect]) -> Vec<Request> {
 /// Returns the requests that a sequence of keys causes.
 fn press_all(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
     keys.iter().flat_map(|code| sent_requests(&update(state, key(*code)))).collect()
+}
+
+#[test]
+fn a_preview_of_a_command_that_imports_ahead_announces_the_shift() {
+    use KeyCode::{Char, Enter, Esc};
+    let stand_by = |rung: Option<&str>| Request::StandBy { rung: rung.map(str::to_owned) };
+    let mut state = fixture::training(SIZE);
+    assert_eq!(press_all(&mut state, &[Char('d'), Esc]), [], "a built-in trainer starts at once");
+    let mut status = state.status().unwrap().clone();
+    let companion = serde_json::json!({
+        "framework": "loop", "version": null, "python": null, "torch": null, "grade": "exact", "reason": null,
+        "saves": true, "guards": true, "parameters": null, "epoch_units": null, "unit": null, "world": 1,
+        "knobs": {}, "ignored": [], "imports_ahead": true,
+    });
+    status.companion = Some(serde_json::from_value(companion).unwrap());
+    state.facts.set_status(status, NOW);
+    let (plain, safe) = (stand_by(Some("plain")), stand_by(Some("safe")));
+    assert_eq!(press_all(&mut state, &[Char('d'), Char('d'), Esc]), [plain.clone(), safe, stand_by(None)]);
+    let shift = Request::Shift { to: Target::Rung("plain".to_owned()) };
+    assert_eq!(press_all(&mut state, &[Char('d'), Enter]), [plain, shift, stand_by(None)]);
 }
 
 #[test]
@@ -185,6 +208,20 @@ fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
     assert_eq!((state.facts.series.len(), state.facts.series.ends()), (5, Some((1, 5))));
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(5..=6) }));
     assert_eq!(state.facts.series.len(), 6);
+}
+
+#[test]
+fn a_command_that_goes_back_has_its_history_read_again() {
+    let mut state = fixture::connected(SIZE);
+    let status = Update::Status(Box::new(fixture::status(RunState::Training, 5)));
+    update(&mut state, Msg::Keeper(status.clone()));
+    let rows = |steps: std::ops::RangeInclusive<u64>| steps.map(|step| fixture::step_row(1, step, NOW));
+    update(&mut state, history_of(1, History::default().with_steps(rows(1..=9))));
+    update(&mut state, Msg::Keeper(Update::WentBack { step: 4 }));
+    assert!(update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(2)));
+    update(&mut state, Msg::Keeper(Update::Steps { rows: rows(5..=6).collect() }));
+    update(&mut state, history_of(2, History::default().with_steps(rows(1..=4))));
+    assert_eq!(state.facts.series.ends(), Some((1, 6)));
 }
 
 #[test]

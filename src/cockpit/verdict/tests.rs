@@ -5,7 +5,7 @@ use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
-use crate::protocol::control::{RunState, StepRow, Update};
+use crate::protocol::control::{RunState, Stage, StageName, StepRow, Update};
 use crate::protocol::probe::Metric;
 
 const SIZE: (u16, u16) = (120, 40);
@@ -156,6 +156,18 @@ fn a_shift_is_proven_in_a_sentence() {
 }
 
 #[test]
+fn the_start_of_a_command_is_told_from_its_first_step() {
+    let mut state = fixture::shifted(SIZE);
+    let mut status = state.status().unwrap().clone();
+    let took = |name, ms| Stage { name, took_ms: Some(ms) };
+    let stages = vec![took(StageName::Save, 200), took(StageName::Start, 4100), took(StageName::FirstStep, 300)];
+    status.passage.as_mut().unwrap().stages = stages;
+    fixture::apply_status(&mut state, status);
+    let text = verdict_text(&state).1;
+    assert!(text.starts_with("accumulate → plain in 4.6 s (start 4.1 s, first step 0.3 s): step 700"), "{text}");
+}
+
+#[test]
 fn before_the_first_status_the_screen_says_what_it_waits_for() {
     let mut state = State::new(Vec::new(), Watch::default(), SIZE, NOW, 0);
     assert_eq!(verdict_text(&state).1, "connecting to the keeper");
@@ -287,6 +299,19 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     asked.facts.heard_ms = Some(NOW + 7_000);
     let (_, text, action) = verdict_text(&asked);
     assert!(text.starts_with("stalled") && action == Some(Action::Accept), "{text}");
+}
+
+#[test]
+fn a_run_that_no_longer_learns_is_not_healthy() {
+    let mut history = fixture::history(700, false);
+    for row in &mut history.evals {
+        row.eval.loss = Some(if row.eval.step < 200 { 0.3 } else { 0.31 });
+    }
+    let mut state = fixture::at(SIZE, fixture::status(RunState::Training, 700), history);
+    let text = "no better evaluation in the last 14".to_owned();
+    assert_eq!(verdict_text(&state), (Tone::Warn, text, None));
+    state.watch.patience = 0;
+    assert!(verdict_text(&state).1.starts_with("healthy"), "{:?}", verdict_text(&state));
 }
 
 #[test]

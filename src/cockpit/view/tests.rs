@@ -1,8 +1,12 @@
 mod any_state;
 mod charts;
+mod journal;
+mod keys;
+mod learning;
 mod overlays;
 mod preview;
 mod recovery;
+mod samples;
 mod speed;
 mod stale;
 mod themes;
@@ -12,11 +16,14 @@ use super::render;
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::cockpit::state::runs::{OtherRun, RunRow};
-use crate::cockpit::state::screen::{Mode, View};
+use crate::cockpit::state::runs::OtherRun;
+use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::update::{HistoryBox, Msg, OtherBox, update};
 use crate::config::theme::{Colours, Theme};
-use crate::protocol::control::RunState;
+use crate::protocol::control::{RunState, Status};
+use crate::store::labels::Tag;
+use crate::store::removal::RunSize;
+use crate::store::run_summary::{RunSummary, Times};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use ratatui::buffer::Buffer;
@@ -54,12 +61,16 @@ fn draw_text(state: &State) -> String {
 
 fn press_keys(state: &mut State, letters: &str) {
     for letter in letters.chars() {
-        let code = if letter == '\u{1b}' { KeyCode::Esc } else { KeyCode::Char(letter) };
+        let code = match letter {
+            '\u{1b}' => KeyCode::Esc,
+            '\n' => KeyCode::Enter,
+            letter => KeyCode::Char(letter),
+        };
         update(state, Msg::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     }
 }
 
-const SIZES: [(u16, u16); 4] = [(80, 24), (120, 40), (200, 60), (40, 12)];
+const SIZES: [(u16, u16); 4] = [(80, 24), (120, 40), (200, 50), (40, 12)];
 
 /// Returns the conditions a run may be in.
 fn run_conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
@@ -84,15 +95,26 @@ fn run_conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
     ]
 }
 
+/// Returns the row of a run that started some milliseconds ago.
+fn summary(name: &str, status: Option<Status>, ago_ms: i64) -> RunSummary {
+    let started_ms = Some(fixture::NOW - ago_ms);
+    let times = Times { started_ms, ended_workers_ms: ago_ms / 2, ..Times::default() };
+    let curve = (0..24).map(|column| 2.0 * (-f64::from(column) / 6.0).exp() + 0.3).collect();
+    RunSummary { name: name.to_owned(), status, times, curve, ..RunSummary::default() }
+}
+
 /// Adds a list of runs as the store would return it, one of them overlaid.
 fn with_runs(state: &mut State) {
     let mut other = fixture::status(RunState::Stopped, 500);
     (other.run, other.samples) = ("日本語-run".to_owned(), 16_000);
-    let rows = vec![
-        RunRow { name: state.run_name().to_owned(), status: state.status().cloned() },
-        RunRow { name: other.run.clone(), status: Some(other.clone()) },
-        RunRow { name: "empty-20261119".to_owned(), status: None },
+    other.pid_keeper = None;
+    let mut rows = vec![
+        summary(state.run_name(), state.status().cloned(), 76_000),
+        summary(&other.run, Some(other.clone()), 26 * 3_600_000),
+        RunSummary { name: "empty-20261119".to_owned(), ..RunSummary::default() },
     ];
+    rows[1].labels.tags.extend(["baseline", "sweep/3"].map(|tag| Tag::parse(tag).unwrap()));
+    rows[1].labels.note = "half the learning rate, to see whether the loss spikes".to_owned();
     update(state, Msg::Runs(rows));
     update(state, Msg::Key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE)));
     press_keys(state, " ");
@@ -105,15 +127,22 @@ fn with_runs(state: &mut State) {
 
 #[test]
 fn every_view_in_every_condition_at_every_size() {
-    for (key, view) in ('1'..='6').zip(View::ALL) {
+    for (key, view) in ('1'..='9').zip(View::ALL) {
         for size in SIZES {
             let mut pictures = String::new();
             for (condition, mut state) in run_conditions(size) {
                 press_keys(&mut state, &key.to_string());
                 // A box would hide the view; boxes have their own snapshots.
                 state.screen.trouble_hidden = true;
-                if view == View::Runs {
-                    with_runs(&mut state);
+                match view {
+                    View::Runs => with_runs(&mut state),
+                    View::Samples | View::Layers if state.facts.evals.is_empty() => {
+                        fixture::samples::read_all(&mut state, fixture::samples::NOTHING);
+                    }
+                    View::Samples | View::Layers => {
+                        fixture::samples::read_all(&mut state, fixture::samples::DIGITS);
+                    }
+                    _ => {}
                 }
                 let _ = writeln!(pictures, "══ {condition} ══\n{}\n", draw_text(&state));
             }
@@ -137,7 +166,26 @@ fn open_boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let at_ms = past.replay.as_ref().unwrap().at_ms;
     update(&mut past, Msg::Moment { at_ms, history: Ok(HistoryBox(Box::new(fixture::history(450, false)))) });
     let trouble = run_conditions(size).swap_remove(3).1;
+    let mut asked = pressed("m");
+    asked.screen.mode = Mode::Delete;
+    asked.screen.delete_size = Some(RunSize { bytes: 412 << 20, files: 131 });
+    let mut ended = fixture::training(size);
+    fixture::apply_status(&mut ended, fixture::status(RunState::Stopped, 700));
+    ended.screen.focus = Panel::Checkpoints;
+    press_keys(&mut ended, "5m");
+    let mut tagged = pressed("6");
+    let rows = vec![summary(tagged.run_name(), tagged.status().cloned(), 76_000)];
+    update(&mut tagged, Msg::Runs(rows));
+    tagged.screen.mode = Mode::Prompt(Prompt::Tags);
+    tagged.screen.input = "baseline sweep/3".to_owned();
+    let mut menu = pressed("m");
+    let rows = vec![summary(menu.run_name(), menu.status().cloned(), 76_000)];
+    update(&mut menu, Msg::Runs(rows));
     vec![
+        ("the menu of a run", menu),
+        ("the menu of a checkpoint", ended),
+        ("the question before a deletion", asked),
+        ("tags being typed", tagged),
         ("preview of a shift down", pressed("d")),
         ("preview of a shift up, on a GPU", on_gpu),
         ("a shift under way", fixture::shifting(size)),
@@ -158,14 +206,19 @@ fn open_boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     ]
 }
 
+/// Draws states below each other, each under its name.
+fn draw_all<'a>(states: impl IntoIterator<Item = (&'a str, State)>) -> String {
+    let mut pictures = String::new();
+    for (name, state) in states {
+        let _ = writeln!(pictures, "══ {name} ══\n{}\n", draw_text(&state));
+    }
+    pictures
+}
+
 #[test]
 fn every_box_at_every_size() {
     for size in SIZES {
-        let mut pictures = String::new();
-        for (name, state) in open_boxes(size) {
-            let _ = writeln!(pictures, "══ {name} ══\n{}\n", draw_text(&state));
-        }
-        assert_snapshot!(format!("boxes_{}x{}", size.0, size.1), pictures);
+        assert_snapshot!(format!("boxes_{}x{}", size.0, size.1), draw_all(open_boxes(size)));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::config::knobs::Preset;
 use crate::untrusted::glob;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The attempt that a command is started for.
@@ -33,7 +34,7 @@ pub struct CommandLaunch {
     /// The working directory.
     pub directory: PathBuf,
     /// Variables added to the environment.
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, OsString>,
     /// Files to write before the start: path and text.
     pub files: Vec<(PathBuf, String)>,
 }
@@ -51,7 +52,7 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     CommandLaunch {
         argv: spec.command.iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
         directory: spec.directory.clone(),
-        environment: variables.map(|(name, value)| (name.clone(), fill(value))).collect(),
+        environment: variables.map(|(name, value)| (name.clone(), fill(value).into())).collect(),
         files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),
     }
 }
@@ -59,14 +60,23 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
 /// Reports whether a command that resumes is given the path of its checkpoint. Otherwise it finds one on its own.
 #[must_use]
 pub fn names_checkpoint(spec: &CommandSpec, preset: &Preset) -> bool {
-    let resume = spec.resume.as_ref();
-    let arguments = spec.command.iter().chain(resume.into_iter().flat_map(|resume| &resume.arguments));
-    let variables =
-        preset.environment.values().chain(resume.into_iter().flat_map(|resume| resume.environment.values()));
-    arguments.chain(variables).chain(spec.files.values()).any(|text| {
-        Template::parse(text)
-            .is_ok_and(|template| template.placeholders().any(|place| *place == Placeholder::Checkpoint))
-    })
+    let resume = spec.resume.iter().flat_map(|resume| resume.arguments.iter().chain(resume.environment.values()));
+    texts_of(spec, preset).chain(resume).any(|text| names(text, &[Placeholder::Checkpoint]))
+}
+
+/// Reports whether a command is given a folder of its run, which is another one in each run.
+#[must_use]
+pub fn names_run_folder(spec: &CommandSpec, preset: &Preset) -> bool {
+    texts_of(spec, preset).any(|text| names(text, &[Placeholder::RunDir, Placeholder::AttemptDir]))
+}
+
+/// Returns the arguments, variables and files of every start.
+fn texts_of<'a>(spec: &'a CommandSpec, preset: &'a Preset) -> impl Iterator<Item = &'a String> {
+    spec.command.iter().chain(preset.environment.values()).chain(spec.files.values())
+}
+
+fn names(text: &str, places: &[Placeholder]) -> bool {
+    Template::parse(text).is_ok_and(|template| template.placeholders().any(|place| places.contains(place)))
 }
 
 /// Fills in the placeholders of a file pattern, such as that of the checkpoints. Nothing filled in acts as a

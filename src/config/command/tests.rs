@@ -39,7 +39,7 @@ fn a_start_has_the_rungs_knobs_in_arguments_variables_and_files() {
     assert_eq!(started.argv, words);
     assert_eq!(started.directory, Path::new("/project/scripts"));
     let variables: Vec<(&str, &str)> =
-        started.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        started.environment.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     assert_eq!(variables, [("OMP_NUM_THREADS", "8"), ("RUN_TAG", "full-3"), ("TOKENIZERS_PARALLELISM", "false")]);
     let files: Vec<(&Path, &str)> = started.files.iter().map(|(path, text)| (path.as_path(), text.as_str())).collect();
     let expected = [

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Keys that only a command has.
-const OF_COMMAND: [&str; 12] = [
+const OF_COMMAND: [&str; 13] = [
     "command",
     "directory",
     "environment",
@@ -28,6 +28,7 @@ const OF_COMMAND: [&str; 12] = [
     "samples",
     "restart",
     "terminal",
+    "standby",
 ];
 /// Keys that a command does not have, and where its own settings belong.
 const NOT_OF_COMMAND: [(&str, &str, &str); 3] = [
@@ -64,8 +65,10 @@ pub struct RunFile {
     samples: Option<Samples>,
     #[serde(default)]
     restart: RestartPolicy,
-    #[serde(default = "default_terminal")]
+    #[serde(default = "default_true")]
     terminal: bool,
+    #[serde(default = "default_true")]
+    standby: bool,
     #[serde(default)]
     pub data: Section,
     #[serde(default)]
@@ -101,7 +104,7 @@ struct Samples {
     pattern: String,
 }
 
-fn default_terminal() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -166,6 +169,7 @@ impl RunFile {
             samples: self.samples.as_ref().map(|samples| samples.pattern.clone()),
             restart: self.restart,
             terminal: self.terminal,
+            standby: self.standby,
         })
     }
 }

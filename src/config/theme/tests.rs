@@ -36,6 +36,23 @@ fn a_missing_or_unknown_role_and_a_wrong_colour_are_named() {
 }
 
 #[test]
+fn numbers_on_a_heat_map_are_readable() {
+    for theme in Theme::shipped().unwrap() {
+        if theme.name == "monochrome" {
+            assert_eq!((theme.heat(0.0), theme.heat(1.0).bg), (theme.heat(1.0), None));
+            continue;
+        }
+        for step in 0..=8 {
+            let style = theme.heat(f64::from(step) / 8.0);
+            let found = contrast(style.fg.unwrap(), style.bg.unwrap());
+            assert!(found >= 3.0, "{} step {step}: {found:.1}", theme.name);
+        }
+        assert_ne!(theme.heat(0.0).bg, theme.heat(0.2).bg, "{}", theme.name);
+        assert_eq!(theme.reduced_to(Colours::None).heat(1.0).bg, None);
+    }
+}
+
+#[test]
 fn colours_come_from_the_environment() {
     let detect = |pairs: &'static [(&str, &str)]| {
         Colours::detect(move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))

@@ -6,6 +6,7 @@ use crate::untrusted::file::{Limit, read_text};
 use crate::untrusted::text;
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of programs followed that start each other.
@@ -17,7 +18,7 @@ pub struct Search<'a> {
     /// Its working directory.
     pub directory: &'a Path,
     /// Variables that the run file sets.
-    pub variables: &'a BTreeMap<String, String>,
+    pub variables: &'a BTreeMap<String, OsString>,
 }
 
 /// Why no interpreter was found.
@@ -89,7 +90,8 @@ fn follow(command: &[String], search: &Search<'_>, depth: usize) -> Result<PathB
 
 impl Search<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        self.variables.get(name).cloned().or_else(|| env::var(name).ok()).filter(|value| !value.is_empty())
+        let value = self.variables.get(name).cloned().or_else(|| env::var_os(name))?;
+        value.into_string().ok().filter(|value| !value.is_empty())
     }
 
     /// Finds a program as the system does: a path as it is, a name on the PATH.

@@ -42,6 +42,24 @@ impl Figure {
         }
     }
 
+    /// Returns its name on the command line.
+    pub fn name(&self) -> &str {
+        const FIXED: &[(Metric, &str)] = &[
+            (Metric::Loss, "loss"),
+            (Metric::GradNorm, "grad_norm"),
+            (Metric::StepMs, "step_ms"),
+            (Metric::Lr, "lr"),
+            (Metric::DataWaitMs, "data_wait_ms"),
+            (Metric::ComputeMs, "compute_ms"),
+            (Metric::Waiting, "waiting"),
+        ];
+        match self {
+            Self::Step(metric) => FIXED.iter().find(|(known, _)| known == metric).map_or("", |(_, name)| name),
+            Self::Eval => "eval",
+            Self::Named(name) => name,
+        }
+    }
+
     /// Reports whether smoothing makes sense: not for a schedule.
     pub fn is_noisy(&self) -> bool {
         !matches!(self, Self::Eval | Self::Step(Metric::Lr))

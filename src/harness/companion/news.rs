@@ -3,6 +3,8 @@
 use crate::config::command::launch::{find_knob, format_knob};
 use crate::protocol::companion::{CompanionNews, IgnoredKnob, Introduction};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::Path;
 
 /// Two numbers closer than this, relative to their size, are the same setting: 0.1 may come back as a 32-bit number.
 const SAME: f64 = 1e-6;
@@ -33,7 +35,18 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNe
         world,
         ignored: introduction.knobs.iter().filter_map(differs).collect(),
         knobs: introduction.knobs.clone(),
+        imports_ahead: false,
     }
+}
+
+/// Reports whether a standby can start this command ahead: the training runs in the command's own first process, and that
+/// is a Python interpreter. A shell script or a launcher would run its own lines before the companion holds it.
+pub(super) fn can_import_ahead(introduction: &Introduction, command: u32, program: &str) -> bool {
+    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let version = name.strip_prefix("python");
+    let is_python =
+        version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'));
+    is_python && introduction.pid == command && introduction.world == 1
 }
 
 /// Reports whether the value in force is that of the rung. A value that the companion cannot see is null.
@@ -48,7 +61,7 @@ fn is_same(rung: &Value, in_force: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_same, news_of};
+    use super::{can_import_ahead, is_same, news_of};
     use crate::protocol::companion::Introduction;
     use serde_json::json;
 
@@ -65,6 +78,22 @@ mod tests {
             news.ignored.iter().map(|knob| (knob.name.as_str(), &knob.rung, &knob.in_force)).collect();
         assert_eq!(ignored, [("training.micro_batch", &json!(2), &json!(4))], "the file writes no accumulation");
         assert_eq!(news.knobs.len(), 4);
+    }
+
+    #[test]
+    fn only_a_python_process_of_the_command_itself_imports_ahead() {
+        let introduction = |pid: u32, world: u32| -> Introduction {
+            let fields = json!({"protocol": 1, "pid": pid, "framework": "loop", "grade": "exact", "world": world});
+            serde_json::from_value(fields).unwrap()
+        };
+        for program in ["python", "/usr/bin/python3", ".venv/bin/python3.12"] {
+            assert!(can_import_ahead(&introduction(7, 1), 7, program), "{program}");
+        }
+        for program in ["bash", "./train.py", "python-launcher", "torchrun", "env", ""] {
+            assert!(!can_import_ahead(&introduction(7, 1), 7, program), "{program}");
+        }
+        assert!(!can_import_ahead(&introduction(8, 1), 7, "python"), "a child of a launcher");
+        assert!(!can_import_ahead(&introduction(7, 2), 7, "python"), "several ranks");
     }
 
     #[test]

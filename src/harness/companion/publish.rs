@@ -1,15 +1,15 @@
 //! Checkpoints of a companion, one at a time and on another thread: staged ones are completed and published, those that
 //! the script's framework wrote are adopted where they are.
 
-use crate::config::command::SETUP_FILE;
+use crate::harness::Purpose;
 use crate::harness::checkpoints::Candidate;
-use crate::harness::prepare::context_of;
 use crate::harness::run_loop::{Harness, Report};
-use crate::harness::{Purpose, setup};
-use crate::protocol::companion::{CompanionOrder, ResumePoint, Staged};
+use crate::protocol::companion::{CompanionOrder, ResumeFrom, ResumePoint, Staged};
 use crate::protocol::worker::{Event, Saved};
-use crate::store::adopted;
-use crate::store::checkpoint::staged::{StagedContents, StagedError, discard_staged, publish_staged};
+use crate::store::adopted::{self, WrittenCheckpoint};
+use crate::store::checkpoint::staged::{
+    StagedContents, StagedError, discard_staged, discard_staged_by, publish_staged,
+};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::store::checkpoint::{CheckpointError, Written};
 use crate::untrusted::text;
@@ -24,12 +24,15 @@ const MOST: usize = 16;
 pub struct Publishing {
     waiting: VecDeque<Staged>,
     written: VecDeque<ResumePoint>,
-    is_busy: bool,
+    /// Those that are not adopted yet, as the next harness finds them if this one dies.
+    recorded: Vec<WrittenCheckpoint>,
+    /// The folder that is being published.
+    current: Option<String>,
 }
 
 impl Publishing {
     pub(super) fn is_busy(&self) -> bool {
-        self.is_busy || !self.waiting.is_empty() || !self.written.is_empty()
+        self.current.is_some() || !self.waiting.is_empty() || !self.written.is_empty()
     }
 }
 
@@ -47,19 +50,32 @@ impl Harness {
     /// Publishes a staged checkpoint, or queues it behind the one being published.
     pub(super) fn publish_staged(&mut self, staged: Staged) {
         if let Some(why) = self.refuse_checkpoint() {
-            discard_staged(self.args.run_dir.path(), staged.step);
+            self.discard_staged(&staged);
             return self.companion.order(&CompanionOrder::PublishFailed { step: staged.step, message: why });
         }
         self.companion.publishing.waiting.push_back(staged);
         self.publish_next();
     }
 
+    /// Removes a staged folder that will not be published.
+    pub(super) fn discard_staged(&self, staged: &Staged) {
+        discard_staged(self.args.run_dir.path(), staged.step, &staged.folder);
+    }
+
+    /// Removes the folders that a process left behind, except those that it reported as complete.
+    pub(super) fn discard_staged_by(&self, pid: u32) {
+        let Publishing { waiting, current, .. } = &self.companion.publishing;
+        let complete: Vec<&str> =
+            waiting.iter().map(|staged| staged.folder.as_str()).chain(current.as_deref()).collect();
+        discard_staged_by(self.args.run_dir.path(), pid, &complete);
+    }
+
     fn publish_next(&mut self) {
-        if self.companion.publishing.is_busy {
+        if self.companion.publishing.current.is_some() {
             return;
         }
         let Some(staged) = self.companion.publishing.waiting.pop_front() else { return };
-        self.companion.publishing.is_busy = true;
+        self.companion.publishing.current = Some(staged.folder.clone());
         let clock = (staged.step, staged.samples);
         let (state, rows) = self.companion.state.take_until(clock, self.progress.epoch(), self.began.elapsed());
         let (run_dir, reports) = (self.args.run_dir.path().to_owned(), self.reports.clone());
@@ -88,10 +104,12 @@ impl Harness {
     /// Reports a publication to the keeper and to the companion.
     pub(in crate::harness) fn record_publication(&mut self, published: Published) {
         let Published { staged: Staged { step, samples, pause_ms, .. }, rows, state, result, took } = published;
-        self.companion.publishing.is_busy = false;
+        self.companion.publishing.current = None;
         match result {
             Ok(written) => {
                 self.companion.timer.record_save(pause_ms);
+                let path = self.args.run_dir.path().join(&written.path);
+                self.resume_later_from(ResumeFrom::Container(ResumePoint { path, step, samples }));
                 self.link.send(&Event::Saved(Saved {
                     path: written.path,
                     step,
@@ -125,6 +143,9 @@ impl Harness {
             self.link.send(&Event::SaveFailed { step, message: message.clone(), of_disk: false });
             return self.companion.order(&CompanionOrder::PublishFailed { step, message });
         }
+        let complete = WrittenCheckpoint::now(step, written.samples, &written.path);
+        self.companion.publishing.recorded.extend(complete);
+        self.record_written();
         self.companion.publishing.written.push_back(written);
         self.adopt_next_written();
     }
@@ -136,29 +157,30 @@ impl Harness {
         }
         let Some(ResumePoint { path, step, samples }) = self.companion.publishing.written.pop_front() else { return };
         // The watch for `checkpoints.match` may have been faster.
-        let is_listed = adopted::find(self.args.run_dir.path(), step)
-            .is_some_and(|adopted| adopted.original().path == path && adopted.verify().is_ok());
-        if is_listed {
-            self.companion.order(&CompanionOrder::Published { step });
+        if adopted::is_usable(self.args.run_dir.path(), step, &path) {
+            self.answer_adoption(step, None);
             return self.adopt_next_written();
         }
         self.adopt(Candidate { path, step: Some(step) }, samples);
     }
 
+    fn record_written(&mut self) {
+        if let Err(error) = adopted::record_written(self.args.run_dir.path(), &self.companion.publishing.recorded) {
+            self.warn(format!("a complete checkpoint cannot be recorded before it is adopted: {error}"));
+        }
+    }
+
     /// Tells the companion what became of a checkpoint that the framework has written.
     pub(in crate::harness) fn answer_adoption(&mut self, step: u64, error: Option<String>) {
+        let before = self.companion.publishing.recorded.len();
+        self.companion.publishing.recorded.retain(|written| written.step != step);
+        if self.companion.publishing.recorded.len() < before {
+            self.record_written();
+        }
         self.companion.order(&match error {
             None => CompanionOrder::Published { step },
             Some(message) => CompanionOrder::PublishFailed { step, message },
         });
-    }
-
-    /// Keeps another training of the same command from resuming from, or replacing, the checkpoints of the first one.
-    pub(super) fn keep_only_the_first_training(&mut self) {
-        self.companion.first_has_ended = true;
-        if let Err(error) = setup::forget_resume_point(&context_of(&self.args, None).attempt_dir) {
-            self.warn(format!("{SETUP_FILE} cannot be written: {error}; another training would resume from this one"));
-        }
     }
 
     /// Returns why no checkpoint is kept now.

@@ -44,6 +44,13 @@ impl Progress {
         self.told = None;
     }
 
+    /// Forgets what an earlier process of the command reported: another one trains on from a checkpoint.
+    pub fn go_back(&mut self) {
+        self.told = None;
+        self.pending = None;
+        self.nan_in_a_row = 0;
+    }
+
     /// Returns the epoch of the newest step.
     pub fn epoch(&self) -> u64 {
         self.epoch as u64
@@ -181,7 +188,17 @@ mod tests {
 
     fn skipped(step: u64, rescaled: bool) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
-        Event::Skipped(Skipped { step, samples: step * 10, epoch: 0, lr: 0.1, what, place, rescaled, applied: false })
+        Event::Skipped(Skipped {
+            step,
+            samples: step * 10,
+            epoch: 0,
+            lr: 0.1,
+            what,
+            place,
+            parameter: None,
+            rescaled,
+            applied: false,
+        })
     }
 
     #[test]
@@ -206,6 +223,17 @@ mod tests {
         assert_eq!((progress.total, progress.is_complete()), (Some(5), false));
         progress.follow(&introduction("loop", None, Some(1)));
         assert!(progress.is_complete() && progress.step == 1, "a change of its values moves nothing");
+    }
+
+    #[test]
+    fn steps_that_another_process_takes_again_count_again() {
+        let mut progress = told("loop", None, None);
+        (1..=30).for_each(|step| drop(progress.take_told(step_event(step), at(0))));
+        progress.go_back();
+        progress.follow(&introduction("loop", Some(20), None));
+        assert_eq!((progress.step, progress.samples(20)), (20, 200));
+        assert!(matches!(&progress.take_told(step_event(21), at(1))[..], [Event::Step(_)]));
+        assert!(progress.take_told(step_event(20), at(1)).is_empty());
     }
 
     #[test]

@@ -120,8 +120,17 @@ impl Recorder {
 
     /// Records the checkpoints of a command that no list names any more as gone.
     pub fn give_up_unlisted(&mut self, listed: &BTreeSet<u64>) {
-        let is_gone = |row: &&CheckpointRow| row.kept && is_adopted(row) && !listed.contains(&row.step);
-        let gone: Vec<u64> = self.checkpoints.iter().filter(is_gone).map(|row| row.step).collect();
+        self.give_up(|row| is_adopted(row) && !listed.contains(&row.step));
+    }
+
+    /// Records the containers that are not on disk any more as gone, and returns their steps.
+    pub fn give_up_deleted(&mut self, there: &BTreeSet<u64>) -> Vec<u64> {
+        self.give_up(|row| !is_adopted(row) && !there.contains(&row.step))
+    }
+
+    fn give_up(&mut self, is_gone: impl Fn(&CheckpointRow) -> bool) -> Vec<u64> {
+        let gone = self.checkpoints.iter().filter(|row| row.kept && is_gone(row));
+        let gone: Vec<u64> = gone.map(|row| row.step).collect();
         for step in &gone {
             self.mark_deleted(*step);
         }
@@ -129,6 +138,7 @@ impl Recorder {
             self.mark_best();
             self.persist();
         }
+        gone
     }
 
     /// Reports whether this run ever had a checkpoint: then no worker may begin from scratch.
@@ -221,7 +231,7 @@ impl Recorder {
 
 /// Adds the numbers that an evaluation lacks: a command may report several data sets, each on its own line.
 /// Returns whether there were any.
-fn complete_evaluation((loss, metrics): (&mut Option<f64>, &mut Metrics), more: &Eval) -> bool {
+pub(super) fn complete_evaluation((loss, metrics): (&mut Option<f64>, &mut Metrics), more: &Eval) -> bool {
     let before = (*loss, metrics.len());
     *loss = loss.or(more.loss);
     for (name, value) in &more.metrics {
@@ -235,23 +245,13 @@ mod tests {
     use super::{Recorder, Rules};
     use crate::config::best::{Best, Goal};
     use crate::config::knobs::Checkpoint;
-    use crate::protocol::control::Status;
+    use crate::protocol::blank;
     use crate::protocol::worker::{Eval, Event, Saved};
     use crate::store::adopted;
     use crate::store::database::open_reader;
     use crate::store::writer::Writer;
-    use serde_json::json;
     use std::collections::BTreeSet;
     use std::time::Duration;
-
-    fn blank() -> Status {
-        serde_json::from_value(json!({
-            "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
-            "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
-            "autopilot": true, "rungs": [], "run_dir": "run",
-        }))
-        .unwrap()
-    }
 
     fn saved(step: u64) -> Event {
         let path = format!("checkpoints/step-{step:09}");
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn an_evaluation_ranks_the_checkpoint_of_its_step_whichever_comes_first() {
         let dir = tempfile::TempDir::new().unwrap();
-        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank()).unwrap();
+        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank::status()).unwrap();
         recorder.ranking = Best { metric: "fid".to_owned(), goal: Goal::Min };
         let eval = |step, fid| {
             Event::Eval(Eval { step, samples: step, loss: None, metrics: [("fid".to_owned(), fid)].into() })
@@ -297,14 +297,14 @@ mod tests {
     fn a_keeper_that_takes_over_ranks_a_checkpoint_by_an_evaluation_that_it_did_not_see() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("run.db");
-        let mut first = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        let mut first = Recorder::new(Writer::open(&path).unwrap(), blank::status()).unwrap();
         let id = first.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
         first.keep_attempt(0);
         let eval = Eval { step: 7, samples: 7, loss: Some(0.25), ..Eval::default() };
         first.record_event(&Event::Eval(eval), Duration::ZERO);
         first.flush();
         drop(first);
-        let mut second = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        let mut second = Recorder::new(Writer::open(&path).unwrap(), blank::status()).unwrap();
         assert!(second.continue_attempt(id).is_some());
         second.record_event(&saved(7), Duration::ZERO);
         assert_eq!(second.status.best.as_ref().and_then(|best| best.eval_loss), Some(0.25));
@@ -314,7 +314,7 @@ mod tests {
     fn the_store_forgets_checkpoints_before_they_are_deleted() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("run.db");
-        let mut recorder = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        let mut recorder = Recorder::new(Writer::open(&path).unwrap(), blank::status()).unwrap();
         (1..=6).for_each(|step| recorder.record_event(&saved(step), Duration::ZERO));
         let listed = || -> Vec<u64> {
             let connection = open_reader(&path).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn checkpoints_of_a_command_that_no_list_names_are_not_kept() {
         let dir = tempfile::TempDir::new().unwrap();
-        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank()).unwrap();
+        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank::status()).unwrap();
         let adopted = |step| Saved { path: adopted::relative_path(step), step, samples: step, ..Saved::default() };
         recorder.record_event(&saved(1), Duration::ZERO);
         for step in [2, 3] {

@@ -4,7 +4,7 @@
 use super::{Recorder, now_ms};
 use crate::format::counted;
 use crate::keeper::attempt::Attempt;
-use crate::keeper::takeover;
+use crate::keeper::takeover::{self, Imported};
 use crate::protocol::control::{CheckpointRow, JournalKind};
 use crate::protocol::worker::Level;
 use crate::store::database::is_damage;
@@ -26,6 +26,17 @@ const OPEN_ATTEMPT: &str = "open_attempt";
 const REPLACED_AGAIN: Duration = Duration::from_mins(1);
 /// How long an ending keeper waits for a locked store.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+
+/// The store's condition.
+#[derive(Debug, Default)]
+pub(super) struct StoreTrouble {
+    /// It refuses writes; reported once until it works again.
+    pub(super) is_failing: bool,
+    /// When a damaged store was last replaced.
+    pub(super) replaced: Option<Instant>,
+    /// It was replaced: the next checkpoint restores rows that it lost.
+    pub(super) refill: bool,
+}
 
 impl Recorder {
     /// Sets a fact; [`Recorder::persist`] writes it.
@@ -83,7 +94,7 @@ impl Recorder {
     /// Writes everything new immediately, unless the store currently refuses; then the next
     /// [`Recorder::flush`] tries again.
     pub fn persist(&mut self) {
-        if !self.store_failing {
+        if !self.trouble.is_failing {
             self.flush();
         }
     }
@@ -116,11 +127,11 @@ impl Recorder {
     /// Writes how the run ended. On a full disk the reserve makes room for it, and curve rows that do not
     /// fit are dropped.
     pub fn flush_last_words(&mut self, run: &RunDir) {
-        if self.store_failing {
+        if self.trouble.is_failing {
             reserve::release(run);
             self.store.wait_at_most(LAST_WORDS).ok();
             self.flush();
-            if self.store_failing {
+            if self.trouble.is_failing {
                 let text =
                     format!("{} of the curve could not be written", counted(self.batch.steps.len() as u64, "row"));
                 self.note(Level::Error, JournalKind::Health, text);
@@ -136,14 +147,14 @@ impl Recorder {
     fn note_written(&mut self) {
         self.facts.append(&mut self.batch.facts);
         self.batch = Batch::default();
-        if std::mem::take(&mut self.store_failing) {
+        if std::mem::take(&mut self.trouble.is_failing) {
             let text = "run.db is writable again".to_owned();
             self.note(Level::Info, JournalKind::Health, text);
         }
     }
 
     fn note_refusal(&mut self, error: &rusqlite::Error) {
-        if std::mem::replace(&mut self.store_failing, true) {
+        if std::mem::replace(&mut self.trouble.is_failing, true) {
             self.batch.samples.clear();
             return;
         }
@@ -175,7 +186,7 @@ impl Recorder {
 
     /// Limits replacements: on a disk that damages every file, damaged stores must not pile up.
     fn may_start_over(&self) -> bool {
-        self.replaced.is_none_or(|at| at.elapsed() >= REPLACED_AGAIN)
+        self.trouble.replaced.is_none_or(|at| at.elapsed() >= REPLACED_AGAIN)
     }
 
     /// Replaces a damaged store by a new one. The next batch writes everything in memory to it, even if
@@ -188,7 +199,7 @@ impl Recorder {
         for (key, value) in self.facts.clone() {
             self.batch.facts.entry(key).or_insert(value);
         }
-        (self.refill, self.replaced) = (true, Some(Instant::now()));
+        (self.trouble.refill, self.trouble.replaced) = (true, Some(Instant::now()));
         let replaced = self.store.replace(why)?;
         self.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         if let Ok(run) = RunDir::open(Path::new(&self.status.run_dir)) {
@@ -201,7 +212,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
-    pub fn import_checkpoints(&mut self, run: &RunDir) -> Result<usize> {
+    pub fn import_checkpoints(&mut self, run: &RunDir) -> Result<Imported> {
         let imported = self.read_store(|store| takeover::import_checkpoints(run, store))?;
         self.checkpoints = self.read_store(Writer::checkpoints)?;
         self.mark_best();
@@ -212,12 +223,12 @@ impl Recorder {
 
     /// Restores the rows held by a new checkpoint, after the store was lost.
     pub(super) fn refill_from(&mut self, row: &CheckpointRow) {
-        if !self.refill {
+        if !self.trouble.refill {
             return;
         }
         let path = Path::new(&self.status.run_dir).join(&row.path);
         let rows = takeover::rows_of(&path);
-        self.refill = rows.is_none();
+        self.trouble.refill = rows.is_none();
         let rows = rows.unwrap_or_default();
         // Earlier rows come first, in the order they were taken.
         self.batch.steps.splice(0..0, rows.steps);

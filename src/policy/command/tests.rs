@@ -5,12 +5,12 @@ use super::super::lifecycle::{Lifecycle, Outcome};
 use super::super::refusal::Refusal;
 use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
 use super::CommandLimits;
+use crate::protocol::blank::companion;
 use crate::protocol::cause::Cause;
-use crate::protocol::companion::{CompanionNews, Framework, Grade};
+use crate::protocol::companion::{CompanionNews, Grade};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
@@ -20,6 +20,7 @@ pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
     save_within: None,
     old_after: None,
     companion_save: None,
+    companion_within: Some(super::COMPANION_WAIT),
 };
 const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
 const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
@@ -183,7 +184,7 @@ fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
     }
     let [(raised, text), (over, _)] = &age_alarms[..] else { panic!("{age_alarms:?}") };
     assert_eq!((*raised, *over), (5000, 8000), "twice the usual time after the last one");
-    assert!(text.starts_with("the newest checkpoint is 3000, saved 33 min ago"), "{text}");
+    assert!(text.starts_with("the newest checkpoint is 3 000, saved 33 min ago"), "{text}");
     assert!(matches!(policy.life(), Lifecycle::Running(_)), "nothing is ended for it");
 
     let mut often = trains(watched);
@@ -195,26 +196,6 @@ fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
     let mut never = trains(watched);
     never.decide(step(2), seconds(100_000));
     assert_eq!(never.decide(Event::Tick, seconds(100_001)), [], "how often it saves is unknown");
-}
-
-/// Returns the introduction of a companion.
-pub(in crate::policy) fn companion(grade: Grade, saves: bool) -> CompanionNews {
-    CompanionNews {
-        framework: Framework::Loop,
-        version: None,
-        python: None,
-        torch: None,
-        grade,
-        reason: None,
-        saves,
-        guards: true,
-        parameters: None,
-        epoch_units: None,
-        unit: None,
-        world: 1,
-        knobs: BTreeMap::new(),
-        ignored: Vec::new(),
-    }
 }
 
 pub(in crate::policy) fn introduces(companion: CompanionNews) -> Event {
@@ -248,6 +229,18 @@ fn a_companion_that_saves_makes_any_command_resumable() {
         let effects = policy.decide(KILLED, seconds(2));
         assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(_)))), "{grade}: {effects:?}");
     }
+}
+
+#[test]
+fn steps_that_another_process_of_the_command_repeats_are_not_counted_twice() {
+    let mut policy = trains_with_companion();
+    for number in 2..=30 {
+        policy.decide(step(number), seconds(number));
+    }
+    policy.decide(saved(20), seconds(30));
+    let back = CommandNews::WentBack { step: 20, samples: 20 };
+    assert!(policy.decide(Event::Worker(WorkerEvent::Command { news: back }), seconds(31)).is_empty());
+    assert_eq!(policy.current_step(), 20);
 }
 
 #[test]
@@ -337,6 +330,7 @@ fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
             lr: 0.1,
             what: "loss".to_owned(),
             place: "micro-batch 1".to_owned(),
+            parameter: None,
             rescaled: false,
             applied: false,
         }))
@@ -347,4 +341,28 @@ fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
     }
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
     assert_eq!(policy.rung(), 3, "the rung that relieves numerics");
+}
+
+#[test]
+fn a_companion_is_awaited_until_it_reports_or_the_first_step_or_for_some_minutes() {
+    let starts = |command: CommandLimits| {
+        let mut policy =
+            Policy::new(super::super::event::Limits { command: Some(command), ..limits() }, 0, Ledger::default(), None);
+        policy.decide(Event::Begin, seconds(0));
+        policy.decide(hello_from("cpu", None), seconds(0));
+        policy
+    };
+    let silent = starts(PLAIN);
+    assert!(silent.awaits_companion(seconds(60)));
+    assert!(!silent.awaits_companion(seconds(600)), "it imports for ten minutes, or there is none");
+    assert!(!starts(CommandLimits { companion_within: None, ..PLAIN }).awaits_companion(seconds(1)), "adopted");
+    assert!(!trains(PLAIN).awaits_companion(seconds(2)), "it steps without one");
+    let no_command = Policy::new(limits(), 0, Ledger::default(), None);
+    assert!(!no_command.awaits_companion(seconds(0)));
+    let mut resumed =
+        Policy::new(super::super::event::Limits { command: Some(RESUMES), ..limits() }, 0, Ledger::default(), None);
+    resumed.set_durable_step(Some(12_345));
+    let effects = resumed.decide(Event::Begin, seconds(0));
+    let said = format!("{effects:?}");
+    assert!(said.contains("from the newest usable checkpoint (step 12 345)"), "{said}");
 }

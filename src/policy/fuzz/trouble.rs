@@ -65,6 +65,7 @@ impl World {
             lr,
             what,
             place,
+            parameter: None,
             rescaled: false,
             applied: false,
         }));

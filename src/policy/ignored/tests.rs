@@ -1,10 +1,11 @@
 use super::super::Policy;
-use super::super::command::tests::{PLAIN, companion, introduces};
+use super::super::command::tests::{PLAIN, introduces};
 use super::super::event::{Effect, Event, Limits};
 use super::super::ledger::Ledger;
 use super::super::lifecycle::{Lifecycle, Outcome};
 use super::super::tests::{ended_with, failed, hello_from, limits, saved, seconds, starts, step};
 use crate::config::knobs::Relief;
+use crate::protocol::blank::companion;
 use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Phase};

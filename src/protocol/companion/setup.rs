@@ -61,6 +61,15 @@ pub enum ResumeFrom {
     Script(ResumePoint),
 }
 
+impl ResumeFrom {
+    /// Returns where the checkpoint is and what it holds.
+    #[must_use]
+    pub fn point(&self) -> &ResumePoint {
+        let (Self::Container(point) | Self::Script(point)) = self;
+        point
+    }
+}
+
 /// Where a checkpoint is and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoint {

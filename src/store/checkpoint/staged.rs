@@ -1,14 +1,16 @@
-//! Publishes a checkpoint whose large files another process has written into `.new-step-N`: they are hashed and synced
+//! Publishes a checkpoint whose large files another process has written into `.new-step-N.PID`: they are hashed and synced
 //! where they are, the small files and the manifest are added, and the folder gets its name.
 //!
 //! Only plain files directly in the folder become part of the checkpoint; a link could lead out of the run directory.
 
 use super::error::Doing;
 use super::manifest::{FileEntry, Manifest};
+use super::verified::{BeforeHash, VerifiedFile, VerifiedFiles};
 use super::{CheckpointError, FOLDER, MANIFEST, STATE, STEPS, UNFINISHED, Written};
-use super::{discard, fill_file, name_of, publish, relative_path, sync_dir};
+use super::{discard, fill_file, name_of, publish, relative_path, step_of, sync_dir};
 use crate::untrusted::file as untrusted;
 use crate::untrusted::text;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -83,7 +85,7 @@ impl StagedError {
 /// Returns an error that names the file, or why the folder is refused.
 pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<Written, StagedError> {
     let name = name_of(contents.step);
-    if contents.folder != format!("{UNFINISHED}{name}") {
+    if StagedName::parse(contents.folder).is_none_or(|name| name.step != contents.step) {
         return Err(StagedError::Name { folder: contents.folder.to_owned(), step: contents.step });
     }
     let folder = run_dir.join(FOLDER);
@@ -91,8 +93,11 @@ pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<W
     if !fs::symlink_metadata(&staged).is_ok_and(|about| about.is_dir()) {
         return Err(StagedError::NoFolder(staged));
     }
-    let published = complete(&staged, contents).and_then(|bytes| {
+    let published = complete(&staged, contents).and_then(|Completed { bytes, verified }| {
         publish(&folder, &staged, &folder.join(&name))?;
+        let mut known = VerifiedFiles::read(run_dir);
+        known.replace(name, verified);
+        known.write(run_dir);
         Ok(Written { path: relative_path(contents.step), bytes })
     });
     if published.is_err() {
@@ -101,16 +106,63 @@ pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<W
     published
 }
 
-/// Removes the folder of a staged checkpoint that will not be published.
-pub fn discard_staged(run_dir: &Path, step: u64) {
-    discard(&run_dir.join(FOLDER).join(format!("{UNFINISHED}{}", name_of(step))));
+/// Removes the folder of a staged checkpoint that will not be published. Any other name is ignored.
+pub fn discard_staged(run_dir: &Path, step: u64, folder: &str) {
+    if StagedName::parse(folder).is_some_and(|name| name.step == step) {
+        discard(&run_dir.join(FOLDER).join(folder));
+    }
 }
 
-/// Syncs and hashes what is there, and adds the small files and the manifest. Returns the total size.
-fn complete(staged: &Path, contents: &StagedContents<'_>) -> Result<u64, StagedError> {
-    let mut files = Vec::new();
+/// Removes the folders that a process staged, except `complete` ones.
+pub fn discard_staged_by(run_dir: &Path, pid: u32, complete: &[&str]) {
+    for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| !complete.contains(name)) else { continue };
+        if StagedName::parse(name).is_some_and(|name| name.pid == Some(pid)) {
+            discard(&entry.path());
+        }
+    }
+}
+
+/// The name of a staged folder: `.new-step-000000120`, or `.new-step-000000120.4711` with the process that writes it.
+/// Two processes of one command may save the same step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StagedName {
+    pub(super) step: u64,
+    pid: Option<u32>,
+}
+
+impl StagedName {
+    /// Reads a name; none if it is not exactly as such a folder is named.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(UNFINISHED)?;
+        let (step, pid) = match rest.split_once('.') {
+            Some((step, pid)) => {
+                let number: u32 = pid.parse().ok()?;
+                (step, Some(number).filter(|number| number.to_string() == pid)?.into())
+            }
+            None => (rest, None),
+        };
+        Some(Self { step: step_of(step)?, pid })
+    }
+}
+
+/// A folder that only lacks its name.
+struct Completed {
+    /// The total size.
+    bytes: u64,
+    /// The staged files, as they were hashed.
+    verified: BTreeMap<String, VerifiedFile>,
+}
+
+/// Syncs and hashes what is there, and adds the small files and the manifest.
+fn complete(staged: &Path, contents: &StagedContents<'_>) -> Result<Completed, StagedError> {
+    let (mut files, mut verified) = (Vec::new(), BTreeMap::new());
     for name in plain_files(staged)? {
-        files.push(sync_and_hash(staged, name)?);
+        let before = BeforeHash::of(&staged.join(&name))?;
+        let entry = sync_and_hash(staged, name)?;
+        verified.extend(before.verified(&entry.blake3).map(|file| (entry.name.clone(), file)));
+        files.push(entry);
     }
     for (name, bytes) in [(STATE, contents.state), (STEPS, contents.steps)] {
         fill_file(&staged.join(name), &[bytes])?;
@@ -121,7 +173,7 @@ fn complete(staged: &Path, contents: &StagedContents<'_>) -> Result<u64, StagedE
     let text = manifest.to_bytes();
     fill_file(&staged.join(MANIFEST), &[&text])?;
     sync_dir(staged)?;
-    Ok(manifest.bytes() + text.len() as u64)
+    Ok(Completed { bytes: manifest.bytes() + text.len() as u64, verified })
 }
 
 /// Returns the names of the staged files, sorted.
@@ -169,7 +221,7 @@ fn sync_and_hash(staged: &Path, name: String) -> Result<FileEntry, StagedError> 
 #[cfg(test)]
 mod tests {
     use super::super::{CheckpointError, MANIFEST, STATE, STEPS, clean, list, load, newest_valid, verify};
-    use super::{StagedContents, StagedError, publish_staged};
+    use super::{StagedContents, StagedError, discard_staged, discard_staged_by, publish_staged};
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
@@ -216,7 +268,9 @@ mod tests {
         stage(run.path(), 5, b"good");
         publish(run.path(), 5).unwrap();
         stage(run.path(), 6, b"good");
-        for name in ["step-000000005", ".new-step-6", "../checkpoints/.new-step-000000006", "", ".new-step-000000006/"]
+        let wrong = ["step-000000005", ".new-step-6", "../checkpoints/.new-step-000000006", "", ".new-step-000000006/"];
+        for name in
+            wrong.into_iter().chain([".new-step-000000006.", ".new-step-000000006.7/x", ".new-step-000000006.07"])
         {
             let refused = publish_staged(run.path(), &contents(6, name));
             assert!(matches!(refused, Err(StagedError::Name { .. })), "{name}: {refused:?}");
@@ -245,6 +299,35 @@ mod tests {
         fs::create_dir(run.path().join("checkpoints/.new-step-000000010")).unwrap();
         assert!(matches!(publish(run.path(), 10), Err(StagedError::Count { count: 0, .. })));
         assert_eq!(newest_valid(run.path()).0.unwrap().files["model.safetensors"], b"good");
+    }
+
+    #[test]
+    fn two_processes_stage_the_same_step_and_each_ones_leftovers_are_its_own() {
+        let run = TempDir::new().unwrap();
+        let stage_by = |step: u64, pid: u32, weights: &[u8]| {
+            let plain = stage(run.path(), step, weights);
+            fs::rename(&plain, plain.with_file_name(format!(".new-step-{step:09}.{pid}"))).unwrap();
+        };
+        let names = || -> Vec<String> {
+            let all = fs::read_dir(run.path().join("checkpoints")).unwrap();
+            let mut names: Vec<String> = all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        stage_by(5, 41, b"first");
+        stage_by(5, 42, b"other");
+        let written = publish_staged(run.path(), &contents(5, ".new-step-000000005.41")).unwrap();
+        assert_eq!(load(&run.path().join(&written.path)).unwrap().files["model.safetensors"], b"first");
+        assert_eq!(names(), [".new-step-000000005.42", "step-000000005"], "the other one's folder is untouched");
+        stage_by(6, 42, b"whole");
+        stage_by(6, 4, b"others");
+        discard_staged_by(run.path(), 42, &[".new-step-000000006.42"]);
+        assert_eq!(names(), [".new-step-000000006.4", ".new-step-000000006.42", "step-000000005"]);
+        discard_staged(run.path(), 5, "step-000000005");
+        discard_staged(run.path(), 6, ".new-step-000000006.42");
+        assert_eq!(names(), [".new-step-000000006.4", "step-000000005"]);
+        clean(run.path());
+        assert_eq!(names(), ["step-000000005"], "the next start");
     }
 
     /// The folder after each action of a publisher that is killed: the next start finds the old checkpoint or the new

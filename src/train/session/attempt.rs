@@ -4,15 +4,19 @@ use super::save_timer::SaveTimer;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::metrics::Metrics;
+use crate::protocol::samples::LayerStats;
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
 use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
 use crate::train::failure::{self, NonFinite};
 use crate::train::job::{EventSink, StepPulse, WorkerArgs};
+use crate::train::layers::{self, ParameterStats};
+use crate::train::samples::{self, Samples};
 use crate::train::saver::{SaveJob, Saver, Values};
 use crate::train::step::{Dropped, Timing};
 use std::{
+    collections::BTreeSet,
     sync::{Arc, mpsc::Receiver},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -38,6 +42,8 @@ pub struct Attempt<'a> {
     save_is_pending: bool,
     /// Whether the latest evaluation beats all whose weights are saved.
     is_best: bool,
+    /// Parameters whose gradient was not finite since the latest evaluation.
+    non_finite: BTreeSet<String>,
 }
 
 impl<'a> Attempt<'a> {
@@ -69,6 +75,7 @@ impl<'a> Attempt<'a> {
             save_timer,
             save_is_pending: false,
             is_best: false,
+            non_finite: BTreeSet::new(),
         }
     }
 
@@ -126,7 +133,8 @@ impl<'a> Attempt<'a> {
     /// Returns an error when too many steps in a row were dropped.
     pub fn record_skip(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
         self.advance(plan, timing);
-        let Dropped { what, mut place } = dropped;
+        let Dropped { what, mut place, parameter } = dropped;
+        self.non_finite.extend(parameter.clone());
         let rescaled = what == NonFinite::Gradient && self.lower_scale(&mut place);
         self.state.skipped += 1;
         self.state.skips_in_a_row += u64::from(!rescaled);
@@ -140,6 +148,7 @@ impl<'a> Attempt<'a> {
             lr,
             what: what.to_string(),
             place,
+            parameter,
             rescaled,
             applied: false,
         }));
@@ -185,11 +194,32 @@ impl<'a> Attempt<'a> {
         self.sink.send(Event::Eval(eval));
     }
 
-    /// Reports whether an evaluation is due after a step of epoch `epoch`.
-    pub fn evaluation_is_due(&self, epoch: u64, total_units: u64) -> bool {
+    /// Writes the samples of an evaluation. Training goes on if they cannot be written.
+    pub fn record_samples(&self, samples: Samples) {
+        let step = self.state.step;
+        match samples::store(&self.args.run_dir, step, samples) {
+            Ok(true) => self.sink.send(Event::Samples { step }),
+            Ok(false) => {}
+            Err(error) => {
+                let text = format!("the samples of an evaluation cannot be written: {error}");
+                self.sink.send(Event::Note { level: Level::Warn, text });
+            }
+        }
+    }
+
+    /// Records the layers as they were in the latest update.
+    pub fn record_layers(&mut self, parameters: &[ParameterStats]) {
+        let layers = layers::layers(parameters, &std::mem::take(&mut self.non_finite));
+        if !layers.is_empty() {
+            self.sink.send(Event::Layers(LayerStats { step: self.state.step, layers }));
+        }
+    }
+
+    /// Reports whether an evaluation is due after the step that is about to end.
+    pub fn evaluation_is_due(&self, plan: &StepPlan, total_units: u64) -> bool {
         let since_s = self.trained_s() - self.state.evaluated_at_s;
-        let over = self.state.position.samples >= total_units;
-        over || self.is_due(self.args.preset.evaluation.every, epoch, since_s)
+        let over = plan.after.samples >= total_units;
+        over || is_due(self.args.preset.evaluation.every, self.state.step + 1, [plan.epoch, plan.after.epoch], since_s)
     }
 
     /// Reports whether a checkpoint is due after a step of epoch `epoch`.
@@ -197,7 +227,10 @@ impl<'a> Attempt<'a> {
         let by_clock = self.save_timer.is_due();
         self.best_is_due()
             || self.save_is_pending
-            || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
+            || by_clock.unwrap_or_else(|| {
+                let epochs = [epoch, self.state.position.epoch];
+                is_due(self.args.preset.checkpoint.every, self.state.step, epochs, 0.0)
+            })
     }
 
     /// Reports whether to save weights that were just measured to be the best; the next step overwrites them.
@@ -237,7 +270,7 @@ impl<'a> Attempt<'a> {
         while let Ok(order) = orders.try_recv() {
             match order {
                 // A worker of ours is never taken over: it saves and ends when its keeper dies.
-                Order::Adopt { .. } | Order::Stacks => {}
+                Order::Adopt { .. } | Order::Stacks | Order::Begin => {}
                 Order::Checkpoint => self.save_now(&snapshot)?,
                 Order::Stop { checkpoint: false } => return Ok(Some(DoneReason::Stopped)),
                 Order::Stop { checkpoint: true } => {
@@ -327,19 +360,6 @@ impl<'a> Attempt<'a> {
         self.trained_before_s + self.begun.elapsed().as_secs_f64()
     }
 
-    /// `epoch` is the epoch of the step just taken; after its last sample the position is already in the next one.
-    fn is_due(&self, every: Every, epoch: u64, since_s: f64) -> bool {
-        match every {
-            Every::Seconds(seconds) => since_s >= seconds,
-            Every::Steps(steps) => self.state.step.is_multiple_of(steps.max(1)),
-            Every::Epochs(epochs) => {
-                let now = self.state.position.epoch;
-                now > epoch && now.is_multiple_of(epochs.max(1))
-            }
-            Every::Auto | Every::Never => false,
-        }
-    }
-
     fn step_row(&self, plan: &StepPlan, lr: f64, timing: Timing) -> StepRow {
         StepRow {
             attempt: self.args.attempt,
@@ -356,6 +376,17 @@ impl<'a> Attempt<'a> {
             time_ms: unix_ms(),
             metrics: Metrics::new(),
         }
+    }
+}
+
+/// Reports whether something is due after a step, given the epoch of the step and that of the position after it: after
+/// the last sample of an epoch, the position is already in the next one.
+fn is_due(every: Every, step: u64, [epoch, after]: [u64; 2], since_s: f64) -> bool {
+    match every {
+        Every::Seconds(seconds) => since_s >= seconds,
+        Every::Steps(steps) => step.is_multiple_of(steps.max(1)),
+        Every::Epochs(epochs) => after > epoch && after.is_multiple_of(epochs.max(1)),
+        Every::Auto | Every::Never => false,
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod attention;
 mod attention_op;
+mod generate;
 pub mod hf;
 pub mod layer_builder;
 pub mod loss;
@@ -22,7 +23,9 @@ mod training_loss;
 
 use crate::config::problem::Problem;
 use crate::protocol::metrics::PERPLEXITY;
+use crate::protocol::samples::Sample;
 use crate::recipe::seed::{Purpose, Stream};
+use crate::train::samples::{Samples, TaskSample};
 use crate::train::task::{
     BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
 };
@@ -39,7 +42,7 @@ use model::{ForwardOptions, Transformer};
 pub use model_config::TextModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use text::{BYTES, EMBEDDED, SHIPPED};
+use text::{BYTES, Codec, EMBEDDED, SHIPPED};
 
 /// The task.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +61,9 @@ pub struct TextData {
     /// The share of the tokens held out, from the end of the text.
     #[serde(default = "default_validation")]
     pub validation: f64,
+    /// The text that the model continues at each evaluation. Default: the beginning of the held-out text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// One source, or several that are read in sequence.
@@ -95,6 +101,9 @@ pub struct Corpus {
     validation: Vec<u32>,
     sequence: usize,
     spec: ModelSpec,
+    codec: Codec,
+    /// The tokens that the model continues at each evaluation.
+    prompt: Vec<u32>,
 }
 
 /// A micro-batch of windows on the host.
@@ -188,8 +197,9 @@ impl Task for LanguageModel {
 
     fn load(data: &TextData, model: &TextModel, _seed: u64) -> Result<Corpus, DataError> {
         let tokenizer = data.tokenizer.clone().unwrap_or_else(|| model_config::default_tokenizer(model));
-        let (mut training, vocabulary) = text::tokenize_sources(data.source.as_slice(), &tokenizer)?;
-        let spec = model_config::build_spec(model, vocabulary)?;
+        let codec = Codec::open(&tokenizer)?;
+        let mut training = text::tokenize_sources(data.source.as_slice(), &codec)?;
+        let spec = model_config::build_spec(model, codec.vocabulary())?;
         let highest = training.iter().max().map_or(0, |token| *token as usize);
         if highest >= spec.shape.vocabulary {
             let message = format!(
@@ -202,7 +212,8 @@ impl Task for LanguageModel {
         let total = training.len();
         let held_out = (total as f64 * data.validation).round() as usize;
         let validation = training.split_off(total - held_out.min(total));
-        let corpus = Corpus { training, validation, sequence: model.sequence, spec };
+        let prompt = sample_prompt(data, &codec, &validation, [model.sequence, spec.shape.vocabulary])?;
+        let corpus = Corpus { training, validation, sequence: model.sequence, spec, codec, prompt };
         if corpus.window_count(Split::Training) == 0 || corpus.window_count(Split::Validation) == 0 {
             let longest = (corpus.training.len() / 2).min(corpus.validation.len().saturating_sub(1));
             let message = format!(
@@ -318,6 +329,40 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         let count = losses.num_elements() as u64;
         Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, ..Tally::default() }
     }
+
+    fn samples(
+        model: &<Transformer<Autodiff<I, C>> as AutodiffModule<Autodiff<I, C>>>::InnerModule,
+        data: &Corpus,
+        _total: &Tally,
+        device: &<I as BackendTypes>::Device,
+    ) -> Samples {
+        let length = data.sequence.min(generate::MAX_TOKENS);
+        let written = generate::continue_tokens(model, &data.prompt, length, device);
+        if written.is_empty() {
+            return Samples::default();
+        }
+        let (prompt, text) = (data.codec.decode(&data.prompt), data.codec.decode(&written));
+        let sample = Sample { prompt: Some(prompt), text: Some(text), ..Sample::default() };
+        Samples { list: vec![TaskSample { sample, picture: None }], confusion: None }
+    }
+}
+
+/// Returns the tokens that the model continues: those of the run file's prompt, else the beginning of the held-out
+/// text. They leave room for the model's own.
+fn sample_prompt(
+    data: &TextData,
+    codec: &Codec,
+    validation: &[u32],
+    [context, vocabulary]: [usize; 2],
+) -> Result<Vec<u32>, DataError> {
+    let length = context.min(generate::MAX_TOKENS);
+    let mut prompt = data.prompt.as_deref().map_or_else(|| Ok(Vec::new()), |prompt| codec.encode_prompt(prompt))?;
+    prompt.retain(|token| (*token as usize) < vocabulary);
+    if prompt.is_empty() {
+        prompt = validation[..validation.len().min(length / 4)].to_vec();
+    }
+    // The end of a long prompt is what the model continues.
+    Ok(prompt.split_off(prompt.len().saturating_sub(length / 2)))
 }
 
 fn default_validation() -> f64 {

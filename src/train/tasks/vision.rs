@@ -12,7 +12,9 @@ mod training_loss;
 
 use crate::config::problem::Problem;
 use crate::protocol::metrics::ACCURACY;
+use crate::protocol::samples::Sample;
 use crate::recipe::order::stratified_split;
+use crate::train::samples::{Answer, Answers, Picture, Samples, TaskSample};
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
 use augment::{Augment, Transform};
@@ -62,6 +64,8 @@ pub struct VisionSet {
     validation: Vec<u32>,
     /// Mean and 1 / standard deviation of each channel of the training images.
     statistics: Vec<[f32; 2]>,
+    /// The brightest byte of all images.
+    white: u8,
     augment: Augment,
 }
 
@@ -72,6 +76,8 @@ pub struct VisionBatch {
     pub pixels: Vec<f32>,
     /// One class per sample.
     pub labels: Vec<i32>,
+    /// The samples' numbers in their part of the data.
+    pub indices: Vec<u32>,
     /// `[channels, height, width]`.
     pub shape: [usize; 3],
 }
@@ -157,7 +163,7 @@ impl Task for Vision {
                 images.labels.len()
             ));
         }
-        if images.classes < 2 {
+        if images.classes.len() < 2 {
             return refuse("all its images are of one class; a classifier needs at least two".into());
         }
         let [_, height, width] = images.shape;
@@ -168,7 +174,8 @@ impl Task for Vision {
             ));
         }
         let statistics = channel_statistics(&images, &training);
-        Ok(VisionSet { images, training, validation, statistics, augment: data.augment })
+        let white = images.pixels.iter().copied().max().unwrap_or(u8::MAX);
+        Ok(VisionSet { images, training, validation, statistics, white, augment: data.augment })
     }
 
     fn fingerprint(data: &VisionSet) -> Option<String> {
@@ -181,7 +188,7 @@ impl Task for Vision {
     }
 
     fn parameters(model: &VisionModel, data: &VisionSet) -> Option<u128> {
-        Some(model::parameter_count(model, data.images.shape, data.images.classes))
+        Some(model::parameter_count(model, data.images.shape, data.images.classes.len()))
     }
 
     fn len(data: &VisionSet, split: Split) -> usize {
@@ -189,7 +196,7 @@ impl Task for Vision {
     }
 
     fn num_classes(_model: &VisionModel, data: &VisionSet) -> Option<usize> {
-        Some(data.images.classes)
+        Some(data.images.classes.len())
     }
 
     fn batch(data: &VisionSet, request: BatchRequest<'_>) -> VisionBatch {
@@ -197,6 +204,7 @@ impl Task for Vision {
         let mut batch = VisionBatch {
             pixels: Vec::with_capacity(request.indices.len() * data.images.stride()),
             labels: Vec::with_capacity(request.indices.len()),
+            indices: request.indices.to_vec(),
             shape: data.images.shape,
         };
         for index in request.indices {
@@ -218,6 +226,21 @@ impl VisionSet {
             Split::Training => &self.training,
             Split::Validation => &self.validation,
         }
+    }
+
+    /// Returns a sample of the validation set with the answer to it.
+    fn show(&self, answer: &Answer) -> TaskSample {
+        let class = |class: usize| self.images.classes.get(class).cloned();
+        let sample = Sample {
+            name: Some(format!("validation {}", answer.sample)),
+            label: class(answer.label),
+            answer: class(answer.answer),
+            confidence: Some(answer.confidence).filter(|confidence| confidence.is_finite()),
+            loss: Some(answer.loss as f32).filter(|loss| loss.is_finite()),
+            ..Sample::default()
+        };
+        let image = self.validation.get(answer.sample as usize).map(|image| self.images.image(*image as usize));
+        TaskSample { sample, picture: image.and_then(|image| Picture::new(self.images.shape, image, self.white)) }
     }
 
     /// Appends one augmented, normalized image.
@@ -244,7 +267,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
     type Model = Classifier<Autodiff<I, C>>;
 
     fn init(model: &VisionModel, data: &VisionSet, device: &I::Device) -> Classifier<Autodiff<I, C>> {
-        Classifier::new(model, data.images.shape, data.images.classes, device)
+        Classifier::new(model, data.images.shape, data.images.classes.len(), device)
     }
 
     fn loss(
@@ -262,23 +285,29 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
         let logits = model.forward(batch.take_images(device));
         let [count, classes] = logits.dims();
         let scores: Vec<f32> = logits.into_data().iter().collect();
-        let (mut loss_sum, mut correct) = (0.0, 0u32);
-        for (scores, label) in scores.chunks_exact(classes).zip(batch.labels) {
-            let (loss, right) = score_sample(scores, label.cast_unsigned() as usize);
-            loss_sum += loss;
-            correct += u32::from(right);
+        let (mut loss_sum, mut correct, mut answers) = (0.0, 0u32, Answers::new(classes));
+        for ((scores, label), sample) in scores.chunks_exact(classes).zip(batch.labels).zip(batch.indices) {
+            let answer = score_sample(scores, label.cast_unsigned() as usize, sample);
+            loss_sum += answer.loss;
+            correct += u32::from(answer.answer == answer.label);
+            answers.record(answer);
         }
-        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]) }
+        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]), answers }
+    }
+
+    fn samples(_model: &Classifier<I>, data: &VisionSet, total: &Tally, _device: &I::Device) -> Samples {
+        let list = total.answers.worst().iter().map(|answer| data.show(answer)).collect();
+        Samples { list, confusion: total.answers.confusion(&data.images.classes) }
     }
 }
 
-/// Returns the cross-entropy of one sample, and whether its own class has the highest score.
-fn score_sample(scores: &[f32], label: usize) -> (f64, bool) {
+/// Returns the answer to one sample: the first class with the highest score.
+fn score_sample(scores: &[f32], label: usize, sample: u32) -> Answer {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
     let loss = sum.ln() - f64::from(scores[label] - highest);
-    let first = scores.iter().position(|score| *score >= highest);
-    (loss, first == Some(label))
+    let answer = scores.iter().position(|score| *score >= highest).unwrap_or(scores.len());
+    Answer { sample, label, answer, confidence: (1.0 / sum) as f32, loss }
 }
 
 #[cfg(test)]

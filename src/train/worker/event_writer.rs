@@ -159,7 +159,17 @@ mod tests {
 
     fn skipped_row(step: u64) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
-        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place, rescaled: false, applied: false })
+        Event::Skipped(Skipped {
+            step,
+            samples: step,
+            epoch: 0,
+            lr: 0.0,
+            what,
+            place,
+            parameter: None,
+            rescaled: false,
+            applied: false,
+        })
     }
 
     #[test]

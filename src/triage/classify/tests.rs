@@ -151,6 +151,21 @@ fn evidence_names_its_places() {
     assert!(cause.evidence.iter().any(|line| line.contains("SIGKILL")), "{cause:?}");
 }
 
+#[test]
+fn a_failure_that_only_the_log_names_is_summarised_by_its_line() {
+    let log = "Traceback (most recent call last):\n  File \"train.py\", line 1\nModuleNotFoundError: No module named 'torch'\n";
+    let command = |code| Evidence { exit: Exit::of_command(Some(code), None), ..Evidence::default() };
+    let cause = judge(&with_log(command(1), log));
+    assert_eq!(cause.class, Class::Config);
+    let line = "worker.log line 3: ModuleNotFoundError: No module named 'torch'";
+    assert!(cause.summary().ends_with(line), "{}", cause.summary());
+    assert_eq!(cause.evidence.iter().filter(|evidence| *evidence == line).count(), 1, "{cause:?}");
+    assert!(cause.evidence.contains(&"exit code 1".to_owned()), "{cause:?}");
+    // A worker that knows why it ended says more than its log.
+    let own = Evidence { log: with_log(code(1), log).log, ..said(Class::Config, "no such file") };
+    assert!(judge(&own).evidence[0].starts_with("the worker reported"), "{:?}", judge(&own));
+}
+
 proptest! {
     /// Host memory is never blamed without evidence from the kernel or the cgroup.
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::config::command::{CommandSpec, Level};
 use crate::protocol::companion::Grade;
-use crate::protocol::control::{RunState, Status};
+use crate::protocol::control::{AWAITS_COMPANION, RunState, Status};
 use crate::protocol::resume::Resume;
 use crate::recipe::class::{Change, Class};
 
@@ -18,6 +18,11 @@ pub fn describe_level(spec: &CommandSpec, status: &Status) -> String {
         Some(word) => format!("{level}, {word}"),
         None => level.to_string(),
     }
+}
+
+/// Returns the level for the header, where it may not be known yet.
+pub fn describe_known_level(spec: &CommandSpec, status: &Status) -> String {
+    if status.is_level_open() { AWAITS_COMPANION.to_owned() } else { describe_level(spec, status) }
 }
 
 /// Returns the consequences in one line.

@@ -113,13 +113,14 @@ fn the_past_is_read_one_moment_at_a_time_and_the_newest_request_wins() {
 
 #[test]
 fn runs_are_listed_marked_and_opened() {
-    use crate::cockpit::state::runs::RunRow;
+    use crate::cockpit::errand::Errand;
+    use crate::store::run_summary::RunSummary;
     let mut state = fixture::training(SIZE);
     assert!(update(&mut state, letter('6')).contains(&Effect::ListRuns));
     let row = |name: &str| {
         let mut status = fixture::status(RunState::Finished, 10);
         name.clone_into(&mut status.run);
-        RunRow { name: name.to_owned(), status: Some(status) }
+        RunSummary { name: name.to_owned(), status: Some(status), ..RunSummary::default() }
     };
     let here = state.run_name().to_owned();
     update(&mut state, Msg::Runs(vec![row(&here), row("other-1")]));
@@ -127,10 +128,10 @@ fn runs_are_listed_marked_and_opened() {
     assert!(effects.contains(&Effect::LoadOther("other-1".to_owned(), false)), "{effects:?}");
     let effects = update(&mut state, letter(' '));
     assert!(effects.contains(&Effect::LoadOther("other-1".to_owned(), true)), "{effects:?}");
-    assert_eq!(update(&mut state, key(KeyCode::Enter)), [Effect::Open("other-1".to_owned())]);
+    assert_eq!(update(&mut state, key(KeyCode::Enter)), [Effect::Leave(Errand::Open("other-1".to_owned()))]);
     // A run that disappears loses its mark.
     update(&mut state, Msg::Runs(vec![row(&here)]));
-    assert!(state.runs.marked.is_empty() && state.runs.chosen == 0);
+    assert!(state.runs.marked.is_empty() && state.runs.cursor() == 0);
 }
 
 #[test]

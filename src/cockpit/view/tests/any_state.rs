@@ -4,7 +4,7 @@ use super::{draw, draw_text, open_boxes, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::update::{Msg, update};
 use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
@@ -20,7 +20,7 @@ fn unknown_is_never_a_zero() {
 
 fn any_state() -> impl Strategy<Value = State> {
     let size = prop_oneof![3 => (0u16..260, 0u16..90), 1 => (1u16..420, 1u16..40)];
-    let state = (0usize..10, size).prop_map(|(which, size)| match which {
+    let state = (0usize..11, size).prop_map(|(which, size)| match which {
         0 => fixture::connected(size),
         1 => fixture::young(size),
         2 => fixture::on_gpu(size),
@@ -29,14 +29,19 @@ fn any_state() -> impl Strategy<Value = State> {
         5 => fixture::orphaned(size),
         8 => fixture::recovering(size),
         6 => fixture::at(size, fixture::status(RunState::Finished, 1), fixture::history(1, false)),
-        7 => open_boxes(size).swap_remove(9).1,
+        7 => open_boxes(size).into_iter().find(|(name, _)| *name == "the past").expect("a box").1,
+        9 => fixture::eventful(size),
         _ => fixture::training(size),
     });
     let mode = prop_oneof![
         4 => Just(Mode::Normal), 1 => Just(Mode::Help { from: 0 }), 1 => Just(Mode::Stop), 1 => Just(Mode::Filter),
+        1 => (0usize..14).prop_map(|chosen| Mode::Menu { chosen }), 1 => Just(Mode::Delete),
+        1 => prop::sample::select(&[Prompt::FindRuns, Prompt::Tags, Prompt::Note, Prompt::Export][..]).prop_map(Mode::Prompt),
+        1 => (0usize..20).prop_map(|from| Mode::Alerts { from }),
+        1 => (0i64..40, 0usize..20).prop_map(|(id, from)| Mode::Fault { id, from }),
         1 => (0usize..9).prop_map(|to| Mode::Preview { to }), 1 => (0usize..60).prop_map(|chosen| Mode::Palette { chosen }),
     ];
-    (state, 0usize..6, mode, "[-+=0lstjk/duxprcvbfgnN6: ?{Tab}]{0,12}", any::<bool>()).prop_map(
+    (state, 0..View::ALL.len(), mode, "[-+=0lstjk/duxprcvbfgnN678i!moP\\]C: ?{Tab}]{0,12}", any::<bool>()).prop_map(
         |(mut state, view, mode, keys, full)| {
             (state.screen.view, state.screen.mode) = (View::ALL[view], mode);
             state.screen.full = full.then_some(Quantity::Vram);
@@ -63,7 +68,7 @@ proptest! {
 
     /// A value that no reading or step has reported must not appear on the screen as a number.
     #[test]
-    fn an_unknown_is_never_a_number(width in 60u16..260, height in 16u16..90, view in 0usize..6) {
+    fn an_unknown_is_never_a_number(width in 60u16..260, height in 16u16..90, view in 0..View::ALL.len()) {
         let mut state = fixture::young((width, height));
         state.screen.view = View::ALL[view];
         for panel in [Panel::Gauges, Panel::Ladder] {

@@ -6,6 +6,7 @@ use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::facts::{History, Loading};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::update::{Msg, update};
+use crate::format::figure;
 use crate::protocol::control::{RunState, StepRow, Update};
 use crate::series::Axis;
 use crate::store::summary::MetricId;
@@ -18,6 +19,12 @@ fn the_best_is_the_one_whose_weights_are_on_the_disk() {
     state.facts.checkpoints.values_mut().for_each(|row| row.best = false);
     let shown = draw_text(&state);
     assert!(!shown.contains("best 0"), "an evaluation alone is none: {shown}");
+    assert!(shown.contains(", lowest 0."), "{shown}");
+    // Without smoothing it is the lowest of the measured losses, not of their means.
+    state.screen.chart.set_weight(0.0);
+    let lowest = (1..=700).filter_map(|step| fixture::step_row(1, step, fixture::NOW).loss).fold(f64::MAX, f64::min);
+    let shown = draw_text(&state);
+    assert!(shown.contains(&format!("lowest {} @ ", figure(lowest))), "{lowest}: {shown}");
 }
 
 /// Returns a run whose every tenth step reports a reward.
@@ -36,9 +43,9 @@ fn rewarded() -> History {
 #[test]
 fn named_metrics_have_charts_like_any_other() {
     let mut state = fixture::at((80, 24), fixture::status(RunState::Training, 700), rewarded());
-    press_keys(&mut state, "2n");
+    press_keys(&mut state, "2");
     let shown = draw_text(&state);
-    for part in ["evaluation accuracy", "reward/mean", "charts 5 to 8 of 16"] {
+    for part in ["evaluation accuracy", "reward/mean", "charts 1 to 4 of 10"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_snapshot!(shown);
@@ -132,10 +139,18 @@ fn the_cursor_reads_the_exact_value_of_a_step() {
     press_keys(&mut state, "2v");
     let row = fixture::step_row(2, 700, 0);
     let shown = draw_text(&state);
-    let value = crate::format::figure(row.loss.unwrap());
-    assert!(shown.contains(&format!("step 700  {value}")), "{value} in {shown}");
+    let value = figure(row.loss.unwrap());
+    let heading = shown.lines().find(|line| line.starts_with(" loss ─")).unwrap();
+    assert!(shown.contains("   step 700\n") && heading.contains(&format!("─ {value} ")), "{value} in {shown}");
+    assert!(shown.contains("0.298 @ 675"), "the nearest evaluation: {shown}");
+    state.screen.full = Some(Quantity::Loss);
+    assert!(draw_text(&state).contains(&format!("step 700  {value}")), "{value} in {shown}");
     let mut skipped = fixture::training((120, 40));
     press_keys(&mut skipped, "2");
     skipped.screen.chart.cursor = Some(77.0);
+    let shown = draw_text(&skipped);
+    let heading = shown.lines().find(|line| line.starts_with(" loss ─")).unwrap();
+    assert!(shown.contains("step 77, skipped\n") && heading.contains("─ – "), "{shown}");
+    skipped.screen.full = Some(Quantity::Loss);
     assert!(draw_text(&skipped).contains("step 77  –, skipped"), "{}", draw_text(&skipped));
 }

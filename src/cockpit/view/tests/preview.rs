@@ -5,10 +5,10 @@ use crate::cockpit::fixture;
 use crate::cockpit::readers::rung_views;
 use crate::cockpit::state::State;
 use crate::config::run::{AsWritten, Run, Source};
-use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
+use crate::protocol::blank;
+use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
 use crate::protocol::resume::Resume;
 use insta::assert_snapshot;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 #[test]
@@ -101,20 +101,9 @@ fn the_preview_of_a_command_says_what_its_level_loses() {
 fn companion(grade: Grade, reason: Option<&str>, ignored: &[&str]) -> CompanionNews {
     let knob = |name: &&str| IgnoredKnob { name: (*name).to_owned(), rung: 2.into(), in_force: 4.into() };
     CompanionNews {
-        framework: Framework::Loop,
-        version: None,
-        python: None,
-        torch: None,
-        grade,
         reason: reason.map(str::to_owned),
-        saves: true,
-        guards: true,
-        parameters: None,
-        epoch_units: None,
-        unit: None,
-        world: 1,
-        knobs: BTreeMap::new(),
         ignored: ignored.iter().map(knob).collect(),
+        ..blank::companion(grade, true)
     }
 }
 
@@ -207,4 +196,12 @@ fn a_command_shows_its_own_knobs_and_its_level() {
     press_keys(&mut state, "\u{1b}");
     let shown = draw_text(&state);
     assert!(shown.lines().next().is_some_and(|header| header.contains("level 1")), "{shown}");
+    let mut state = command_preview((160, 40), RESUMES);
+    press_keys(&mut state, "\u{1b}");
+    let mut status = state.status().unwrap().clone();
+    status.awaits_companion = true;
+    fixture::apply_status(&mut state, status);
+    let shown = draw_text(&state);
+    let header = shown.lines().next().unwrap();
+    assert!(header.contains("waiting for the companion") && !header.contains("level"), "{header}");
 }

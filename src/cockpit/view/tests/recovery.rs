@@ -16,7 +16,7 @@ fn a_recovering_run_is_shown_without_a_dialog() {
     assert!(shown.contains("◐ recovering"), "{shown}");
     assert!(shown.contains("recovering for 2 s: the keeper was killed by signal 9; restarting it"), "{shown}");
     let keys = shown.lines().last().unwrap();
-    assert!(keys.contains("1-6 views") && !keys.contains("d down"), "only the keys that work: {keys}");
+    assert!(keys.contains("v values") && !keys.contains("d down"), "only the keys that work: {keys}");
 }
 
 #[test]

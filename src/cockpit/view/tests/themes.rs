@@ -3,7 +3,7 @@
 use super::{SIZES, draw, draw_text, open_boxes, press_keys, run_conditions, text};
 use crate::cockpit::fixture;
 use crate::cockpit::glyphs::replace_with_ascii;
-use crate::cockpit::state::screen::Mode;
+use crate::cockpit::state::screen::{Mode, View};
 use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
 use insta::assert_snapshot;
@@ -40,7 +40,7 @@ fn all_themes_say_the_same_and_colour_the_same_roles() {
     for size in SIZES {
         let views = run_conditions(size).into_iter().chain(open_boxes(size));
         for (name, mut state) in views {
-            for key in '1'..='6' {
+            for key in ('1'..='9').take(View::ALL.len()) {
                 if state.screen.mode == Mode::Normal {
                     press_keys(&mut state, &key.to_string());
                 }
@@ -59,7 +59,7 @@ fn all_themes_say_the_same_and_colour_the_same_roles() {
 fn every_symbol_is_from_the_safe_set() {
     let safe = |letter: char| {
         letter.is_ascii()
-            || "°·×–…→←↑↓".contains(letter)
+            || "°·×–…→←↑↓⚠".contains(letter)
             || ('\u{2500}'..='\u{259f}').contains(&letter)
             || ('\u{2800}'..='\u{28ff}').contains(&letter)
             || ('\u{25a0}'..='\u{25ff}').contains(&letter)
@@ -67,8 +67,8 @@ fn every_symbol_is_from_the_safe_set() {
     // Geometric shapes that some terminals draw as emoji.
     let pictures = ['\u{25aa}', '\u{25ab}', '\u{25b6}', '\u{25c0}', '\u{25fb}', '\u{25fc}', '\u{25fd}', '\u{25fe}'];
     let plain = Theme::plain();
-    for (name, mut state) in open_boxes((120, 40)).into_iter().chain(run_conditions((200, 60))) {
-        for key in '1'..='6' {
+    for (name, mut state) in open_boxes((120, 40)).into_iter().chain(run_conditions((200, 50))) {
+        for key in ('1'..='9').take(View::ALL.len()) {
             if state.screen.mode == Mode::Normal {
                 press_keys(&mut state, &key.to_string());
             }

@@ -1,6 +1,7 @@
 use super::layer_builder::ModelSpec;
 use super::model::Transformer;
 use super::model_config::{self, suggest_heads};
+use super::text::Codec;
 use super::{Corpus, LanguageModel, Sources, TextBatch, TextData, TextModel};
 use crate::train::lora::Lora;
 use crate::train::params::{TensorReader, Tensors, Trail, add_gradients, follow_trail, parameter_shapes};
@@ -14,7 +15,12 @@ use proptest::prelude::*;
 type Cpu = Autodiff<Flex>;
 
 fn shipped() -> TextData {
-    TextData { source: Sources::One("embedded:text".into()), tokenizer: Some("bytes".into()), validation: 0.1 }
+    TextData {
+        source: Sources::One("embedded:text".into()),
+        tokenizer: Some("bytes".into()),
+        validation: 0.1,
+        prompt: None,
+    }
 }
 
 fn small() -> TextModel {
@@ -126,6 +132,7 @@ proptest! {
         let corpus = Corpus {
             training: numbers(0, length), validation: numbers(1000, held_out), sequence,
             spec: model_config::build_spec(&TextModel::default(), 2000).unwrap(),
+            codec: Codec::Bytes, prompt: Vec::new(),
         };
         for (split, first, total) in [(Split::Training, 0, length), (Split::Validation, 1000, held_out)] {
             let all = numbers(0, LanguageModel::len(&corpus, split));

@@ -21,25 +21,85 @@ static PERSUASION: &[u8] = include_bytes!("../../../../assets/persuasion.txt");
 /// Approximate bytes passed to the tokenizer at once; each piece ends at a line end.
 const PIECE: usize = 1 << 16;
 
-/// Returns all tokens of the sources, in order, and the size of the vocabulary.
-///
-/// # Errors
-/// Returns an error that names the file, the byte if there is one, and the remedy.
-pub fn tokenize_sources(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
-    let tokenizer = if tokenizer == BYTES { None } else { Some(open_tokenizer(Path::new(tokenizer))?) };
-    let mut tokens = Vec::new();
-    for source in sources {
-        for (file, text) in read_source(source)? {
-            match &tokenizer {
-                None => tokens.extend(text.iter().map(|byte| u32::from(*byte))),
-                Some(tokenizer) => encode_text(tokenizer, &file, &text, &mut tokens)?,
+/// The translation of text to tokens and back.
+#[derive(Debug)]
+pub enum Codec {
+    /// Each byte is a token.
+    Bytes,
+    /// A Hugging Face tokenizer.
+    Tokenizer(Box<Tokenizer>),
+}
+
+impl Codec {
+    /// Opens `bytes` or the tokenizer.json at a path.
+    ///
+    /// # Errors
+    /// Returns an error that names the file and the remedy.
+    pub fn open(name: &str) -> Result<Self, DataError> {
+        if name == BYTES {
+            return Ok(Self::Bytes);
+        }
+        Ok(Self::Tokenizer(Box::new(open_tokenizer(Path::new(name))?)))
+    }
+
+    /// Returns the size of the vocabulary.
+    #[must_use]
+    pub fn vocabulary(&self) -> usize {
+        match self {
+            Self::Bytes => BYTE_TOKENS,
+            Self::Tokenizer(tokenizer) => {
+                tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1)
             }
         }
     }
-    let vocabulary = tokenizer.map_or(BYTE_TOKENS, |tokenizer| {
-        tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1)
-    });
-    Ok((tokens, vocabulary))
+
+    /// Appends the tokens of a file's text.
+    ///
+    /// # Errors
+    /// Returns an error that names the file and the byte.
+    fn encode(&self, file: &Path, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), DataError> {
+        match self {
+            Self::Bytes => tokens.extend(text.iter().map(|byte| u32::from(*byte))),
+            Self::Tokenizer(tokenizer) => encode_text(tokenizer, file, text, tokens)?,
+        }
+        Ok(())
+    }
+
+    /// Returns the tokens of the prompt in a run file.
+    ///
+    /// # Errors
+    /// Returns an error when the tokenizer fails on it.
+    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, DataError> {
+        let mut tokens = Vec::new();
+        self.encode(Path::new("data.prompt"), prompt.as_bytes(), &mut tokens)?;
+        Ok(tokens)
+    }
+
+    /// Returns tokens as text. Tokens that are not part of any text are left out or replaced.
+    #[must_use]
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        match self {
+            Self::Bytes => {
+                let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            Self::Tokenizer(tokenizer) => catch_panics(|| tokenizer.decode(tokens, false)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns all tokens of the sources, in order.
+///
+/// # Errors
+/// Returns an error that names the file, the byte if there is one, and the remedy.
+pub fn tokenize_sources(sources: &[String], codec: &Codec) -> Result<Vec<u32>, DataError> {
+    let mut tokens = Vec::new();
+    for source in sources {
+        for (file, text) in read_source(source)? {
+            codec.encode(&file, &text, &mut tokens)?;
+        }
+    }
+    Ok(tokens)
 }
 
 /// Returns the files of a source with their contents.
@@ -132,9 +192,15 @@ fn piece_end(text: &str, start: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, PIECE, SHIPPED, piece_end, tokenize_sources};
+    use super::{BYTES, Codec, PIECE, SHIPPED, piece_end};
+    use crate::train::task::DataError;
     use std::fs;
     use tokenizers::{Tokenizer, models::wordlevel::WordLevel, pre_tokenizers::whitespace::Whitespace};
+
+    fn tokenize_sources(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
+        let codec = Codec::open(tokenizer)?;
+        Ok((super::tokenize_sources(sources, &codec)?, codec.vocabulary()))
+    }
 
     /// Returns a tokenizer.json of three words, one of which has a gap before its number.
     fn tokenizer_json() -> String {
@@ -164,6 +230,12 @@ mod tests {
         assert_eq!(read, (vec![1, 5, 5, 0, 0, 1, 5], 6));
         let one = tokenize_sources(&[path("b.txt"), path("a.txt")], BYTES).unwrap();
         assert_eq!(one.0.len(), "be or not\nto beto be".len());
+        let codec = Codec::open(&path("tokenizer.json")).unwrap();
+        let prompt = codec.encode_prompt("be to").unwrap();
+        assert_eq!((prompt.as_slice(), codec.decode(&prompt).as_str()), (&[5, 1][..], "be to"));
+        let bytes = Codec::open(BYTES).unwrap();
+        assert_eq!(bytes.decode(&bytes.encode_prompt("né").unwrap()), "né");
+        assert_eq!(bytes.decode(&[104, 105, 0xff, 4000]), "hi\u{fffd}");
     }
 
     #[test]

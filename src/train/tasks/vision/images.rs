@@ -9,8 +9,8 @@ pub struct Images {
     pub pixels: Vec<u8>,
     /// The class of each image, below `classes`.
     pub labels: Vec<u32>,
-    /// Number of classes.
-    pub classes: usize,
+    /// The names of the classes.
+    pub classes: Vec<String>,
 }
 
 impl Images {
@@ -31,7 +31,9 @@ impl Images {
     pub fn append(&mut self, mut other: Self) {
         self.pixels.append(&mut other.pixels);
         self.labels.append(&mut other.labels);
-        self.classes = self.classes.max(other.classes);
+        if other.classes.len() > self.classes.len() {
+            self.classes = other.classes;
+        }
     }
 }
 
@@ -42,6 +44,12 @@ pub struct ImageSet {
     pub training: Images,
     /// The data set's own test part, of the same shape.
     pub test: Option<Images>,
+}
+
+/// Returns the names of classes that are only numbered.
+#[must_use]
+pub fn numbered_classes(count: usize) -> Vec<String> {
+    (0..count).map(|class| class.to_string()).collect()
 }
 
 /// Returns the mean and 1 / standard deviation of each channel over the given images, in bytes.
@@ -69,11 +77,12 @@ pub fn channel_statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Images, channel_statistics};
+    use super::{Images, channel_statistics, numbered_classes};
 
     #[test]
     fn statistics_are_per_channel_and_survive_a_flat_one() {
-        let images = Images { shape: [2, 1, 2], pixels: vec![0, 2, 7, 7, 4, 2, 7, 7], labels: vec![0, 1], classes: 2 };
+        let (pixels, classes) = (vec![0, 2, 7, 7, 4, 2, 7, 7], numbered_classes(2));
+        let images = Images { shape: [2, 1, 2], pixels, labels: vec![0, 1], classes };
         let [first, second] = channel_statistics(&images, &[0, 1])[..] else { panic!("two channels") };
         assert!((first[0] - 2.0).abs() < 1e-6 && (first[1] - 1.0 / 2f32.sqrt()).abs() < 1e-6, "{first:?}");
         assert!((second[0] - 7.0).abs() + (second[1] - 1.0).abs() < 1e-6, "{second:?}");

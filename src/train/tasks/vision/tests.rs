@@ -109,12 +109,15 @@ fn a_set_with_a_test_part_is_not_split_unless_asked_and_one_too_small_is_refused
 
 #[test]
 fn sample_scores_match_the_formula() {
-    let (loss, right) = score_sample(&[1.0, 3.0, 2.0], 1);
+    let answer = score_sample(&[1.0, 3.0, 2.0], 1, 7);
     let wanted = (1.0 + (-1.0f64).exp() + (-2.0f64).exp()).ln();
-    assert!((loss - wanted).abs() < 1e-6 && right, "{loss}");
-    assert!(!score_sample(&[1.0, 3.0, 2.0], 0).1);
-    let (loss, right) = score_sample(&[f32::NAN, 1.0], 1);
-    assert!(loss.is_nan() && right);
+    assert!((answer.loss - wanted).abs() < 1e-6, "{answer:?}");
+    assert!((f64::from(answer.confidence) - (-wanted).exp()).abs() < 1e-6, "the answer is right: {answer:?}");
+    assert_eq!((answer.sample, answer.label, answer.answer), (7, 1, 1));
+    assert_eq!(score_sample(&[1.0, 3.0, 2.0], 0, 7).answer, 1);
+    let answer = score_sample(&[f32::NAN, 1.0], 1, 7);
+    assert!(answer.loss.is_nan() && answer.answer == 1);
+    assert_eq!(score_sample(&[f32::NAN; 2], 1, 7).answer, 2, "no class");
 }
 
 #[test]

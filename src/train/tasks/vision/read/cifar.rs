@@ -9,7 +9,7 @@
 
 use crate::train::task::DataError;
 use crate::train::tasks::files;
-use crate::train::tasks::vision::images::{ImageSet, Images};
+use crate::train::tasks::vision::images::{ImageSet, Images, numbered_classes};
 use std::path::{Path, PathBuf};
 
 /// Bytes of one picture.
@@ -27,6 +27,19 @@ struct RecordFormat {
 
 const CIFAR_10: RecordFormat = RecordFormat { name: "CIFAR-10", labels: 1, classes: 10, test: "test_batch.bin" };
 const CIFAR_100: RecordFormat = RecordFormat { name: "CIFAR-100", labels: 2, classes: 100, test: "test.bin" };
+
+/// The classes of CIFAR-10, in the order of their numbers.
+const CIFAR_10_CLASSES: [&str; 10] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+impl RecordFormat {
+    fn class_names(self) -> Vec<String> {
+        if self.classes == CIFAR_10_CLASSES.len() {
+            return CIFAR_10_CLASSES.map(str::to_owned).to_vec();
+        }
+        numbered_classes(self.classes)
+    }
+}
 
 /// Reads the set in a folder, if it is a CIFAR set.
 pub(super) fn read_cifar(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
@@ -76,7 +89,7 @@ fn read_records(file: &Path, format: RecordFormat) -> Result<Images, DataError> 
         shape: [3, 32, 32],
         pixels: Vec::with_capacity(count * PICTURE),
         labels: Vec::with_capacity(count),
-        classes: format.classes,
+        classes: format.class_names(),
     };
     for (index, bytes) in bytes.chunks_exact(record).enumerate() {
         let label = bytes[format.labels - 1];
@@ -123,14 +136,14 @@ mod tests {
             ("batches.meta.txt", b"airplane".to_vec()),
         ]);
         let set = read_image_set(ten.path().to_str().unwrap(), None).unwrap();
-        assert_eq!((set.training.shape, set.training.classes), ([3, 32, 32], 10));
+        assert_eq!((set.training.shape, set.training.classes.len()), ([3, 32, 32], 10));
         assert_eq!(set.training.labels, [3, 9, 0]);
         assert_eq!(set.training.image(2)[0], 13);
         assert_eq!(set.test.unwrap().labels, [1]);
 
         let hundred = folder(&[("train.bin", record(&[4, 99], 1)), ("test.bin", record(&[4, 7], 1))]);
         let set = read_image_set(hundred.path().to_str().unwrap(), None).unwrap();
-        assert_eq!((set.training.labels, set.training.classes), (vec![99], 100));
+        assert_eq!((set.training.labels, set.training.classes.len()), (vec![99], 100));
         assert_eq!(set.test.unwrap().labels, [7]);
     }
 

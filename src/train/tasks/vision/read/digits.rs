@@ -1,7 +1,8 @@
 //! The digits shipped with downshift; `assets/README.md` states their origin.
 
 use crate::train::task::DataError;
-use crate::train::tasks::{files, vision::images::Images};
+use crate::train::tasks::files;
+use crate::train::tasks::vision::images::{Images, numbered_classes};
 use std::path::Path;
 
 static PACKED: &[u8] = include_bytes!("../../../../../assets/digits.csv.gz");
@@ -13,7 +14,7 @@ const PIXELS: usize = 64;
 pub(super) fn read_digits() -> Result<Images, DataError> {
     let file = Path::new(super::DIGITS);
     let text = files::decompress(file, PACKED)?;
-    let mut images = Images { shape: [1, 8, 8], pixels: Vec::new(), labels: Vec::new(), classes: 10 };
+    let mut images = Images { shape: [1, 8, 8], pixels: Vec::new(), labels: Vec::new(), classes: numbered_classes(10) };
     let mut offset = 0;
     for line in text.split(|byte| *byte == b'\n') {
         if !line.is_empty() {

@@ -39,7 +39,7 @@ pub(super) fn read_class_folders(entries: &[PathBuf], size: Option<usize>) -> Re
     for folder in &test {
         pictures.add_folder(folder, &names)?;
     }
-    Ok(Some(pictures.into_set(training, names.len())))
+    Ok(Some(pictures.into_set(training, names)))
 }
 
 fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
@@ -98,7 +98,7 @@ impl PictureCollector {
     }
 
     /// Splits the set: the first `training` pictures for training, the others for testing.
-    fn into_set(mut self, training: usize, classes: usize) -> ImageSet {
+    fn into_set(mut self, training: usize, classes: Vec<String>) -> ImageSet {
         let [width, height] = self.first.map_or([0, 0], |(_, [width, height])| [width as usize, height as usize]);
         let area = width * height;
         let channels = if self.grey { 1 } else { 3 };
@@ -108,8 +108,12 @@ impl PictureCollector {
         let shape = [channels, height, width];
         let test_pixels = self.pixels.split_off(training * channels * area);
         let test_labels = self.labels.split_off(training);
-        let test =
-            (!test_labels.is_empty()).then_some(Images { shape, pixels: test_pixels, labels: test_labels, classes });
+        let test = (!test_labels.is_empty()).then(|| Images {
+            shape,
+            pixels: test_pixels,
+            labels: test_labels,
+            classes: classes.clone(),
+        });
         ImageSet { training: Images { shape, pixels: self.pixels, labels: self.labels, classes }, test }
     }
 }
@@ -163,7 +167,7 @@ mod tests {
         save(folder.path(), "a/1.png", [3, 2], [9, 9, 9]);
         fs::write(folder.path().join("a/notes.txt"), "not a picture").unwrap();
         let set = open(folder.path(), None).unwrap();
-        assert_eq!((set.training.shape, set.training.classes), ([1, 2, 3], 2));
+        assert_eq!((set.training.shape, set.training.classes.len()), ([1, 2, 3], 2));
         assert_eq!(set.training.labels, [0, 1]);
         assert_eq!(set.training.pixels, [[9; 6], [5; 6]].concat());
 

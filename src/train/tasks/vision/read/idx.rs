@@ -9,7 +9,7 @@
 
 use crate::train::task::DataError;
 use crate::train::tasks::files;
-use crate::train::tasks::vision::images::{ImageSet, Images};
+use crate::train::tasks::vision::images::{ImageSet, Images, numbered_classes};
 use std::path::{Path, PathBuf};
 
 /// Reads the set in a folder, if it is one.
@@ -71,7 +71,7 @@ fn join_files(image_file: &Path, label_file: &Path) -> Result<Images, DataError>
         return Err(files::data_error_at(image_file, 4, message));
     }
     let labels: Vec<u32> = labels.iter().map(|label| u32::from(*label)).collect();
-    let classes = labels.iter().max().map_or(0, |last| *last as usize + 1);
+    let classes = numbered_classes(labels.iter().max().map_or(0, |last| *last as usize + 1));
     Ok(Images { shape: [1, height, width], pixels: pixels.to_vec(), labels, classes })
 }
 
@@ -156,7 +156,7 @@ mod tests {
     fn plain_packed_and_renamed_files_are_read_with_their_own_test_part() {
         let plain = folder(&[(IMAGES, images(4)), (LABELS, labels(4))]);
         let set = open(plain.path()).unwrap();
-        assert_eq!((set.training.shape, set.training.classes, set.test), ([1, 2, 3], 2, None));
+        assert_eq!((set.training.shape, set.training.classes.len(), set.test), ([1, 2, 3], 2, None));
         assert_eq!(set.training.labels, [0, 1, 0, 1]);
         assert_eq!(set.training.image(1), [6, 7, 8, 9, 10, 11]);
 

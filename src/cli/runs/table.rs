@@ -1,0 +1,131 @@
+//! The rows of `downshift runs`, as text and as JSON.
+
+use super::describe_unknown;
+use crate::cockpit::run_cells as cell;
+use crate::format::count;
+use crate::protocol::control::Status;
+use crate::store::run_dir::RunDir;
+use crate::store::run_summary::RunSummary;
+use crate::untrusted::text;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+/// Characters of a reason in a row.
+const LONGEST_REASON: usize = 120;
+
+/// Returns the cells of a row. A run without a readable status says why in place of them.
+pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
+    let Some(status) = &run.status else { return vec![describe_unknown(dir)] };
+    let offset_s = jiff::Zoned::now().offset().seconds();
+    let progress = format!("step {} {}", count(status.step), cell::done_text(run));
+    let mut cells = vec![
+        run.name.clone(),
+        status.state.word().to_owned(),
+        cell::started(run, now_ms, offset_s),
+        cell::duration(run, now_ms),
+        progress.trim_end().to_owned(),
+        cell::best(run),
+        cell::device(run),
+        describe_rung(status),
+        cell::tags(run),
+    ];
+    cells.extend(status.why.as_ref().map(|why| format!("({})", shorten(why))));
+    cells.iter().map(|cell| text::escape_line(cell).into_owned()).collect()
+}
+
+/// Cuts a reason after its first characters; JSON and `status` have all of it.
+fn shorten(why: &str) -> String {
+    if why.chars().count() <= LONGEST_REASON {
+        return why.to_owned();
+    }
+    let kept: String = why.chars().take(LONGEST_REASON - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// Returns the rung; for a command, also how much the keeper can do for it, and how well it resumes.
+fn describe_rung(status: &Status) -> String {
+    match status.describe_level() {
+        Some(level) => format!("{}, {level}", status.rung_name),
+        None => status.rung_name.clone(),
+    }
+}
+
+/// Pads the cells of each column to the same width. Empty columns are left out.
+pub fn align(rows: &[Vec<String>]) -> Vec<String> {
+    // A row of one cell is a sentence of any length.
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let in_columns = || rows.iter().filter(|row| row.len() > 1);
+    let width = |column: usize| in_columns().filter_map(|row| row.get(column)).map(|cell| cell.width()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths).filter(|(cell, width)| **width > 0 || !cell.is_empty()) {
+            if !line.is_empty() {
+                line.push_str("  ");
+            }
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width.saturating_sub(cell.width())));
+        }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Returns a run as JSON: its cells as numbers, its labels, and the whole status.
+pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
+    let status = run.status.as_ref();
+    json!({
+        "name": run.name,
+        "run_dir": dir.path().display().to_string(),
+        "state": status.map(|status| status.state),
+        "alive": run.is_alive(),
+        "started_ms": run.times.started_ms,
+        "duration_ms": run.duration_ms(now_ms),
+        "steps": status.map(|status| status.step),
+        "done": status.and_then(cell::done),
+        "best": status.and_then(|status| status.best.as_ref()),
+        "device": status.and_then(|status| status.device.as_ref()),
+        "rung": status.map(|status| &status.rung_name),
+        "tags": run.labels.tags,
+        "note": run.labels.note,
+        "archived": run.labels.archived,
+        "status": status,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_REASON, align, row};
+    use crate::cockpit::fixture;
+    use crate::protocol::control::RunState;
+    use crate::store::run_dir::RunDir;
+    use crate::store::run_summary::RunSummary;
+
+    #[test]
+    fn columns_line_up_and_a_sentence_widens_none() {
+        let rows =
+            [&["a", "finished", "", "1"][..], &["long sentence about a damaged run"], &["bcd", "x", "", "22", "(why)"]];
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
+        assert_eq!(align(&rows), ["a    finished  1", "long sentence about a damaged run", "bcd  x         22  (why)"]);
+    }
+
+    #[test]
+    fn the_reason_of_a_failed_run_is_shortened() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("run.yaml"), "").unwrap();
+        let dir = RunDir::open(place.path()).unwrap();
+        let mut status = fixture::status(RunState::Failed, 1204);
+        let mut cells = |why: String| {
+            status.why = Some(why);
+            row(&dir, &RunSummary { status: Some(status.clone()), ..RunSummary::default() }, fixture::NOW)
+        };
+        let short = cells("No module named 'torch'".to_owned());
+        assert_eq!(short.last().unwrap(), "(No module named 'torch')");
+        assert!(short.iter().any(|cell| cell.starts_with("step 1 204")), "{short:?}");
+        let long = cells(format!("No module named 'torch'; {}", "x".repeat(500)));
+        let last = long.last().unwrap();
+        assert!(last.starts_with("(No module named 'torch'; x") && last.ends_with("x…)"), "{last}");
+        assert_eq!(last.chars().count(), LONGEST_REASON + 2);
+    }
+}

@@ -1,0 +1,152 @@
+//! A run in a few short texts: the cells of the run table, of the start screen and of `downshift runs`.
+
+use super::verdict::{Tone, format_accuracy, summarize_eval};
+use crate::format::{age, count, figure, percent};
+use crate::protocol::control::{RunState, Status};
+use crate::protocol::metrics::{ACCURACY, LOSS};
+use crate::store::labels::Tag;
+use crate::store::run_summary::RunSummary;
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+/// Returns the tone of a run's state.
+#[must_use]
+pub fn state_tone(state: RunState) -> Tone {
+    match state {
+        RunState::Finished => Tone::Good,
+        RunState::Failed | RunState::NeedsPerson => Tone::Danger,
+        RunState::Stopped => Tone::Plain,
+        RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => Tone::Warn,
+        _ => Tone::Busy,
+    }
+}
+
+/// Returns the state in words.
+#[must_use]
+pub fn state(run: &RunSummary) -> &'static str {
+    run.status.as_ref().map_or("never started", |status| status.state.word())
+}
+
+/// Returns the start in local time: `14:02` today, `20 Nov 14:02` this year, else the date.
+#[must_use]
+pub fn started(run: &RunSummary, now_ms: i64, offset_s: i32) -> String {
+    let offset = Offset::from_seconds(offset_s).unwrap_or(Offset::UTC);
+    let local = |ms: i64| Some(offset.to_datetime(Timestamp::from_millisecond(ms).ok()?));
+    let (Some(then), Some(now)) = (run.times.started_ms.and_then(local), local(now_ms)) else { return String::new() };
+    let format = match () {
+        () if then.date() == now.date() => "%H:%M",
+        () if then.year() == now.year() => "%-d %b %H:%M",
+        () => "%-d %b %Y",
+    };
+    then.strftime(format).to_string()
+}
+
+/// Returns how long its workers have lived: `2 h 05 min`.
+#[must_use]
+pub fn duration(run: &RunSummary, now_ms: i64) -> String {
+    run.duration_ms(now_ms).map_or_else(String::new, age)
+}
+
+/// Returns the steps taken.
+#[must_use]
+pub fn steps(run: &RunSummary) -> String {
+    run.status.as_ref().map_or_else(String::new, |status| count(status.step))
+}
+
+/// Returns the share of the run that is done, if its length is known.
+#[must_use]
+pub fn done(status: &Status) -> Option<f64> {
+    let total = status.total_samples.filter(|total| *total > 0)?;
+    Some((status.samples as f64 / total as f64).min(1.0))
+}
+
+/// Returns that share as text: `52 %`.
+#[must_use]
+pub fn done_text(run: &RunSummary) -> String {
+    run.status.as_ref().and_then(done).map_or_else(String::new, percent)
+}
+
+/// Returns the best evaluation on disk, else the newest evaluation, else the newest loss.
+#[must_use]
+pub fn best(run: &RunSummary) -> String {
+    let Some(status) = &run.status else { return String::new() };
+    let eval = || status.eval.as_ref().map(summarize_eval);
+    let loss = || status.loss.map(|loss| format!("loss {}", figure(loss)));
+    saved_best(run).or_else(eval).or_else(loss).unwrap_or_default()
+}
+
+/// Returns the best evaluation whose weights are on disk.
+#[must_use]
+pub fn saved_best(run: &RunSummary) -> Option<String> {
+    let best = run.status.as_ref()?.best.as_ref()?;
+    Some(match best.metric.as_str() {
+        ACCURACY => format!("accuracy {}", format_accuracy(best.value)),
+        LOSS => format!("eval loss {}", figure(best.value)),
+        name => format!("{name} {}", figure(best.value)),
+    })
+}
+
+/// Returns the device: `cpu`, `cuda:0`.
+#[must_use]
+pub fn device(run: &RunSummary) -> String {
+    let device = run.status.as_ref().and_then(|status| status.device.as_deref()).unwrap_or_default();
+    device.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the name of the rung.
+#[must_use]
+pub fn rung(run: &RunSummary) -> String {
+    run.status.as_ref().map_or_else(String::new, |status| status.rung_name.clone())
+}
+
+/// Returns the tags, with a mark if the run is archived.
+#[must_use]
+pub fn tags(run: &RunSummary) -> String {
+    let archived = run.labels.archived.then_some("(archived)");
+    archived.into_iter().chain(run.labels.tags.iter().map(Tag::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{best, started, tags};
+    use crate::cockpit::fixture::{self, NOW};
+    use crate::protocol::control::{Best, RunState};
+    use crate::store::labels::Tag;
+    use crate::store::run_summary::{RunSummary, Times};
+
+    #[test]
+    fn a_start_is_as_precise_as_it_is_near() {
+        const DAY: i64 = 86_400_000;
+        let at = |ms: i64, offset_s: i32| {
+            let times = Times { started_ms: Some(ms), ..Times::default() };
+            started(&RunSummary { times, ..RunSummary::default() }, NOW, offset_s)
+        };
+        assert_eq!([at(NOW, 0), at(NOW - DAY, 0)], ["14:02", "19 Nov 14:02"]);
+        assert_eq!(at(NOW - 365 * DAY, 0), "20 Nov 2025");
+        assert_eq!(at(NOW, 12 * 3600), "02:02", "of the next local day, as now is");
+        assert_eq!(started(&RunSummary::default(), NOW, 0), "");
+    }
+
+    #[test]
+    fn the_ranking_metric_is_named() {
+        let mut status = fixture::status(RunState::Finished, 10);
+        let named = |metric: &str, value| Some(Best { step: 1, eval_loss: None, metric: metric.to_owned(), value });
+        let mut shown = |best_of| {
+            status.best = best_of;
+            best(&RunSummary { status: Some(status.clone()), ..RunSummary::default() })
+        };
+        assert_eq!(shown(named("accuracy", 0.934)), "accuracy 93.4 %");
+        assert_eq!(shown(named("loss", 0.298)), "eval loss 0.298");
+        assert_eq!(shown(named("val/fid", 12.5)), "val/fid 12.50");
+        assert_eq!(shown(None), "accuracy 93.4 %", "the newest evaluation");
+    }
+
+    #[test]
+    fn tags_follow_the_archive_mark() {
+        let mut run = RunSummary::default();
+        run.labels.tags.extend(["b", "a"].map(|tag| Tag::parse(tag).unwrap()));
+        assert_eq!(tags(&run), "a b");
+        run.labels.archived = true;
+        assert_eq!(tags(&run), "(archived) a b");
+    }
+}

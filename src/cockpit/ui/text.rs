@@ -1,0 +1,101 @@
+//! Text that fits: wrapped, cut or padded to a number of columns.
+
+use unicode_width::UnicodeWidthStr;
+
+/// Wraps a text to lines of at most `width` columns, between words if possible. Never breaks at a space
+/// within a number or between a number and its unit.
+#[must_use]
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut rows = Vec::new();
+    let mut row = String::new();
+    for word in unbreakable_words(text) {
+        if !row.is_empty() && row.width() + 1 + word.width() > width {
+            rows.push(std::mem::take(&mut row));
+        }
+        if !row.is_empty() {
+            row.push(' ');
+        }
+        for letter in word.chars() {
+            if !row.is_empty() && row.width() + letter.to_string().width() > width {
+                rows.push(std::mem::take(&mut row));
+            }
+            row.push(letter);
+        }
+    }
+    if !row.is_empty() {
+        rows.push(row);
+    }
+    rows
+}
+
+const UNITS: [&str; 13] = ["s", "ms", "min", "h", "d", "%", "B", "KiB", "MiB", "GiB", "TiB", "°C", "W"];
+
+fn unbreakable_words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let digits = word.len() >= 3 && word.bytes().take(3).all(|byte| byte.is_ascii_digit());
+        let unit = UNITS.contains(&word.trim_end_matches([',', '.', ';', ':', ')']));
+        match words.last_mut() {
+            Some(last) if (digits || unit) && last.len() <= 11 && last.ends_with(|c: char| c.is_ascii_digit()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// Truncates a text to `width` columns, with `…` for the missing part.
+#[must_use]
+pub fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for letter in text.chars() {
+        if kept.width() + letter.to_string().width() + 1 > width {
+            break;
+        }
+        kept.push(letter);
+    }
+    if width > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// Truncates a text to `width` columns from its start, with `…` for the missing part: the end stays.
+#[must_use]
+pub fn cut_start(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept: Vec<char> = Vec::new();
+    let mut used = 1;
+    for letter in text.chars().rev() {
+        used += letter.to_string().width();
+        if used > width {
+            break;
+        }
+        kept.push(letter);
+    }
+    let end = kept.into_iter().rev();
+    if width > 0 { std::iter::once('…').chain(end).collect() } else { String::new() }
+}
+
+/// Pads or truncates a text to exactly `width` columns, left-aligned.
+#[must_use]
+pub fn pad(text: &str, width: usize) -> String {
+    let text = cut(text, width);
+    let missing = width - text.width().min(width);
+    text + &" ".repeat(missing)
+}
+
+/// Pads or truncates a text to exactly `width` columns, right-aligned.
+#[must_use]
+pub fn pad_left(text: &str, width: usize) -> String {
+    let text = cut(text, width);
+    " ".repeat(width - text.width().min(width)) + &text
+}

@@ -1,0 +1,152 @@
+//! Verdicts on trouble, one rule each. Those about a value have a threshold with hysteresis, so that they do not
+//! come and go with every step.
+
+use super::{Tone, Verdict};
+use crate::cockpit::action::Action;
+use crate::cockpit::state::State;
+use crate::cockpit::state::alerts::{AlertKind, Threshold};
+use crate::cockpit::state::facts::SKIP_WINDOW;
+use crate::format::{age, bytes, count, percent, rate};
+use crate::protocol::control::Status;
+use crate::protocol::probe::Gpu;
+use crate::protocol::resume::describe_ignored;
+
+/// Milliseconds per step, as a multiple of the usual.
+const SLOW: Threshold = Threshold { begins: 1.0 / 0.6, ends: 1.25 };
+/// One over the minutes until GPU memory is full.
+const SOON: Threshold = Threshold { begins: 1.0 / 30.0, ends: 1.0 / 45.0 };
+
+fn holds(state: &State, kind: AlertKind, threshold: Threshold, value: f64) -> bool {
+    value.is_finite() && threshold.holds(value, state.alerts.since_ms(kind).is_some())
+}
+
+/// Warns that the script does not follow the rung: shifts would change nothing.
+pub(super) fn ignored_knobs(status: &Status) -> Option<Verdict> {
+    let ignored = &status.companion.as_ref()?.ignored;
+    Some(Verdict::new(Tone::Warn, describe_ignored(ignored)?))
+}
+
+/// A connected keeper sends updates ten times a second; silence beyond this limit means something is
+/// wrong with it, milliseconds.
+const SILENT_MS: i64 = 5_000;
+
+pub(super) fn silent(state: &State) -> Option<Verdict> {
+    let silence = state.silence_ms()?;
+    let last = state.status().map_or(0, |status| status.step);
+    (silence > SILENT_MS).then(|| {
+        let text = format!("keeper silent for {}; data shown is from step {}", age(silence), count(last));
+        Verdict::new(Tone::Warn, text)
+    })
+}
+
+/// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
+pub(super) fn run_dir_missing(state: &State, status: &Status) -> Option<Verdict> {
+    let since = age(state.now_ms.saturating_sub(state.facts.run_dir_missing_ms?));
+    let text = format!("run directory missing for {since}; move it back, or the run ends: {}", status.run_dir);
+    Some(Verdict::new(Tone::Danger, text))
+}
+
+pub(super) fn stalled(state: &State, status: &Status) -> Option<Verdict> {
+    let still = state.stalled_ms()?;
+    let text = format!("stalled: no step for {} (last: {})", age(still), count(status.step));
+    let verdict = Verdict::new(Tone::Warn, text);
+    Some(match &status.proposal {
+        Some(_) => verdict.advise(Action::Accept, "accepts the keeper's proposal"),
+        None => verdict.advise(Action::Restart, "restarts the worker"),
+    })
+}
+
+pub(super) fn skipping(state: &State) -> Option<Verdict> {
+    let (skipped, of) = state.facts.series.skipped_among(SKIP_WINDOW);
+    let share = skipped as f64 / of.max(1) as f64;
+    let rate = Threshold { begins: state.watch.skip_rate, ends: state.watch.skip_rate / 2.0 };
+    (of >= 20 && holds(state, AlertKind::Skipping, rate, share)).then(|| {
+        let limit = percent(state.watch.skip_rate);
+        let text = format!("skipping: {} of the last {of} steps were not finite (limit {limit})", percent(share));
+        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+    })
+}
+
+/// Returns the newest reading of the GPU the run trains on.
+fn training_gpu(state: &State) -> Option<&Gpu> {
+    let newest = state.facts.samples.back().filter(|_| state.uses_card())?;
+    newest.reading.gpu.as_ref().ok()
+}
+
+pub(super) fn hot(state: &State) -> Option<Verdict> {
+    let limit = state.watch.temperature_c;
+    let celsius = training_gpu(state)?.temperature_c.get()?;
+    let threshold = Threshold { begins: limit, ends: limit - 3.0 };
+    holds(state, AlertKind::Hot, threshold, celsius).then(|| {
+        let text = format!("GPU at {celsius:.0} °C (limit {limit:.0} °C)");
+        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+    })
+}
+
+pub(super) fn vram_full(state: &State) -> Option<Verdict> {
+    let gpu = training_gpu(state)?;
+    let share = gpu.vram_used_bytes.get()? as f64 / gpu.vram_total_bytes.get()? as f64;
+    let threshold = Threshold { begins: state.watch.vram, ends: state.watch.vram - 0.02 };
+    holds(state, AlertKind::VramFull, threshold, share).then(|| {
+        let text = format!("VRAM {} full (limit {})", percent(share), percent(state.watch.vram));
+        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+    })
+}
+
+/// Warns if memory will run out within half an hour at the current rate.
+pub(super) fn filling(state: &State) -> Option<Verdict> {
+    let gpu = training_gpu(state)?;
+    let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
+    let soon = |minutes: &f64| holds(state, AlertKind::VramFilling, SOON, 1.0 / minutes);
+    let minutes = forecast.minutes_to_full.filter(soon)?;
+    let text = format!(
+        "VRAM full in {}: grows by {} per minute",
+        age((minutes * 60e3) as i64),
+        bytes(forecast.bytes_per_min as u64)
+    );
+    Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
+}
+
+/// Warns if steps take much longer than usual, with the cause if it can be determined. Evaluations and
+/// saves between steps are planned and do not count.
+pub(super) fn slow(state: &State) -> Option<Verdict> {
+    // It still holds during an evaluation or a save.
+    if !state.is_moving() {
+        return None;
+    }
+    let pace = state.facts.pace()?;
+    let (now_ms, usual_ms) = (pace.step_ms?, state.facts.usual_step_ms()?);
+    if !holds(state, AlertKind::Slow, SLOW, now_ms / usual_ms) {
+        return None;
+    }
+    let gpu = training_gpu(state);
+    let throttle = gpu.and_then(|gpu| gpu.throttle.get());
+    let why = if throttle.is_some_and(|throttle| throttle.thermal) {
+        Some("GPU throttled by heat".to_owned())
+    } else if throttle.is_some_and(|throttle| throttle.power || throttle.hardware) {
+        Some("GPU throttled by its power limit".to_owned())
+    } else if let Some(waiting) = pace.waiting.filter(|waiting| *waiting > 0.3) {
+        Some(format!("{} of each step waits for data", percent(waiting)))
+    } else if gpu.and_then(|gpu| gpu.utilisation.get()).is_some_and(|load| load < 0.5) {
+        Some("GPU idle over half the time".to_owned())
+    } else {
+        pace.waiting.map(|_| "compute, not data".to_owned())
+    };
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    // Not steps/s: that is the speed of the run, which every panel shows, with the pauses between steps.
+    let text = format!("slow: {} ms per step, usually {}{why}", rate(now_ms), rate(usual_ms));
+    Some(Verdict::new(Tone::Warn, text))
+}
+
+/// Returns a verdict for a decision that is waiting for the user.
+pub(super) fn proposal(status: &Status) -> Option<Verdict> {
+    let proposal = status.proposal.as_ref()?;
+    // The action comes before the cause, because a narrow screen cuts the end.
+    let text = format!("the keeper {}: {}", proposal.does, proposal.why);
+    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "accepts"))
+}
+
+/// Warns if the evaluations no longer get better. Last, because it lasts: it must not hide news.
+pub(super) fn not_learning(state: &State) -> Option<Verdict> {
+    Some(Verdict::new(Tone::Warn, state.setback()?.to_string()))
+}

@@ -1,0 +1,37 @@
+//! Messages for tests, which fill in the values that matter to them.
+
+use super::companion::{CompanionNews, Framework, Grade};
+use super::control::Status;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Returns the status of a run that trains on its first rung, at step 0.
+pub fn status() -> Status {
+    serde_json::from_value(json!({
+        "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
+        "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
+        "autopilot": true, "rungs": [], "run_dir": "run",
+    }))
+    .unwrap()
+}
+
+/// Returns what is known of a plain loop's companion.
+pub fn companion(grade: Grade, saves: bool) -> CompanionNews {
+    CompanionNews {
+        framework: Framework::Loop,
+        version: None,
+        python: None,
+        torch: None,
+        grade,
+        reason: None,
+        saves,
+        guards: true,
+        parameters: None,
+        epoch_units: None,
+        unit: None,
+        world: 1,
+        knobs: BTreeMap::new(),
+        ignored: Vec::new(),
+        imports_ahead: false,
+    }
+}

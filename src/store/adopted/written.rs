@@ -1,0 +1,61 @@
+//! Checkpoints that a companion reported as complete, and that are not adopted yet: `adopted/written.json`. If the harness
+//! dies before, the next one adopts those that have not changed since.
+
+use super::{FOLDER, Original, survey};
+use crate::store::run_dir::write_whole;
+use crate::untrusted::file::{self, Limit};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+const FILE: &str = "written.json";
+
+/// A complete checkpoint that is not adopted yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenCheckpoint {
+    /// Its step.
+    pub step: u64,
+    /// The run's clock at that step.
+    pub samples: u64,
+    /// Its files when it was reported.
+    pub original: Original,
+}
+
+impl WrittenCheckpoint {
+    /// Describes the checkpoint at a path as it is now; none if it cannot be read.
+    #[must_use]
+    pub fn now(step: u64, samples: u64, path: &Path) -> Option<Self> {
+        let original = Original { path: path.to_owned(), files: survey(path).ok()? };
+        Some(Self { step, samples, original })
+    }
+
+    /// Reports whether its files are the same as when it was reported.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        survey(&self.original.path).is_ok_and(|files| files == self.original.files)
+    }
+}
+
+/// Records the checkpoints that wait for their adoption.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn record_written(run_dir: &Path, waiting: &[WrittenCheckpoint]) -> io::Result<()> {
+    let file = run_dir.join(FOLDER).join(FILE);
+    if waiting.is_empty() {
+        return match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    }
+    fs::create_dir_all(run_dir.join(FOLDER))?;
+    write_whole(&file, &serde_json::to_vec(waiting)?)
+}
+
+/// Returns the recorded checkpoints, oldest first.
+#[must_use]
+pub fn list_written(run_dir: &Path) -> Vec<WrittenCheckpoint> {
+    let text = file::read(&run_dir.join(FOLDER).join(FILE), Limit::Record).ok();
+    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
