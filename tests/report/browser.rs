@@ -61,6 +61,10 @@ impl Shown {
     }
 }
 
+/// Draws at once: on a busy machine a headless browser may end before it has shown a frame.
+const FRAMES_AT_ONCE: &str =
+    "<script>window.requestAnimationFrame = (draw) => queueMicrotask(() => draw(performance.now()));</script>";
+
 /// Writes a copy of a page without its policy, with a script that acts as its reader.
 pub fn with_reader(page: &Path, script: &str) -> PathBuf {
     let html = fs::read_to_string(page).unwrap();
@@ -68,6 +72,6 @@ pub fn with_reader(page: &Path, script: &str) -> PathBuf {
     let (_, rest) = rest.split_once('>').unwrap();
     let copy = page.with_file_name("read.html");
     let body = rest.replace("</body>", &format!("<script>{script}</script>\n</body>"));
-    fs::write(&copy, format!("{head}{body}")).unwrap();
+    fs::write(&copy, format!("{head}{FRAMES_AT_ONCE}{body}")).unwrap();
     copy
 }
