@@ -3,8 +3,8 @@
 A loop with a model of two parameters takes steps through `run.step`, and the same loop without downshift does the same
 work: backward, norm, clipping, reading the loss, optimizer, scheduler. Blocks of both alternate; the difference is the
 cost of the companion: the guard, the report of each step to a harness in another process, and the step border. Processor
-time is counted, that of the companion's threads too. Loading is not: the streams of the samples are drawn in loader
-processes, or at the cost printed last.
+time is counted, that of the companion's threads too. Loading is not: both loops have a loader process, and there the streams
+of the samples are drawn. A loop without loader processes draws them itself, at the cost printed last.
 
 `--pairs 300` measures the whole: pairs of steps of 100 ms, one with the companion and one without, loading included, in
 changing order. The ratio of their wall-clock times, and the upper end of its 95 % interval, by a bootstrap over the pairs.
@@ -19,6 +19,7 @@ import socket
 import statistics
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python", "companion"))
@@ -77,13 +78,13 @@ def make_training(inputs=8, outputs=1):
 
 
 def measure():
-    """Returns seconds of this thread a step, with and without the companion, for each block."""
+    """Returns seconds of this thread a step, with and without the companion, for each block; and those of other threads."""
     inputs = torch.randn(4, 8)
     bare, clock = make_training(), time.thread_time
     run = downshift.attach(*make_training(), clip=1.0)
     model, leave = run._parts.models[""], run._leave
-    loader = iter(torch.utils.data.DataLoader(Numbers()))
-    with_companion, without = [], []
+    loader = iter(torch.utils.data.DataLoader(Numbers(), num_workers=1))
+    with_companion, without, threads = [], [], time_threads()
 
     def timed_leave(micro):
         begun = clock()
@@ -91,7 +92,7 @@ def measure():
         with_companion[-1] += (clock() - begun) / BLOCK
 
     run._leave = timed_leave
-    for number, _ in enumerate(run.batches(Numbers(), batch_size=1)):
+    for number, _ in enumerate(run.batches(Numbers(), batch_size=1, workers=1)):
         if number == STEPS:
             break
         if number % BLOCK == 0:
@@ -100,7 +101,7 @@ def measure():
         begun = clock()
         run.step(model(inputs).sum())
         with_companion[-1] += (clock() - begun) / BLOCK
-    return with_companion, without
+    return with_companion, without, time_threads() - threads
 
 
 def time_bare(model, optimizer, scheduler, inputs, loader):
@@ -123,6 +124,13 @@ def step_bare(model, optimizer, scheduler, inputs):
     optimizer.step()
     scheduler.step()
     optimizer.zero_grad()
+
+
+def time_threads():
+    """Returns seconds of all other threads but those that feed the loader processes, which a bare loop has too."""
+    feeders = [thread for thread in threading.enumerate() if "Feeder" in thread.name]
+    fed = sum(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) for thread in feeders)
+    return time.process_time() - time.thread_time() - fed
 
 
 def time_streams(samples=2000):
@@ -190,9 +198,8 @@ def main():
             os.kill(harness, 9)
             os.waitpid(harness, 0)
             return
-        threads = time.process_time() - time.thread_time()
-        with_companion, without = measure()
-        threads = (time.process_time() - time.thread_time() - threads) / STEPS * 1e6
+        with_companion, without, threads = measure()
+        threads *= 1e6 / STEPS
         wire.companion().flush(10)
         sample_us, batch_us = time_streams()
         os.kill(harness, 9)

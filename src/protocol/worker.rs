@@ -289,6 +289,22 @@ impl Eval {
     pub fn value(&self, name: &str) -> Option<f64> {
         if name == metrics::LOSS { self.loss } else { self.metrics.get(name).copied() }
     }
+
+    /// Adds the numbers of another evaluation of this step that this one lacks: a command may report several data sets,
+    /// each on its own line. Returns whether there were any.
+    pub fn complete(&mut self, more: &Self) -> bool {
+        more.add_missing_to(&mut self.loss, &mut self.metrics)
+    }
+
+    /// Adds its numbers to those that are known of its step, where they are missing. Returns whether any were.
+    pub fn add_missing_to(&self, loss: &mut Option<f64>, metrics: &mut Metrics) -> bool {
+        let before = (*loss, metrics.len());
+        *loss = loss.or(self.loss);
+        for (name, value) in &self.metrics {
+            metrics.entry(name.clone()).or_insert(*value);
+        }
+        before != (*loss, metrics.len())
+    }
 }
 
 /// An evaluation as JSON. Accuracy and perplexity were fields of their own before metrics had names, and

@@ -5,6 +5,7 @@ use super::step_metrics;
 use super::summary::{BLOCK, MetricNames};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, SampleRow, StepRow};
+use crate::protocol::worker::Eval;
 use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,15 +87,13 @@ impl Batch {
         *lowest = step.min(*lowest);
     }
 
-    /// Writes everything. Steps, evaluations and journal lines already in the store stay unchanged.
+    /// Writes everything. Steps and journal lines already in the store stay unchanged, and so do the numbers of its
+    /// evaluations.
     pub(super) fn write(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
         self.delete_abandoned(transaction)?;
         self.write_steps(transaction, names)?;
         self.write_layers(transaction)?;
-        let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
-        for row in &self.evals {
-            eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
-        }
+        self.write_evals(transaction)?;
         let mut sample = transaction.prepare_cached("INSERT OR REPLACE INTO samples VALUES (?1, ?2)")?;
         for row in &self.samples {
             sample.execute(params![row.time_ms, json(&row.reading)])?;
@@ -125,6 +124,26 @@ impl Batch {
             }
             let blocks = "DELETE FROM summaries WHERE attempt = ?1 AND block >= ?2";
             transaction.execute(blocks, params![*attempt as i64, (step.saturating_add(1) / BLOCK) as i64])?;
+        }
+        Ok(())
+    }
+
+    /// Writes the evaluations. One at a step that has one already adds the numbers that are missing there.
+    fn write_evals(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
+        let mut read = transaction.prepare_cached("SELECT eval FROM evals WHERE attempt = ?1 AND step = ?2")?;
+        let mut update = transaction.prepare_cached("UPDATE evals SET eval = ?3 WHERE attempt = ?1 AND step = ?2")?;
+        for row in &self.evals {
+            let (attempt, step) = (row.attempt as i64, row.eval.step as i64);
+            if insert.execute(params![attempt, step, row.time_ms, json(&row.eval)])? > 0 {
+                continue;
+            }
+            let known: String = read.query_row([attempt, step], |row| row.get(0))?;
+            if let Ok(mut known) = serde_json::from_str::<Eval>(&known)
+                && known.complete(&row.eval)
+            {
+                update.execute(params![attempt, step, json(&known)])?;
+            }
         }
         Ok(())
     }

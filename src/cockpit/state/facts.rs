@@ -244,12 +244,8 @@ impl Facts {
 
     fn record_eval(&mut self, mut row: EvalRow) {
         let known = self.evals.get(&row.eval.step);
-        // A command may report several data sets at one step, each on its own.
         if let Some(known) = known.filter(|known| known.attempt == row.attempt) {
-            row.eval.loss = row.eval.loss.or(known.eval.loss);
-            for (name, value) in &known.eval.metrics {
-                row.eval.metrics.entry(name.clone()).or_insert(*value);
-            }
+            row.eval.complete(&known.eval);
         }
         if known.is_none_or(|known| known.attempt <= row.attempt) && !self.series.is_redone(row.attempt, row.eval.step)
         {

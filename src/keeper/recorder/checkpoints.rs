@@ -39,7 +39,7 @@ impl Recorder {
             proven: false,
         };
         if let Some(eval) = self.evals.get(&saved.step) {
-            complete_evaluation((&mut row.eval_loss, &mut row.metrics), eval);
+            eval.add_missing_to(&mut row.eval_loss, &mut row.metrics);
         }
         self.checkpoints.push(row);
         self.proving.saved(saved.step);
@@ -66,7 +66,7 @@ impl Recorder {
     /// reports both on their own.
     pub(super) fn measure_checkpoint(&mut self, eval: &Eval) {
         let known = self.evals.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
-        complete_evaluation((&mut known.loss, &mut known.metrics), eval);
+        known.complete(eval);
         if self.evals.len() > EVALS {
             self.evals.pop_first();
         }
@@ -74,7 +74,7 @@ impl Recorder {
         let began_ms = self.row.started_ms;
         let is_same = |row: &&mut CheckpointRow| row.kept && row.step == eval.step && row.time_ms >= began_ms;
         let row = self.checkpoints.iter_mut().find(is_same);
-        if row.is_some_and(|row| complete_evaluation((&mut row.eval_loss, &mut row.metrics), eval)) {
+        if row.is_some_and(|row| eval.add_missing_to(&mut row.eval_loss, &mut row.metrics)) {
             self.mark_best();
             self.put_checkpoint(eval.step);
         }
@@ -227,17 +227,6 @@ impl Recorder {
             self.updates.push(Update::Checkpoint(row.clone()));
         }
     }
-}
-
-/// Adds the numbers that an evaluation lacks: a command may report several data sets, each on its own line.
-/// Returns whether there were any.
-pub(super) fn complete_evaluation((loss, metrics): (&mut Option<f64>, &mut Metrics), more: &Eval) -> bool {
-    let before = (*loss, metrics.len());
-    *loss = loss.or(more.loss);
-    for (name, value) in &more.metrics {
-        metrics.entry(name.clone()).or_insert(*value);
-    }
-    before != (*loss, metrics.len())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Records evaluations, and follows them to report a run that no longer learns.
 
 use super::Recorder;
-use super::checkpoints::complete_evaluation;
 use crate::config::best::Best;
 use crate::protocol::control::{EvalRow, Update};
 use crate::protocol::worker::Eval;
@@ -39,7 +38,7 @@ impl EvaluationCurve {
 
     fn complete(&mut self, eval: &Eval) {
         let known = self.by_step.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
-        complete_evaluation((&mut known.loss, &mut known.metrics), eval);
+        known.complete(eval);
     }
 
     fn condense(&mut self, ranking: &Best) {
