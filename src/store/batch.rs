@@ -235,3 +235,31 @@ fn put_checkpoint(transaction: &Transaction<'_>, row: &CheckpointRow) -> rusqlit
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Batch;
+    use crate::protocol::control::EvalRow;
+    use crate::protocol::worker::Eval;
+    use crate::store::writer::Writer;
+
+    #[test]
+    fn a_second_data_set_completes_the_evaluation_of_its_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(&dir.path().join("run.db")).unwrap();
+        let mut evaluate = |attempt, loss, metrics: &[(&str, f64)]| {
+            let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let eval = Eval { step: 7, samples: 70, loss, metrics };
+            let batch = Batch { evals: vec![EvalRow { attempt, time_ms: 1, eval }], ..Batch::default() };
+            writer.append(&batch).unwrap();
+            let rows = writer.evals().unwrap();
+            rows.into_iter().map(|row| (row.attempt, row.eval.loss, row.eval.metrics)).next_back().unwrap()
+        };
+        evaluate(1, Some(0.5), &[("accuracy", 0.9)]);
+        let (_, loss, metrics) = evaluate(1, Some(0.7), &[("accuracy", 0.1), ("hard/accuracy", 0.4)]);
+        assert_eq!(loss, Some(0.5), "what is known stays");
+        assert_eq!(metrics, [("accuracy".to_owned(), 0.9), ("hard/accuracy".to_owned(), 0.4)].into());
+        let (attempt, loss, metrics) = evaluate(2, None, &[("fid", 3.0)]);
+        assert_eq!((attempt, loss, metrics.len()), (2, None, 1), "another attempt measured other weights");
+    }
+}

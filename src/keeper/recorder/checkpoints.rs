@@ -7,7 +7,6 @@ use crate::keeper::retention::{self, Rules, is_adopted};
 use crate::keeper::sentences;
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
 use crate::protocol::worker::{Eval, Level, Saved};
-use crate::recipe::metrics::Metrics;
 use crate::store::writer::Writer;
 use std::collections::BTreeSet;
 use std::time::Duration;
