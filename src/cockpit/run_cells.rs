@@ -66,13 +66,14 @@ pub fn done_text(run: &RunSummary) -> String {
     run.status.as_ref().and_then(done).map_or_else(String::new, percent)
 }
 
-/// Returns the best evaluation on disk, else the newest evaluation, else the newest loss.
+/// Returns the best evaluation on disk; without one, the newest evaluation or loss, marked as the last.
 #[must_use]
 pub fn best(run: &RunSummary) -> String {
     let Some(status) = &run.status else { return String::new() };
     let eval = || status.eval.as_ref().map(summarize_eval);
     let loss = || status.loss.map(|loss| format!("loss {}", figure(loss)));
-    saved_best(run).or_else(eval).or_else(loss).unwrap_or_default()
+    let newest = || eval().or_else(loss).map(|newest| format!("last {newest}"));
+    saved_best(run).or_else(newest).unwrap_or_default()
 }
 
 /// Returns the best evaluation whose weights are on disk.
@@ -99,9 +100,12 @@ pub fn rung(run: &RunSummary) -> String {
     run.status.as_ref().map_or_else(String::new, |status| status.rung_name.clone())
 }
 
-/// Returns the tags, with a mark if the run is archived.
+/// Returns the tags, with a mark if the run is archived, or if its labels cannot be read.
 #[must_use]
 pub fn tags(run: &RunSummary) -> String {
+    if run.labels_error.is_some() {
+        return "(labels.json unreadable)".to_owned();
+    }
     let archived = run.labels.archived.then_some("(archived)");
     archived.into_iter().chain(run.labels.tags.iter().map(Tag::as_str)).collect::<Vec<_>>().join(" ")
 }
@@ -138,7 +142,7 @@ mod tests {
         assert_eq!(shown(named("accuracy", 0.934)), "accuracy 93.4 %");
         assert_eq!(shown(named("loss", 0.298)), "eval loss 0.298");
         assert_eq!(shown(named("val/fid", 12.5)), "val/fid 12.50");
-        assert_eq!(shown(None), "accuracy 93.4 %", "the newest evaluation");
+        assert_eq!(shown(None), "last accuracy 93.4 %", "the newest evaluation");
     }
 
     #[test]
@@ -148,5 +152,7 @@ mod tests {
         assert_eq!(tags(&run), "a b");
         run.labels.archived = true;
         assert_eq!(tags(&run), "(archived) a b");
+        run.labels_error = Some("labels.json: expected value at line 1 column 1".to_owned());
+        assert_eq!(tags(&run), "(labels.json unreadable)");
     }
 }

@@ -41,6 +41,8 @@ pub struct RunSummary {
     pub ranking: Best,
     /// Tags, note and archive mark.
     pub labels: Labels,
+    /// Why the labels cannot be read, if they cannot.
+    pub labels_error: Option<String>,
 }
 
 /// Times of a run, Unix milliseconds.
@@ -107,8 +109,20 @@ impl Stored {
 
     fn into_summary(self, run: &RunDir, status: Option<Status>) -> RunSummary {
         let Self { times, curve, ranking, .. } = self;
-        let labels = Labels::read(run).unwrap_or_default();
-        RunSummary { name: run.name(), status, created_ms: created_ms(run), times, curve, ranking, labels }
+        let (labels, labels_error) = match Labels::read(run) {
+            Ok(labels) => (labels, None),
+            Err(error) => (Labels::default(), Some(error.to_string())),
+        };
+        RunSummary {
+            name: run.name(),
+            status,
+            created_ms: created_ms(run),
+            times,
+            curve,
+            ranking,
+            labels,
+            labels_error,
+        }
     }
 }
 

@@ -89,6 +89,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
         "tags": run.labels.tags,
         "note": run.labels.note,
         "archived": run.labels.archived,
+        "labels_error": run.labels_error,
         "status": status,
     })
 }

@@ -236,18 +236,24 @@ fn run_line(state: &State, run: &RunSummary, cells: &[(Cell, usize)], width: usi
     line
 }
 
-/// Returns the note of the run under the cursor, on the panel's last row.
+/// Returns the note of the run under the cursor, or why it cannot be read, on the panel's last row.
 fn note_line(state: &State, width: usize, theme: &Theme) -> Option<Line<'static>> {
-    let note = state.runs.chosen().map(|run| run.labels.note.clone()).filter(|note| !note.is_empty())?;
+    let (title, note) = note(state)?;
     let text = ui::cut(&note.replace('\n', " "), width.saturating_sub(8));
-    Some(Line::from(vec![Span::styled("  note  ", theme.dim), Span::raw(text)]))
+    Some(Line::from(vec![Span::styled(ui::pad(&format!("  {title}"), 8), theme.dim), Span::raw(text)]))
+}
+
+/// Returns the title and the text of the note line.
+fn note(state: &State) -> Option<(&'static str, &str)> {
+    let run = state.runs.chosen()?;
+    let error = run.labels_error.as_deref().map(|error| ("error", error));
+    error.or_else(|| (!run.labels.note.is_empty()).then_some(("note", run.labels.note.as_str())))
 }
 
 /// Returns the rows for runs in a panel of this height: without the two headings, the note if there is one, and the
 /// row that says how many more runs there are, if not all fit.
 fn list_rows(state: &State, height: u16) -> usize {
-    let note = state.runs.chosen().is_some_and(|run| !run.labels.note.is_empty());
-    let rows = usize::from(height).saturating_sub(2 + usize::from(note)).max(1);
+    let rows = usize::from(height).saturating_sub(2 + usize::from(note(state).is_some())).max(1);
     let is_full = state.runs.shown_count() > rows && rows > 1;
     rows - usize::from(is_full)
 }

@@ -6,7 +6,7 @@ use crate::protocol::control::{Best, JournalKind, JournalRow, StepRow};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::worker::Level;
 use crate::store::batch::AttemptRow;
-use crate::store::labels::{LabelEdit, edit_labels};
+use crate::store::labels::{self, LabelEdit, edit_labels};
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{Batch, Writer};
 use std::collections::BTreeMap;
@@ -90,6 +90,9 @@ fn only_a_store_that_changed_is_read_again_and_labels_are_always_current() {
     edit_labels(&run, LabelEdit::SetNote("seen".to_owned())).unwrap();
     let again = index.list();
     assert_eq!((&again[0].curve[..], again[0].labels.note.as_str()), (&[7.0][..], "seen"));
+    fs::write(run.file(labels::FILE), "half a fi").unwrap();
+    let error = index.list()[0].labels_error.clone().unwrap();
+    assert!(error.contains("labels.json") && error.ends_with("repair the file, or delete it"), "{error}");
     writer.append(&Batch { steps: vec![row(1, 2, 2.0)], ..Batch::default() }).unwrap();
     assert_eq!(index.list()[0].curve, [4.0, 2.0]);
     drop(writer);
