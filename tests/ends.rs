@@ -270,13 +270,15 @@ fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
     kill(parent_of(keeper).unwrap());
     // A stopped process still accepts connections, as one does that was killed this moment.
     send_signal(keeper, Signal::STOP);
-    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]);
+    let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     wait_for("a connection", || {
         let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;
         open.flatten().any(|entry| is_socket(entry.path())).then_some(())
     });
     kill(keeper);
-    assert_eq!(client.wait().unwrap().code(), Some(0));
+    let ended = client.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     wait_state(&run, RunState::Finished);
 }

@@ -56,7 +56,7 @@ pub fn status_line(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
     // Without a ladder there is nothing to count.
     if status.rungs.len() > 1 {
-        let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
+        let _ = write!(line, " (rung {} of 0–{})", status.rung, status.rungs.len() - 1);
     }
     if let Some(level) = status.describe_level() {
         let _ = write!(line, "  {level}");
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn what_is_not_known_yet_is_not_counted_and_not_called_a_level() {
         let mut status = fixture::status(RunState::Starting, 1204);
-        assert!(status_line(&status).contains(" of 4)") || status_line(&status).contains(" of 3)"));
+        assert!(status_line(&status).contains("(rung 0 of 0–") || status_line(&status).contains("(rung 1 of 0–"));
         assert!(status_line(&status).contains("  step 1 204"), "{}", status_line(&status));
         status.rungs.truncate(1);
-        assert!(!status_line(&status).contains(" of 0)"), "{}", status_line(&status));
+        assert!(!status_line(&status).contains("(rung "), "{}", status_line(&status));
         (status.level, status.awaits_companion) = (Some(0), true);
         let line = status_line(&status);
         assert!(line.contains("  waiting for the companion  ") && !line.contains("level 0"), "{line}");

@@ -257,12 +257,13 @@ impl State {
         self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
     }
 
-    /// Returns the time since the first step, or up to the newest one once no steps are being taken, milliseconds.
+    /// Returns the time since the run began, or up to the newest step once no steps are being taken, milliseconds.
     #[must_use]
     pub fn elapsed_ms(&self) -> Option<i64> {
         let (first, last) = self.facts.series.spots()?;
         let end = if self.is_moving() { self.now_ms } else { last.time_ms };
-        Some(end.saturating_sub(first.time_ms)).filter(|elapsed| *elapsed >= 0)
+        let began = self.facts.journal.front().map_or(first.time_ms, |row| row.time_ms.min(first.time_ms));
+        Some(end.saturating_sub(began)).filter(|elapsed| *elapsed >= 0)
     }
 
     /// Returns the first and the newest position of the curve on the current axis of the charts.

@@ -221,7 +221,7 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
 fn healthy(state: &State, status: &Status) -> Verdict {
     let mut parts = Vec::new();
     if let Some(word) = trend(state) {
-        parts.push(format!("loss {word}"));
+        parts.push(format!("training loss {word}"));
     }
     if let Some(pace) = state.facts.pace() {
         parts.push(format!("{} steps/s", rate(pace.steps_per_s)));

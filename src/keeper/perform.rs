@@ -10,7 +10,7 @@ use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status
 use crate::protocol::worker::{FailureClass, Level};
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDirError;
-use std::io;
+use std::io::{self, Write};
 use tokio::time::Instant;
 
 /// Name of the fact that a signal ended the run; its value is the machine's boot. A shutdown sends such a signal.
@@ -143,6 +143,7 @@ impl Keeper {
             Err(error) => return self.postpone_start(start, &error.to_string()),
         };
         self.end_wait();
+        self.mark_log(attempt, &name);
         let begins = self.witness.begin_attempt();
         if self.run.command.is_some() {
             self.recorder.keep_attempt(begins);
@@ -152,6 +153,16 @@ impl Keeper {
             None => self.start_process(attempt, start.rung),
         };
         self.follow_start(started);
+    }
+
+    /// Separates the output of an attempt from that of the one before it, for whoever reads worker.log.
+    fn mark_log(&self, attempt: u64, rung: &str) {
+        if attempt > 1
+            && let Ok(mut log) = self.run_dir.append("worker.log")
+        {
+            // On a full disk, the mark is missing.
+            let _ = writeln!(log, "downshift: attempt {attempt} starts on {rung}");
+        }
     }
 
     /// Takes over a worker that was started for the current attempt.

@@ -95,6 +95,9 @@ impl Policy {
             return self.describe_plan();
         };
         let name = self.rung_name(self.next_rung_up(home)?);
+        if self.position.steps_left() < left.saturating_add(climb.required_calm(knobs)?) {
+            return Some(format!("stays on {}: the run ends before a climb", self.rung_name(self.rung)));
+        }
         Some(match left {
             0 => format!("climb to {name} once a checkpoint is proven"),
             1 => format!("climb to {name} in 1 clean step"),

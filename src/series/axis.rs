@@ -24,6 +24,16 @@ impl Axis {
             Self::Time => Self::Steps,
         }
     }
+
+    /// Returns what its numbers count; nothing for times of day, which explain themselves.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Steps => "step",
+            Self::Samples => "samples",
+            Self::Time => "",
+        }
+    }
 }
 
 impl Spot {

@@ -152,7 +152,7 @@ pub fn use_chart(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["l"]);
     wait_heading(terminal, "loss", |line| line.contains(" log "));
     terminal.press(&["l", "s"]);
-    wait_heading(terminal, "loss", |line| line.contains("smoothed 0.97") && !line.contains(" log "));
+    wait_heading(terminal, "loss", |line| line.contains("smoothing 0.97") && !line.contains(" log "));
     terminal.press(&["v"]);
     let reads = |line: &str| line.contains("step ");
     let newest = wait_heading(terminal, "loss", reads);

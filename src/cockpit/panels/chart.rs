@@ -257,11 +257,13 @@ fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPa
     });
     let weight = chart.weight();
     let line = plot.map_or(theme.smooth, |plot| plot.style);
-    // Without a best evaluation, the lowest value is that of the smoothed line, and stands beside its name.
+    // Without a best evaluation, the lowest value is that of the smoothed line, and stands beside its name. A reader would
+    // take it for that of the evaluations, if there are any.
     let of_line = weight > 0.0 && sign.is_empty();
+    let lowest = lowest.filter(|_| !sign.is_empty() || state.facts.evals.is_empty());
     parts.extend(lowest.clone().filter(|_| !of_line).map(LegendPart::new));
     if weight > 0.0 {
-        let mut spans = vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)];
+        let mut spans = vec![Span::styled("━", line), Span::styled(format!(" smoothing {weight:.2}"), theme.dim)];
         if let Some(lowest) = lowest.filter(|_| of_line) {
             spans.push(Span::styled(", ", theme.dim));
             spans.extend(lowest);

@@ -64,6 +64,11 @@ fn draw_axes(frame: &mut Frame<'_>, area: Rect, geometry: Geometry, state: &Stat
     }
     let labels = axis::position_labels(geometry.axis, window.0, window.1, plot.width, state.utc_offset_s);
     axis::draw_bottom_axis(buffer, plot, labels.into_iter(), theme.faint, theme.dim);
+    let (unit, margin) = (geometry.axis.unit(), usize::from((plot.x - area.x).saturating_sub(1)));
+    if unit.len() < margin {
+        let x = plot.x - 2 - u16::try_from(unit.len()).unwrap_or(0);
+        axis::write_text(buffer, buffer.area, x, plot.bottom() + 1, unit, theme.dim);
+    }
 }
 
 /// Draws the warning threshold of a quantity as a thin line.

@@ -53,7 +53,7 @@ pub fn is_alert_at(state: &State, area: Rect, column: u16) -> bool {
 
 /// Returns the fields that fit, of the left and the right side.
 fn kept_fields(area: Rect, state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
-    let (mut left, mut right) = header_fields(state, status, theme);
+    let (mut left, mut right) = header_fields(area.width >= WIDE, state, status, theme);
     let room = usize::from(area.width).saturating_sub(2);
     let kept = ranks_that_fit(&left, &right, room);
     left.retain(|field| kept.contains(&field.rank));
@@ -61,6 +61,8 @@ fn kept_fields(area: Rect, state: &State, status: &Status, theme: &Theme) -> (Ve
     (left, right)
 }
 
+/// Columns from which fields say more.
+const WIDE: u16 = 160;
 /// Columns between two fields.
 const GAP: usize = 3;
 /// Rank of the number of alerts.
@@ -82,7 +84,7 @@ impl Field {
     }
 }
 
-fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
+fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
     let text = |text: String| Span::raw(text);
     let label = |text: &'static str| Span::styled(text, theme.dim);
     let value = |text: String| Span::styled(text, theme.strong);
@@ -108,10 +110,12 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     let mut rung = vec![value(status.rung_name.clone())];
     // Without a ladder there is nothing to count.
     if last > 0 {
-        rung.extend([label(" "), text(format!("({} of {last})", status.rung))]);
+        rung.extend([label(" "), text(format!("(rung {} of 0–{last})", status.rung))]);
     }
     left.push(Field::new(5, rung));
-    left.extend(state.command.as_ref().map(|command| Field::new(8, vec![text(describe_known_level(command, status))])));
+    left.extend(
+        state.command.as_ref().map(|command| Field::new(8, vec![text(describe_known_level(command, status, wide))])),
+    );
     if state.read_only {
         left.push(Field::new(4, vec![Span::styled("read-only", theme.accent)]));
     }

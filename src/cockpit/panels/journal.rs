@@ -5,7 +5,7 @@ use crate::cockpit::state::journal::{Entry, Fault, Kinds, Outcome, shown_entries
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
-use crate::format::{brief, clock, count, counted, took};
+use crate::format::{brief, clock, count, counted};
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow};
 use crate::protocol::worker::Level;
 use ratatui::{
@@ -19,6 +19,8 @@ use unicode_width::UnicodeWidthStr;
 
 /// Columns of the time and the sign.
 const INDENT: usize = 11;
+/// Rows of a panel from which a fault may take more than two.
+const TALL: u16 = 10;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -37,7 +39,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let cursor = cursor(state, entries.len());
     let mut lines = Vec::new();
     for place in visible {
-        let rows = entry_rows(state, &entries[place], usize::from(inner.width));
+        let rows = entry_rows(state, &entries[place], area);
         let lines_of_entry = entry_lines(&entries[place], rows, state.utc_offset_s, theme);
         let mark = focused && place == cursor;
         lines.extend(lines_of_entry.into_iter().map(|line| if mark { line.patch_style(theme.selected) } else { line }));
@@ -58,7 +60,7 @@ pub fn entry_at(state: &State, area: Rect, row: usize) -> Option<usize> {
     let entries = shown_entries(state);
     let mut below = row;
     for place in visible_entries(state, &entries, area) {
-        let rows = entry_rows(state, &entries[place], usize::from(area.width)).len();
+        let rows = entry_rows(state, &entries[place], area).len();
         if below < rows {
             return Some(entries.len() - 1 - place);
         }
@@ -85,7 +87,7 @@ fn cursor(state: &State, entries: usize) -> usize {
 /// Returns the entries that fit: the newest, or those from the cursor on if it is above them.
 fn visible_entries(state: &State, entries: &[Entry<'_>], area: Rect) -> Range<usize> {
     let room = usize::from(area.height.saturating_sub(1));
-    let height = |place: usize| entry_rows(state, &entries[place], usize::from(area.width)).len();
+    let height = |place: usize| entry_rows(state, &entries[place], area).len();
     let mut start = cursor(state, entries.len());
     let Some(mut used) = entries.get(start).map(|_| height(start)) else { return 0..0 };
     let mut end = start + 1;
@@ -101,24 +103,34 @@ fn visible_entries(state: &State, entries: &[Entry<'_>], area: Rect) -> Range<us
 }
 
 /// Returns the text of an entry in rows that fit beside the time.
-fn entry_rows(state: &State, entry: &Entry<'_>, width: usize) -> Vec<String> {
-    let width = width.saturating_sub(INDENT).max(8);
+fn entry_rows(state: &State, entry: &Entry<'_>, area: Rect) -> Vec<String> {
+    let width = usize::from(area.width).saturating_sub(INDENT).max(8);
     match entry {
         Entry::Line(row) => ui::wrap(&row.text, width),
         Entry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),
         Entry::Fault(fault) => {
             let outcome = describe_outcome(fault);
-            // The outcome stays, whatever is cut.
             if fault.end.text.width() + 3 + outcome.width() <= width {
-                vec![format!("{} · {outcome}", fault.end.text)]
-            } else {
-                vec![ui::cut(&fault.end.text, width), ui::cut(&outcome, width)]
+                return vec![format!("{} · {outcome}", fault.end.text)];
             }
+            // Both stay, whatever is cut: a low panel has a row for each.
+            let rows = if area.height < TALL { 1 } else { 2 };
+            [&fault.end.text, &outcome].into_iter().flat_map(|text| first_rows(text, width, rows)).collect()
         }
     }
 }
 
-/// Describes checkpoints in a row: `14 checkpoints, last 2 700, 10 ms each`.
+/// Returns the first rows of a text, the last of them cut if there are more.
+fn first_rows(text: &str, width: usize, rows: usize) -> Vec<String> {
+    let mut wrapped = ui::wrap(text, width);
+    if wrapped.len() > rows {
+        let rest = wrapped.split_off(rows - 1).join(" ");
+        wrapped.push(ui::cut(&rest, width));
+    }
+    wrapped
+}
+
+/// Describes checkpoints in a row: `14 checkpoints, 1 400 to 2 700, 10 ms each`.
 fn describe_checkpoints(state: &State, rows: &[&JournalRow]) -> String {
     let mut parts = vec![counted(rows.len() as u64, "checkpoint")];
     // A checkpoint is durable some time before its line is written.
@@ -128,22 +140,20 @@ fn describe_checkpoints(state: &State, rows: &[&JournalRow]) -> String {
         state.facts.checkpoints.values().filter(|row| span.contains(&row.time_ms)).collect();
     saved.sort_by_key(|row| row.time_ms);
     let saved = &saved[saved.len().saturating_sub(rows.len())..];
-    if let Some(last) = saved.last() {
+    if let [first, .., last] | [first @ last] = saved {
         let total: f64 = saved.iter().map(|row| row.total_ms).sum();
-        parts.push(format!("last {}", count(last.step)));
+        let is_whole = saved.len() == rows.len() && first.step < last.step;
+        let begin = if is_whole { format!("{} to", count(first.step)) } else { "last".to_owned() };
+        parts.push(format!("{begin} {}", count(last.step)));
         parts.push(format!("{} each", brief(total / saved.len() as f64)));
     }
     parts.join(", ")
 }
 
-/// Describes how a fault came out: `shifted, training again after 0.9 s`.
+/// Describes how a fault came out: `shifted full → safe in 0.9 s: step 430 → 401, …`.
 fn describe_outcome(fault: &Fault<'_>) -> String {
     match fault.outcome {
-        Outcome::Recovered(row) => {
-            let way = if row.kind == JournalKind::Shift { "shifted" } else { "restarted" };
-            let after = row.time_ms.saturating_sub(fault.end.time_ms).max(0).cast_unsigned();
-            format!("{way}, training again after {}", took(after))
-        }
+        Outcome::Recovered(row) => row.text.clone(),
         Outcome::Ended => "the run ended".to_owned(),
         Outcome::Open => "not training again yet".to_owned(),
         Outcome::Unknown => "the worker was started again".to_owned(),

@@ -85,8 +85,8 @@ impl Form {
             (None, _) => return Line::default(),
             (Some(0), true) => format!("the newest {metric} is the best"),
             (Some(0), false) => format!("newest {metric} is best"),
-            (Some(since), true) => format!("{} since the best {metric}", counted(since, "evaluation")),
-            (Some(since), false) => format!("{} since best {metric}", count(since)),
+            (Some(since), true) => format!("best {metric} {} ago", counted(since, "evaluation")),
+            (Some(since), false) => format!("best {metric} {} ago", counted(since, "eval")),
         };
         let style = if summary.setback.is_some() { theme.warn } else { theme.dim };
         Line::styled(text, style)

@@ -14,13 +14,15 @@ pub struct Subject {
     pub checkpoint: Option<u64>,
     /// Whether the runs were listed since the box opened: older labels must not overwrite those that changed meanwhile.
     pub is_listed: bool,
+    /// The entry that was chosen before that: performed once the labels are known.
+    pub awaited: Option<MenuItem>,
 }
 
 impl Subject {
     /// Returns the subject of a box that opens now.
     #[must_use]
     pub fn new(run: impl Into<String>, checkpoint: Option<u64>) -> Self {
-        Self { run: run.into(), checkpoint, is_listed: false }
+        Self { run: run.into(), checkpoint, is_listed: false, awaited: None }
     }
 }
 

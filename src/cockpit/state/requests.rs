@@ -85,7 +85,7 @@ impl fmt::Display for Refusal {
             Self::NoPicture => write!(formatter, "no picture of this; focus a chart of steps or evaluations with Tab"),
             Self::NoProposal => write!(formatter, "the keeper has no proposal"),
             Self::Alive => write!(formatter, "the run is alive; stop it first"),
-            Self::ReadingLabels => write!(formatter, "reading the labels of the run; try again"),
+            Self::ReadingLabels => write!(formatter, "reading the labels of the run"),
             Self::NotListed => write!(formatter, "the run is not in this folder"),
             Self::NeverStarted => write!(formatter, "the run never started"),
             Self::NoCheckpoint => write!(formatter, "no checkpoint yet"),

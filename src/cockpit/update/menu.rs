@@ -52,15 +52,26 @@ fn open_for(state: &mut State, subject: Subject) -> Vec<Effect> {
 
 /// Moves the cursor of the menu; positive is down.
 pub fn move_menu(state: &mut State, chosen: usize, rows: isize) -> Vec<Effect> {
+    state.subject.awaited = None;
     let last = state.menu_items().len().saturating_sub(1);
     state.screen.mode = Mode::Menu { chosen: chosen.saturating_add_signed(rows).min(last) };
     vec![Effect::Redraw]
+}
+
+/// Performs the entry that waited for the labels, if its menu is still open.
+pub fn perform_awaited(state: &mut State) -> Vec<Effect> {
+    let awaited = state.subject.awaited.take().filter(|_| matches!(state.screen.mode, Mode::Menu { .. }));
+    let place = awaited.and_then(|item| state.menu_items().iter().position(|(known, _)| *known == item));
+    let Some(place) = place else { return Vec::new() };
+    state.notice = None;
+    perform_item(state, place)
 }
 
 /// Performs an entry of the menu.
 pub fn perform_item(state: &mut State, place: usize) -> Vec<Effect> {
     let Some((item, refusal)) = state.menu_items().get(place).cloned() else { return Vec::new() };
     if let Some(why) = refusal {
+        state.subject.awaited = (why == Refusal::ReadingLabels).then_some(item);
         return refuse_action(state, &why);
     }
     state.screen.mode = Mode::Normal;

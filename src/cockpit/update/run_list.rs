@@ -1,5 +1,6 @@
 //! The table of runs: navigation, order, marks, opening.
 
+use super::menu;
 use super::message::Effect;
 use crate::cockpit::quantity::{Quantity, Source};
 use crate::cockpit::state::State;
@@ -12,7 +13,9 @@ pub fn replace_list(state: &mut State, rows: Vec<RunSummary>) -> Vec<Effect> {
     let here = state.run_name().to_owned();
     state.runs.replace_list(rows, &here, state.now_ms);
     state.subject.is_listed = true;
-    redraw_and_load(state)
+    let mut effects = redraw_and_load(state);
+    effects.extend(menu::perform_awaited(state));
+    effects
 }
 
 /// Draws, and requests the config of the run under the cursor if it is not loaded yet.

@@ -92,7 +92,7 @@ fn a_pause_from_before_the_cockpit_opened_has_no_duration() {
 #[test]
 fn a_healthy_run_says_how_it_goes() {
     let (tone, text, _) = verdict_text(&fixture::training(SIZE));
-    assert_eq!((tone, text.as_str()), (Tone::Good, "healthy · loss falling · 27.8 steps/s · saved 12 s ago"));
+    assert_eq!((tone, text.as_str()), (Tone::Good, "healthy · training loss falling · 27.8 steps/s · saved 12 s ago"));
 }
 
 #[test]

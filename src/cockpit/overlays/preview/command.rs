@@ -11,18 +11,25 @@ pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {
     spec.level_with(status.companion.as_ref().is_some_and(|companion| companion.resumes()))
 }
 
-/// Returns the level with the resume grade: `level 2, exact`.
+/// Returns the level with the resume grade: `level 2, resume exact`.
 pub fn describe_level(spec: &CommandSpec, status: &Status) -> String {
+    level_with_grade(spec, status, "resume ")
+}
+
+fn level_with_grade(spec: &CommandSpec, status: &Status, before_grade: &str) -> String {
     let level = command_level(spec, status);
     match status.resume.as_ref().and_then(Resume::word) {
-        Some(word) => format!("{level}, {word}"),
+        Some(word) => format!("{level}, {before_grade}{word}"),
         None => level.to_string(),
     }
 }
 
-/// Returns the level for the header, where it may not be known yet.
-pub fn describe_known_level(spec: &CommandSpec, status: &Status) -> String {
-    if status.is_level_open() { AWAITS_COMPANION.to_owned() } else { describe_level(spec, status) }
+/// Returns the level for the header, where it may not be known yet; `level 2, exact` if it has to be short.
+pub fn describe_known_level(spec: &CommandSpec, status: &Status, long: bool) -> String {
+    if status.is_level_open() {
+        return AWAITS_COMPANION.to_owned();
+    }
+    level_with_grade(spec, status, if long { "resume " } else { "" })
 }
 
 /// Returns the consequences in one line.

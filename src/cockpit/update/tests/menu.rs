@@ -214,14 +214,17 @@ fn tags_are_edited_only_once_they_are_known() {
         choose_unlisted(&mut state, MenuItem::Tags);
         tagged.labels.tags = [Tag::parse(tag).unwrap()].into();
         update(&mut state, Msg::Runs(vec![tagged.clone()]));
-        update(&mut state, key(KeyCode::Enter));
-        // Tags that another program changed meanwhile are those in the line.
+        // The line opens by itself, with the tags that another program changed meanwhile.
         assert_eq!((state.screen.mode, state.screen.input.as_str()), (Mode::Prompt(Prompt::Tags), tag));
         update(&mut state, key(KeyCode::Esc));
     }
     choose_unlisted(&mut state, MenuItem::Tags);
+    update(&mut state, key(KeyCode::Down));
+    update(&mut state, Msg::Runs(vec![tagged]));
+    assert!(matches!(state.screen.mode, Mode::Menu { .. }), "the user has moved on");
+    update(&mut state, key(KeyCode::Esc));
+    choose_unlisted(&mut state, MenuItem::Tags);
     update(&mut state, Msg::Runs(Vec::new()));
-    update(&mut state, key(KeyCode::Enter));
     assert_eq!(state.notice.unwrap().text, Refusal::NotListed.to_string());
 }
 

@@ -58,9 +58,9 @@ fn charts_of_every_metric_at_every_size() {
 
 #[test]
 fn the_line_says_how_the_run_learns_at_every_size() {
-    let long = ("evaluation loss 0.648", "7 evaluations since the best loss");
+    let long = ("evaluation loss 0.648", "best loss 7 evaluations ago");
     for (size, (loss, since)) in
-        [((80, 24), ("eval loss 0.648", "7 since best loss")), ((120, 40), long), ((200, 50), long)]
+        [((80, 24), ("eval loss 0.648", "best loss 7 evals ago")), ((120, 40), long), ((200, 50), long)]
     {
         let shown = draw_text(&overfitted(size));
         let line = shown.lines().find(|line| line.contains("accuracy")).unwrap();
