@@ -33,6 +33,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/__init__.py",
     "downshift/accelerate.py",
     "downshift/batches.py",
+    "downshift/best.py",
     "downshift/border.py",
     "downshift/excepthook.py",
     "downshift/fetch.py",

@@ -267,7 +267,10 @@ fn ending_the_parent_ends_the_run() {
 fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
     let (place, _child, run, status) = start_run(QUICK, 1000, 5);
     let keeper = status.pid_keeper.unwrap();
-    kill(parent_of(keeper).unwrap());
+    let parent = parent_of(keeper).unwrap();
+    kill(parent);
+    // The end of a parent wakes a process that is stopped already.
+    wait_for("the parent to end", || (parent_of(keeper)? != parent).then_some(()));
     // A stopped process still accepts connections, as one does that was killed this moment.
     send_signal(keeper, Signal::STOP);
     let mut client = place.command(&["resume", "--headless"]);

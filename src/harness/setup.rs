@@ -5,10 +5,12 @@ use super::resume_point::Chosen;
 use super::save_timer::SaveTimer;
 use super::{HarnessArgs, Purpose};
 use crate::companion::{self, PATH_VARIABLE};
+use crate::config::best::Goal;
 use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE};
 use crate::config::units::Every;
-use crate::protocol::companion::{PROTOCOL, ResumeFrom, SETUP_VARIABLE, Setup};
+use crate::protocol::companion::{BestSoFar, PROTOCOL, ResumeFrom, SETUP_VARIABLE, Setup};
 use crate::store::checkpoint;
+use crate::store::checkpoint::state::best_value_on_disk;
 use crate::store::run_dir::write_whole;
 use crate::store::socket_place;
 use crate::untrusted::text;
@@ -176,6 +178,7 @@ fn setup_of(
         knobs,
         skip_non_finite: true,
         checkpoint: timer.rhythm(),
+        best: best_so_far(args, context.step),
         inject: args.inject.clone(),
         resume: chosen.map(Chosen::for_companion),
         staging: run_dir.join(checkpoint::FOLDER),
@@ -184,6 +187,16 @@ fn setup_of(
         trial: args.purpose == Purpose::Trial,
         run_dir,
     }
+}
+
+/// Returns what a better evaluation has to beat; none where the best is not kept.
+fn best_so_far(args: &HarnessArgs, step: u64) -> Option<BestSoFar> {
+    let knobs = &args.preset.checkpoint;
+    if !knobs.keep_best || args.purpose != Purpose::Run || save_interval(args) == Every::Never {
+        return None;
+    }
+    let value = best_value_on_disk(args.run_dir.path(), step, &knobs.best);
+    Some(BestSoFar { metric: knobs.best.metric.clone(), lower_is_better: knobs.best.goal == Goal::Min, value })
 }
 
 /// Returns the path that a run's seed is derived from. All trainings of a trial need the same one.
@@ -228,6 +241,7 @@ mod tests {
             knobs: json!({}),
             skip_non_finite: true,
             checkpoint: SaveRhythm::default(),
+            best: None,
             inject: Vec::new(),
             resume: None,
             staging: "/r/checkpoints".into(),

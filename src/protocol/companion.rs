@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-pub use setup::{ResumeFrom, ResumePoint, SaveRhythm, Setup};
+pub use setup::{BestSoFar, ResumeFrom, ResumePoint, SaveRhythm, Setup};
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 1;

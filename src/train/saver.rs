@@ -16,10 +16,9 @@ use crate::config::best::Best;
 use crate::protocol::worker::{Eval, Event, Failed, Saved};
 use crate::store::checkpoint::{
     self, CheckpointError, MODEL, OPTIMIZER, Pieces, STATE, STEPS,
-    state::{Row, TrainState},
+    state::{Row, TrainState, best_value_on_disk},
 };
 use crate::store::disk::{self, Shortage};
-use crate::untrusted::file::{self, Limit};
 use burn::tensor::{DType, TensorData};
 use std::{
     io, iter,
@@ -119,7 +118,7 @@ impl Saver {
         ranking: Best,
         sink: Arc<dyn EventSink>,
     ) -> io::Result<Self> {
-        let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step, &ranking));
+        let best = durable.as_ref().and_then(|saved| best_value_on_disk(&run_dir, saved.step, &ranking));
         let (jobs, inbox) = sync_channel::<(SaveJob, Vec<Row>)>(1);
         let (outbox, outcomes) = sync_channel(1);
         let events = Arc::clone(&sink);
@@ -247,16 +246,6 @@ impl Saver {
 
 fn rank(ranking: &Best, eval: &Eval) -> Option<f64> {
     ranking.value(eval.loss, &eval.metrics)
-}
-
-/// Returns the best value among the checkpoints on disk up to `step`, each measured on its own weights.
-fn best_on_disk(run_dir: &Path, step: u64, ranking: &Best) -> Option<f64> {
-    let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
-    let value = |entry: checkpoint::Entry| {
-        let text = file::read(&entry.path.join(STATE), Limit::Record).ok()?;
-        rank(ranking, serde_json::from_slice::<TrainState>(&text).ok()?.own_eval()?)
-    };
-    entries.filter_map(value).min_by(|a, b| ranking.compare(*a, *b))
 }
 
 fn write_checkpoint(run_dir: &Path, job: SaveJob, rows: &[Row]) -> Result<Saved, SaveError> {

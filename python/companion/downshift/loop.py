@@ -118,6 +118,8 @@ class Run:
         if loss is not None:
             event["loss"] = float(loss)
         self._send(event)
+        if self._saver is not None:
+            self._saver.evaluated(event.get("loss"), values)
 
     @contextlib.contextmanager
     def evaluating(self):

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 
-from downshift import values, wire
+from downshift import best, values, wire
 from downshift.safetensors import FormatError
 
 OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -22,6 +22,8 @@ class Saver:
         self._capture = capture
         self._every_steps = companion.checkpoint.get("every_steps")
         self._every_seconds = companion.checkpoint.get("every_seconds")
+        self._best = best.Best.of(companion)
+        self._is_best = False
         self._since = time.monotonic()
         self._last = self._durable = resumed_from
         self._writer = None
@@ -38,13 +40,23 @@ class Saver:
         return None
 
     def is_due(self, step):
-        """Reports whether a save by rhythm is due after `step`, and the last one is written."""
-        if not self.can_save or self._last == step or self.is_writing():
+        """Reports whether to save after `step`: its evaluation is the best, or a save by rhythm is due and the last one
+        is written."""
+        if not self.can_save or self._last == step:
+            return False
+        if self._is_best:
+            return True
+        if self.is_writing():
             return False
         every = self._every_steps
         if every and step // every > (self._last or 0) // every:
             return True
         return bool(self._every_seconds) and time.monotonic() - self._since >= self._every_seconds
+
+    def evaluated(self, loss, metrics):
+        """Takes in an evaluation of the present weights: the best ones are saved before the next step changes them."""
+        if self._best is not None and self._best.beats(loss, metrics):
+            self._is_best = True
 
     def is_writing(self):
         """Reports whether a save is being written."""
@@ -55,7 +67,7 @@ class Saver:
         self.wait_written()
         begun = time.perf_counter()
         self._companion.send({"event": "phase", "phase": "checkpointing"})
-        self._since, self._last, self._error = time.monotonic(), step, None
+        self._since, self._last, self._error, self._is_best = time.monotonic(), step, None, False
         try:
             self._capture.take(header)
         except Exception as error:

@@ -65,6 +65,7 @@ class Companion:
         self.resume = settings.get("resume")
         self.inject = list(settings.get("inject") or [])
         self.checkpoint = settings.get("checkpoint") or {}
+        self.best = settings.get("best")
         self.skip_non_finite = bool(settings.get("skip_non_finite", True))
         self.trial = bool(settings.get("trial"))
         self.rung = settings.get("rung")

@@ -110,7 +110,8 @@ fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (
     let mut rung = vec![value(status.rung_name.clone())];
     // Without a ladder there is nothing to count.
     if last > 0 {
-        rung.extend([label(" "), text(format!("(rung {} of 0–{last})", status.rung))]);
+        let word = if wide { "rung " } else { "" };
+        rung.extend([label(" "), text(format!("({word}{} of 0–{last})", status.rung))]);
     }
     left.push(Field::new(5, rung));
     left.extend(

@@ -28,6 +28,9 @@ pub struct Setup {
     pub skip_non_finite: bool,
     /// When to save.
     pub checkpoint: SaveRhythm,
+    /// The best evaluation whose weights are kept: a plain loop saves the weights of each better one. None if the best is not
+    /// to be kept.
+    pub best: Option<BestSoFar>,
     /// Faults to cause.
     pub inject: Vec<Inject>,
     /// The checkpoint to resume from; none for a fresh start.
@@ -49,6 +52,17 @@ pub struct SaveRhythm {
     pub every_steps: Option<u64>,
     /// Every N seconds.
     pub every_seconds: Option<f64>,
+}
+
+/// How evaluations are ranked, and the best value so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestSoFar {
+    /// The metric: `loss`, or another that evaluations report.
+    pub metric: String,
+    /// Whether lower is better.
+    pub lower_is_better: bool,
+    /// The value; none before the first evaluation with a checkpoint.
+    pub value: Option<f64>,
 }
 
 /// The checkpoint to resume from.

@@ -1,6 +1,7 @@
 //! The small files of a checkpoint: the training state, and the curve rows since the previous checkpoint.
 
-use super::{CheckpointError, STEPS};
+use super::{CheckpointError, Entry, STATE, STEPS, list};
+use crate::config::best::Best;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::line;
 use crate::protocol::worker::Eval;
@@ -77,6 +78,19 @@ impl TrainState {
     pub fn own_eval_loss(&self) -> Option<f64> {
         self.own_eval().and_then(|eval| eval.loss)
     }
+}
+
+/// Returns the best value among the checkpoints on disk up to `step`, each measured on its own weights.
+#[must_use]
+pub fn best_value_on_disk(run_dir: &Path, step: u64, ranking: &Best) -> Option<f64> {
+    let entries = list(run_dir).into_iter().filter(|entry| entry.step <= step);
+    let value = |entry: Entry| {
+        let text = read(&entry.path.join(STATE), Limit::Record).ok()?;
+        let state: TrainState = serde_json::from_slice(&text).ok()?;
+        let eval = state.own_eval()?;
+        ranking.value(eval.loss, &eval.metrics)
+    };
+    entries.filter_map(value).min_by(|a, b| ranking.compare(*a, *b))
 }
 
 /// A line of `steps.jsonl`.
