@@ -63,7 +63,7 @@ class PlainLoop(unittest.TestCase):
                 os.kill(children[0], signal.SIGKILL)
 
         harness = self.harness(checkpoint={"every_steps": 5, "every_seconds": None}, on_event=kill)
-        children.append(harness.fork(plain_loop.main, [self.log(harness), "--step-ms", "5"] + options, **settings))
+        children.append(harness.fork(plain_loop.main, [self.log(harness), "--step-ms", "40"] + options, **settings))
         self.assertEqual(wait(children[0]), -signal.SIGKILL)
         self.assertEqual(harness.newest()["step"], at)
         harness.on_event = None
@@ -140,6 +140,25 @@ class Resume(PlainLoop):
             straight = plain_loop.read_log(self.log(harness))
             self.assertEqual(self.resumed(options), straight)
             self.assertNotEqual(self.resumed(options, then=["--forget", "position"])[:2], straight[:2])
+
+
+class BestWeights(PlainLoop):
+    FIDS = ["--fids", "9,7,nan,8,6,6"]
+
+    def saved(self, best):
+        harness = self.harness(best=best)
+        self.assertEqual(self.run_once(harness, self.FIDS), 0)
+        return [event["step"] for event in harness.of("staged")]
+
+    def test_the_weights_of_each_better_evaluation_are_saved_before_the_next_step(self):
+        last = 36
+        self.assertEqual(self.saved({"metric": "fid", "lower_is_better": True, "value": None}), [1, 2, 5, last])
+        self.assertEqual(self.saved({"metric": "fid", "lower_is_better": True, "value": 6.5}), [5, last])
+        self.assertEqual(self.saved({"metric": "fid", "lower_is_better": False, "value": 8.5}), [1, last])
+        self.assertEqual(self.saved({"metric": "loss", "lower_is_better": True, "value": None}), [1, last])
+
+    def test_a_run_that_does_not_keep_the_best_saves_by_its_rhythm_alone(self):
+        self.assertEqual(self.saved(None), [36])
 
 
 class Shift(PlainLoop):
