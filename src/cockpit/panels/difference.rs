@@ -117,12 +117,12 @@ fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
         // A run whose thresholds are unknown is compared without them.
         let watch = other.watch.as_ref().map(|_| &state.watch);
         let base = if watch.is_some() { ours.clone() } else { config_tree(state.ladder.first(), None) };
-        for change in compare_presets(&base, &config_tree(other.ladder.first(), other.watch.as_ref())) {
-            if !differing.contains_key(&change.path) {
-                order.push(change.path.clone());
+        let changes = compare_presets(&base, &config_tree(other.ladder.first(), other.watch.as_ref()));
+        for (path, from, to) in changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to)) {
+            if !differing.contains_key(&path) {
+                order.push(path.clone());
             }
-            let row = differing.entry(change.path).or_insert_with(|| (change.from, BTreeMap::new()));
-            row.1.insert(place, change.to);
+            differing.entry(path).or_insert_with(|| (from, BTreeMap::new())).1.insert(place, to);
         }
     }
     let mut rows: Vec<Row> = Vec::new();
@@ -135,6 +135,20 @@ fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
     }
     rows.extend(ladder_row(state, compared));
     rows
+}
+
+/// Splits a section that only one of two runs has into its knobs.
+fn single_knobs(path: String, from: Value, to: Value) -> Vec<(String, Value, Value)> {
+    let (section, is_ours) = match (from, to) {
+        (Value::Object(section), Value::Null) => (section, true),
+        (Value::Null, Value::Object(section)) => (section, false),
+        (from, to) => return vec![(path, from, to)],
+    };
+    let knob = |(name, value): (String, Value)| {
+        let path = format!("{path}.{name}");
+        if is_ours { single_knobs(path, value, Value::Null) } else { single_knobs(path, Value::Null, value) }
+    };
+    section.into_iter().flat_map(knob).collect()
 }
 
 /// Returns the names of the rungs, if they are not the same in all runs.

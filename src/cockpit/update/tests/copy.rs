@@ -96,7 +96,9 @@ fn samples_mistakes_layers_and_differences_are_copied() {
     update(&mut state, Msg::Runs(vec![other]));
     let mut ladder = fixture::ladder();
     ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
+    // A section that only one of them has.
+    ladder[0].preset["knobs"] = serde_json::json!({ "noise": { "scale": 0.5 } });
     let run = OtherRun { ladder, ..OtherRun::default() };
     update(&mut state, Msg::Other { name: "other".to_owned(), run: Ok(OtherBox(Box::new(run))) });
-    assert_eq!(copy_from(&mut state, Panel::Difference).as_deref(), Some("optimizer.lr 0.002 → 0.001"));
+    assert_eq!(copy_from(&mut state, Panel::Difference).as_deref(), Some("optimizer.lr 0.002 → 0.001; knobs.noise.scale not set → 0.5"));
 }
