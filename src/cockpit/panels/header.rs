@@ -110,8 +110,7 @@ fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (
     let mut rung = vec![value(status.rung_name.clone())];
     // Without a ladder there is nothing to count.
     if last > 0 {
-        let word = if wide { "rung " } else { "" };
-        rung.extend([label(" "), text(format!("({word}{} of 0–{last})", status.rung))]);
+        rung.splice(0..0, [label("rung "), text(format!("{} ", status.rung))]);
     }
     left.push(Field::new(5, rung));
     left.extend(
