@@ -2,7 +2,7 @@
 //! Burn would panic.
 //!
 //! ```text
-//! libcuda.so.1 ─▶ cuInit ─▶ cuDeviceGetCount ─▶ libnvrtc.so ─▶ include/cuda_runtime.h ─▶ a GPU to use
+//! libcuda.so.1 ─▶ cuInit ─▶ cuDeviceGetCount ─▶ libnvrtc.so ─▶ include/cuda_runtime.h, crt/mma.h ─▶ a GPU to use
 //! ```
 //! Libraries found here stay loaded, so later lookups by bare name find them even outside the loader's path,
 //! as under WSL2.
@@ -41,12 +41,16 @@ impl Gpu {
 }
 
 const WSL_LIBRARIES: &str = "/usr/lib/wsl/lib";
+/// The driver's number for the attribute: the major number of the compute capability.
+const CAPABILITY_MAJOR: c_int = 75;
+/// The compute capability from which GPUs have tensor cores, and kernels include the headers for them.
+const TENSOR_CORES: c_int = 7;
 
 /// Returns the GPU with this index, if everything that training needs is present.
 pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
     let driver_names = ["libcuda.so.1", "libcuda.so"];
     let driver = load_library(&driver_names, &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(missing_driver)?;
-    let (name, cuda) = query_driver(&driver, index)?;
+    let (name, cuda, capability) = query_driver(&driver, index)?;
     keep_loaded(driver);
     let compiler_names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11"];
     let compiler = load_library(&compiler_names, &toolkit_folders()).ok_or_else(|| {
@@ -58,7 +62,7 @@ pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
     if version > cuda {
         return Err(GpuError::CompilerTooNew { compiler: version, driver: cuda });
     }
-    check_headers()?;
+    check_headers(capability)?;
     let release = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| parse_release(&text));
     let driver = release.map_or_else(|| cuda.to_string(), |release| format!("{release}-cuda-{cuda}"));
     Ok(Gpu { name, driver, compiler: version.to_string() })
@@ -78,10 +82,11 @@ fn keep_loaded(library: Library) {
     std::mem::forget(library);
 }
 
-fn query_driver(driver: &Library, index: usize) -> Result<(String, Version), GpuError> {
+/// Returns the GPU's name, the driver's CUDA version, and the major number of the GPU's compute capability.
+fn query_driver(driver: &Library, index: usize) -> Result<(String, Version, c_int), GpuError> {
     let broken = |symbol| GpuError::DriverBroken { symbol };
     let failed = |code| GpuError::Driver { code, wsl: is_wsl() };
-    let (mut version, mut count, mut device) = (0, 0, 0);
+    let (mut version, mut count, mut device, mut capability) = (0, 0, 0, 0);
     let mut name = [0; 256];
     // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer is to a
     // live local that is large enough, and cuInit comes before all other calls.
@@ -110,15 +115,24 @@ fn query_driver(driver: &Library, index: usize) -> Result<(String, Version), Gpu
         let get = get.map_err(|_| broken("cuDeviceGet"))?;
         let get_name = driver.get::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(b"cuDeviceGetName\0");
         let get_name = get_name.map_err(|_| broken("cuDeviceGetName"))?;
+        let get_attribute =
+            driver.get::<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>(b"cuDeviceGetAttribute\0");
+        let get_attribute = get_attribute.map_err(|_| broken("cuDeviceGetAttribute"))?;
         let code = get(&raw mut device, ordinal);
-        if code == 0 { get_name(name.as_mut_ptr(), 255, device) } else { code }
+        match code {
+            0 => match get_name(name.as_mut_ptr(), 255, device) {
+                0 => get_attribute(&raw mut capability, CAPABILITY_MAJOR, device),
+                code => code,
+            },
+            code => code,
+        }
     };
     if code != 0 {
         return Err(failed(code));
     }
     // SAFETY: the driver NUL-terminates the name, and the array does in any case.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-    Ok((name, Version(version / 1000, version % 1000 / 10)))
+    Ok((name, Version(version / 1000, version % 1000 / 10), capability))
 }
 
 fn compiler_version(compiler: &Library) -> Option<Version> {
@@ -142,9 +156,12 @@ fn missing_driver() -> GpuError {
 }
 
 /// Checks that the headers kernels include are where the backend looks for them.
-fn check_headers() -> Result<(), GpuError> {
+fn check_headers(capability: c_int) -> Result<(), GpuError> {
     let folder = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
-    if folder.is_some_and(|folder| folder.join("cuda_runtime.h").exists()) {
+    if let Some(folder) = folder.filter(|folder| folder.join("cuda_runtime.h").exists()) {
+        if capability >= TENSOR_CORES && !folder.join("crt/mma.h").exists() {
+            return Err(GpuError::NoTensorCoreHeaders { folder: folder.display().to_string() });
+        }
         return Ok(());
     }
     let toolkit = std::env::var("CUDA_HOME").unwrap_or_else(|_| "/path/to/cuda".to_owned());

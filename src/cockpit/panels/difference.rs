@@ -118,7 +118,8 @@ fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
         let watch = other.watch.as_ref().map(|_| &state.watch);
         let base = if watch.is_some() { ours.clone() } else { config_tree(state.ladder.first(), None) };
         let changes = compare_presets(&base, &config_tree(other.ladder.first(), other.watch.as_ref()));
-        for (path, from, to) in changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to)) {
+        for (path, from, to) in changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to))
+        {
             if !differing.contains_key(&path) {
                 order.push(path.clone());
             }

@@ -167,6 +167,14 @@ fn toolkit() -> Vec<Check> {
     roots.extend(["/usr/local/cuda", "/usr", "/opt/cuda"].map(PathBuf::from));
     let header = roots.iter().map(|root| root.join("include/cuda_runtime.h")).find(|path| path.is_file());
     checks.push(match header {
+        Some(path) if !path.with_file_name("crt").join("mma.h").is_file() => Check::warn(
+            "CUDA headers",
+            format!(
+                "{} has no crt/mma.h beside it, which kernels for compute capability 7.0 and above include",
+                path.display()
+            ),
+            "install the toolkit's package cuda-crt (from PyPI: nvidia-cuda-nvcc of the same version)",
+        ),
         Some(path) => Check::ok("CUDA headers", path.display().to_string()),
         None => Check::fail(
             "CUDA headers",

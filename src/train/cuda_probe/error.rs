@@ -91,6 +91,15 @@ pub enum GpuError {
         /// The folder to name, if it is known.
         toolkit: String,
     },
+    /// The headers are there, but not those for tensor cores.
+    #[error(
+        "the CUDA headers in {folder} lack crt/mma.h, which the kernels for this GPU include; install the toolkit or its \
+         package cuda-crt (from PyPI: nvidia-cuda-nvcc of the same version)"
+    )]
+    NoTensorCoreHeaders {
+        /// The folder of the headers.
+        folder: String,
+    },
 }
 
 fn available(count: c_int) -> String {

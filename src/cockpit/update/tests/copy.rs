@@ -100,5 +100,8 @@ fn samples_mistakes_layers_and_differences_are_copied() {
     ladder[0].preset["knobs"] = serde_json::json!({ "noise": { "scale": 0.5 } });
     let run = OtherRun { ladder, ..OtherRun::default() };
     update(&mut state, Msg::Other { name: "other".to_owned(), run: Ok(OtherBox(Box::new(run))) });
-    assert_eq!(copy_from(&mut state, Panel::Difference).as_deref(), Some("optimizer.lr 0.002 → 0.001; knobs.noise.scale not set → 0.5"));
+    assert_eq!(
+        copy_from(&mut state, Panel::Difference).as_deref(),
+        Some("optimizer.lr 0.002 → 0.001; knobs.noise.scale not set → 0.5")
+    );
 }

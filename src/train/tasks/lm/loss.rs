@@ -10,6 +10,7 @@
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
 use crate::train::inject_grad::{inject_grad, is_tracked};
+use crate::train::tasks::in_f32;
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};
@@ -146,10 +147,6 @@ impl<B: Backend> TermGrads<B> {
             });
         }
     }
-}
-
-fn in_f32<B: Backend>(tensor: Tensor<B, 2>) -> Tensor<B, 2> {
-    if tensor.dtype() == DType::F32 { tensor } else { tensor.cast(FloatDType::F32) }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::recipe::seed::{Purpose, derive_seed};
 use crate::train::params;
 use crate::train::recompute::{Graph, RecomputingPass, graph_leaf};
 use crate::train::task::Pass;
+use crate::train::tasks::in_f32;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, activation, backend::Backend};
@@ -69,5 +70,5 @@ fn cross_entropy<I: Backend, C: CheckpointStrategy>(
     logits: Tensor<Graph<I, C>, 2>,
     labels: Tensor<Graph<I, C>, 2, Int>,
 ) -> Tensor<Graph<I, C>, 1> {
-    activation::log_softmax(logits, 1).gather(1, labels).mean().neg()
+    activation::log_softmax(in_f32(logits), 1).gather(1, labels).mean().neg()
 }
