@@ -55,7 +55,7 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
     terminal.press(&["Enter"]);
     terminal.wait_words(&["shifted: full → accumulate", "save at the next step", "first step", "total"]);
-    terminal.wait_words(&["accumulate (1 of ", "● full → accumulate in "]);
+    terminal.wait_words(&["rung 1 accumulate", "● full → accumulate in "]);
     let told = wait_for("the journal", || {
         journal(run).into_iter().map(|row| row.text).find(|text| text.starts_with("shifted full → accumulate in "))
     });

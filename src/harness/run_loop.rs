@@ -364,7 +364,12 @@ impl Harness {
         if let Some(event) = self.progress.flush() {
             self.link.send(&event);
         }
-        let Life::Ending { reason, .. } = &self.life else { return FailureClass::Unknown.exit_code() };
+        let reason = match &self.life {
+            // Its last words may be read after its exit was noticed.
+            Life::Ending { reason: Reason::Exited, .. } if self.companion.is_stopping() => &Reason::Asked,
+            Life::Ending { reason, .. } => reason,
+            Life::Running | Life::Saving { .. } => return FailureClass::Unknown.exit_code(),
+        };
         let (events, code) = conclude(reason, self.command.pid, self.exit.unwrap_or_default(), &self.progress);
         for event in &events {
             self.link.send(event);

@@ -8,6 +8,7 @@ use downshift::protocol::line;
 use downshift::protocol::worker::{Event, Order};
 use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -42,6 +43,8 @@ pub fn left_behind(marker: &str) -> Vec<u32> {
 pub struct Line {
     writer: Option<Box<dyn Write>>,
     reader: BufReader<Box<dyn Read>>,
+    /// The newest events, for the message of a test that waits in vain.
+    newest: VecDeque<Event>,
 }
 
 impl Line {
@@ -55,8 +58,12 @@ impl Line {
         let mut text = String::new();
         loop {
             text.clear();
-            assert!(self.reader.read_line(&mut text).unwrap() > 0, "the harness says no more");
-            if let Some(event) = line::decode(&text) {
+            assert!(self.reader.read_line(&mut text).unwrap() > 0, "the harness says no more after {:#?}", self.newest);
+            if let Some(event) = line::decode::<Event>(&text) {
+                self.newest.push_back(event.clone());
+                if self.newest.len() > 8 {
+                    self.newest.pop_front();
+                }
                 return event;
             }
         }
@@ -110,7 +117,7 @@ impl Harness {
             .unwrap();
         let writer: ChildStdin = child.stdin.take().unwrap();
         let reader: Box<dyn Read> = Box::new(child.stdout.take().unwrap());
-        let line = Line { writer: Some(Box::new(writer)), reader: BufReader::new(reader) };
+        let line = Line { writer: Some(Box::new(writer)), reader: BufReader::new(reader), newest: VecDeque::new() };
         Self { child, dir: dir.to_owned(), line: Some(line) }
     }
 
@@ -157,7 +164,7 @@ impl Harness {
         let socket = wait_for("the harness's socket", || owners::worker_record(&run)?.socket);
         let stream = UnixStream::connect(socket).unwrap();
         let reader: Box<dyn Read> = Box::new(stream.try_clone().unwrap());
-        Line { writer: Some(Box::new(stream)), reader: BufReader::new(reader) }
+        Line { writer: Some(Box::new(stream)), reader: BufReader::new(reader), newest: VecDeque::new() }
     }
 
     /// Waits for the harness to exit.
