@@ -17,6 +17,7 @@ pub mod class;
 pub mod companion;
 pub mod control;
 pub mod device;
+mod evaluation;
 pub mod exit;
 pub mod gpu_error;
 pub mod inject;

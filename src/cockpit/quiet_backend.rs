@@ -6,6 +6,8 @@ use crossterm::{execute, queue};
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
+use rustix::stdio::stdout;
+use rustix::termios::tcgetwinsize;
 use std::io::{self, BufWriter, Stdout, Write};
 
 /// A backend that writes only the differences.
@@ -81,8 +83,12 @@ impl<W: Write> Backend for QuietBackend<W> {
         self.inner.clear_region(clear_type)
     }
 
+    /// Returns the terminal's size. It is asked for before each frame, and crossterm would open /dev/tty each time.
     fn size(&self) -> io::Result<Size> {
-        self.inner.size()
+        match tcgetwinsize(stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok(Size::new(size.ws_col, size.ws_row)),
+            _ => self.inner.size(),
+        }
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 pub use super::class::FailureClass;
+pub use super::evaluation::Eval;
 
 /// Version of the contract; a keeper refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;
@@ -267,80 +268,6 @@ pub struct Skipped {
     /// The step was taken anyway: a command has no guard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
-}
-
-/// A pass over the validation set.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(from = "EvalFields", into = "EvalFields")]
-pub struct Eval {
-    /// The step after which it was measured.
-    pub step: u64,
-    /// The run's clock at that step.
-    pub samples: u64,
-    /// Mean loss; a command may report none.
-    pub loss: Option<f64>,
-    /// Anything else that was measured, by name: `accuracy` (0 to 1), `perplexity`.
-    pub metrics: Metrics,
-}
-
-impl Eval {
-    /// Returns the value of a metric, where `loss` is the mean loss.
-    #[must_use]
-    pub fn value(&self, name: &str) -> Option<f64> {
-        if name == metrics::LOSS { self.loss } else { self.metrics.get(name).copied() }
-    }
-
-    /// Adds the numbers of another evaluation of this step that this one lacks: a command may report several data sets,
-    /// each on its own line. Returns whether there were any.
-    pub fn complete(&mut self, more: &Self) -> bool {
-        more.add_missing_to(&mut self.loss, &mut self.metrics)
-    }
-
-    /// Adds its numbers to those that are known of its step, where they are missing. Returns whether any were.
-    pub fn add_missing_to(&self, loss: &mut Option<f64>, metrics: &mut Metrics) -> bool {
-        let before = (*loss, metrics.len());
-        *loss = loss.or(self.loss);
-        for (name, value) in &self.metrics {
-            metrics.entry(name.clone()).or_insert(*value);
-        }
-        before != (*loss, metrics.len())
-    }
-}
-
-/// An evaluation as JSON. Accuracy and perplexity were fields of their own before metrics had names, and
-/// scripts read them there.
-#[derive(Serialize, Deserialize)]
-struct EvalFields {
-    step: u64,
-    samples: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    loss: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    accuracy: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    perplexity: Option<f64>,
-    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
-    metrics: Metrics,
-}
-
-impl From<EvalFields> for Eval {
-    fn from(fields: EvalFields) -> Self {
-        let EvalFields { step, samples, loss, accuracy, perplexity, mut metrics } = fields;
-        for (name, value) in [(metrics::ACCURACY, accuracy), (metrics::PERPLEXITY, perplexity)] {
-            if let Some(value) = value {
-                metrics.entry(name.to_owned()).or_insert(value);
-            }
-        }
-        Self { step, samples, loss, metrics }
-    }
-}
-
-impl From<Eval> for EvalFields {
-    fn from(eval: Eval) -> Self {
-        let (accuracy, perplexity) = (eval.value(metrics::ACCURACY), eval.value(metrics::PERPLEXITY));
-        let Eval { step, samples, loss, metrics } = eval;
-        Self { step, samples, loss, accuracy, perplexity, metrics }
-    }
 }
 
 /// A durable checkpoint.

@@ -114,12 +114,10 @@ class Run:
     def evaluated(self, loss=None, **metrics):
         """Reports an evaluation of the present weights."""
         values = {name: float(value) for name, value in metrics.items()}
-        event = {"event": "eval", "step": self._step, "samples": self._samples_now(), "metrics": values}
-        if loss is not None:
-            event["loss"] = float(loss)
-        self._send(event)
+        mean = {} if loss is None else {"loss": float(loss)}
+        self._send({"event": "eval", "step": self._step, "samples": self._samples_now(), "metrics": values, **mean})
         if self._saver is not None:
-            self._saver.evaluated(event.get("loss"), values)
+            self._saver.evaluated(mean.get("loss"), values)
 
     @contextlib.contextmanager
     def evaluating(self):
