@@ -37,6 +37,9 @@ pub enum BuildError {
     Refused { source_file: PathBuf, log: String },
 }
 
+/// Numbers the files of this process.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 /// Returns the shared library of this CUDA C++, compiled now unless the cache has it.
 pub fn build_kernel(source: &str) -> Result<PathBuf, BuildError> {
     let folder = settings::cache();
@@ -57,7 +60,6 @@ pub fn build_kernel(source: &str) -> Result<PathBuf, BuildError> {
         return Ok(library);
     }
     let headers = write_headers(&folder).map_err(files)?;
-    static COUNT: AtomicU64 = AtomicU64::new(0);
     let unique = format!("{key}.{}.{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let (source_file, output) = (folder.join(format!("{unique}.cpp")), folder.join(format!("{unique}.tmp")));
     fs::write(&source_file, &rewritten).map_err(files)?;

@@ -9,6 +9,7 @@ use std::sync::Once;
 
 pub type Code = c_int;
 pub type Handle = *mut c_void;
+type Arguments = *const *const c_void;
 
 const CHILD: &str = "SOFT_CARD_TEST_CHILD";
 
@@ -19,8 +20,8 @@ pub fn on_card(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Card)) 
     }
     build_libraries();
     let done = child(test, settings).output().unwrap();
-    let text = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(done.status.success() && text.contains("1 passed"), "{text}");
+    let output = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(done.status.success() && output.contains("1 passed"), "{output}");
 }
 
 fn built_library(name: &str) -> PathBuf {
@@ -240,7 +241,6 @@ impl Card {
             Argument::Float(number) => ptr::from_ref(*number).cast(),
         };
         let arguments: Vec<*const c_void> = launch.arguments.iter().map(pointer).collect();
-        type Arguments = *const *const c_void;
         call!(
             self.driver,
             b"cuLaunchKernel",

@@ -15,9 +15,9 @@ impl Format {
         let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
         let exponent = i32::from(bits >> self.fraction) & ((1 << self.exponent) - 1);
         let fraction = f64::from(bits & ((1 << self.fraction) - 1)) / f64::from(1 << self.fraction);
-        let bias = (1 << (self.exponent - 1)) - 1;
+        let offset = (1 << (self.exponent - 1)) - 1;
         match exponent {
-            0 => sign * fraction * 2_f64.powi(1 - bias),
+            0 => sign * fraction * 2_f64.powi(1 - offset),
             _ if exponent == (1 << self.exponent) - 1 => {
                 if fraction == 0.0 {
                     sign * f64::INFINITY
@@ -25,7 +25,7 @@ impl Format {
                     f64::NAN
                 }
             }
-            _ => sign * (1.0 + fraction) * 2_f64.powi(exponent - bias),
+            _ => sign * (1.0 + fraction) * 2_f64.powi(exponent - offset),
         }
     }
 
@@ -45,7 +45,7 @@ impl Format {
         let step = self.decode(below) - self.decode(below.saturating_sub(1));
         let next = if above == infinity { self.decode(below) + step } else { self.decode(above) };
         let (to_below, to_above) = (magnitude - self.decode(below), next - magnitude);
-        let is_above = to_above < to_below || to_above == to_below && below % 2 == 1;
+        let is_above = if below % 2 == 1 { to_above <= to_below } else { to_above < to_below };
         (if is_above { above } else { below }) | u16::from(value.is_sign_negative()) << 15
     }
 }

@@ -45,8 +45,8 @@ fn a_launch_returns_before_it_is_done() {
         assert_eq!(card.query(other), 600);
         assert_eq!(card.synchronize(other), 0);
         // SAFETY: the pinned memory has 1024 bytes, and the copy to it is done.
-        let copied = unsafe { std::slice::from_raw_parts(pinned.cast::<f32>(), 256) };
-        assert_eq!((copied, card.query_event(event)), ([6.0; 256].as_slice(), 0));
+        let copied = unsafe { std::slice::from_raw_parts(pinned, 1024) };
+        assert_eq!((copied, card.query_event(event)), (6_f32.to_ne_bytes().repeat(256).as_slice(), 0));
     });
 }
 

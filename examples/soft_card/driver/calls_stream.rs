@@ -10,10 +10,21 @@ use std::sync::Arc;
 
 static EVENTS: Handles<Event> = Handles::new();
 
-/// Returns the stream of a handle; small numbers are the default streams.
+/// Returns the stream of a handle; small numbers are the default streams. A stream and an event know their device:
+/// only for default streams must a context be current.
 pub fn stream_of(handle: Handle) -> Result<Arc<Stream>, Code> {
-    let device = Device::current()?;
-    if handle.addr() <= 2 { Ok(device.default_stream()) } else { STREAMS.get(handle) }
+    if handle.addr() <= 2 {
+        return Ok(Device::current()?.default_stream());
+    }
+    let stream = STREAMS.get(handle)?;
+    stream.device.working()?;
+    Ok(stream)
+}
+
+fn event_of(handle: Handle) -> Result<Arc<Event>, Code> {
+    let event = EVENTS.get(handle)?;
+    event.device.working()?;
+    Ok(event)
 }
 
 #[unsafe(no_mangle)]
@@ -83,13 +94,13 @@ extern "C" fn cuEventSynchronize(event: Handle) -> Code {
         event.wait_for(event.last_recording());
         event.device.report()
     };
-    code_of(Device::current().and_then(|_| EVENTS.get(event)).and_then(wait))
+    code_of(event_of(event).and_then(wait))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: Handle) -> Code {
     let query = |event: Arc<Event>| if event.is_reached() { event.device.report() } else { Err(NOT_READY) };
-    code_of(Device::current().and_then(|_| EVENTS.get(event)).and_then(query))
+    code_of(event_of(event).and_then(query))
 }
 
 #[unsafe(no_mangle)]

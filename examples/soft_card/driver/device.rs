@@ -50,10 +50,14 @@ impl Device {
 
     /// Returns the device whose primary context is current on this thread, unless it is broken.
     pub fn current() -> Result<&'static Device, Code> {
-        let device = CURRENT.get().ok_or(INVALID_CONTEXT)?;
-        faults::play_standing(device);
-        device.check()?;
-        Ok(device)
+        CURRENT.get().ok_or(INVALID_CONTEXT)?.working()
+    }
+
+    /// Returns this device, unless it is broken.
+    pub fn working(&'static self) -> Result<&'static Device, Code> {
+        faults::play_standing(self);
+        self.check()?;
+        Ok(self)
     }
 
     /// The context's handle: the device's index plus one.

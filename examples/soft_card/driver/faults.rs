@@ -43,6 +43,7 @@ struct State {
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each one is a key of the file")]
 struct Fault {
     launch: Option<u64>,
     device: Option<usize>,

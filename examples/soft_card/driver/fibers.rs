@@ -52,6 +52,7 @@ pub struct Team {
     running: usize,
     run: Run,
     arguments: *const *mut c_void,
+    block_dim: [u32; 3],
 }
 
 pub struct Stuck;
@@ -88,12 +89,13 @@ impl Team {
             running: 0,
             run,
             arguments: ptr::null(),
+            block_dim: [0; 3],
         })
     }
 
     fn start(&mut self, run: Run, place: &Place, arguments: *const *mut c_void) {
-        (self.run, self.arguments) = (run, arguments);
-        let [x, y, z] = place.block_dim;
+        (self.run, self.arguments, self.block_dim) = (run, arguments, place.block_dim);
+        let [x, y, z] = self.block_dim;
         let count = (x * y * z) as usize;
         self.fibers.clear();
         for index in 0..count {
@@ -137,7 +139,8 @@ unsafe fn schedule(team: *mut Team) -> Result<(), Stuck> {
     let mut idle_rounds = 0;
     // SAFETY: references to the team end before `run_warp` switches to a fiber.
     unsafe {
-        let count = (&(*team).fibers).len();
+        let [x, y, z] = (*team).block_dim;
+        let count = (x * y * z) as usize;
         loop {
             let mut has_progressed = false;
             for first in (0..count).step_by(WARP) {

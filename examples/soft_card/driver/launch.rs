@@ -70,8 +70,10 @@ impl Launch {
 
     pub fn run(mut self, device: &Device) {
         thread::sleep(self.suffered.delay);
-        while self.suffered.hangs {
-            thread::park();
+        if self.suffered.hangs {
+            loop {
+                thread::park();
+            }
         }
         if let Some(code) = self.suffered.breaks {
             device.break_later(code);

@@ -34,6 +34,7 @@ mod imp {
     ///
     /// # Safety
     /// `top` is the end of writable memory, aligned to 16 bytes; `entry` never returns.
+    #[expect(clippy::cast_ptr_alignment, reason = "`top` is aligned")]
     pub unsafe fn prepare(top: *mut u8, entry: extern "C" fn()) -> *mut u8 {
         let words = top.cast::<usize>();
         // SAFETY: eight words below the top. The address of `entry` lies at a multiple of 16, so that the stack has
