@@ -1,4 +1,4 @@
-//! Compiles a kernel's CUDA C++ to a shared library with g++, once for each content.
+//! Compiles C++ to a shared library with g++, once for each content.
 
 use super::rewrite::rewrite_kernel;
 use super::settings;
@@ -40,14 +40,18 @@ pub enum BuildError {
 /// Numbers the files of this process.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the shared library of this CUDA C++, compiled now unless the cache has it.
-pub fn build_kernel(source: &str) -> Result<PathBuf, BuildError> {
+/// Returns the C++ of a kernel's CUDA C++.
+pub fn kernel_text(source: &str) -> String {
+    let (major, minor) = settings::capability();
+    format!("#define __CUDA_ARCH__ {}\n{}", major * 100 + minor * 10, rewrite_kernel(source))
+}
+
+/// Returns the shared library of this C++, compiled now unless the cache has it.
+pub fn compile_cached(text: &str) -> Result<PathBuf, BuildError> {
     let folder = settings::cache();
     let files = |error| BuildError::Files { folder: folder.clone(), error };
-    let (major, minor) = settings::capability();
-    let rewritten = format!("#define __CUDA_ARCH__ {}\n{}", major * 100 + minor * 10, rewrite_kernel(source));
     let flags = flags();
-    let key = digest(HEADERS.iter().flat_map(|(name, text)| [*name, *text]).chain([flags.as_str(), &rewritten]));
+    let key = digest(HEADERS.iter().flat_map(|(name, text)| [*name, *text]).chain([flags.as_str(), text]));
     let library = folder.join(format!("{key}.so"));
     if library.exists() {
         return Ok(library);
@@ -62,7 +66,7 @@ pub fn build_kernel(source: &str) -> Result<PathBuf, BuildError> {
     let headers = write_headers(&folder).map_err(files)?;
     let unique = format!("{key}.{}.{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let (source_file, output) = (folder.join(format!("{unique}.cpp")), folder.join(format!("{unique}.tmp")));
-    fs::write(&source_file, &rewritten).map_err(files)?;
+    fs::write(&source_file, text).map_err(files)?;
     compile(&source_file, &output, &headers, &flags)?;
     // Other processes see a complete library or none.
     fs::rename(&output, &library).map_err(files)?;

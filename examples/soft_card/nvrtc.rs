@@ -1,6 +1,6 @@
 //! The calls of NVRTC that cudarc makes.
 
-use super::build::build_kernel;
+use super::build::{compile_cached, kernel_text};
 use super::settings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -85,7 +85,7 @@ extern "C" fn nvrtcCompileProgram(program: *mut c_void, _count: c_int, _options:
         SUCCESS
     });
     let Some(source) = source else { return INVALID_PROGRAM };
-    let Err(error) = build_kernel(&source.to_string_lossy()) else { return SUCCESS };
+    let Err(error) = compile_cached(&kernel_text(&source.to_string_lossy())) else { return SUCCESS };
     with_program(program, |program| {
         program.log = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
         COMPILATION

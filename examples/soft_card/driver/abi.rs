@@ -16,7 +16,6 @@ pub const INVALID_HANDLE: Code = 400;
 pub const NOT_FOUND: Code = 500;
 pub const NOT_READY: Code = 600;
 pub const LAUNCH_FAILED: Code = 719;
-pub const NOT_SUPPORTED: Code = 801;
 pub const UNKNOWN: Code = 999;
 
 /// Returns the code of a call.
@@ -75,27 +74,14 @@ pub struct Place {
     pub shared: *mut u8,
 }
 
-pub const WARP: usize = 32;
-pub const SLOT: usize = 64;
-
-/// `soft_card::Exchange`
-#[repr(C, align(16))]
-pub struct Exchange {
-    pub lanes: u32,
-    pub slots: Slots,
-}
-
-#[repr(C, align(16))]
-pub struct Slots(pub [[u8; SLOT]; WARP]);
-
-/// `soft_card::Services`
+/// `soft_card::Services`, which only C++ looks into.
 #[repr(C)]
 pub struct Services {
-    pub exchange: extern "C" fn(*const c_void, c_uint, *mut c_uint) -> *const Exchange,
-    pub wait_for_block: extern "C" fn(),
-    pub yield_thread: extern "C" fn(),
-    pub shared_memory: extern "C" fn() -> *mut u8,
+    functions: [*const c_void; 4],
 }
+
+// SAFETY: a constant table of functions.
+unsafe impl Sync for Services {}
 
 /// `soft_card::Kernel`
 #[repr(C)]

@@ -3,9 +3,9 @@
 use super::abi::{Code, INVALID_VALUE, LAUNCH_FAILED, Place};
 use super::device::Device;
 use super::faults::Suffered;
-use super::fibers;
 use super::memory::map_pages;
 use super::module::Function;
+use super::runtime::Stuck;
 use crate::settings;
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -83,9 +83,9 @@ impl Launch {
         }
     }
 
-    fn run_grid(&mut self) -> Result<(), fibers::Stuck> {
+    fn run_grid(&mut self) -> Result<(), Stuck> {
         let arguments: Vec<*mut c_void> = self.arguments.iter_mut().map(|chunks| chunks.as_mut_ptr().cast()).collect();
-        let shared = shared_memory().ok_or(fibers::Stuck)?;
+        let shared = shared_memory().ok_or(Stuck)?;
         let poisons = self.shared_bytes > 0 && settings::setting("POISON").is_some();
         let [width, height, depth] = self.grid;
         for number in 0..u64::from(width) * u64::from(height) * u64::from(depth) {
@@ -96,10 +96,9 @@ impl Launch {
                 // SAFETY: the mapping is larger, and this thread's own.
                 unsafe { shared.write_bytes(0xff, self.shared_bytes) };
             }
-            if self.function.has_waits {
-                fibers::run_block(self.function.run_thread, &place, arguments.as_ptr())?;
+            if let Some(runtime) = self.function.runtime {
+                runtime.run_block(self.function.run_thread, &place, arguments.as_ptr())?;
             } else {
-                fibers::set_shared(shared);
                 // SAFETY: the kernel gets a place and the arguments of its own launch.
                 unsafe { (self.function.run_block)(&raw const place, arguments.as_ptr()) };
             }
