@@ -2,6 +2,7 @@
 //!
 //! - A kernel gets its place in the grid as its first parameter, and an entry for the driver.
 //! - `extern __shared__` arrays become pointers to the block's shared memory.
+//! - Vector types, which CubeCL defines in random order, are sorted: one kernel is one text, which is compiled once.
 //! - `asm` statements become calls of the functions in `include/soft_card/ptx.h`.
 
 use regex::{Captures, Regex};
@@ -21,12 +22,14 @@ static SHARED: LazyLock<Regex> =
 static WAITS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"__syncthreads|__syncwarp|__\w+_sync\b|wmma::|__mma_|__ldmatrix_|cuda::barrier|cooperative_groups::")
 });
+static VECTORS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:struct __align__\(\d+\) \w+ \{[^{}]*\};\s*)+"));
 static ASM: LazyLock<Regex> = LazyLock::new(|| pattern(r"\basm\s*(?:volatile\s*)?\("));
 
 pub fn rewrite_kernel(source: &str) -> String {
     let waits = u8::from(WAITS.is_match(source));
     let mut names = Vec::new();
-    let kernels = KERNEL.replace_all(source, |found: &Captures| {
+    let sorted = VECTORS.replace_all(source, |found: &Captures| sort_types(&found[0]));
+    let kernels = KERNEL.replace_all(&sorted, |found: &Captures| {
         names.push(found[2].to_owned());
         let rest = if found.get(3).is_some() { ")" } else { ", " };
         format!(
@@ -41,6 +44,12 @@ pub fn rewrite_kernel(source: &str) -> String {
     }
     text.push('\n');
     text
+}
+
+fn sort_types(definitions: &str) -> String {
+    let mut definitions: Vec<&str> = definitions.split_inclusive("};").map(str::trim).collect();
+    definitions.sort_unstable();
+    definitions.join("\n") + "\n"
 }
 
 fn rewrite_asm(source: &str) -> String {
