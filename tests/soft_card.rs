@@ -8,6 +8,8 @@ mod card;
 mod faults;
 #[path = "soft_card/kernels.rs"]
 mod kernels;
+#[path = "soft_card/libraries.rs"]
+mod libraries;
 #[path = "soft_card/matrices.rs"]
 mod matrices;
 #[path = "soft_card/small_float.rs"]

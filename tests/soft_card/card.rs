@@ -1,11 +1,10 @@
 //! The soft card, loaded as programs load NVIDIA's libraries.
 
+use crate::libraries::{CACHE, build_libraries, built_library};
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
 use std::process::Command;
 use std::ptr;
-use std::sync::Once;
 
 pub type Code = c_int;
 pub type Handle = *mut c_void;
@@ -24,24 +23,6 @@ pub fn on_card(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Card)) 
     assert!(done.status.success() && output.contains("1 passed"), "{output}");
 }
 
-fn built_library(name: &str) -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples").join(name)
-}
-
-/// Builds the libraries if they are missing: a test run that is limited to some tests does not build examples.
-fn build_libraries() {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        if ["libsoft_card_driver.so", "libsoft_card_nvrtc.so"].iter().all(|name| built_library(name).exists()) {
-            return;
-        }
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--locked", "--example", "soft_card_driver", "--example", "soft_card_nvrtc"]);
-        cargo.args(["--no-default-features"].iter().filter(|_| !cfg!(feature = "train")));
-        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-    });
-}
-
 /// Returns the command that runs a test's body.
 pub fn child(test: &str, settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -49,7 +30,7 @@ pub fn child(test: &str, settings: &[(&str, &str)]) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SOFT_CARD_") && name != CHILD) {
         command.env_remove(name);
     }
-    command.env("SOFT_CARD_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/soft_card_kernels"));
+    command.env("SOFT_CARD_CACHE", CACHE);
     command.envs(settings.iter().map(|(name, value)| (format!("SOFT_CARD_{name}"), *value)));
     command
 }
