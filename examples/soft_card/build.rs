@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const HEADERS: [(&str, &str); 16] = [
+const HEADERS: [(&str, &str); 17] = [
     ("cuda_runtime.h", include_str!("include/cuda_runtime.h")),
     ("cuda_fp16.h", include_str!("include/cuda_fp16.h")),
     ("cuda_bf16.h", include_str!("include/cuda_bf16.h")),
     ("mma.h", include_str!("include/mma.h")),
+    ("crt/mma.h", include_str!("include/crt/mma.h")),
     ("cooperative_groups.h", include_str!("include/cooperative_groups.h")),
     ("cooperative_groups/memcpy_async.h", include_str!("include/cooperative_groups/memcpy_async.h")),
     ("cuda/barrier", include_str!("include/cuda/barrier")),
