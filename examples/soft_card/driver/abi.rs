@@ -16,6 +16,7 @@ pub const INVALID_HANDLE: Code = 400;
 pub const NOT_FOUND: Code = 500;
 pub const NOT_READY: Code = 600;
 pub const LAUNCH_FAILED: Code = 719;
+pub const NOT_SUPPORTED: Code = 801;
 pub const UNKNOWN: Code = 999;
 
 /// Returns the code of a call.
