@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `SOFT_CARD_CAPABILITY` | `6.1` | compute capability; 8.0 has bf16 and matrix instructions |
 //! | `SOFT_CARD_DEVICES` | `1` | number of devices |
-//! | `SOFT_CARD_NAME` | `Soft Card` | name of every device |
+//! | `SOFT_CARD_NAME` | `Soft Card 6.1` | name of every device; by default with its capability |
 //! | `SOFT_CARD_MEMORY_MIB` | `8192` | memory of each device |
 //! | `SOFT_CARD_MULTIPROCESSORS` | `20` | number of multiprocessors of each device |
 //! | `SOFT_CARD_DRIVER`, `SOFT_CARD_NVRTC` | `12.9` | CUDA versions of the driver and of the compiler |

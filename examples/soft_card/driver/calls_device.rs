@@ -37,7 +37,9 @@ extern "C" fn cuDeviceGet(out: *mut c_int, index: c_int) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetName(out: *mut c_char, length: c_int, device: c_int) -> Code {
-    let name = settings::setting("NAME").unwrap_or_else(|| "Soft Card".to_owned());
+    // Programs keep compiled kernels by the name: cards that differ in capability differ in it.
+    let (major, minor) = settings::capability();
+    let name = settings::setting("NAME").unwrap_or_else(|| format!("Soft Card {major}.{minor}"));
     let kept = &name.as_bytes()[..name.len().min(usize::try_from(length - 1).unwrap_or(0))];
     if length < 1 || out.is_null() {
         return INVALID_VALUE;
