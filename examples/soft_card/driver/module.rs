@@ -1,0 +1,59 @@
+//! Modules and functions: compiled kernels, loaded.
+
+use super::abi::{Code, INVALID_PTX, Kernel, NOT_FOUND, Run};
+use super::handles::Handles;
+use super::runtime::{Runtime, find_symbol, load_library};
+use crate::build::{compile_cached, kernel_text};
+use crate::settings;
+use std::ffi::{CStr, CString};
+use std::slice;
+use std::sync::Arc;
+
+pub static MODULES: Handles<Module> = Handles::new();
+pub static FUNCTIONS: Handles<Function> = Handles::new();
+
+pub struct Module {
+    library: usize,
+}
+
+pub struct Function {
+    pub name: String,
+    pub parameter_sizes: Vec<usize>,
+    /// Set if threads wait for each other.
+    pub runtime: Option<Runtime>,
+    pub run_thread: Run,
+    pub run_block: Run,
+}
+
+impl Module {
+    /// Loads the kernels of this source, which plays the part of PTX.
+    pub fn load(source: &CStr) -> Result<Arc<Module>, Code> {
+        let path = compile_cached(&kernel_text(&source.to_string_lossy())).map_err(|error| {
+            settings::log(&error.to_string());
+            INVALID_PTX
+        })?;
+        Ok(Arc::new(Module { library: load_library(&path)? }))
+    }
+
+    pub fn function(&self, name: &CStr) -> Result<Arc<Function>, Code> {
+        let symbol = [c"soft_card_kernel_".to_bytes(), name.to_bytes()].concat();
+        let symbol = CString::new(symbol).map_err(|_| NOT_FOUND)?;
+        let kernel = find_symbol(self.library, &symbol)?.cast::<Kernel>();
+        // SAFETY: a kernel's library exports a `Kernel` under this name, and it stays loaded.
+        let kernel = unsafe { &*kernel };
+        let runtime = if kernel.has_waits == 0 { None } else { Some(Runtime::get()?) };
+        if let Some(runtime) = runtime {
+            // SAFETY: a variable of the library, which always gets the same value.
+            unsafe { kernel.services.write(runtime.services) };
+        }
+        // SAFETY: the library's table has as many sizes as it says.
+        let sizes = unsafe { slice::from_raw_parts(kernel.parameter_sizes, kernel.parameter_count as usize) };
+        Ok(Arc::new(Function {
+            name: name.to_string_lossy().into_owned(),
+            parameter_sizes: sizes.iter().map(|size| *size as usize).collect(),
+            runtime,
+            run_thread: kernel.run_thread,
+            run_block: kernel.run_block,
+        }))
+    }
+}
