@@ -90,7 +90,7 @@ fn compile(source_file: &Path, output: &Path, headers: &Path, flags: &str) -> Re
     command.args(["-std=gnu++17", "-w", "-fpermissive", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti"]);
     command.args(["-fno-strict-aliasing", "-fvisibility=hidden"]).args(flags.split_whitespace());
     command.arg("-I").arg(headers).arg(source_file).arg("-o").arg(output).arg("-lm");
-    // The folder of the soft card itself is no place for the compiler's libraries.
+    // With the soft card's folder on this path, the compiler would load its own libraries from there.
     command.env_remove("LD_LIBRARY_PATH").env("LC_ALL", "C");
     match command.output() {
         Ok(done) if done.status.success() => Ok(()),

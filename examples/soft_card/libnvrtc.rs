@@ -6,5 +6,5 @@
 mod build;
 mod nvrtc;
 mod rewrite;
-#[allow(dead_code, reason = "the compiler reads few of them")]
+#[expect(dead_code, reason = "the compiler reads few of them")]
 mod settings;

@@ -123,7 +123,7 @@ mod tests {
         backlog.replay_after(8);
         let lines = drain(&mut backlog);
         assert_eq!(lines.len(), 2 + 1 + 3, "{lines:?}");
-        // What the first process did is no longer kept.
+        // The steps of the first process are no longer kept.
         backlog.entries.drain(..11);
         backlog.sent = 3;
         backlog.replay_after(8);

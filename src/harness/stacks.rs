@@ -146,6 +146,7 @@ mod tests {
     use crate::protocol::companion::Introduction;
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     fn introduction(pid: u32, signal: i32, file: &Path) -> Introduction {
         let text = format!(
@@ -160,8 +161,10 @@ mod tests {
         let script = format!("{trap}\necho ready > {0}.ready; while :; do sleep 0.05; done", file.display());
         let child = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
         let ready = file.with_extension("txt.ready");
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !ready.exists() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert!(Instant::now() < deadline, "the shell never started");
+            std::thread::sleep(Duration::from_millis(5));
         }
         child
     }

@@ -42,7 +42,7 @@ impl Keeper {
                 self.retire_overwritten();
                 self.retire_checkpoints();
             }
-            // What the script of a command wrote is its own.
+            // The files of a command's script are its own.
             Event::Samples { .. } if self.run.command.is_none() => self.retire_samples(),
             _ => {}
         }

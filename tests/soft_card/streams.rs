@@ -18,11 +18,14 @@ fn slow_card(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn scale(card: &Card, input: u64, output: u64, stream: Handle) {
+/// Launches a kernel that doubles 256 threes; returns the address of its output.
+fn double_threes(card: &Card, stream: Handle) -> u64 {
+    let (input, output) = (card.put(&[3_f32; 256]), card.put(&[0_f32; 256]));
     let function = card.load_kernel(SOURCE, "scale");
     let arguments = [Memory(&input), Memory(&output), Number(&256), Float(&2.0)];
     let launch = Launch { function, blocks: 1, threads: 256, shared_bytes: 0, stream, arguments: &arguments };
     assert_eq!(card.launch(&launch), 0);
+    output
 }
 
 #[test]
@@ -30,9 +33,8 @@ fn a_launch_returns_before_it_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let faults = slow_card(folder.path());
     on_card("streams::a_launch_returns_before_it_is_done", &[("FAULTS", &faults)], |card| {
-        let (input, output) = (card.put(&[3_f32; 256]), card.put(&[0_f32; 256]));
         let stream = card.create_stream();
-        scale(card, input, output, stream);
+        let output = double_threes(card, stream);
         let event = card.record(stream);
         assert_eq!((card.query(stream), card.query_event(event)), (600, 600));
         // Nothing has been written so far, and another stream does not wait.
@@ -56,9 +58,8 @@ fn copies_from_pageable_memory_are_staged() {
     let folder = tempfile::tempdir().unwrap();
     let faults = slow_card(folder.path());
     on_card("streams::copies_from_pageable_memory_are_staged", &[("FAULTS", &faults)], |card| {
-        let (input, output) = (card.put(&[3_f32; 256]), card.put(&[0_f32; 256]));
         let stream = card.create_stream();
-        scale(card, input, output, stream);
+        double_threes(card, stream);
         let (mut pageable, pinned) = (vec![1_u8; 1024], card.allocate_pinned(1024));
         let targets = [card.put(&[0_u8; 1024]), card.put(&[0_u8; 1024])];
         // SAFETY: the pinned memory has 1024 bytes.
@@ -86,12 +87,10 @@ fn devices_have_memory_and_errors_of_their_own() {
         assert_eq!(card.allocate(48 * MIB), Err(2));
         card.choose_device(1);
         assert!(card.allocate(48 * MIB).is_ok());
-        let (input, output) = (card.put(&[3_f32; 256]), card.put(&[0_f32; 256]));
-        scale(card, input, output, ptr::null_mut());
+        double_threes(card, ptr::null_mut());
         assert_eq!(card.synchronize(ptr::null_mut()), 719);
         card.choose_device(0);
-        let (input, output) = (card.put(&[3_f32; 256]), card.put(&[0_f32; 256]));
-        scale(card, input, output, ptr::null_mut());
+        let output = double_threes(card, ptr::null_mut());
         assert_eq!(card.get::<f32>(output, 256), [6.0; 256]);
     });
 }
@@ -110,7 +109,7 @@ fn memory_is_counted_and_limited() {
 
 /// Holds 40 of 64 MiB until its input ends: the other process of the next test.
 #[test]
-#[ignore = "the other process of `processes_share_the_capacity`"]
+#[ignore = "`processes_share_the_capacity` runs it as its second process"]
 fn hold_memory() {
     on_card("streams::hold_memory", &[], |card| {
         assert!(card.allocate(40 * MIB).is_ok());

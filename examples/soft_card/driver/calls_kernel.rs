@@ -3,7 +3,6 @@
 use super::abi::{Code, Handle, INVALID_VALUE, NOT_SUPPORTED, code_of, write_out};
 use super::calls_stream::stream_of;
 use super::device::Device;
-use super::faults;
 use super::launch::Launch;
 use super::module::{FUNCTIONS, MODULES, Module};
 use super::stream::Work;
@@ -66,14 +65,14 @@ extern "C" fn cuLaunchKernel(
 ) -> Code {
     let launch = || {
         let (stream, function) = (stream_of(stream)?, FUNCTIONS.get(function)?);
-        let suffered = faults::play_launch(stream.device);
+        let faults = super::faults::play_launch(stream.device);
         stream.device.check()?;
-        if let Some(code) = suffered.refused {
+        if let Some(code) = faults.refused {
             return Err(code);
         }
         let sizes = [[grid_x, grid_y, grid_z], [block_x, block_y, block_z]];
         // SAFETY: the caller passes a pointer for each parameter.
-        let launch = unsafe { Launch::new(function, sizes, shared_bytes as usize, arguments, suffered) }?;
+        let launch = unsafe { Launch::new(function, sizes, shared_bytes as usize, arguments, faults) }?;
         stream.submit(Work::Launch(launch));
         Ok(())
     };

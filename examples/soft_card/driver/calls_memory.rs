@@ -11,7 +11,7 @@ use super::stream::Work;
 use std::ffi::{c_uchar, c_uint, c_void};
 use std::ptr;
 
-/// What has been freed in a stream is available once the streams get there.
+/// Allocates memory. If there is none, waits for the streams: memory freed in a stream comes back once the stream gets there.
 fn allocate(out: *mut u64, bytes: usize) -> Result<(), Code> {
     let device = Device::current()?;
     let mut at = device.memory.allocate(bytes);

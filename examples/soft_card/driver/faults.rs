@@ -65,9 +65,9 @@ fn yes() -> bool {
     true
 }
 
-/// What a launch suffers.
+/// The effect of the faults on a launch.
 #[derive(Debug, Default)]
-pub struct Suffered {
+pub struct LaunchFaults {
     /// Returned by the launch itself.
     pub refused: Option<Code>,
     /// Breaks the device once the launch runs.
@@ -86,9 +86,9 @@ pub fn play_standing(device: &Device) {
 }
 
 /// Counts a launch and returns what happens to it.
-pub fn play_launch(device: &Device) -> Suffered {
-    let mut suffered = Suffered::default();
-    let Some(script) = SCRIPT.as_deref() else { return suffered };
+pub fn play_launch(device: &Device) -> LaunchFaults {
+    let mut faults = LaunchFaults::default();
+    let Some(script) = SCRIPT.as_deref() else { return faults };
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     state.launches += 1;
     state.play_standing(script, device);
@@ -97,14 +97,14 @@ pub fn play_launch(device: &Device) -> Suffered {
         if !state.is_due(index, device) {
             continue;
         }
-        suffered.delay += Duration::from_millis(fault.slow_ms);
+        faults.delay += Duration::from_millis(fault.slow_ms);
         if (fault.code.is_some() || fault.hang) && state.start_playing(script, index) {
-            suffered.hangs |= fault.hang;
-            let outcome = if fault.sticky { &mut suffered.breaks } else { &mut suffered.refused };
+            faults.hangs |= fault.hang;
+            let outcome = if fault.sticky { &mut faults.breaks } else { &mut faults.refused };
             *outcome = fault.code.or(*outcome);
         }
     }
-    suffered
+    faults
 }
 
 impl State {

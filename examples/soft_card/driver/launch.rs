@@ -2,7 +2,7 @@
 
 use super::abi::{Code, INVALID_VALUE, LAUNCH_FAILED, Place};
 use super::device::Device;
-use super::faults::Suffered;
+use super::faults::LaunchFaults;
 use super::memory::map_pages;
 use super::module::Function;
 use super::runtime::Stuck;
@@ -26,7 +26,7 @@ pub struct Launch {
     shared_bytes: usize,
     /// Aligned as far as any parameter needs.
     arguments: Vec<Vec<Chunk>>,
-    suffered: Suffered,
+    faults: LaunchFaults,
 }
 
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ impl Launch {
         [grid, block]: [[u32; 3]; 2],
         shared_bytes: usize,
         arguments: *const *const c_void,
-        suffered: Suffered,
+        faults: LaunchFaults,
     ) -> Result<Self, Code> {
         let threads = block.iter().map(|count| u64::from(*count)).product::<u64>();
         let is_possible = grid.iter().all(|count| *count > 0)
@@ -65,17 +65,17 @@ impl Launch {
             chunks
         };
         let arguments = function.parameter_sizes.iter().enumerate().map(copy).collect();
-        Ok(Self { function, grid, block, shared_bytes, arguments, suffered })
+        Ok(Self { function, grid, block, shared_bytes, arguments, faults })
     }
 
     pub fn run(mut self, device: &Device) {
-        thread::sleep(self.suffered.delay);
-        if self.suffered.hangs {
+        thread::sleep(self.faults.delay);
+        if self.faults.hangs {
             loop {
                 thread::park();
             }
         }
-        if let Some(code) = self.suffered.breaks {
+        if let Some(code) = self.faults.breaks {
             device.break_later(code);
         } else if self.run_grid().is_err() {
             settings::log(&format!("threads of {} wait for each other for ever", self.function.name));

@@ -112,7 +112,7 @@ fn inner(area: Rect) -> Rect {
 /// Returns the actions worth a place here, most important first: on the overview those on the run, in
 /// other views those of the focused panel.
 fn useful_actions(state: &State) -> Vec<Action> {
-    // What an ended run allows comes first, then a decision waiting for the user, then whatever is wrong.
+    // The menu of an ended run comes first, then a decision waiting for the user, then the alerts.
     let ended = state.is_over().then_some(Action::Menu);
     let asked = [Action::Accept, Action::Alerts].into_iter().filter(|action| state.is_possible(*action));
     let here = panel_actions(state.screen.focus, state.confusion().is_some() && !state.screen.samples.alone);

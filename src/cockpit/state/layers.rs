@@ -1,4 +1,4 @@
-//! What the layers view knows of the model's layers.
+//! The state of the layers view: the layers at each evaluation, and the part that is shown.
 
 use super::State;
 use crate::cockpit::read_error::ReadError;

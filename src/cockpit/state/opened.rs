@@ -1,4 +1,4 @@
-//! What Enter opens in the focused panel. Keys, mouse and footer all ask here.
+//! Decides which box, view or run Enter opens in the focused panel, for keys, mouse and footer.
 
 use super::State;
 use super::journal::{Entry, chosen_entry};
@@ -6,7 +6,7 @@ use super::requests::Refusal;
 use super::screen::{Panel, View};
 use crate::cockpit::quantity::Quantity;
 
-/// What Enter opens.
+/// The target of Enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
     /// A chart alone, or all charts again.

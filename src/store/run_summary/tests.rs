@@ -83,7 +83,7 @@ fn only_a_store_that_changed_is_read_again_and_labels_are_always_current() {
     writer.append(&Batch { steps: vec![row(1, 1, 4.0)], ..Batch::default() }).unwrap();
     let index = RunIndex::new(runs.path().to_owned());
     assert_eq!(index.list()[0].curve, [4.0]);
-    // What the index remembers is visible by planting it.
+    // A planted value shows whether the index remembers it.
     for (_, stored) in index.known.lock().unwrap().values_mut() {
         stored.curve = vec![7.0];
     }
