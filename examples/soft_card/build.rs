@@ -109,16 +109,19 @@ fn write_headers(cache: &Path) -> io::Result<PathBuf> {
     if folder.exists() {
         return Ok(folder);
     }
-    let partial = cache.join(format!("include-{}.partial", process::id()));
+    // The driver and the compiler are two libraries of one process, and may both come here at once.
+    let lock = File::create(cache.join("include.lock"))?;
+    lock.lock()?;
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let partial = cache.join("include.partial");
     for (name, text) in HEADERS {
         let path = partial.join(name);
         fs::create_dir_all(path.parent().unwrap_or(&partial))?;
         fs::write(path, text)?;
     }
-    match fs::rename(&partial, &folder) {
-        Err(_) if folder.exists() => fs::remove_dir_all(&partial)?,
-        renamed => renamed?,
-    }
+    fs::rename(&partial, &folder)?;
     Ok(folder)
 }
 
