@@ -230,7 +230,7 @@ fn a_run_notifies_of_a_fault_and_its_end_without_revealing_the_secret() {
     fs::write(&secret, &url).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let notify = format!(
-        "notify: {{ bell: false, desktop: false, level: info, webhooks: [{{ kind: json, url: 'file:{}' }}] }}\n",
+        "watch: {{ disk_free_mib: 0 }}\nnotify: {{ bell: false, desktop: false, level: info, webhooks: [{{ kind: json, url: 'file:{}' }}] }}\n",
         secret.display()
     );
     place.script("{ step_ms: 2, save_ms: 1 }", &notify);
@@ -274,7 +274,7 @@ fn a_hot_gpu_is_reported_once_and_the_run_file_names_the_library() {
     fs::write(library.with_extension("json"), script.to_string()).unwrap();
     let (url, bodies) = server();
     let around = format!(
-        "probe: {{ nvml: libhot.so }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
+        "probe: {{ nvml: libhot.so }}\nwatch: {{ disk_free_mib: 0 }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
     );
     place.script("{ step_ms: 20, save_ms: 1, device: \"cuda:0 fake\" }", &around);
     let (_child, run) = place.start(&["--trust"]);

@@ -191,7 +191,7 @@ fn planner_of(run: &std::path::Path) -> Option<u32> {
 
 /// Starts a run whose plan takes many seconds; returns it with its planner.
 fn planned_slowly(place: &Place) -> (std::process::Child, std::path::PathBuf, u32) {
-    let size = ["model.width=128", "model.layers=48"];
+    let size = ["model.width=32", "model.layers=96"];
     let set = size.iter().flat_map(|knob| ["--set", knob]);
     let run = ["run", "text", "--headless", "--device", "cpu"].into_iter().chain(set).collect::<Vec<_>>();
     let running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
