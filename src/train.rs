@@ -12,7 +12,7 @@
 //!          ├─ samples      what the model does with held-out samples, kept with the run
 //!          ├─ layers       norms, update ratios and dead units, read off an update
 //!          └─ saver        host copies to a durable checkpoint, on its own thread
-//! job              the input of an attempt;  failure   errors as they leave the process
+//! job              the input of an attempt;  failure   errors as they leave the process (device_failure: of a device)
 //! memory_estimate  memory of a rung: trains it on `shape_backend`, which tracks shapes only
 //! registry         tasks by name, type-erased;  backends   every type they are compiled for
 //! device           device detection without panics
@@ -23,6 +23,9 @@ mod checkpoint_eval;
 #[cfg(feature = "cuda")]
 mod cuda_probe;
 pub mod device;
+mod device_failure;
+#[cfg(feature = "cuda")]
+mod driver_error;
 mod evaluate;
 mod exit;
 pub mod failure;

@@ -15,6 +15,7 @@ use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Overrides the worker program; the replacement must speak the same contract.
 pub const WORKER_VARIABLE: &str = "DOWNSHIFT_WORKER";
@@ -87,11 +88,11 @@ pub trait Trainer {
         self.look_ahead(run, device)
     }
 
-    /// Runs a small computation to test a device, and describes it.
+    /// Runs a small computation to test a device within this time, and describes it.
     ///
     /// # Errors
     /// Returns an error and an exit code when the computation fails: 13 if there is nothing to test.
-    fn self_test(&self, _device: &str) -> Result<String, Refusal> {
+    fn self_test(&self, _device: &str, _limit: Duration) -> Result<String, Refusal> {
         Err(Refusal::new(13, NO_TRAINER))
     }
 
@@ -233,6 +234,8 @@ pub struct WorkerArgs {
 pub struct Prospect {
     /// The device to be used.
     pub device: String,
+    /// Memory of a GPU as its driver reports it, in bytes.
+    pub memory_bytes: Option<u64>,
     /// Fingerprint of everything compiled kernels and tuning depend on; empty if nothing is compiled.
     pub fingerprint: String,
     /// Notes for the user.

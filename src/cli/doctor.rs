@@ -9,6 +9,7 @@ use crate::diagnose::doctor::{Verdict, run_checks};
 use crate::trainer::Trainer;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -44,6 +45,9 @@ enum Setup {
 pub struct SelfTestArgs {
     #[arg(long, default_value = "auto")]
     device: String,
+    /// Seconds
+    #[arg(long, default_value_t = 180)]
+    limit: u64,
 }
 
 pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
@@ -98,7 +102,7 @@ fn print_autostart(what: Setup, runs: &Path) -> Outcome {
 /// The hidden command `self-test`: a small computation on the device. It may hang or crash without harm
 /// to its parent.
 pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
-    match trainer.self_test(&args.device) {
+    match trainer.self_test(&args.device, Duration::from_secs(args.limit)) {
         Ok(words) => {
             line!("{words}");
             0

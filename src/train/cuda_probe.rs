@@ -26,6 +26,8 @@ use std::{
 pub struct Gpu {
     /// The model's name.
     pub name: String,
+    /// Its memory.
+    pub memory_bytes: u64,
     /// The CUDA version of the driver's interface, and the driver's own version if it reports one.
     driver: String,
     /// Version of the kernel compiler.
@@ -50,7 +52,7 @@ const TENSOR_CORES: c_int = 7;
 pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
     let driver_names = ["libcuda.so.1", "libcuda.so"];
     let driver = load_library(&driver_names, &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(missing_driver)?;
-    let (name, cuda, capability) = query_driver(&driver, index)?;
+    let Answers { name, cuda, capability, memory_bytes } = query_driver(&driver, index)?;
     keep_loaded(driver);
     let compiler_names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11"];
     let compiler = load_library(&compiler_names, &toolkit_folders()).ok_or_else(|| {
@@ -65,7 +67,7 @@ pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
     check_headers(capability)?;
     let release = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| parse_release(&text));
     let driver = release.map_or_else(|| cuda.to_string(), |release| format!("{release}-cuda-{cuda}"));
-    Ok(Gpu { name, driver, compiler: version.to_string() })
+    Ok(Gpu { name, memory_bytes, driver, compiler: version.to_string() })
 }
 
 /// Loads the first library available, by bare name and then from these folders.
@@ -82,12 +84,21 @@ fn keep_loaded(library: Library) {
     std::mem::forget(library);
 }
 
-/// Returns the GPU's name, the driver's CUDA version, and the major number of the GPU's compute capability.
-fn query_driver(driver: &Library, index: usize) -> Result<(String, Version, c_int), GpuError> {
+/// What the driver says of a GPU.
+struct Answers {
+    name: String,
+    /// The CUDA version of the driver's interface.
+    cuda: Version,
+    /// The major number of the compute capability.
+    capability: c_int,
+    memory_bytes: u64,
+}
+
+fn query_driver(driver: &Library, index: usize) -> Result<Answers, GpuError> {
     let broken = |symbol| GpuError::DriverBroken { symbol };
     let failed = |code| GpuError::Driver { code, wsl: is_wsl() };
     let (mut version, mut count, mut device, mut capability) = (0, 0, 0, 0);
-    let mut name = [0; 256];
+    let (mut name, mut memory) = ([0; 256], 0_usize);
     // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer is to a
     // live local that is large enough, and cuInit comes before all other calls.
     let code = unsafe {
@@ -115,24 +126,26 @@ fn query_driver(driver: &Library, index: usize) -> Result<(String, Version, c_in
         let get = get.map_err(|_| broken("cuDeviceGet"))?;
         let get_name = driver.get::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(b"cuDeviceGetName\0");
         let get_name = get_name.map_err(|_| broken("cuDeviceGetName"))?;
+        let get_memory = driver.get::<unsafe extern "C" fn(*mut usize, c_int) -> c_int>(b"cuDeviceTotalMem_v2\0");
+        let get_memory = get_memory.map_err(|_| broken("cuDeviceTotalMem"))?;
         let get_attribute =
             driver.get::<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>(b"cuDeviceGetAttribute\0");
         let get_attribute = get_attribute.map_err(|_| broken("cuDeviceGetAttribute"))?;
-        let code = get(&raw mut device, ordinal);
-        match code {
-            0 => match get_name(name.as_mut_ptr(), 255, device) {
-                0 => get_attribute(&raw mut capability, CAPABILITY_MAJOR, device),
-                code => code,
-            },
-            code => code,
-        }
+        let codes = [
+            get(&raw mut device, ordinal),
+            get_name(name.as_mut_ptr(), 255, device),
+            get_memory(&raw mut memory, device),
+            get_attribute(&raw mut capability, CAPABILITY_MAJOR, device),
+        ];
+        codes.into_iter().find(|code| *code != 0).unwrap_or(0)
     };
     if code != 0 {
         return Err(failed(code));
     }
     // SAFETY: the driver NUL-terminates the name, and the array does in any case.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-    Ok((name, Version(version / 1000, version % 1000 / 10), capability))
+    let cuda = Version(version / 1000, version % 1000 / 10);
+    Ok(Answers { name, cuda, capability, memory_bytes: memory as u64 })
 }
 
 fn compiler_version(compiler: &Library) -> Option<Version> {
@@ -209,8 +222,12 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
         assert_eq!(parse_release(text).as_deref(), Some("580.65.06"));
         assert_eq!(parse_release(""), None);
-        let gpu =
-            Gpu { name: "NVIDIA RTX/4090 (x)".into(), driver: "580.65.06-cuda-13.0".into(), compiler: "12.8".into() };
+        let gpu = Gpu {
+            name: "NVIDIA RTX/4090 (x)".into(),
+            memory_bytes: 0,
+            driver: "580.65.06-cuda-13.0".into(),
+            compiler: "12.8".into(),
+        };
         assert_eq!(gpu.fingerprint(), "NVIDIA_RTX_4090__x_-driver-580.65.06-cuda-13.0-nvrtc-12.8");
     }
 

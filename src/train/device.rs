@@ -23,6 +23,8 @@ pub struct ChosenDevice {
     pub location: TensorDevice,
     /// The display name: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
     pub name: String,
+    /// Its memory in bytes, as the driver reports it; none on the CPU.
+    pub memory_bytes: Option<u64>,
     /// The identity that compiled kernels depend on: GPU model, driver, compiler; empty on the CPU.
     pub fingerprint: String,
     /// The reason for training on the CPU where a GPU would have been used.
@@ -73,7 +75,8 @@ impl fmt::Display for PrecisionNeedsGpu {
 
 impl ChosenDevice {
     fn cpu(fallback: Option<NoGpu>) -> Self {
-        Self { location: TensorDevice::Cpu, name: "cpu".to_owned(), fingerprint: String::new(), fallback }
+        let name = "cpu".to_owned();
+        Self { location: TensorDevice::Cpu, name, memory_bytes: None, fingerprint: String::new(), fallback }
     }
 
     /// Returns a note for the user if training falls back to the CPU.
@@ -124,6 +127,7 @@ fn probe_gpu(index: usize) -> Result<ChosenDevice, NoGpu> {
     Ok(ChosenDevice {
         location: TensorDevice::Cuda(index),
         name: format!("cuda:{index} {}", gpu.name),
+        memory_bytes: Some(gpu.memory_bytes),
         fingerprint: gpu.fingerprint(),
         fallback: None,
     })

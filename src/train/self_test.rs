@@ -3,6 +3,8 @@
 #[cfg(not(feature = "cuda"))]
 use super::device::NoGpu;
 use super::device::{self, DeviceError, TensorDevice};
+use super::device_failure::{ask_driver, describe_error};
+use super::exit::exit_now;
 use crate::config::knobs::Precision;
 use crate::protocol::device::DeviceChoice;
 use burn::backend::flex::{Flex, FlexDevice};
@@ -12,7 +14,8 @@ use burn::tensor::{
 };
 use std::fmt;
 use std::io::Write;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The dimension of the square matrices.
 const SIDE: usize = 256;
@@ -58,7 +61,7 @@ pub enum SelfTestError {
 #[derive(Debug, thiserror::Error)]
 pub enum ComputationError {
     /// The device reports an error.
-    #[error(transparent)]
+    #[error("{}", describe_error(&.0.to_string(), ask_driver().as_ref()))]
     Execution(#[from] ExecutionError),
     /// The device returned nothing.
     #[error("the device returned no values")]
@@ -80,16 +83,11 @@ pub enum ComputationError {
 /// Allocates and multiplies on the device.
 ///
 /// # Errors
-/// Returns an error when the device is missing, fails, or computes wrong values. A panic of the device ends the
-/// process with [`FAILED`].
-pub fn run_self_test(choice: &DeviceChoice) -> Result<SelfTest, SelfTestError> {
-    // A panicking device thread would otherwise leave its caller waiting, or with garbage.
-    std::panic::set_hook(Box::new(|panic| {
-        let text = panic.to_string();
-        let _ = writeln!(std::io::stdout(), "{}", text.lines().last().unwrap_or("panicked"));
-        std::process::exit(i32::from(FAILED));
-    }));
+/// Returns an error when the device is missing, fails, or computes wrong values. A device that panics, or that has not
+/// answered within `limit`, ends the process with [`FAILED`].
+pub fn run_self_test(choice: &DeviceChoice, limit: Duration) -> Result<SelfTest, SelfTestError> {
     let chosen = device::choose_device(choice, Precision::F32)?;
+    end_by_panic_or_timeout(&chosen.name, limit);
     let begun = Instant::now();
     let result = match chosen.location {
         TensorDevice::Cpu => check_computation::<Flex>(&FlexDevice),
@@ -107,6 +105,26 @@ pub fn run_self_test(choice: &DeviceChoice) -> Result<SelfTest, SelfTestError> {
         Ok(()) => Ok(SelfTest { device: chosen.name, seconds }),
         Err(error) => Err(SelfTestError::Computation { device: chosen.name, error }),
     }
+}
+
+/// Ends the process when the device panics, which would leave its caller waiting or with garbage, or does not answer.
+fn end_by_panic_or_timeout(device: &str, limit: Duration) {
+    let name = device.to_owned();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or("panicked without a message");
+        end_failed(&name, &describe_error(text, ask_driver().as_ref()));
+    }));
+    let name = device.to_owned();
+    // Without a thread there is no time limit, which is better than no test.
+    let _ = thread::Builder::new().name("time limit".to_owned()).spawn(move || {
+        thread::sleep(limit);
+        end_failed(&name, &format!("no result within {} s", limit.as_secs()));
+    });
+}
+
+fn end_failed(device: &str, reason: &str) -> ! {
+    let _ = writeln!(std::io::stdout(), "{device}: {reason}");
+    exit_now(FAILED)
 }
 
 fn check_computation<B: Backend>(device: &B::Device) -> Result<(), ComputationError> {

@@ -13,6 +13,7 @@ use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::Duration;
 
 impl Trainer for Registry {
     fn sections(&self) -> &dyn TaskSections {
@@ -46,8 +47,8 @@ impl Trainer for Registry {
         })
     }
 
-    fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        let passed = self_test::run_self_test(&parse_device(device)?);
+    fn self_test(&self, device: &str, limit: Duration) -> Result<String, Refusal> {
+        let passed = self_test::run_self_test(&parse_device(device)?, limit);
         let passed = passed.map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))?;
         Ok(passed.to_string())
     }
@@ -61,6 +62,7 @@ impl Trainer for Registry {
             let chosen = chosen.map_err(|why| Refusal::new(13, name_rung(rung, why)))?;
             prospect.notes = chosen.note().into_iter().collect();
             prospect.device = chosen.name;
+            prospect.memory_bytes = chosen.memory_bytes;
             prospect.fingerprint = chosen.fingerprint;
         }
         count_data(self, run, prospect)

@@ -8,6 +8,7 @@ use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A trainer that also knows commands.
 pub struct WithCommands<'a> {
@@ -66,8 +67,8 @@ impl Trainer for WithCommands<'_> {
         if run.command.is_some() { self.choose_device(device) } else { self.trainer.consider(run, device) }
     }
 
-    fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        self.trainer.self_test(device)
+    fn self_test(&self, device: &str, limit: Duration) -> Result<String, Refusal> {
+        self.trainer.self_test(device, limit)
     }
 
     fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal> {

@@ -198,7 +198,8 @@ impl Judge<'_> {
         lines.extend((evidence.exit != Exit::default()).then(|| evidence.exit.to_string()));
         lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {frame}")));
         let root = self.root().filter(|_| telling.is_none());
-        for finding in root.into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root())) {
+        let others = evidence.log.iter().filter(|finding| Some(*finding) != self.root());
+        for finding in root.into_iter().chain(others).filter(|finding| !self.is_reported(finding)) {
             if lines.len() > LINES + 3 + usize::from(evidence.frame.is_some()) {
                 break;
             }
@@ -213,6 +214,13 @@ impl Judge<'_> {
         let more = more.map(|line| format!("kernel log: {}", line.text)).filter(|line| !told.contains(line));
         lines.extend(more.take(LINES));
         lines
+    }
+
+    /// Reports whether a line of the log repeats what the worker reported.
+    fn is_reported(&self, finding: &Finding) -> bool {
+        let reported =
+            self.evidence.failed.as_ref().map(|failed| failed.message.as_str()).filter(|text| !text.is_empty());
+        reported.is_some_and(|text| finding.line > 0 && finding.text.contains(text))
     }
 
     /// Reports whether the class comes from the log alone: the process reported nothing, and its exit code has no meaning.

@@ -106,7 +106,18 @@ fn shared_memory_limit(capability: (i32, i32)) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRetain(out: *mut Handle, device: c_int) -> Code {
     // SAFETY: as above.
-    code_of(Device::by_index(device).and_then(|device| unsafe { write_out(out, device.context()) }))
+    code_of(Device::by_index(device).and_then(|device| unsafe { write_out(out, device.retain()) }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> Code {
+    code_of(Device::by_index(device).and_then(|device| {
+        // SAFETY: as above.
+        unsafe {
+            write_out(flags, 0)?;
+            write_out(active, c_int::from(device.is_active()))
+        }
+    }))
 }
 
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::settings;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 static DEVICES: LazyLock<Vec<Device>> =
@@ -20,6 +20,8 @@ thread_local! {
 pub struct Device {
     pub index: usize,
     pub memory: Memory,
+    /// Whether this process has retained the primary context.
+    is_active: AtomicBool,
     /// The error of a launch that has failed and that no call has returned so far.
     latent: AtomicI32,
     /// The error that every call returns from now on.
@@ -33,6 +35,7 @@ impl Device {
         Self {
             index,
             memory: Memory::new(index),
+            is_active: AtomicBool::new(false),
             latent: AtomicI32::new(SUCCESS),
             sticky: AtomicI32::new(SUCCESS),
             streams: Mutex::new(Vec::new()),
@@ -60,8 +63,18 @@ impl Device {
         Ok(self)
     }
 
+    /// Retains the primary context and returns its handle.
+    pub fn retain(&self) -> Handle {
+        self.is_active.store(true, Ordering::SeqCst);
+        self.context()
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::SeqCst)
+    }
+
     /// The context's handle: the device's index plus one.
-    pub fn context(&self) -> Handle {
+    fn context(&self) -> Handle {
         ptr::without_provenance_mut(self.index + 1)
     }
 

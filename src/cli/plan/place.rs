@@ -31,7 +31,8 @@ impl Place {
             return Ok(Self { device: name, card: Some(card), gpu: true, devices: Devices::Cpu });
         }
         let requested = &args.overrides.device;
-        let device = trainer.look_ahead(run, requested).map_err(Failure::of)?.device;
+        let prospect = trainer.look_ahead(run, requested).map_err(Failure::of)?;
+        let device = prospect.device;
         let devices = devices::devices_of_start(run, requested, &device);
         let holds_tensors = match &run.command {
             Some(_) => devices.clone(),
@@ -40,7 +41,12 @@ impl Place {
         };
         let (card, gpu) = match &holds_tensors {
             Devices::Cpu => (host(), false),
-            Devices::Cards(cards) => (fullest(cards, |index| card_of(runs, index)), true),
+            Devices::Cards(cards) => {
+                // Without NVML, the trainer's driver still knows the card's memory, but not what others use of it.
+                let of_driver = |total_bytes| Card { name: device.clone(), total_bytes, free_bytes: None };
+                let of_driver = prospect.memory_bytes.map(of_driver);
+                (fullest(cards, |index| card_of(runs, index)).or(of_driver), true)
+            }
         };
         Ok(Self { device, card, gpu, devices })
     }

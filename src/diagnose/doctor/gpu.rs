@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Time limit of the self-test; the first computation compiles its kernels.
 const SELF_TEST: Duration = Duration::from_mins(3);
+/// What a self-test gets beyond that to end itself.
+const SELF_TEST_GRACE: Duration = Duration::from_secs(20);
 /// Memory in use by other processes above which to warn.
 const OTHERS_BYTES: u64 = 2 << 30;
 
@@ -21,8 +23,8 @@ const OTHERS_BYTES: u64 = 2 << 30;
 pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     let gpu = match reading.map(|reading| &reading.gpu) {
         Ok(Ok(gpu)) => gpu,
-        Ok(Err(error)) => return vec![no_gpu(error), computation("cpu")],
-        Err(why) => return vec![no_gpu(&why.clone().into()), computation("cpu")],
+        Ok(Err(error)) => return vec![no_reading(error), computation("auto")],
+        Err(why) => return vec![no_reading(&why.clone().into()), computation("auto")],
     };
     let mut checks = vec![card(gpu), driver(gpu), health(gpu), history(gpu), heat(gpu), other_users(gpu)];
     checks.extend(toolkit());
@@ -30,14 +32,15 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     checks
 }
 
-/// Checks a machine without a readable GPU: a machine that has none is healthy.
-fn no_gpu(error: &GpuError) -> Check {
+/// Checks a machine without a readable GPU: a machine that has none is healthy. The computation then shows the device
+/// that trains.
+fn no_reading(error: &GpuError) -> Check {
     // A library that exists and fails means a broken driver, even if the machine shows no GPU.
     if error.problem.is_absence() && !is_nvidia_here() {
-        return Check::ok("GPU", format!("none: training uses the CPU ({error})"));
+        return Check::ok("GPU", format!("none to watch ({error})"));
     }
     let fix = if error.fix.is_empty() { "check `nvidia-smi`" } else { &error.fix };
-    Check::fail("GPU", error.problem.to_string(), format!("{fix}; until then, training uses the CPU"))
+    Check::fail("GPU", error.problem.to_string(), fix)
 }
 
 /// Reports whether the machine has an NVIDIA GPU, with or without a driver.
@@ -216,14 +219,14 @@ fn nvrtc(roots: &[PathBuf]) -> Option<String> {
 /// Runs an allocation and a matrix product on the device, in a child process that may hang or crash.
 fn computation(device: &str) -> Check {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["self-test", "--device", device]);
     let limit = SELF_TEST.as_secs();
-    match run_program(&mut command, SELF_TEST) {
+    command.args(["self-test", "--device", device, "--limit", &limit.to_string()]);
+    match run_program(&mut command, SELF_TEST + SELF_TEST_GRACE) {
         Some((Some(0), words)) => Check::ok("computation", words),
         Some((Some(13), why)) => Check::ok("computation", format!("not tested: {why}")),
         Some((code, why)) => Check::fail(
             "computation",
-            format!("{device}: {}", if why.is_empty() { format!("the test ended with {code:?}") } else { why }),
+            if why.is_empty() { format!("{device}: the test ended with {code:?}") } else { why },
             "train with --device cpu until this works; `downshift triage` explains messages",
         ),
         None => Check::fail(

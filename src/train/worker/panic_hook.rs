@@ -7,14 +7,14 @@
 
 use super::failure_record::write_record;
 use crate::protocol::line;
-use crate::protocol::worker::{Event, Failed};
+use crate::protocol::worker::{Event, Failed, FailureClass};
+use crate::train::device_failure::{ask_driver, classify_panic, describe_error};
 use crate::train::exit::exit_now;
-use crate::train::failure::{classify_panic, missing_library_remedy};
 use crate::train::job::{StepPulse, WorkerArgs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    panic::{self, PanicHookInfo},
+    panic::{self, Location, PanicHookInfo},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -40,7 +40,7 @@ pub fn install_hook(stdout: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<StepPul
         // Another thread may have written half a line.
         write_without_blocking(stdout.as_fd(), format!("\n{}", line::encode(&event).unwrap_or_default()).as_bytes());
         write_record(&args, &failed);
-        let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
+        let place = panic.location().map_or_else(String::new, |place| format!(" at {}", shorten_place(place)));
         let thread = failed.thread.as_deref().unwrap_or("?");
         write_stderr(&format!("\nthread {thread} panicked{place}: {} ({})\n", failed.message, failed.class));
         exit_now(failed.class.exit_code());
@@ -50,14 +50,23 @@ pub fn install_hook(stdout: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<StepPul
 fn describe_panic(panic: &PanicHookInfo<'_>, pulse: &StepPulse) -> Failed {
     let payload = panic.payload();
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let mut message: String = text.unwrap_or("panicked without a message").chars().take(1000).collect();
+    let text = text.unwrap_or("panicked without a message");
     let thread = thread::current().name().unwrap_or("unnamed").to_owned();
-    let class = classify_panic(&thread, &message);
-    if let Some(fix) = missing_library_remedy(&message) {
-        message =
-            format!("{}; {fix}", message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default());
-    }
+    let (class, message) = match classify_panic(&thread, text, None) {
+        FailureClass::Panic => (FailureClass::Panic, text.chars().take(1000).collect()),
+        FailureClass::Config => (FailureClass::Config, describe_error(text, None)),
+        _ => {
+            let driver = ask_driver();
+            (classify_panic(&thread, text, driver.as_ref()), describe_error(text, driver.as_ref()))
+        }
+    };
     Failed { class, message, step: pulse.step(), thread: Some(thread), injected: pulse.injected() }
+}
+
+/// Returns a place in a source file, without the folder that holds the sources of all crates.
+fn shorten_place(place: &Location<'_>) -> String {
+    let file = place.file().split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/'));
+    format!("{}:{}", file.map_or(place.file(), |(_, file)| file), place.line())
 }
 
 /// Writes to stderr, if it can without blocking.
