@@ -220,7 +220,7 @@ impl Judge<'_> {
     fn is_reported(&self, finding: &Finding) -> bool {
         let reported =
             self.evidence.failed.as_ref().map(|failed| failed.message.as_str()).filter(|text| !text.is_empty());
-        reported.is_some_and(|text| finding.line > 0 && finding.text.contains(text))
+        reported.is_some_and(|text| finding.text.contains(text))
     }
 
     /// Reports whether the class comes from the log alone: the process reported nothing, and its exit code has no meaning.

@@ -1,0 +1,63 @@
+//! The caches of compiled kernels and tuning decisions.
+
+use crate::card::{eight_steps, place_with_card};
+use crate::helper::{Place, journal_says};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Gives the place a copy of its prepared caches, which the test may change.
+fn own_caches(place: &mut Place) -> PathBuf {
+    let (_, shared) = place.variables.pop().unwrap();
+    let own = place.dir.path().join("own");
+    copy(&shared, &own);
+    place.variables.push(("XDG_CACHE_HOME", own.clone()));
+    own
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+/// Kernels that the soft card compiled or loaded in this place.
+fn finished(place: &Place) -> bool {
+    place.succeed(&eight_steps());
+    journal_says(&place.newest().unwrap(), "finished at step 8")
+}
+
+#[test]
+fn a_damaged_cache_costs_time_and_no_run() {
+    let mut place = place_with_card();
+    let caches = own_caches(&mut place);
+    for file in files_below(&caches) {
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes.truncate(middle);
+        bytes.extend(b"\xff\x00garbage");
+        fs::write(&file, bytes).unwrap();
+    }
+    assert!(finished(&place));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_time_and_no_run() {
+    let mut place = place_with_card();
+    let caches = own_caches(&mut place);
+    // A file where a folder should be stops root too.
+    fs::remove_dir_all(&caches).unwrap();
+    fs::write(&caches, "").unwrap();
+    assert!(finished(&place));
+}

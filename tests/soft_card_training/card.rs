@@ -1,0 +1,88 @@
+//! Places whose programs find the soft card where they look for NVIDIA's libraries.
+
+use crate::helper::Place;
+use crate::libraries::{CACHE, build_libraries, built_library};
+use downshift::store::run_dir::RunDir;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// The shipped digits, one kernel per operation, evaluated at the end only.
+pub const PLAIN: [&str; 4] = ["--set", "training.fused_kernels=false", "--set", "evaluation.every=1000 steps"];
+/// A transformer with few and small kernels.
+pub const TINY: [&str; 14] = [
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "model.heads=2",
+    "--set",
+    "model.sequence=16",
+    "--set",
+    "training.micro_batch=2",
+    "--set",
+    "training.autotune=minimal",
+    "--set",
+    "training.fused_kernels=false",
+];
+
+/// The caches of a user who has prepared digits: compiled kernels, and tuning decisions for new runs.
+const PREPARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/soft_card_prepared");
+
+/// Returns a place with a card and prepared caches.
+pub fn place_with_card() -> Place {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Decisions of an earlier build serve as well: what is missing is compiled and tuned by the run.
+        if !Path::new(PREPARED).join("downshift/tuning").is_dir() {
+            let mut place = place_with_unused_card();
+            place.variables.push(("XDG_CACHE_HOME", PathBuf::from(PREPARED)));
+            place.succeed(&["prepare", "digits", "--device", "cuda"]);
+        }
+    });
+    let mut place = place_with_unused_card();
+    place.variables.push(("XDG_CACHE_HOME", PathBuf::from(PREPARED)));
+    place
+}
+
+/// Returns a place with a card for which nothing was compiled or tuned.
+pub fn place_with_unused_card() -> Place {
+    build_libraries();
+    let mut place = Place::real();
+    let folder = place.dir.path().join("card");
+    fs::create_dir(&folder).unwrap();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        symlink(built_library("libsoft_card_driver.so"), folder.join(name)).unwrap();
+    }
+    symlink(built_library("libsoft_card_nvrtc.so"), folder.join("libnvrtc.so")).unwrap();
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/soft_card");
+    let variables = [("LD_LIBRARY_PATH", folder), ("CUDA_PATH", headers), ("SOFT_CARD_CACHE", PathBuf::from(CACHE))];
+    place.variables.extend(variables);
+    place.variables.push(("SOFT_CARD_FAULTS", place.dir.path().join("faults.json")));
+    set_faults(&place, "[]");
+    place
+}
+
+/// Replaces the faults of the card, also for a process that runs.
+pub fn set_faults(place: &Place, faults: &str) {
+    let path = place.dir.path().join("faults.json");
+    // What is left of an earlier fault that only one process played.
+    let _ = fs::remove_file(place.dir.path().join("faults.json.played-0"));
+    fs::write(path.with_extension("new"), faults).unwrap();
+    fs::rename(path.with_extension("new"), path).unwrap();
+}
+
+/// Returns the words that train 8 steps of plain digits on the card, with a checkpoint after 4.
+pub fn eight_steps() -> Vec<&'static str> {
+    let words = ["run", "digits", "--headless", "--device", "cuda", "--set", "training.steps=8"];
+    words.into_iter().chain(PLAIN).chain(["--set", "checkpoint.every=4 steps"]).collect()
+}
+
+/// Trains eight steps with these faults, to the end, and returns the run.
+pub fn run_with_faults(place: &Place, faults: &str) -> RunDir {
+    set_faults(place, faults);
+    place.succeed(&eight_steps());
+    place.newest().unwrap()
+}
