@@ -120,3 +120,15 @@ extern "C" __global__ void __launch_bounds__(64)stuck (int* out) {
     if (threadIdx.x < 32) never.arrive_and_wait();
     out[threadIdx.x] = 1;
 }
+
+// Lanes pass values through shared memory, twice, with no barrier: a warp keeps them in step.
+extern "C" __global__ void in_step(const int* input, int* output) {
+    extern __shared__ __align__(16) uint8 dynamic_shared_mem[];
+    int *shared_memory_0 = reinterpret_cast<int*>(&dynamic_shared_mem[0]);
+    int* _tmp_0 = reinterpret_cast<int*>(shared_memory_0);
+    __syncthreads();
+    _tmp_0[threadIdx.x] = input[threadIdx.x];
+    const int turned = shared_memory_0[threadIdx.x ^ 31];
+    _tmp_0[threadIdx.x] = turned + 1000;
+    output[threadIdx.x] = shared_memory_0[(threadIdx.x + 1) % 32];
+}

@@ -195,6 +195,17 @@ fn barrier_objects_hold_warps_apart() {
 }
 
 #[test]
+fn lanes_of_a_warp_are_in_step() {
+    on_card("kernels::lanes_of_a_warp_are_in_step", &[], |card| {
+        let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
+        let (input, output) = (card.put(&values), card.put(&[0_i32; 32]));
+        run(card, "in_step", 1, 32, &[Memory(&input), Memory(&output)]);
+        let passed = |i: usize| values[((i + 1) % 32) ^ 31] + 1000;
+        assert_eq!(card.get::<i32>(output, 32), (0..32).map(passed).collect::<Vec<i32>>());
+    });
+}
+
+#[test]
 fn threads_that_wait_for_ever_are_a_launch_failure() {
     on_card("kernels::threads_that_wait_for_ever_are_a_launch_failure", &[], |card| {
         let output = card.put(&[0_i32; 64]);

@@ -53,88 +53,89 @@ fn largest_difference(expected: &Tensors, found: &Tensors) -> (String, f64) {
     expected.iter().map(share).max_by(|one, other| one.1.total_cmp(&other.1)).unwrap()
 }
 
-/// Takes step 5 from the checkpoint at step 4 on the CPU and on the card.
-fn compare_step(place: &Place, task: &[&str]) -> (String, f64) {
+/// Takes step 5 from the checkpoint at step 4 on the CPU, and on the card in this precision. Returns how far losses
+/// and gradients differ.
+fn compare_step(place: &Place, task: &[&str], precision: &str) -> Differences {
     let steps = ["--set", "training.steps=5", "--set", "checkpoint.every=4 steps"];
     let words: Vec<&str> =
         ["run", task[0], "--headless", "--device", "cpu"].iter().chain(&task[1..]).chain(&steps).copied().collect();
     place.succeed(&words);
     let before = first_moments(place, 4);
     let on_cpu = gradients(&before, &first_moments(place, 5));
+    let file = place.newest().unwrap().path().join("run.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("precision: f32", &format!("precision: {precision}"))).unwrap();
     place.succeed(&["resume", "--from", "4", "--headless", "--device", "cuda"]);
     let rows = place.rows();
-    let losses = ["loss", "grad_norm"].map(|metric| {
-        let value = |row: &Value| row[metric].as_f64().unwrap();
-        (value(&rows[5]) - value(&rows[4])).abs() / value(&rows[4])
-    });
     assert_eq!((rows.len(), &rows[4]["step"]), (6, &rows[5]["step"]));
-    assert!(losses[0] <= 1e-5 && losses[1] <= 1e-4, "loss and norm differ by {losses:?}");
-    largest_difference(&on_cpu, &gradients(&before, &first_moments(place, 5)))
+    let loss = |row: &Value| row["loss"].as_f64().unwrap();
+    let (tensor, gradient) = largest_difference(&on_cpu, &gradients(&before, &first_moments(place, 5)));
+    Differences { loss: (loss(&rows[5]) - loss(&rows[4])).abs() / loss(&rows[4]), tensor, gradient }
+}
+
+#[derive(Debug)]
+struct Differences {
+    loss: f64,
+    /// The tensor whose gradient differs most.
+    tensor: String,
+    gradient: f64,
+}
+
+impl Differences {
+    #[track_caller]
+    fn check(&self, loss: f64, gradient: f64) {
+        assert!(self.loss <= loss && self.gradient <= gradient, "{self:?}");
+    }
 }
 
 #[test]
 fn gradients_of_digits_are_those_of_the_cpu() {
-    let (tensor, difference) = compare_step(&place_with_card(), &[&["digits"], &PLAIN[..]].concat());
-    assert!(difference <= 1e-5, "{tensor} differs by {difference:e}");
+    compare_step(&place_with_card(), &[&["digits"], &PLAIN[..]].concat(), "f32").check(1e-5, 1e-5);
 }
 
 #[test]
 fn gradients_of_fused_kernels_are_those_of_the_cpu() {
-    let (tensor, difference) = compare_step(&place_with_card(), &[&["digits"], &PLAIN[2..]].concat());
-    assert!(difference <= 1e-5, "{tensor} differs by {difference:e}");
+    compare_step(&place_with_card(), &[&["digits"], &PLAIN[2..]].concat(), "f32").check(1e-5, 1e-5);
 }
 
-/// Returns the words that train a transformer on a short text.
-fn tiny_text(place: &Place) -> Vec<String> {
+/// Trains a transformer on a short text.
+fn compare_text(place: &Place, precision: &str) -> Differences {
     let text = place.dir.path().join("text.txt");
-    fs::write(&text, &include_str!("../../README.md")[..3000]).unwrap();
+    fs::write(&text, include_str!("../../README.md").get(..3000).unwrap()).unwrap();
     let data = format!("data.source={}", text.display());
-    ["text"].iter().chain(&TINY).map(ToString::to_string).chain(["--set".to_owned(), data]).collect()
+    let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]);
+    compare_step(place, &words.collect::<Vec<&str>>(), precision)
 }
 
-fn text_differs_by(place: &Place) -> (String, f64) {
-    let words = tiny_text(place);
-    compare_step(place, &words.iter().map(String::as_str).collect::<Vec<&str>>())
-}
+/// The slope of GELU on CUDA is that of the approximation by tanh, which differs by up to 9e-4 (RELIABILITY.md).
+const GELU: f64 = 1e-3;
 
 #[test]
 fn gradients_of_a_transformer_are_those_of_the_cpu() {
-    let (tensor, difference) = text_differs_by(&place_with_card());
-    assert!(difference <= 1e-5, "{tensor} differs by {difference:e}");
+    compare_text(&place_with_card(), "f32").check(1e-5, GELU);
 }
 
 /// The control of the comparisons above.
 #[test]
-fn a_kernel_that_computes_a_thousandth_too_much_is_found() {
+fn a_kernel_that_computes_a_twentieth_too_much_is_found() {
     let mut place = place_with_card();
     let broken = place.dir.path().join("broken.h");
-    fs::write(
-        &broken,
-        "#include <cmath>\nstatic inline float too_much(float x) { return 1.001f * expf(x); }\n#define exp too_much\n",
-    )
-    .unwrap();
+    let text =
+        "#include <cmath>\nstatic inline float too_much(float x) { return 1.05f * expf(x); }\n#define exp too_much\n";
+    fs::write(&broken, text).unwrap();
     let flags = format!("-O2 -include {}", broken.display());
-    place.variables.push(("SOFT_CARD_CXXFLAGS", PathBuf::from(flags)));
     let kernels = place.dir.path().join("kernels");
-    place.variables.push(("SOFT_CARD_CACHE", kernels));
-    let (tensor, difference) = text_differs_by(&place);
-    assert!(difference > 1e-4, "{tensor} differs by {difference:e}");
+    place.variables.extend([("SOFT_CARD_CXXFLAGS", PathBuf::from(flags)), ("SOFT_CARD_CACHE", kernels)]);
+    let differences = compare_text(&place, "f32");
+    assert!(differences.loss > 1e-5 || differences.gradient > GELU, "{differences:?}");
 }
 
-/// A first step in bf16, beside one in f32 from the same weights. A value in bf16 has 8 bits.
+/// A value in bf16 has 8 bits. From 8.0 on, products use the matrix instructions.
 #[test]
 fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
     let mut place = place_with_unused_card();
     place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    let text = tiny_text(&place);
-    let first_gradients = |precision: &str| {
-        let more = ["--headless", "--device", "cuda", "--set", "training.steps=1", "--set", precision];
-        let words: Vec<&str> = ["run"].into_iter().chain(text.iter().map(String::as_str)).chain(more).collect();
-        place.succeed(&words);
-        gradients(&Tensors::new(), &first_moments(&place, 1))
-    };
-    let (tensor, difference) =
-        largest_difference(&first_gradients("training.precision=f32"), &first_gradients("training.precision=bf16"));
-    assert!(difference > 1e-6, "bf16 was not used");
-    assert!(difference <= 0.05, "{tensor} differs by {difference:e}");
+    let differences = compare_text(&place, "bf16");
+    differences.check(1e-2, 5e-2);
+    assert!(differences.loss > 1e-5, "bf16 was not used: {differences:?}");
 }
