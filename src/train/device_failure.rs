@@ -217,8 +217,8 @@ mod tests {
         for (message, line) in table {
             assert_eq!(describe_error(message, None), line);
         }
-        let nested = (0..4000).map(|depth| format!("level {depth}\nCaused by:\n  the same\n")).collect::<String>();
-        let line = describe_error(&nested, None);
+        let nested: Vec<String> = (0..4000).map(|depth| format!("level {depth}\nCaused by:\n  the same")).collect();
+        let line = describe_error(&nested.join("\n"), None);
         assert_eq!((line.lines().count(), line.chars().count()), (1, LONGEST + 1));
         assert!(line.starts_with("level 0; the same; level 1; level 2"), "{line}");
     }

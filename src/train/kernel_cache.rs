@@ -13,13 +13,17 @@ use cubecl::config::{
     cache::CacheConfig,
     compilation::CompilationConfig,
 };
+use rustix::fs::{Access, access};
+use std::fs;
 use std::path::Path;
 
 /// Configures both for this process, ignoring configuration files and `CUBECL_` variables. Call once, before
 /// the first use of a device.
 pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
     let decisions = kernels::decisions_of(run_dir);
-    let compiled = kernels::compiled(fingerprint).unwrap_or_else(|| decisions.clone());
+    // CubeCL panics at a cache that it cannot write, so such a run keeps its kernels to itself.
+    let compiled = kernels::compiled(fingerprint).filter(|folder| fs::create_dir_all(folder).is_ok());
+    let compiled = compiled.filter(|folder| is_writable(folder)).unwrap_or_else(|| decisions.clone());
     let level = match autotune {
         Autotune::Minimal => AutotuneLevel::Minimal,
         Autotune::Balanced => AutotuneLevel::Balanced,
@@ -31,4 +35,12 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
         compilation: CompilationConfig { cache: Some(CacheConfig::File(compiled)), ..CompilationConfig::default() },
         ..CubeClRuntimeConfig::default()
     });
+}
+
+/// Reports whether this process may write a file or a folder, and everything in it: a run started with sudo leaves files
+/// of root.
+fn is_writable(path: &Path) -> bool {
+    let needed = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    let inside = || fs::read_dir(path).into_iter().flatten().flatten();
+    access(path, needed).is_ok() && inside().all(|entry| is_writable(&entry.path()))
 }

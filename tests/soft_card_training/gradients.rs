@@ -76,9 +76,10 @@ fn compare_step(place: &Place, task: &[&str], precision: &str) -> Differences {
 #[derive(Debug)]
 struct Differences {
     loss: f64,
-    /// The tensor whose gradient differs most.
-    tensor: String,
     gradient: f64,
+    /// The tensor whose gradient differs most.
+    #[expect(dead_code, reason = "it is in the message of a failed check")]
+    tensor: String,
 }
 
 impl Differences {
@@ -119,11 +120,7 @@ fn gradients_of_a_transformer_are_those_of_the_cpu() {
 #[test]
 fn a_kernel_that_computes_a_twentieth_too_much_is_found() {
     let mut place = place_with_card();
-    let broken = place.dir.path().join("broken.h");
-    let text =
-        "#include <cmath>\nstatic inline float too_much(float x) { return 1.05f * expf(x); }\n#define exp too_much\n";
-    fs::write(&broken, text).unwrap();
-    let flags = format!("-O2 -include {}", broken.display());
+    let flags = "-O2 -D__builtin_expf(x)=1.05f*__builtin_expf(x)";
     let kernels = place.dir.path().join("kernels");
     place.variables.extend([("SOFT_CARD_CXXFLAGS", PathBuf::from(flags)), ("SOFT_CARD_CACHE", kernels)]);
     let differences = compare_text(&place, "f32");
