@@ -13,45 +13,51 @@ static POINTER: LazyLock<Regex> =
 static BARRIER: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"__syncthreads|__syncwarp"));
 static WORD: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"\w+"));
 
-/// What the lines since the last barrier did with shared memory.
+/// What a line does with shared memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    Nothing,
     Read,
     Write,
 }
 
-/// Makes lanes give way between such lines; `shared` are the names of the block's shared memory.
+/// Makes lanes give way between such lines; `shared` are the names of the block's shared memory. It reads the text from
+/// top to bottom: what the end of a loop leaves for its beginning is not seen.
 pub fn give_way(source: &str, shared: impl Iterator<Item = String>) -> String {
     let mut names: BTreeSet<String> = shared.collect();
     let mut text = String::with_capacity(source.len());
-    let mut last = Access::Nothing;
+    let mut last = None;
     for line in source.split_inclusive('\n') {
         let pointer = POINTER.captures(line).filter(|found| names.contains(&found[2]));
         if let Some(found) = pointer {
             names.insert(found[1].to_owned());
         } else if BARRIER.is_match(line) {
-            last = Access::Nothing;
+            last = None;
         } else {
-            let access = access_of(line, &names);
-            if access != Access::Nothing {
-                if last != Access::Nothing && last != access {
-                    text.push_str("soft_card::services->yield();\n");
-                }
-                last = access;
+            let accesses = accesses_of(line, &names);
+            if last.zip(accesses.first().copied()).is_some_and(|(last, first)| last != first) {
+                text.push_str("soft_card::services->yield();\n");
             }
+            last = accesses.last().copied().or(last);
         }
         text.push_str(line);
     }
     text
 }
 
-/// Returns what a line does first with one of these arrays.
-fn access_of(line: &str, names: &BTreeSet<String>) -> Access {
-    if !WORD.find_iter(line).any(|word| names.contains(word.as_str())) {
-        return Access::Nothing;
+/// Returns what a line does with these arrays, in this order.
+fn accesses_of(line: &str, names: &BTreeSet<String>) -> Vec<Access> {
+    let is_shared = |text: &str| WORD.find_iter(text).any(|word| names.contains(word.as_str()));
+    if line.contains("store_matrix_sync") && is_shared(line) {
+        return vec![Access::Write];
     }
-    let target = line.split_once(" = ").map(|(target, _)| target.trim_start()).filter(|target| target.ends_with(']'));
-    let written = target.and_then(|target| target.split('[').next()).is_some_and(|name| names.contains(name));
-    if written || line.contains("store_matrix_sync") { Access::Write } else { Access::Read }
+    let (target, value) = line.split_once(" = ").unwrap_or(("", line));
+    let (array, index) = target.trim_start().split_once('[').unwrap_or(("", target));
+    let mut accesses = Vec::new();
+    if is_shared(value) || is_shared(index) {
+        accesses.push(Access::Read);
+    }
+    if names.contains(array) {
+        accesses.push(Access::Write);
+    }
+    accesses
 }

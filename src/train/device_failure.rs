@@ -23,6 +23,8 @@ const DEVICE_FAULTS: [&str; 5] = [
 const CANNOT_ALLOCATE: &str = "can't allocate buffer";
 /// A tensor whose allocation failed earlier.
 const NO_PAGE: &str = "Memory page 0 doesn't exist";
+/// Messages of a full disk: CubeCL panics when it cannot write its caches.
+const NO_DISK: [&str; 2] = ["No space left on device", "StorageFull"];
 /// The beginning of every name of a driver's error.
 const DRIVER_CODE: &str = "CUDA_ERROR";
 /// The driver's code for an allocation that failed.
@@ -30,8 +32,9 @@ const NO_MEMORY: i32 = 2;
 /// The longest message, in characters.
 const LONGEST: usize = 300;
 /// Lines of nested errors that say nothing.
-const EMPTY: [&str; 5] = [
+const EMPTY: [&str; 6] = [
     "Caused by:",
+    "Backtrace",
     "Backtrace:",
     "No backtrace available",
     "An error happened during execution",
@@ -69,6 +72,8 @@ pub fn classify_panic(thread: &str, message: &str, driver: Option<&DriverError>)
     let on_device = DEVICE_THREADS.iter().any(|name| thread.starts_with(name));
     if missing_library_remedy(message).is_some() {
         FailureClass::Config
+    } else if on_device && says(&NO_DISK) {
+        FailureClass::DiskFull
     } else if let Some(error) = driver {
         if error.code == NO_MEMORY { FailureClass::DeviceOutOfMemory } else { FailureClass::DeviceFault }
     } else if says(&OUT_OF_MEMORY) && (on_device || says(&DEVICE_FAULTS) || says(&OUT_OF_MEMORY[..1])) {
@@ -80,20 +85,21 @@ pub fn classify_panic(thread: &str, message: &str, driver: Option<&DriverError>)
     }
 }
 
-/// Returns what an error of a device says, in one line.
+/// Returns what an error of a device says, in one line of limited length.
 #[must_use]
 pub fn describe_error(message: &str, driver: Option<&DriverError>) -> String {
     if let Some(fix) = missing_library_remedy(message) {
         let first = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        return format!("{first}; {fix}");
+        return format!("{}; {fix}", in_one_line(first));
     }
-    if let Some(error) = driver {
-        return error.to_string();
-    }
-    named_in(message)
-        .or_else(|| refused_bytes(message).map(|size| format!("the GPU has no room for a buffer of {}", bytes(size))))
-        .or_else(|| message.contains(NO_PAGE).then(|| "the GPU has no room for a tensor".to_owned()))
-        .unwrap_or_else(|| in_one_line(message))
+    let said = driver
+        .map(ToString::to_string)
+        .or_else(|| named_in(message))
+        .or_else(|| {
+            refused_bytes(message).map(|size| format!("the device has no room for a buffer of {}", bytes(size)))
+        })
+        .or_else(|| message.contains(NO_PAGE).then(|| "the device has no room for a tensor".to_owned()));
+    in_one_line(said.as_deref().unwrap_or(message))
 }
 
 /// Returns the first error that the text names as the driver does, with its description.
@@ -155,7 +161,7 @@ mod tests {
 
     #[test]
     fn panics_are_classified_by_thread_and_message() {
-        use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, Panic};
+        use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, DiskFull, Panic};
         let table = [
             ("DSD-0-0", "can't allocate buffer of size: 68719476736", DeviceOutOfMemory),
             ("DSD-0-0", "couldn't find resource for that handle: Memory page 0 doesn't exist", DeviceOutOfMemory),
@@ -164,6 +170,7 @@ mod tests {
             ("main", "can't allocate buffer of size: 12", DeviceOutOfMemory),
             ("DSD-0-1", "DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)", DeviceFault),
             ("DSD-0-0", "index out of bounds", DeviceFault),
+            ("DSD-0-0", "Failed to write to chunk: Os { code: 28, kind: StorageFull }", DiskFull),
             ("main", "DriverError(CUDA_ERROR_LAUNCH_FAILED)", DeviceFault),
             ("main", "An error happened during execution\nCaused by:\n  Unknown error", DeviceFault),
             ("main", "Unable to dynamically load the \"nvrtc\" shared library - searched", Config),
@@ -204,9 +211,10 @@ mod tests {
                 "CUDA_ERROR_UNKNOWN: unknown error",
             ),
             ("CUDA_ERROR_X", "CUDA_ERROR_X"),
+            ("CUDA_ERROR_X, bare\nand more", "CUDA_ERROR_X: bare; and more"),
             (
                 "can't allocate buffer of size: 68719476736\nNo backtrace available",
-                "the GPU has no room for a buffer of 64.0 GiB",
+                "the device has no room for a buffer of 64.0 GiB",
             ),
             (
                 "An error happened during execution\nCaused by:\n  the kernel is odd\nBacktrace:\nNo backtrace available",

@@ -15,10 +15,13 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Returns the error of the first device of this process that has one. An error that leaves a device usable is
 /// unknown to its driver afterwards.
 pub fn ask_driver() -> Option<DriverError> {
-    // SAFETY: only finds the library if this process already uses it, and runs nothing.
-    let driver = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()?;
     let (tell, told) = mpsc::channel();
-    let ask = move || tell.send(find_error(&driver));
+    let ask = move || {
+        // SAFETY: only finds the library if this process already uses it, and runs nothing.
+        let driver = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | libc::RTLD_NOLOAD) };
+        // Nobody listens after the limit.
+        let _ = tell.send(driver.ok().and_then(|driver| find_error(&driver)));
+    };
     thread::Builder::new().name("driver error".to_owned()).spawn(ask).ok()?;
     told.recv_timeout(LIMIT).ok().flatten()
 }
@@ -50,10 +53,11 @@ fn find_error(driver: &Library) -> Option<DriverError> {
             }
         };
         let mut count = 0;
-        match count_devices(&raw mut count) {
-            0 => (0..count).map(ask).find(|code| *code != 0)?,
-            code => code,
+        // Without an answer here, CUDA never started in this process.
+        if count_devices(&raw mut count) != 0 {
+            return None;
         }
+        (0..count).map(ask).find(|code| *code != 0)?
     };
     let text = |symbol: &[u8]| {
         let mut text: *const c_char = std::ptr::null();

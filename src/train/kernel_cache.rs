@@ -14,6 +14,7 @@ use cubecl::config::{
     compilation::CompilationConfig,
 };
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
 
@@ -21,7 +22,7 @@ use std::path::Path;
 /// the first use of a device.
 pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
     let decisions = kernels::decisions_of(run_dir);
-    // CubeCL panics at a cache that it cannot write, so such a run keeps its kernels to itself.
+    // CubeCL panics at a cache of another owner or on a read-only disk, so such a run keeps its kernels to itself.
     let compiled = kernels::compiled(fingerprint).filter(|folder| fs::create_dir_all(folder).is_ok());
     let compiled = compiled.filter(|folder| is_writable(folder)).unwrap_or_else(|| decisions.clone());
     let level = match autotune {
@@ -42,5 +43,6 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
 fn is_writable(path: &Path) -> bool {
     let needed = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
     let inside = || fs::read_dir(path).into_iter().flatten().flatten();
-    access(path, needed).is_ok() && inside().all(|entry| is_writable(&entry.path()))
+    // Another process may just have removed its lock.
+    matches!(access(path, needed), Ok(()) | Err(Errno::NOENT)) && inside().all(|entry| is_writable(&entry.path()))
 }

@@ -14,6 +14,7 @@ use burn::tensor::{
 };
 use std::fmt;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,12 +33,15 @@ pub struct SelfTest {
     pub device: String,
     /// The duration in seconds.
     pub seconds: f64,
+    /// Why this is not the device that was asked for, if so.
+    pub note: Option<String>,
 }
 
 impl fmt::Display for SelfTest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, seconds } = self;
-        write!(formatter, "{device}: 256 MB allocated, {SIDE}×{SIDE} matrix product correct, {seconds:.1} s")
+        let Self { device, seconds, note } = self;
+        write!(formatter, "{device}: 256 MB allocated, {SIDE}×{SIDE} matrix product correct, {seconds:.1} s")?;
+        note.as_ref().map_or(Ok(()), |note| write!(formatter, " ({note})"))
     }
 }
 
@@ -61,8 +65,8 @@ pub enum SelfTestError {
 #[derive(Debug, thiserror::Error)]
 pub enum ComputationError {
     /// The device reports an error.
-    #[error("{}", describe_error(&.0.to_string(), ask_driver().as_ref()))]
-    Execution(#[from] ExecutionError),
+    #[error("{0}")]
+    Execution(String),
     /// The device returned nothing.
     #[error("the device returned no values")]
     Empty,
@@ -86,8 +90,9 @@ pub enum ComputationError {
 /// Returns an error when the device is missing, fails, or computes wrong values. A device that panics, or that has not
 /// answered within `limit`, ends the process with [`FAILED`].
 pub fn run_self_test(choice: &DeviceChoice, limit: Duration) -> Result<SelfTest, SelfTestError> {
+    end_after(limit, &choice.to_string());
     let chosen = device::choose_device(choice, Precision::F32)?;
-    end_by_panic_or_timeout(&chosen.name, limit);
+    end_by_panic(&chosen.name);
     let begun = Instant::now();
     let result = match chosen.location {
         TensorDevice::Cpu => check_computation::<Flex>(&FlexDevice),
@@ -102,24 +107,31 @@ pub fn run_self_test(choice: &DeviceChoice, limit: Duration) -> Result<SelfTest,
     };
     let seconds = begun.elapsed().as_secs_f64();
     match result {
-        Ok(()) => Ok(SelfTest { device: chosen.name, seconds }),
+        Ok(()) => Ok(SelfTest { note: chosen.note(), device: chosen.name, seconds }),
         Err(error) => Err(SelfTestError::Computation { device: chosen.name, error }),
     }
 }
 
-/// Ends the process when the device panics, which would leave its caller waiting or with garbage, or does not answer.
-fn end_by_panic_or_timeout(device: &str, limit: Duration) {
-    let name = device.to_owned();
-    std::panic::set_hook(Box::new(move |panic| {
-        let text = panic.payload_as_str().unwrap_or("panicked without a message");
-        end_failed(&name, &describe_error(text, ask_driver().as_ref()));
-    }));
-    let name = device.to_owned();
+/// Ends the process when the device has not answered in time.
+fn end_after(limit: Duration, device: &str) {
+    let device = device.to_owned();
     // Without a thread there is no time limit, which is better than no test.
     let _ = thread::Builder::new().name("time limit".to_owned()).spawn(move || {
         thread::sleep(limit);
-        end_failed(&name, &format!("no result within {} s", limit.as_secs()));
+        let fix = "restart the machine (under WSL2, `wsl --shutdown` in Windows)";
+        end_failed(&device, &format!("no result within {} s; {fix}", limit.as_secs()));
     });
+}
+
+/// Ends the process when the device panics, which would leave its caller waiting or with garbage.
+fn end_by_panic(device: &str) {
+    let (device, taken) = (device.to_owned(), AtomicBool::new(false));
+    std::panic::set_hook(Box::new(move |panic| {
+        if !taken.swap(true, Ordering::SeqCst) {
+            let text = panic.payload_as_str().unwrap_or("panicked without a message");
+            end_failed(&device, &describe_error(text, ask_driver().as_ref()));
+        }
+    }));
 }
 
 fn end_failed(device: &str, reason: &str) -> ! {
@@ -129,7 +141,8 @@ fn end_failed(device: &str, reason: &str) -> ! {
 
 fn check_computation<B: Backend>(device: &B::Device) -> Result<(), ComputationError> {
     let read = |tensor: Tensor<B, 1>| {
-        let data = tensor.try_into_data()?;
+        let failed = |error: ExecutionError| describe_error(&error.to_string(), ask_driver().as_ref());
+        let data = tensor.try_into_data().map_err(failed).map_err(ComputationError::Execution)?;
         data.iter::<f64>().next().ok_or(ComputationError::Empty)
     };
     // Use max rather than mean: this many ones do not sum correctly in f32.

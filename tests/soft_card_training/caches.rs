@@ -5,10 +5,11 @@ use crate::helper::{Place, journal_says};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Copies a folder.
+/// Copies a folder, but for the locks of processes that use it.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().flatten() {
+    let entries = fs::read_dir(from).unwrap().flatten();
+    for entry in entries.filter(|entry| entry.path().extension().is_none_or(|end| end != "lock")) {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy(&entry.path(), &target);

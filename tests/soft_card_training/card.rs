@@ -28,23 +28,29 @@ pub const TINY: [&str; 14] = [
     "training.fused_kernels=false",
 ];
 
-/// The caches of a user who has prepared digits: compiled kernels, and tuning decisions for new runs.
-const PREPARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/soft_card_prepared");
-
-/// Returns a place with a card and prepared caches.
+/// Returns a place with a card and the caches of a user who has prepared digits: compiled kernels, and tuning decisions
+/// for new runs.
 pub fn place_with_card() -> Place {
     static ONCE: Once = Once::new();
+    let caches = prepared_caches();
     ONCE.call_once(|| {
-        // Decisions of an earlier build serve as well: what is missing is compiled and tuned by the run.
-        if !Path::new(PREPARED).join("downshift/tuning").is_dir() {
+        let complete = caches.join("complete");
+        if !complete.exists() {
             let mut place = place_with_unused_card();
-            place.variables.push(("XDG_CACHE_HOME", PathBuf::from(PREPARED)));
+            place.variables.push(("XDG_CACHE_HOME", caches.clone()));
             place.succeed(&["prepare", "digits", "--device", "cuda"]);
+            fs::write(complete, "").unwrap();
         }
     });
     let mut place = place_with_unused_card();
-    place.variables.push(("XDG_CACHE_HOME", PathBuf::from(PREPARED)));
+    place.variables.push(("XDG_CACHE_HOME", caches));
     place
+}
+
+/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ.
+fn prepared_caches() -> PathBuf {
+    let key = blake3::hash(include_bytes!("../../Cargo.lock")).to_hex();
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 
 /// Returns a place with a card for which nothing was compiled or tuned.

@@ -102,7 +102,8 @@ fn gradients_of_fused_kernels_are_those_of_the_cpu() {
 /// Trains a transformer on a short text.
 fn compare_text(place: &Place, precision: &str) -> Differences {
     let text = place.dir.path().join("text.txt");
-    fs::write(&text, include_str!("../../README.md").get(..3000).unwrap()).unwrap();
+    let lines = (0..150).map(|i| format!("line {} of {}, as read aloud\n", i * 7 % 13, i % 29));
+    fs::write(&text, lines.collect::<Vec<String>>().concat()).unwrap();
     let data = format!("data.source={}", text.display());
     let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]);
     compare_step(place, &words.collect::<Vec<&str>>(), precision)
@@ -124,7 +125,7 @@ fn a_kernel_that_computes_a_twentieth_too_much_is_found() {
     let kernels = place.dir.path().join("kernels");
     place.variables.extend([("SOFT_CARD_CXXFLAGS", PathBuf::from(flags)), ("SOFT_CARD_CACHE", kernels)]);
     let differences = compare_text(&place, "f32");
-    assert!(differences.loss > 1e-5 || differences.gradient > GELU, "{differences:?}");
+    assert!(differences.gradient > GELU, "{differences:?}");
 }
 
 /// A value in bf16 has 8 bits. From 8.0 on, products use the matrix instructions.

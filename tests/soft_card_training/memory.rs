@@ -8,7 +8,7 @@ use serde_json::Value;
 fn too_little_memory_is_an_out_of_memory() {
     let place = place_with_card();
     let run = run_with_faults(&place, r#"[{"capacity_mib": 1, "once": true}]"#);
-    assert!(journal_says(&run, "out of device memory: the GPU has no room for a buffer of "));
+    assert!(journal_says(&run, "out of device memory: the device has no room for a buffer of "));
     assert!(journal_says(&run, "full → accumulate"));
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A failed allocation on a CUDA device panics on the device's own thread inside `catch_unwind`; the training
 //! thread is not notified and would continue with garbage. The hook runs before any unwinding, so nothing can
-//! hide a panic from it. It takes no lock, waits for no reader and runs no destructor, since the device may
-//! never respond again.
+//! hide a panic from it. It takes no lock, waits for no reader, at most a second for the driver, and runs no
+//! destructor, since the device may never respond again.
 
 use super::failure_record::write_record;
 use crate::protocol::line;
