@@ -119,7 +119,7 @@ fn the_self_test_names_the_error_and_ends_a_hang() {
     assert_eq!(words, format!("cuda:0 Soft Card 6.1: {}\n", LAUNCH.said));
     let (code, words) = told(r#"[{"launch": 1, "hang": true}]"#, &["--limit", "5"]);
     assert_eq!(
-        (code, words.starts_with("cuda: no result within 5 s; restart the machine")),
+        (code, words.starts_with("cuda:0: no result within 5 s; restart the machine")),
         (Some(11), true),
         "{words}"
     );
