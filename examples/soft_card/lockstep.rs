@@ -13,7 +13,7 @@ static POINTER: LazyLock<Regex> =
 static BARRIER: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"__syncthreads|__syncwarp"));
 static WORD: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"\w+"));
 
-/// What a line does with shared memory.
+/// A use of shared memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -44,7 +44,7 @@ pub fn give_way(source: &str, shared: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// Returns what a line does with these arrays, in this order.
+/// Returns a line's uses of these arrays, in order.
 fn accesses_of(line: &str, names: &BTreeSet<String>) -> Vec<Access> {
     let is_shared = |text: &str| WORD.find_iter(text).any(|word| names.contains(word.as_str()));
     if line.contains("store_matrix_sync") && is_shared(line) {

@@ -45,8 +45,8 @@ enum Setup {
 pub struct SelfTestArgs {
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Seconds
-    #[arg(long, default_value_t = 180)]
+    /// Time limit in seconds
+    #[arg(long)]
     limit: u64,
 }
 

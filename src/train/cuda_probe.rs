@@ -52,7 +52,7 @@ const TENSOR_CORES: c_int = 7;
 pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
     let driver_names = ["libcuda.so.1", "libcuda.so"];
     let driver = load_library(&driver_names, &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(missing_driver)?;
-    let Answers { name, cuda, capability, memory_bytes } = query_driver(&driver, index)?;
+    let Properties { name, cuda, capability, memory_bytes } = query_driver(&driver, index)?;
     keep_loaded(driver);
     let compiler_names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11"];
     let compiler = load_library(&compiler_names, &toolkit_folders()).ok_or_else(|| {
@@ -84,8 +84,8 @@ fn keep_loaded(library: Library) {
     std::mem::forget(library);
 }
 
-/// What the driver says of a GPU.
-struct Answers {
+/// A GPU's properties, as its driver reports them.
+struct Properties {
     name: String,
     /// The CUDA version of the driver's interface.
     cuda: Version,
@@ -94,7 +94,7 @@ struct Answers {
     memory_bytes: u64,
 }
 
-fn query_driver(driver: &Library, index: usize) -> Result<Answers, GpuError> {
+fn query_driver(driver: &Library, index: usize) -> Result<Properties, GpuError> {
     let broken = |symbol| GpuError::DriverBroken { symbol };
     let failed = |code| GpuError::Driver { code, wsl: is_wsl() };
     let (mut version, mut count, mut device, mut capability) = (0, 0, 0, 0);
@@ -145,7 +145,7 @@ fn query_driver(driver: &Library, index: usize) -> Result<Answers, GpuError> {
     // SAFETY: the driver NUL-terminates the name, and the array does in any case.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let cuda = Version(version / 1000, version % 1000 / 10);
-    Ok(Answers { name, cuda, capability, memory_bytes: memory as u64 })
+    Ok(Properties { name, cuda, capability, memory_bytes: memory as u64 })
 }
 
 fn compiler_version(compiler: &Library) -> Option<Version> {

@@ -1,4 +1,4 @@
-//! Errors of a device: their class, and what they say in one line. CubeCL puts errors inside errors, and each level
+//! Errors of a device: their class, and their message in one line. CubeCL puts errors inside errors, and each level
 //! repeats the text of those below it.
 
 #[cfg(feature = "cuda")]
@@ -31,7 +31,7 @@ const DRIVER_CODE: &str = "CUDA_ERROR";
 const NO_MEMORY: i32 = 2;
 /// The longest message, in characters.
 const LONGEST: usize = 300;
-/// Lines of nested errors that say nothing.
+/// Lines of nested errors without information.
 const EMPTY: [&str; 6] = [
     "Caused by:",
     "Backtrace",
@@ -58,7 +58,7 @@ impl Display for DriverError {
     }
 }
 
-/// Without CUDA there is no driver to ask.
+/// Returns none: this build has no CUDA.
 #[cfg(not(feature = "cuda"))]
 #[must_use]
 pub fn ask_driver() -> Option<DriverError> {
@@ -85,7 +85,7 @@ pub fn classify_panic(thread: &str, message: &str, driver: Option<&DriverError>)
     }
 }
 
-/// Returns what an error of a device says, in one line of limited length.
+/// Returns the message of a device's error: one line of limited length.
 #[must_use]
 pub fn describe_error(message: &str, driver: Option<&DriverError>) -> String {
     if let Some(fix) = missing_library_remedy(message) {
@@ -120,7 +120,7 @@ fn refused_bytes(message: &str) -> Option<u64> {
     size.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Joins the lines that say something, each once.
+/// Joins the lines that carry information, each once.
 fn in_one_line(message: &str) -> String {
     let mut said: Vec<&str> = Vec::new();
     for line in message.lines().map(str::trim).filter(|line| !line.is_empty() && !EMPTY.contains(line)) {

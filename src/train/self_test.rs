@@ -115,7 +115,7 @@ pub fn run_self_test(choice: &DeviceChoice, limit: Duration) -> Result<SelfTest,
 /// Ends the process when the device has not answered in time.
 fn end_after(limit: Duration, device: &str) {
     let device = device.to_owned();
-    // Without a thread there is no time limit, which is better than no test.
+    // If the system refuses the thread, the test runs without a limit.
     let _ = thread::Builder::new().name("time limit".to_owned()).spawn(move || {
         thread::sleep(limit);
         let fix = "restart the machine (under WSL2, `wsl --shutdown` in Windows)";

@@ -74,7 +74,7 @@ pub fn place_with_unused_card() -> Place {
 /// Replaces the faults of the card, also for a process that runs.
 pub fn set_faults(place: &Place, faults: &str) {
     let path = place.dir.path().join("faults.json");
-    // What is left of an earlier fault that only one process played.
+    // The soft card leaves this file when a process has played a fault marked `once`.
     let _ = fs::remove_file(place.dir.path().join("faults.json.played-0"));
     fs::write(path.with_extension("new"), faults).unwrap();
     fs::rename(path.with_extension("new"), path).unwrap();

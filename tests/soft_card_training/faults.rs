@@ -1,4 +1,4 @@
-//! Errors of the card: what a run makes of them, and what it says.
+//! Errors of the card: how a run responds, and what its journal says.
 
 use crate::card::{eight_steps, place_with_card, place_with_unused_card, run_with_faults, set_faults};
 use crate::helper::{Place, journal, journal_says, wait_for};
@@ -109,20 +109,20 @@ fn a_kernel_that_never_ends_is_a_hang() {
 #[test]
 fn the_self_test_names_the_error_and_ends_a_hang() {
     let place = place_with_unused_card();
-    let told = |faults: &str, words: &[&str]| {
+    let told = |faults: &str, limit: &str| {
         set_faults(&place, faults);
-        let out = place.output(&[&["self-test", "--device", "cuda"], words].concat());
+        let out = place.output(&["self-test", "--device", "cuda", "--limit", limit]);
         (out.status.code(), String::from_utf8(out.stdout).unwrap())
     };
-    let (code, words) = told(r#"[{"launch": 1, "code": 719}]"#, &[]);
+    let (code, words) = told(r#"[{"launch": 1, "code": 719}]"#, "180");
     assert_eq!(code, Some(11));
     assert_eq!(words, format!("cuda:0 Soft Card 6.1: {}\n", LAUNCH.said));
-    let (code, words) = told(r#"[{"launch": 1, "hang": true}]"#, &["--limit", "5"]);
+    let (code, words) = told(r#"[{"launch": 1, "hang": true}]"#, "5");
     assert_eq!(
         (code, words.starts_with("cuda:0: no result within 5 s; restart the machine")),
         (Some(11), true),
         "{words}"
     );
-    let (code, words) = told("[]", &[]);
+    let (code, words) = told("[]", "180");
     assert_eq!(code, Some(0), "{words}");
 }

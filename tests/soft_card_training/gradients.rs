@@ -1,4 +1,4 @@
-//! What the card computes, beside the CPU: losses, and the gradient of each tensor.
+//! Losses and the gradient of each tensor, on the card and on the CPU.
 
 use crate::card::{PLAIN, TINY, place_with_card, place_with_unused_card};
 use crate::helper::Place;

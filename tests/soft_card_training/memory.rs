@@ -1,4 +1,4 @@
-//! The card's memory: too little of it, and what plans know of it.
+//! The card's memory: too little of it, and its size in plans.
 
 use crate::card::{place_with_card, place_with_unused_card, run_with_faults};
 use crate::helper::journal_says;

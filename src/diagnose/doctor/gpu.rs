@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time limit of the self-test; the first computation compiles its kernels.
 const SELF_TEST: Duration = Duration::from_mins(3);
-/// What a self-test gets beyond that to end itself.
+/// How much later a self-test that does not end itself is killed.
 const SELF_TEST_GRACE: Duration = Duration::from_secs(20);
 /// Memory in use by other processes above which to warn.
 const OTHERS_BYTES: u64 = 2 << 30;
