@@ -29,11 +29,14 @@ mod driver_error;
 mod evaluate;
 mod exit;
 pub mod failure;
+#[cfg(feature = "cuda")]
+mod gpu_runtime;
 mod inject;
 mod inject_grad;
 pub mod job;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
+mod kernel_start;
 pub mod layers;
 mod load_values;
 mod loader;

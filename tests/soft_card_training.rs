@@ -6,6 +6,8 @@
 mod caches;
 #[path = "soft_card_training/card.rs"]
 mod card;
+#[path = "soft_card_training/cold_start.rs"]
+mod cold_start;
 #[path = "soft_card_training/faults.rs"]
 mod faults;
 #[path = "soft_card_training/gradients.rs"]

@@ -250,6 +250,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
             value,
         }),
         setback: None,
+        kernels: None,
         device: Some("made".to_owned()),
         parameters: Some(829_696),
         pid_keeper: None,

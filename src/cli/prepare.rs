@@ -11,12 +11,12 @@ use super::occupied::refuse_measurement;
 use super::run::{self, Overrides};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
+use crate::config::knobs::Autotune;
 use crate::config::run::Run;
 use crate::format::counted;
-use crate::store::kernels;
+use crate::store::kernels::{self, KernelSet};
 use crate::trainer::Trainer;
 use clap::Args;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ pub struct PrepareArgs {
 
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
-    let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
+    let mut run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     if run.command.is_some() {
         line!("Nothing to prepare: a command compiles its own kernels when it starts.");
         return Ok(0);
@@ -55,6 +55,10 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     refuse_measurement(&devices_of_start(&run, device, &prospect.device), args.another)?;
     let decisions = kernels::decisions(&prospect.fingerprint)
         .ok_or_else(|| Failure::new(1, "cannot keep kernels: neither XDG_CACHE_HOME nor HOME is set"))?;
+    for rung in &mut run.rungs {
+        let autotune = &mut rung.preset.training.autotune;
+        *autotune = if *autotune == Autotune::Later { Autotune::Balanced } else { *autotune };
+    }
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
     let mut workers = IsolatedWorker::new(device, gpu, STEPS).with_evaluation();
     for (rung, spec) in run.rungs.iter().enumerate() {
@@ -85,13 +89,15 @@ fn prepare_rung(
     rung: usize,
     decisions: &Path,
 ) -> Result<String, Unmeasured> {
-    let before = |dir: &Path| drop(copy(decisions, &kernels::decisions_of(dir)));
+    let before = |dir: &Path| drop(kernels::copy(decisions, &kernels::decisions_of(dir)));
     let mut kept = Ok(0);
-    let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
-    let seen = seen.figures;
+    let seen =
+        workers.measure_with(run, rung, before, |dir| kept = kernels::copy(&kernels::decisions_of(dir), decisions))?;
+    let (seen, kept) = (seen.figures, kept?);
+    KernelSet::of(&run.rungs[rung].preset).mark_tuned_in(decisions)?;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", then {ms:.0} ms per step"));
-    Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept?, "file")))
+    Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept, "file")))
 }
 
 /// Copies existing tuning decisions for this device into a new run.
@@ -100,46 +106,6 @@ pub fn hand_over(fingerprint: &str, run_dir: &Path) {
         && let Some(decisions) = kernels::decisions(fingerprint)
     {
         // Without them the run tunes its own.
-        let _ = copy(&decisions, &kernels::decisions_of(run_dir));
-    }
-}
-
-/// Copies a folder recursively and returns the number of files. A missing folder counts as empty.
-fn copy(from: &Path, to: &Path) -> std::io::Result<u64> {
-    let entries = match fs::read_dir(from) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
-    };
-    fs::create_dir_all(to)?;
-    let mut files = 0;
-    for entry in entries {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            files += copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-            files += 1;
-        }
-    }
-    Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::copy;
-    use std::fs;
-
-    #[test]
-    fn a_folder_is_copied_recursively_and_a_missing_one_counts_as_empty() {
-        let place = tempfile::tempdir().unwrap();
-        let (from, to) = (place.path().join("from"), place.path().join("to"));
-        assert_eq!(copy(&from, &to).unwrap(), 0);
-        assert!(!to.exists());
-        fs::create_dir_all(from.join("deep")).unwrap();
-        fs::write(from.join("a"), "1").unwrap();
-        fs::write(from.join("deep/b"), "2").unwrap();
-        assert_eq!(copy(&from, &to).unwrap(), 2);
-        assert_eq!(fs::read_to_string(to.join("deep/b")).unwrap(), "2");
+        let _ = kernels::copy(&decisions, &kernels::decisions_of(run_dir));
     }
 }

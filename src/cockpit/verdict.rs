@@ -11,7 +11,7 @@ use super::state::{Link, State};
 use crate::format::{age, apart, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
-use crate::protocol::worker::Eval;
+use crate::protocol::worker::{Eval, KernelCount};
 use crate::series::Metric;
 use trouble::{
     filling, hot, ignored_knobs, not_learning, proposal, run_dir_missing, silent, skipping, slow, stalled, vram_full,
@@ -189,8 +189,18 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
         }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
         RunState::Starting => busy(format!("loading data and weights{}{because}", since(", "))),
-        RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),
+        RunState::Compiling => {
+            let kernels = status.kernels.map_or_else(|| "compiling kernels".to_owned(), describe_kernels);
+            busy(format!("{kernels}{}{because}", since(", ")))
+        }
         _ => None,
+    }
+}
+
+fn describe_kernels(KernelCount { used, expected }: KernelCount) -> String {
+    match expected {
+        Some(expected) if expected >= used => format!("compiling kernels, {used} of about {expected}"),
+        _ => format!("compiling kernels, {used} so far"),
     }
 }
 

@@ -136,6 +136,9 @@ pub enum Autotune {
     Extensive,
     /// All candidates.
     Full,
+    /// No tuning at first: a start takes the first candidate that runs. Tuned kernels are taken over at a save, once
+    /// `downshift prepare` has tuned them.
+    Later,
 }
 
 /// Data loader settings.

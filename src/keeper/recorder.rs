@@ -207,6 +207,8 @@ impl Recorder {
         match event {
             Event::Hello(hello) => self.record_hello(hello, now),
             Event::Phase { phase: Phase::Compiling } => self.passage_part(StageName::Compile, now),
+            Event::Phase { .. } => self.status.kernels = None,
+            Event::Kernels(count) => self.status.kernels = Some(*count),
             Event::Skipped(skipped) => {
                 self.skips_in_a_row += 1;
                 self.status.skipped += 1;
@@ -249,7 +251,7 @@ impl Recorder {
             Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion, now),
             Event::Command { news: CommandNews::WentBack { step, samples } } => self.record_going_back(*step, *samples),
             Event::Command { .. }
-            | Event::Phase { .. }
+            | Event::KernelsTuned
             | Event::Step(_)
             | Event::Failed(_)
             | Event::Memory(_)

@@ -39,6 +39,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         eval: None,
         best: None,
         setback: None,
+        kernels: None,
         device: None,
         parameters: None,
         pid_keeper: Some(std::process::id()),

@@ -7,6 +7,7 @@ use super::facts::{GpuMemory, NewestWorker, Position, Watches};
 use super::fault::Fault;
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
+use super::moves::Move;
 use super::refused::Wishes;
 use super::response::{Response, response};
 use crate::config::watch::span;
@@ -199,6 +200,7 @@ impl Policy {
             WorkerEvent::Hello(hello) => {
                 self.gpu.in_use = DeviceChoice::names_gpu(&hello.device);
                 self.gpu.is_blind = false;
+                self.ledger.proposal.take_if(|proposal| proposal.what == Move::TakeTunedKernels);
                 self.position.resume(&hello);
                 let step = hello.resumed_from.unwrap_or(0);
                 self.ledger.climb.rewind_to(step);
@@ -227,7 +229,11 @@ impl Policy {
             WorkerEvent::Done { reason, .. } => self.worker.done = Some(reason),
             WorkerEvent::Command { news } => return self.handle_command_news(&news, now),
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
+            WorkerEvent::KernelsTuned => {
+                return self.suggest_move(Move::TakeTunedKernels, "`downshift prepare` has tuned them", now);
+            }
             WorkerEvent::Eval(_)
+            | WorkerEvent::Kernels(_)
             | WorkerEvent::Samples { .. }
             | WorkerEvent::Layers(_)
             | WorkerEvent::Note { .. }

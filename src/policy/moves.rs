@@ -45,6 +45,8 @@ pub enum Move {
     },
     /// Pause until the GPU has cooled.
     Cool,
+    /// Restart on the same rung, with tuned kernels in place of those taken without tuning.
+    TakeTunedKernels,
 }
 
 /// A move that waits for your approval.
@@ -95,6 +97,7 @@ impl Policy {
                 format!("continue on {name}, stage {} of the climb plan", stage + 1)
             }
             Move::Cool => "pause until the GPU has cooled".to_owned(),
+            Move::TakeTunedKernels => "restart with tuned kernels".to_owned(),
         }
     }
 
@@ -118,8 +121,8 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.keep_climb(&self.ledger.climb);
         let (step, from) = (self.current_step(), self.rung);
-        // A stage that the run file asks for deserves no warning.
-        let level = if matches!(what, Move::Stage { .. }) { Level::Info } else { Level::Warn };
+        // What the run file asks for deserves no warning.
+        let level = if matches!(what, Move::Stage { .. } | Move::TakeTunedKernels) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {
             Move::Shift { to } => {
@@ -154,6 +157,10 @@ impl Policy {
                 self.ledger.heat_pauses += 1;
                 let reason = format!("continue after a pause to cool: {why}");
                 (JournalKind::Health, format!("pause to cool: {why}"), Then::Cool(Start::on(from, reason)))
+            }
+            Move::TakeTunedKernels => {
+                let reason = "restart with tuned kernels".to_owned();
+                (JournalKind::Restart, format!("{reason}: {why}"), Then::Start(Start::on(from, reason)))
             }
         };
         if let Then::Start(start) = &then {

@@ -331,6 +331,8 @@ fn may_say(event: &Event) -> bool {
         | Event::Layers(_)
         | Event::Memory(_)
         | Event::Command { .. }
+        | Event::Kernels(_)
+        | Event::KernelsTuned
         | Event::Done { .. } => false,
     }
 }

@@ -9,7 +9,7 @@
 use super::companion::CompanionNews;
 use super::metrics;
 use super::resume::Resume;
-use super::worker::Eval;
+use super::worker::{Eval, KernelCount};
 use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
@@ -240,6 +240,9 @@ pub struct Status {
     /// A sign in the evaluations that the run does not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setback: Option<Setback>,
+    /// Kernels used so far, while the first step of a process on a GPU compiles them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<KernelCount>,
     /// Device, as named by the worker.
     pub device: Option<String>,
     /// Trainable parameters.

@@ -111,6 +111,10 @@ pub enum Event {
         /// The affected step.
         step: u64,
     },
+    /// Kernels used before the first step of a process on a GPU; sent while their number grows.
+    Kernels(KernelCount),
+    /// Kernels that were taken without tuning have been tuned by `prepare`; the next start uses those.
+    KernelsTuned,
     /// Host memory of the worker; sent only if it was told to measure.
     Memory(Memory),
     /// News of the command that a harness runs.
@@ -127,6 +131,16 @@ pub enum Event {
         /// The last step taken.
         step: u64,
     },
+}
+
+/// The kernels used before the first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelCount {
+    /// Kernels used so far.
+    pub used: u64,
+    /// Kernels that an earlier start of the same rung used in all, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u64>,
 }
 
 /// The worker's introduction.

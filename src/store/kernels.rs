@@ -4,6 +4,9 @@
 //! Both caches depend on GPU, driver, compiler and build, so the directory names contain these: a
 //! device's `fingerprint` covers the first three.
 
+use crate::config::knobs::{Autotune, Preset};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Returns the directory of a run's tuning decisions.
@@ -12,21 +15,172 @@ pub fn decisions_of(run_dir: &Path) -> PathBuf {
     run_dir.join("kernels")
 }
 
+/// Returns the directory of a run's choices without tuning (`training.autotune: later`).
+#[must_use]
+pub fn untuned_of(run_dir: &Path) -> PathBuf {
+    run_dir.join("kernels-untuned")
+}
+
 /// Returns the directory of kernels compiled for a device; none if the user has no cache directory.
 #[must_use]
 pub fn compiled(fingerprint: &str) -> Option<PathBuf> {
-    in_cache("kernels", fingerprint)
+    Some(in_cache("kernels")?.join(of_this_build(fingerprint)))
 }
 
 /// Returns the directory of tuning decisions that new runs on a device start with; none if the user
 /// has no cache directory.
 #[must_use]
 pub fn decisions(fingerprint: &str) -> Option<PathBuf> {
-    in_cache("tuning", fingerprint)
+    Some(in_cache("tuning")?.join(of_this_build(fingerprint)))
 }
 
-fn in_cache(kind: &str, fingerprint: &str) -> Option<PathBuf> {
+fn of_this_build(fingerprint: &str) -> String {
+    format!("{fingerprint}-{}", env!("CARGO_PKG_VERSION"))
+}
+
+fn in_cache(kind: &str) -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("downshift").join(kind).join(format!("{fingerprint}-{}", env!("CARGO_PKG_VERSION"))))
+    Some(cache.join("downshift").join(kind))
+}
+
+/// How a start chooses among kernels that compute the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tuning {
+    /// By measuring them.
+    Due,
+    /// As measured before.
+    Done,
+    /// By taking the first that runs.
+    Skipped,
+}
+
+/// The kernels that a rung needs: equal for rungs that compute the same shapes in the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSet(String);
+
+impl KernelSet {
+    /// Returns the kernels of a rung.
+    #[must_use]
+    pub fn of(preset: &Preset) -> Self {
+        let mut preset = preset.clone();
+        let training = &mut preset.training;
+        (training.autotune, training.steps, training.epochs, training.seed) = (Autotune::default(), None, None, 0);
+        preset.optimizer.lr = 0.0;
+        let text = serde_json::to_string(&(&preset.data, &preset.model, &preset.training, &preset.optimizer));
+        let hash = blake3::hash(text.unwrap_or_default().as_bytes()).to_hex();
+        Self(hash[..16].to_owned())
+    }
+
+    /// Reports whether these decisions cover every kernel of the rung, as measured by `prepare`.
+    #[must_use]
+    pub fn is_tuned_in(&self, decisions: &Path) -> bool {
+        self.mark_in(decisions).exists()
+    }
+
+    /// Notes that these decisions cover the rung.
+    ///
+    /// # Errors
+    /// Returns an error when the note cannot be written.
+    pub fn mark_tuned_in(&self, decisions: &Path) -> io::Result<()> {
+        let mark = self.mark_in(decisions);
+        fs::create_dir_all(mark.parent().unwrap_or(decisions))?;
+        fs::write(mark, "")
+    }
+
+    fn mark_in(&self, decisions: &Path) -> PathBuf {
+        decisions.join("prepared").join(&self.0)
+    }
+
+    /// Returns how many kernels an earlier start of this kind used before its first step, on any device.
+    #[must_use]
+    pub fn known_count(&self, tuning: Tuning) -> Option<u64> {
+        fs::read_to_string(self.count_file(tuning)?).ok()?.trim().parse().ok()
+    }
+
+    /// Keeps the count for the next start. Without it, that start only lacks an estimate.
+    pub fn keep_count(&self, tuning: Tuning, kernels: u64) {
+        if let Some(file) = self.count_file(tuning)
+            && let Some(folder) = file.parent()
+        {
+            let _ = fs::create_dir_all(folder).and_then(|()| fs::write(&file, kernels.to_string()));
+        }
+    }
+
+    fn count_file(&self, tuning: Tuning) -> Option<PathBuf> {
+        let kind = match tuning {
+            Tuning::Due => "tuning",
+            Tuning::Done => "tuned",
+            Tuning::Skipped => "untuned",
+        };
+        Some(in_cache("kernels")?.join("counts").join(format!("{}-{kind}", self.0)))
+    }
+}
+
+/// Copies a folder recursively and returns the number of files. A missing folder counts as empty.
+///
+/// # Errors
+/// Returns an error when a file cannot be copied.
+pub fn copy(from: &Path, to: &Path) -> io::Result<u64> {
+    let entries = match fs::read_dir(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    fs::create_dir_all(to)?;
+    let mut files = 0;
+    for entry in entries {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files += copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+            files += 1;
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KernelSet, copy};
+    use crate::config::knobs::{Autotune, Precision};
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::config::shipped;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn a_folder_is_copied_recursively_and_a_missing_one_counts_as_empty() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        assert_eq!(copy(&from, &to).unwrap(), 0);
+        assert!(!to.exists());
+        fs::create_dir_all(from.join("deep")).unwrap();
+        fs::write(from.join("a"), "1").unwrap();
+        fs::write(from.join("deep/b"), "2").unwrap();
+        assert_eq!(copy(&from, &to).unwrap(), 2);
+        assert_eq!(fs::read_to_string(to.join("deep/b")).unwrap(), "2");
+    }
+
+    #[test]
+    fn kernels_depend_on_shapes_and_not_on_the_length_of_a_run() {
+        let (_, text) = shipped::run_file(Path::new("digits")).unwrap();
+        let source = Source { file: "digits", text, base: Path::new("/"), overrides: &[] };
+        let preset = Run::read(&source, &AsWritten).unwrap().rungs[0].preset.clone();
+        let set = KernelSet::of(&preset);
+        let mut other = preset.clone();
+        (other.training.steps, other.training.seed, other.training.autotune) = (Some(7), 9, Autotune::Later);
+        other.optimizer.lr *= 2.0;
+        assert_eq!(KernelSet::of(&other), set);
+        other.training.micro_batch *= 2;
+        assert_ne!(KernelSet::of(&other), set);
+        let mut other = preset;
+        other.training.precision = Precision::Bf16;
+        assert_ne!(KernelSet::of(&other), set);
+        let place = tempfile::tempdir().unwrap();
+        assert!(!set.is_tuned_in(place.path()));
+        set.mark_tuned_in(place.path()).unwrap();
+        assert!(set.is_tuned_in(place.path()) && !KernelSet::of(&other).is_tuned_in(place.path()));
+    }
 }

@@ -36,12 +36,12 @@ pub type CpuRecompute = Autodiff<Flex, BalancedCheckpointing>;
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use crate::train::gpu_runtime::GpuRuntime;
     use burn::backend::{Autodiff, autodiff::checkpoint::strategy::BalancedCheckpointing};
     use burn_cubecl::CubeBackend;
     use burn_fusion::Fusion;
-    use cubecl::cuda::CudaRuntime;
 
-    type Plain = CubeBackend<CudaRuntime, f32, i32, u8>;
+    type Plain = CubeBackend<GpuRuntime, f32, i32, u8>;
     type Fused = Fusion<Plain>;
 
     /// CUDA with fused element-wise kernels.

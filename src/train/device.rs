@@ -2,7 +2,8 @@
 
 #[cfg(feature = "cuda")]
 use super::cuda_probe::GpuError;
-use crate::config::knobs::{Autotune, Precision, Training};
+use super::kernel_start::KernelStart;
+use crate::config::knobs::{Precision, Preset, Training};
 use crate::protocol::device::{DeviceChoice, NotOneIndex};
 use std::fmt;
 use std::path::Path;
@@ -138,17 +139,17 @@ fn probe_gpu(_index: usize) -> Result<ChosenDevice, NoGpu> {
     Err(NoGpu::NotBuilt)
 }
 
-/// Configures the kernel caches before the first use of the device.
+/// Configures the kernel caches before the first use of a device that compiles kernels.
 #[cfg(feature = "cuda")]
-pub fn configure_kernel_caches(chosen: &ChosenDevice, run_dir: &Path, autotune: Autotune) {
-    if chosen.compiles_kernels() {
-        super::kernel_cache::configure_caches(run_dir, &chosen.fingerprint, autotune);
-    }
+pub fn configure_kernel_caches(chosen: &ChosenDevice, run_dir: &Path, preset: &Preset) -> Option<KernelStart> {
+    chosen.compiles_kernels().then(|| super::kernel_cache::configure_caches(run_dir, &chosen.fingerprint, preset))
 }
 
-/// Configures the kernel caches before the first use of the device.
+/// Configures the kernel caches before the first use of a device that compiles kernels.
 #[cfg(not(feature = "cuda"))]
-pub fn configure_kernel_caches(_chosen: &ChosenDevice, _run_dir: &Path, _autotune: Autotune) {}
+pub fn configure_kernel_caches(_chosen: &ChosenDevice, _run_dir: &Path, _preset: &Preset) -> Option<KernelStart> {
+    None
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The input of one attempt to train: its arguments, its device, and its channels to the process around it.
 
 use super::device::ChosenDevice;
+use super::kernel_start::KernelStart;
 use crate::protocol::worker::{Event, Order};
 use std::{
     sync::{
@@ -57,6 +58,8 @@ pub struct TrainingJob {
     pub args: WorkerArgs,
     /// The device to use.
     pub device: ChosenDevice,
+    /// Its kernels, if it compiles any.
+    pub kernels: Option<KernelStart>,
     /// The receiver of events.
     pub sink: Arc<dyn EventSink>,
     /// The source of orders.

@@ -5,8 +5,10 @@
 //! by measured speed, so two tunings may pick differently and change the last bits of results; its decisions
 //! are part of a run and stay with it.
 
-use crate::config::knobs::Autotune;
-use crate::store::kernels;
+use super::gpu_runtime;
+use super::kernel_start::KernelStart;
+use crate::config::knobs::{Autotune, Preset};
+use crate::store::kernels::{self, KernelSet, Tuning};
 use cubecl::config::{
     CubeClRuntimeConfig, RuntimeConfig,
     autotune::{AutotuneConfig, AutotuneLevel},
@@ -20,14 +22,22 @@ use std::path::Path;
 
 /// Configures both for this process, ignoring configuration files and `CUBECL_` variables. Call once, before
 /// the first use of a device.
-pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
-    let decisions = kernels::decisions_of(run_dir);
+pub fn configure_caches(run_dir: &Path, fingerprint: &str, preset: &Preset) -> KernelStart {
+    let (set, autotune) = (KernelSet::of(preset), preset.training.autotune);
+    let prepared = kernels::decisions(fingerprint);
+    let tuning = choose_tuning(&set, autotune, run_dir, prepared.as_deref());
+    let decisions = if tuning == Tuning::Skipped {
+        gpu_runtime::choose_without_tuning();
+        kernels::untuned_of(run_dir)
+    } else {
+        kernels::decisions_of(run_dir)
+    };
     // CubeCL panics at a cache of another owner or on a read-only disk, so such a run keeps its kernels to itself.
     let compiled = kernels::compiled(fingerprint).filter(|folder| fs::create_dir_all(folder).is_ok());
     let compiled = compiled.filter(|folder| is_writable(folder)).unwrap_or_else(|| decisions.clone());
     let level = match autotune {
         Autotune::Minimal => AutotuneLevel::Minimal,
-        Autotune::Balanced => AutotuneLevel::Balanced,
+        Autotune::Balanced | Autotune::Later => AutotuneLevel::Balanced,
         Autotune::Extensive => AutotuneLevel::Extensive,
         Autotune::Full => AutotuneLevel::Full,
     };
@@ -36,6 +46,26 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
         compilation: CompilationConfig { cache: Some(CacheConfig::File(compiled)), ..CompilationConfig::default() },
         ..CubeClRuntimeConfig::default()
     });
+    KernelStart {
+        set,
+        tuning,
+        decisions: prepared,
+        count: gpu_runtime::count_kernels,
+        stop_counting: gpu_runtime::stop_counting,
+    }
+}
+
+/// Chooses how this start finds its kernels. A rung that tunes later takes over the decisions of `prepare` if there are
+/// any by now.
+fn choose_tuning(set: &KernelSet, autotune: Autotune, run_dir: &Path, prepared: Option<&Path>) -> Tuning {
+    let own = kernels::decisions_of(run_dir);
+    let take_over = || prepared.is_some_and(|other| set.is_tuned_in(other) && kernels::copy(other, &own).is_ok());
+    match autotune {
+        _ if set.is_tuned_in(&own) => Tuning::Done,
+        Autotune::Later if take_over() => Tuning::Done,
+        Autotune::Later => Tuning::Skipped,
+        _ => Tuning::Due,
+    }
 }
 
 /// Reports whether this process may write a file or a folder, and everything in it: a run started with sudo leaves files

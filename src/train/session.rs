@@ -10,6 +10,7 @@ mod save_timer;
 use super::device::TensorDevice;
 use super::inject::FaultInjector;
 use super::job::{EventSink, TrainingJob, WorkerArgs};
+use super::kernel_start::KernelWatch;
 use super::layers::UpdateObserver;
 use super::load_values::load_values;
 use super::loader::{self, Loader};
@@ -49,7 +50,7 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     job: TrainingJob,
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
-    let TrainingJob { args, device: chosen, sink, orders, pulse } = job;
+    let TrainingJob { args, device: chosen, kernels, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.note().map(|text| (Level::Info, text)).into_iter().collect();
     let on_host = chosen.location == TensorDevice::Cpu;
     let reporter = MemoryReporter::new(args.measure, &sink);
@@ -82,7 +83,9 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     let saver = Saver::start(args.run_dir.clone(), session.saved.clone(), ranking, Arc::clone(&sink));
     let saver = saver.map_err(failure::no_thread)?;
     let injector = FaultInjector::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
+    let kernels = kernels.map(|kernels| KernelWatch::begin(kernels, &sink));
     let mut attempt = Attempt::begin(&args, T::UNIT, session.state.clone(), sink, pulse, saver);
+    attempt.kernels = kernels;
     attempt.enter_phase(if chosen.compiles_kernels() { Phase::Compiling } else { Phase::Training });
     run_steps(session, attempt, injector, &orders, &args, &reporter, device)
 }

@@ -123,6 +123,6 @@ fn train_task(
     }
     let training = &args.preset.training;
     let device = device::choose_device(&args.device, training.precision).map_err(failure::invalid_config)?;
-    device::configure_kernel_caches(&device, &args.run_dir, training.autotune);
-    task.train(TrainingJob { args: args.clone(), device, sink, orders, pulse })
+    let kernels = device::configure_kernel_caches(&device, &args.run_dir, &args.preset);
+    task.train(TrainingJob { args: args.clone(), device, kernels, sink, orders, pulse })
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Copies a folder, but for the locks of processes that use it.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let entries = fs::read_dir(from).unwrap().flatten();
     for entry in entries.filter(|entry| entry.path().extension().is_none_or(|end| end != "lock")) {

@@ -11,6 +11,7 @@ use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
 use crate::train::failure::{self, NonFinite};
 use crate::train::job::{EventSink, StepPulse, WorkerArgs};
+use crate::train::kernel_start::KernelWatch;
 use crate::train::layers::{self, ParameterStats};
 use crate::train::samples::{self, Samples};
 use crate::train::saver::{SaveJob, Saver, Values};
@@ -29,6 +30,8 @@ const LAST_SAVES: u32 = 3;
 pub struct Attempt<'a> {
     /// The current training state.
     pub state: TrainState,
+    /// The kernels of a device that compiles them.
+    pub kernels: Option<KernelWatch>,
     args: &'a WorkerArgs,
     /// The unit of the run's clock.
     unit: &'static str,
@@ -64,6 +67,7 @@ impl<'a> Attempt<'a> {
         let save_timer = SaveTimer::new(every, args.faults, state.step, state.position.epoch);
         Self {
             state,
+            kernels: None,
             args,
             unit,
             sink,
@@ -255,6 +259,9 @@ impl<'a> Attempt<'a> {
         if !self.save_is_pending && self.saver.durable_step() != Some(self.state.step) {
             self.submit(snapshot)?;
         }
+        if let Some(kernels) = &mut self.kernels {
+            kernels.announce_tuned();
+        }
         Ok(())
     }
 
@@ -344,6 +351,9 @@ impl<'a> Attempt<'a> {
 
     /// Advances the clock over a step's samples, used or dropped.
     fn advance(&mut self, plan: &StepPlan, timing: Timing) {
+        if let Some(kernels) = &mut self.kernels {
+            kernels.end_first_step();
+        }
         self.state.step += 1;
         self.state.position = plan.after;
         self.state.trained_s = self.trained_s();
