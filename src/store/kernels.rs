@@ -5,6 +5,7 @@
 //! device's `fingerprint` covers the first three.
 
 use crate::config::knobs::{Autotune, Preset};
+use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,7 +96,7 @@ impl KernelSet {
     /// Returns how many kernels an earlier start of this kind used before its first step, on any device.
     #[must_use]
     pub fn known_count(&self, tuning: Tuning) -> Option<u64> {
-        fs::read_to_string(self.count_file(tuning)?).ok()?.trim().parse().ok()
+        file::read_text(&self.count_file(tuning)?, Limit::Record).ok()?.trim().parse().ok()
     }
 
     /// Keeps the count for the next start. Without it, that start only lacks an estimate.

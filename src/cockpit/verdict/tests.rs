@@ -7,6 +7,7 @@ use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
 use crate::protocol::control::{RunState, Stage, StageName, StepRow, Update};
 use crate::protocol::probe::Metric;
+use crate::protocol::worker::KernelCount;
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -26,6 +27,21 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
     update(&mut state, Msg::Tick(NOW + 9_000));
     state.facts.heard_ms = Some(NOW + 9_000);
     state
+}
+
+#[test]
+fn a_start_on_a_gpu_counts_its_kernels() {
+    for (expected, text) in [
+        (None, "compiling kernels, 140 so far, 9 s"),
+        (Some(230), "compiling kernels, 140 of about 230, 9 s"),
+        (Some(90), "compiling kernels, 140 so far, 9 s"),
+    ] {
+        let mut state = in_state(RunState::Compiling, None);
+        let mut status = fixture::status(RunState::Compiling, 700);
+        status.kernels = Some(KernelCount { used: 140, expected });
+        fixture::apply_status(&mut state, status);
+        assert_eq!(verdict_text(&state).1, text);
+    }
 }
 
 #[test]
