@@ -298,7 +298,8 @@ impl Policy {
         }
         // Readings from before the worker exited are stale: wait for the next one.
         let wait = span(self.limits.watch.ending.vram_wait);
-        let grace = if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { self.limits.release_time };
+        let grace =
+            if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { self.limits.release_time };
         self.life = Lifecycle::AwaitingVram { start, until: now + grace };
         Vec::new()
     }

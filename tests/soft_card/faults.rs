@@ -105,17 +105,21 @@ fn a_hanging_launch_never_ends() {
 
 #[test]
 fn a_slow_card_takes_its_time() {
-    on_faulty_card("faults::a_slow_card_takes_its_time", r#"[{"launch": 2, "slow_ms": 60}]"#, |card| {
-        let memory = numbers(card);
-        assert_eq!((double(card, memory), card.synchronize(ptr::null_mut())), (0, 0));
-        let started = Instant::now();
-        assert_eq!((double(card, memory), double(card, memory)), (0, 0));
-        assert_eq!(card.synchronize(ptr::null_mut()), 0);
-        assert!(started.elapsed() >= Duration::from_millis(120));
-        let started = Instant::now();
-        assert!(card.read::<f32>(memory[1], 1).is_ok());
-        assert!(started.elapsed() >= Duration::from_millis(60));
-    });
+    on_faulty_card(
+        "faults::a_slow_card_takes_its_time",
+        r#"[{"launch": 2, "slow_ms": 60, "slow_copy_ms": 90}]"#,
+        |card| {
+            let memory = numbers(card);
+            assert_eq!((double(card, memory), card.synchronize(ptr::null_mut())), (0, 0));
+            let started = Instant::now();
+            assert_eq!((double(card, memory), double(card, memory)), (0, 0));
+            assert_eq!(card.synchronize(ptr::null_mut()), 0);
+            assert!(started.elapsed() >= Duration::from_millis(120));
+            let started = Instant::now();
+            assert!(card.read::<f32>(memory[1], 1).is_ok());
+            assert!(started.elapsed() >= Duration::from_millis(90));
+        },
+    );
 }
 
 #[test]

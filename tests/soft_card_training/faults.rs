@@ -62,10 +62,11 @@ fn an_error_at_the_first_launches_shifts_down() {
 }
 
 /// Trains on a slow card, which has these faults once the run is in the state.
-fn break_in(place: &Place, state: RunState, faults: &str) -> RunDir {
-    set_faults(place, r#"[{"slow_ms": 3}]"#);
+pub fn break_in(place: &Place, state: RunState, faults: &str) -> RunDir {
+    set_faults(place, r#"[{"slow_ms": 1, "slow_copy_ms": 10}]"#);
     let mut words = eight_steps();
-    words.extend(["--set", "evaluation.every=4 steps"]);
+    // Whatever follows a step has to ask for its memory again.
+    words.extend(["--set", "evaluation.every=4 steps", "--set", "training.memory_cleanup_every=1"]);
     let mut child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     let run = wait_for("a run", || place.newest());
     wait_for("the state", || {

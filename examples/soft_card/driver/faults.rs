@@ -4,7 +4,7 @@
 //!   {"launch": 30, "code": 719},
 //!   {"launch": 12, "code": 701, "sticky": false},
 //!   {"launch": 5, "hang": true, "once": true},
-//!   {"slow_ms": 20},
+//!   {"slow_ms": 20, "slow_copy_ms": 5},
 //!   {"launch": 40, "lost": true, "device": 1},
 //!   {"capacity_mib": 512},
 //!   {"pinned_mib": 0}
@@ -15,7 +15,8 @@
 //! - `code`: the launch fails. A sticky error arrives at the next call that waits for it, and from then on at all
 //!   calls; one that is not sticky is returned by the launch itself, which then does nothing. Played once a process.
 //! - `hang`: the launch never ends.
-//! - `slow_ms`: this launch and all later ones take that much longer, and so do copies to the host.
+//! - `slow_ms`: this launch and all later ones take that much longer.
+//! - `slow_copy_ms`: copies to the host take that much longer.
 //! - `lost`: every call fails with 999, or with the `code` if there is one.
 //! - `capacity_mib`: the device has this memory. With `swallowed`, allocations beyond it succeed all the same.
 //! - `pinned_mib`: the host has this memory for the calls that pin it.
@@ -58,6 +59,8 @@ struct Fault {
     #[serde(default)]
     slow_ms: u64,
     #[serde(default)]
+    slow_copy_ms: u64,
+    #[serde(default)]
     lost: bool,
     capacity_mib: Option<u64>,
     #[serde(default)]
@@ -95,7 +98,7 @@ pub fn play_standing(device: &Device) {
 pub fn copy_delay(device: &Device) -> Duration {
     let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let due = (0..state.faults.len()).filter(|index| state.is_due(*index, device));
-    due.map(|index| Duration::from_millis(state.faults[index].slow_ms)).sum()
+    due.map(|index| Duration::from_millis(state.faults[index].slow_copy_ms)).sum()
 }
 
 /// Counts a launch and returns what happens to it.

@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Sizes are rounded up to this.
 const GRANULE: usize = 512;
+/// Sizes of mappings are rounded up to this, as on a card: CubeCL's `select` reads the index of every column before it
+/// knows whether it needs it, so beyond a short buffer of indices.
+const PAGE: usize = 2 << 20;
 
 pub struct Memory {
     capacity: AtomicU64,
@@ -58,7 +61,7 @@ impl Memory {
                 return Err(OUT_OF_MEMORY);
             }
         }
-        let Some(at) = map_pages(size) else {
+        let Some(at) = map_pages(size.next_multiple_of(PAGE)) else {
             self.ledger.write(own);
             return Err(OUT_OF_MEMORY);
         };
@@ -73,7 +76,7 @@ impl Memory {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let size = blocks.remove(&at).ok_or(INVALID_VALUE)?;
         // SAFETY: `map_pages` made these pages, and they were listed until now.
-        unsafe { libc::munmap(at as *mut libc::c_void, size) };
+        unsafe { libc::munmap(at as *mut libc::c_void, size.next_multiple_of(PAGE)) };
         self.ledger.write(blocks.values().sum::<usize>() as u64);
         Ok(())
     }
