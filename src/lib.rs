@@ -8,7 +8,7 @@
 //!       ├─ trainer ── train   ├─ protocol  messages between the processes
 //!       ├─ diagnose ── probe ─┤  recipe    the arithmetic of training
 //!       ├─ notify    triage ──┤  config    run files, themes
-//!       └─ store ─────────────┘  format, untrusted
+//!       └─ store ─────────────┘  format, untrusted, wsl
 //! ```
 //!
 //! This library is the program. A program with tasks of its own calls `main_with` with a `Registry` of types
@@ -25,6 +25,7 @@ mod process_tree;
 mod redact;
 mod series;
 mod trainer;
+mod wsl;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at
 // run directories, speak the protocol and draw the cockpit.

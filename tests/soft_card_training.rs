@@ -13,6 +13,8 @@ mod faults;
 #[path = "soft_card_training/gradients.rs"]
 mod gradients;
 mod helper;
+#[path = "soft_card_training/holders.rs"]
+mod holders;
 #[path = "soft_card/libraries.rs"]
 mod libraries;
 #[path = "soft_card_training/memory.rs"]

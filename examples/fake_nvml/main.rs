@@ -16,7 +16,7 @@
 //!
 //! The GPU memory a process holds is in a separate file, `libfake_nvml.held/PID`: the bytes, and the
 //! number of readings they stay in use after that process is gone. A third word lists the process as one that computes:
-//! `listed` with its bytes, `unsized` without.
+//! `listed` with its bytes, `unsized` without; `stuck` lists its bytes even when it is gone.
 //!
 //! Calls are counted per loaded file: each test uses its own copy. To remove a symbol, a test changes
 //! its name in the bytes of the copy.

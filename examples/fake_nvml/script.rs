@@ -44,15 +44,15 @@ fn held_files() -> impl Iterator<Item = fs::DirEntry> {
     folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten()
 }
 
-/// Returns the living processes that asked to be listed.
+/// Returns the processes that asked to be listed and are alive, or stuck.
 pub fn listed_processes() -> Value {
     let of_process = |entry: fs::DirEntry| {
         let text = fs::read_to_string(entry.path()).ok()?;
         let words: Vec<&str> = text.split_whitespace().collect();
         let pid: u32 = entry.file_name().into_string().ok()?.parse().ok()?;
         let is_alive = PathBuf::from("/proc").join(entry.file_name()).exists();
-        let used = match words.get(2).filter(|_| is_alive)? {
-            &"listed" => json!(words.first()?.parse::<u64>().ok()?),
+        let used = match words.get(2).filter(|word| is_alive || **word == "stuck")? {
+            &"listed" | &"stuck" => json!(words.first()?.parse::<u64>().ok()?),
             _ => Value::Null,
         };
         Some(json!({ "pid": pid, "used": used }))

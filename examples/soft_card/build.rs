@@ -41,9 +41,8 @@ pub enum BuildError {
 /// Numbers the files of this process.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the C++ of a kernel's CUDA C++.
-pub fn kernel_text(source: &str) -> String {
-    let (major, minor) = settings::capability();
+/// Returns the C++ of a kernel's CUDA C++ for this compute capability.
+pub fn kernel_text(source: &str, (major, minor): (i32, i32)) -> String {
     format!("#define __CUDA_ARCH__ {}\n{}", major * 100 + minor * 10, rewrite_kernel(source))
 }
 

@@ -9,5 +9,7 @@
 
 mod build;
 mod driver;
+#[expect(dead_code, reason = "the compiler writes it")]
+mod ptx;
 mod rewrite;
 mod settings;

@@ -1,6 +1,7 @@
 //! The calls of NVRTC that cudarc makes.
 
 use super::build::{compile_cached, kernel_text};
+use super::ptx::Ptx;
 use super::settings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,6 +16,7 @@ const COMPILATION: c_int = 6;
 #[derive(Default)]
 struct Program {
     source: CString,
+    ptx: CString,
     log: CString,
 }
 
@@ -62,7 +64,7 @@ extern "C" fn nvrtcCreateProgram(
     let source = unsafe { CStr::from_ptr(source) }.to_owned();
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     let handle = programs.last_key_value().map_or(1, |(last, _)| last + 1);
-    programs.insert(handle, Program { source, log: CString::default() });
+    programs.insert(handle, Program { source, ..Program::default() });
     // SAFETY: not null, and the caller owns it.
     unsafe { *program = ptr::without_provenance_mut(handle) };
     SUCCESS
@@ -77,7 +79,12 @@ extern "C" fn nvrtcDestroyProgram(program: *mut *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvrtcCompileProgram(program: *mut c_void, _count: c_int, _options: *const *const c_char) -> c_int {
+extern "C" fn nvrtcCompileProgram(program: *mut c_void, count: c_int, options: *const *const c_char) -> c_int {
+    let options = (0..usize::try_from(count).unwrap_or(0)).map(|index| {
+        // SAFETY: the caller passes this number of texts.
+        unsafe { CStr::from_ptr(*options.add(index)) }.to_string_lossy()
+    });
+    let target = options.into_iter().find_map(|option| target_of(&option)).unwrap_or_else(settings::capability);
     // Compiles without the lock: two threads may compile side by side.
     let mut source = None;
     with_program(program, |program| {
@@ -85,21 +92,35 @@ extern "C" fn nvrtcCompileProgram(program: *mut c_void, _count: c_int, _options:
         SUCCESS
     });
     let Some(source) = source else { return INVALID_PROGRAM };
-    let Err(error) = compile_cached(&kernel_text(&source.to_string_lossy())) else { return SUCCESS };
-    with_program(program, |program| {
-        program.log = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-        COMPILATION
+    let source = source.to_string_lossy();
+    let compiled = compile_cached(&kernel_text(&source, target));
+    with_program(program, |program| match compiled {
+        Ok(_) => {
+            program.ptx = CString::new(Ptx::new(&source, target).text()).unwrap_or_default();
+            SUCCESS
+        }
+        Err(error) => {
+            program.log = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+            COMPILATION
+        }
     })
+}
+
+/// Returns the compute capability of `--gpu-architecture=sm_80`.
+fn target_of(option: &str) -> Option<(i32, i32)> {
+    let digits = option.strip_prefix("--gpu-architecture=sm_")?.trim_end_matches('a');
+    let number: i32 = digits.parse().ok()?;
+    Some((number / 10, number % 10))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcGetPTXSize(program: *mut c_void, size: *mut usize) -> c_int {
-    with_program(program, |program| write_size(&program.source, size))
+    with_program(program, |program| write_size(&program.ptx, size))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcGetPTX(program: *mut c_void, out: *mut c_char) -> c_int {
-    with_program(program, |program| write_text(&program.source, out))
+    with_program(program, |program| write_text(&program.ptx, out))
 }
 
 #[unsafe(no_mangle)]

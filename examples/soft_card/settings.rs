@@ -44,6 +44,11 @@ pub fn capability() -> (i32, i32) {
     version("CAPABILITY", (6, 1))
 }
 
+/// Returns the CUDA version of the driver.
+pub fn driver() -> (i32, i32) {
+    version("DRIVER", (12, 9))
+}
+
 pub fn cache() -> PathBuf {
     setting("CACHE").map_or_else(|| env::temp_dir().join("soft_card"), PathBuf::from)
 }

@@ -8,6 +8,7 @@ use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::foreign::ForeignProcess;
 use crate::store::run_dir::RunDir;
+use crate::wsl::gpu_release_time;
 use std::collections::BTreeMap;
 
 /// Returns the status of a run that has not begun.
@@ -77,6 +78,7 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
         barriers: barriers(run),
         watch: run.watch.clone(),
+        release_time: gpu_release_time(),
         plan: run.plan.clone(),
         command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),

@@ -6,6 +6,7 @@
 use super::{Message, NotifyError};
 use crate::protocol::worker::Level;
 use crate::untrusted::child::wait_within;
+use crate::wsl::is_wsl;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -36,11 +37,6 @@ $id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershe
 /// Returns an error when it cannot be shown, with the reason.
 pub fn show_notification(message: &Message) -> Result<(), NotifyError> {
     if is_wsl() { show_toast(message) } else { notify_send(message) }
-}
-
-fn is_wsl() -> bool {
-    Path::new("/dev/dxg").exists()
-        || std::fs::read_to_string("/proc/version").is_ok_and(|text| text.to_lowercase().contains("microsoft"))
 }
 
 /// Returns the missing requirement, if any.

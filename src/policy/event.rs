@@ -138,6 +138,8 @@ pub struct Limits {
     pub barriers: BTreeMap<(usize, usize), String>,
     /// The `watch:` section of the run file.
     pub watch: Watch,
+    /// Time after a worker's end at which its GPU memory counts as released, where it cannot be read.
+    pub release_time: Duration,
     /// The climb plan; may be empty.
     pub plan: Vec<Stage>,
     /// Save interval of each rung.

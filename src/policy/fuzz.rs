@@ -96,6 +96,7 @@ fn limits(plan: &[Stage]) -> Limits {
         relieves,
         barriers: BTreeMap::new(),
         watch,
+        release_time: Duration::from_secs(2),
         plan: plan.to_vec(),
         save_every,
         command: None,

@@ -20,9 +20,6 @@ use crate::protocol::exit::Exit;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Level, Phase};
 use std::time::Duration;
 
-/// The wait when the GPU cannot be read.
-pub(super) const BLIND_WAIT: Duration = Duration::from_secs(2);
-
 /// Makes the decisions of one run.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -307,7 +304,8 @@ impl Policy {
         }
         // Readings from before the worker exited are stale: wait for the next one.
         let wait = span(self.limits.watch.ending.vram_wait);
-        let grace = if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { BLIND_WAIT };
+        let grace =
+            if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { self.limits.release_time };
         self.life = Lifecycle::AwaitingVram { start, until: now + grace };
         Vec::new()
     }

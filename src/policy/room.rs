@@ -109,7 +109,7 @@ impl Policy {
                 let mut effects = Vec::new();
                 // A start that is put off comes here again.
                 if !std::mem::replace(&mut self.gpu.is_blind, true) {
-                    let text = "GPU memory cannot be read; started after a fixed wait".to_owned();
+                    let text = "GPU memory cannot be read; this start does not check that it is free".to_owned();
                     effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
                 }
                 effects.extend(self.launch_worker(start, now));

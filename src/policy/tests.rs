@@ -37,6 +37,7 @@ pub(super) fn limits() -> Limits {
         relieves,
         barriers: BTreeMap::new(),
         watch: Watch::default(),
+        release_time: seconds(2),
         plan,
         save_every,
         command: None,
@@ -337,12 +338,16 @@ fn on_a_gpu_the_next_start_waits_for_the_baseline() {
 }
 
 #[test]
-fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
-    let mut policy = policy();
-    policy.decide(Event::Begin, seconds(0));
-    policy.decide(hello("cuda:0 X"), seconds(1));
-    assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
-    assert_eq!(starts(&policy.decide(Event::Tick, seconds(5))), [0]);
+fn a_card_that_cannot_be_read_costs_the_time_of_its_driver() {
+    for wait in [2, 0] {
+        let limits = Limits { release_time: seconds(wait), ..limits() };
+        let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+        policy.decide(Event::Begin, seconds(0));
+        policy.decide(hello("cuda:0 X"), seconds(1));
+        assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
+        assert_eq!(policy.next_wake(), Some(seconds(3 + wait)));
+        assert_eq!(starts(&policy.decide(Event::Tick, seconds(3 + wait))), [0]);
+    }
 }
 
 #[test]

@@ -4,11 +4,14 @@
 use super::age::format_span;
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Start};
-use super::machine::{BLIND_WAIT, Policy};
+use super::machine::Policy;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use std::time::Duration;
+
+/// The wait for a reading of the GPU, which may have stopped.
+const READING_WAIT: Duration = Duration::from_secs(2);
 
 impl Policy {
     /// Takes in what is in the way of the next start; a waiting start may proceed.
@@ -43,7 +46,7 @@ impl Policy {
         } else {
             // The newest reading may still count memory of the run before, so the next one is the baseline.
             self.gpu.baseline = None;
-            self.life = Lifecycle::AwaitingVram { start, until: now + BLIND_WAIT };
+            self.life = Lifecycle::AwaitingVram { start, until: now + READING_WAIT };
         }
         effects
     }

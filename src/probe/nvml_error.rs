@@ -2,8 +2,8 @@
 
 use crate::protocol::gpu_error::{GpuError, GpuProblem};
 use crate::protocol::probe::{GPU_LOST, GPU_NEEDS_RESET};
+use crate::wsl;
 use nvml_wrapper::error::NvmlError;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Environment variable with the path of the NVML library; no other path is tried then.
@@ -32,9 +32,7 @@ pub struct Environment {
 impl Environment {
     /// Detects WSL and its GPU device.
     pub fn detect(is_named: bool) -> Self {
-        let has_dxg = Path::new("/dev/dxg").exists();
-        let version = fs::read_to_string("/proc/version").unwrap_or_default();
-        Self { is_wsl: has_dxg || version.to_lowercase().contains("microsoft"), has_dxg, is_named }
+        Self { is_wsl: wsl::is_wsl(), has_dxg: wsl::has_dxg(), is_named }
     }
 
     /// Reports whether the wrong library was loaded: under WSL only the Windows driver's library sees the GPU.

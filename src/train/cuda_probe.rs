@@ -13,12 +13,13 @@ mod error;
 
 pub use error::{GpuError, Version};
 
+use crate::wsl::is_wsl;
 use error::NO_DEVICE;
 use libloading::Library;
 use std::{
     ffi::{CStr, c_char, c_int, c_uint},
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 /// A GPU that can train.
@@ -187,11 +188,6 @@ fn toolkit_folders() -> Vec<PathBuf> {
     let usual = ["/usr/local/cuda", "/opt/cuda"].into_iter().map(PathBuf::from);
     let inside = ["lib64", "targets/x86_64-linux/lib", "lib"];
     named.chain(usual).flat_map(|root| inside.map(|folder| root.join(folder))).collect()
-}
-
-fn is_wsl() -> bool {
-    let names_microsoft = |text: String| text.to_lowercase().contains("microsoft");
-    Path::new("/dev/dxg").exists() || fs::read_to_string("/proc/version").is_ok_and(names_microsoft)
 }
 
 fn has_nvidia_gpu() -> bool {

@@ -240,10 +240,12 @@ impl Card {
         )
     }
 
-    pub fn allocate_pinned(&self, bytes: usize) -> *mut u8 {
+    pub fn allocate_pinned(&self, bytes: usize) -> Result<*mut u8, Code> {
         let mut at = ptr::null_mut::<c_void>();
-        assert_eq!(call!(self.driver, b"cuMemAllocHost_v2", (*mut Handle, usize), &raw mut at, bytes), 0);
-        at.cast()
+        match call!(self.driver, b"cuMemAllocHost_v2", (*mut Handle, usize), &raw mut at, bytes) {
+            0 => Ok(at.cast()),
+            code => Err(code),
+        }
     }
 
     pub fn copy_to_host_later(&self, to: *mut u8, from: u64, bytes: usize, stream: Handle) -> Code {

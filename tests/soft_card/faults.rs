@@ -76,6 +76,15 @@ fn a_lost_card_fails_every_call() {
     });
 }
 
+#[test]
+fn a_card_is_lost_with_the_code_on_order() {
+    on_faulty_card("faults::a_card_is_lost_with_the_code_on_order", "[]", |card| {
+        let memory = numbers(card);
+        change_faults(r#"[{"lost": true, "code": 2}]"#);
+        assert_eq!(double_without_loading(card, memory), [2, 2, 2]);
+    });
+}
+
 fn double_without_loading(card: &Card, memory: [u64; 2]) -> [i32; 3] {
     let allocated = card.allocate(512).unwrap_err();
     [allocated, card.read::<f32>(memory[0], 1).unwrap_err(), card.synchronize(ptr::null_mut())]
@@ -96,14 +105,21 @@ fn a_hanging_launch_never_ends() {
 
 #[test]
 fn a_slow_card_takes_its_time() {
-    on_faulty_card("faults::a_slow_card_takes_its_time", r#"[{"launch": 2, "slow_ms": 60}]"#, |card| {
-        let memory = numbers(card);
-        assert_eq!((double(card, memory), card.synchronize(ptr::null_mut())), (0, 0));
-        let started = Instant::now();
-        assert_eq!((double(card, memory), double(card, memory)), (0, 0));
-        assert_eq!(card.synchronize(ptr::null_mut()), 0);
-        assert!(started.elapsed() >= Duration::from_millis(120));
-    });
+    on_faulty_card(
+        "faults::a_slow_card_takes_its_time",
+        r#"[{"launch": 2, "slow_ms": 60, "slow_copy_ms": 90}]"#,
+        |card| {
+            let memory = numbers(card);
+            assert_eq!((double(card, memory), card.synchronize(ptr::null_mut())), (0, 0));
+            let started = Instant::now();
+            assert_eq!((double(card, memory), double(card, memory)), (0, 0));
+            assert_eq!(card.synchronize(ptr::null_mut()), 0);
+            assert!(started.elapsed() >= Duration::from_millis(120));
+            let started = Instant::now();
+            assert!(card.read::<f32>(memory[1], 1).is_ok());
+            assert!(started.elapsed() >= Duration::from_millis(90));
+        },
+    );
 }
 
 #[test]
@@ -114,6 +130,25 @@ fn a_cut_capacity_leaves_less_than_is_used() {
         assert_eq!(card.allocate(512), Err(2));
         assert_eq!((card.memory(), card.free(block)), ((0, 16 << 20), 0));
         assert!(card.allocate(8 << 20).is_ok());
+    });
+}
+
+#[test]
+fn a_swallowed_out_of_memory_is_a_success() {
+    on_faulty_card("faults::a_swallowed_out_of_memory_is_a_success", "[]", |card| {
+        change_faults(r#"[{"capacity_mib": 16, "swallowed": true}]"#);
+        assert!(card.allocate(32 << 20).is_ok());
+        assert_eq!(card.memory(), (0, 16 << 20));
+    });
+}
+
+#[test]
+fn host_memory_to_pin_is_limited() {
+    on_faulty_card("faults::host_memory_to_pin_is_limited", "[]", |card| {
+        assert!(card.allocate_pinned(1 << 20).is_ok());
+        change_faults(r#"[{"pinned_mib": 2}]"#);
+        assert!(card.allocate_pinned(1 << 20).is_ok());
+        assert_eq!(card.allocate_pinned(1), Err(2));
     });
 }
 

@@ -42,7 +42,7 @@ fn a_launch_returns_before_it_is_done() {
         // A stream that waits for the event does.
         let other = card.create_stream();
         assert_eq!(card.wait_for_event(other, event), 0);
-        let pinned = card.allocate_pinned(1024);
+        let pinned = card.allocate_pinned(1024).unwrap();
         assert_eq!(card.copy_to_host_later(pinned, output, 1024, other), 0);
         assert_eq!(card.query(other), 600);
         assert_eq!(card.synchronize(other), 0);
@@ -60,7 +60,7 @@ fn copies_from_pageable_memory_are_staged() {
     on_card("streams::copies_from_pageable_memory_are_staged", &[("FAULTS", &faults)], |card| {
         let stream = card.create_stream();
         double_threes(card, stream);
-        let (mut pageable, pinned) = (vec![1_u8; 1024], card.allocate_pinned(1024));
+        let (mut pageable, pinned) = (vec![1_u8; 1024], card.allocate_pinned(1024).unwrap());
         let targets = [card.put(&[0_u8; 1024]), card.put(&[0_u8; 1024])];
         // SAFETY: the pinned memory has 1024 bytes.
         unsafe { pinned.write_bytes(1, 1024) };
@@ -139,6 +139,11 @@ fn processes_share_the_capacity() {
         other.kill().unwrap();
         other.wait().unwrap();
         assert_eq!(card.memory(), (44 * MIB, 64 * MIB));
+        // Unless its memory is not released.
+        let entry = Path::new(&ledger).join(other.id().to_string());
+        fs::write(&entry, format!("{} 9 stuck", 40 * MIB)).unwrap();
+        assert_eq!(card.memory(), (4 * MIB, 64 * MIB));
+        fs::remove_file(entry).unwrap();
         assert!(card.allocate(40 * MIB).is_ok());
         assert_eq!(card.free(block), 0);
     });

@@ -53,6 +53,26 @@ fn a_damaged_cache_costs_time_and_no_run() {
     assert!(finished(&place));
 }
 
+/// A driver loads no kernels of a later compiler.
+#[test]
+fn kernels_of_another_driver_are_not_used() {
+    let mut place = place_with_card();
+    let kernels = own_caches(&mut place).join("downshift/kernels");
+    let older = ["SOFT_CARD_DRIVER", "SOFT_CARD_NVRTC"].map(|name| (name, PathBuf::from("12.4")));
+    place.variables.extend(older);
+    let words = [&eight_steps()[..], &["--set", "training.autotune=minimal"]].concat();
+    place.succeed(&words);
+    assert!(journal_says(&place.newest().unwrap(), "finished at step 8"));
+
+    // The control: the same kernels under the older driver's name.
+    let folders: Vec<PathBuf> = fs::read_dir(&kernels).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let of = |version: &str| folders.iter().find(|path| path.to_string_lossy().contains(version)).unwrap();
+    fs::remove_dir_all(of("12.4")).unwrap();
+    copy(of("12.9"), of("12.4"));
+    assert_eq!(place.output(&words).status.code(), Some(4));
+    assert!(journal_says(&place.newest().unwrap(), "UNSUPPORTED_PTX_VERSION"));
+}
+
 #[test]
 fn a_cache_that_cannot_be_written_costs_time_and_no_run() {
     let mut place = place_with_card();

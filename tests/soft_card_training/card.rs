@@ -47,9 +47,11 @@ pub fn place_with_card() -> Place {
     place
 }
 
-/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ.
+/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ, and
+/// for each form of the PTX.
 fn prepared_caches() -> PathBuf {
-    let key = blake3::hash(include_bytes!("../../Cargo.lock")).to_hex();
+    let ptx = include_bytes!("../../examples/soft_card/ptx.rs");
+    let key = blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx].concat()).to_hex();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 

@@ -61,17 +61,18 @@ fn an_error_at_the_first_launches_shifts_down() {
     }
 }
 
-/// Trains on a slow card, and breaks it in the state.
-fn break_in(place: &Place, state: RunState, case: &Case) -> RunDir {
-    set_faults(place, r#"[{"slow_ms": 3}]"#);
+/// Trains on a slow card, which has these faults once the run is in the state.
+pub fn break_in(place: &Place, state: RunState, faults: &str) -> RunDir {
+    set_faults(place, r#"[{"slow_ms": 1, "slow_copy_ms": 10}]"#);
     let mut words = eight_steps();
-    words.extend(["--set", "evaluation.every=4 steps"]);
+    // Whatever follows a step has to ask for its memory again.
+    words.extend(["--set", "evaluation.every=4 steps", "--set", "training.memory_cleanup_every=1"]);
     let mut child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     let run = wait_for("a run", || place.newest());
     wait_for("the state", || {
         live_status(&run).filter(|status| status.state == state && (status.step > 1 || state != RunState::Training))
     });
-    set_faults(place, &case.fault(""));
+    set_faults(place, faults);
     assert!(child.wait().unwrap().success());
     run
 }
@@ -79,15 +80,25 @@ fn break_in(place: &Place, state: RunState, case: &Case) -> RunDir {
 #[test]
 fn an_error_in_a_step_shifts_down() {
     let place = place_with_card();
-    LAUNCH.check(&break_in(&place, RunState::Training, &LAUNCH));
+    LAUNCH.check(&break_in(&place, RunState::Training, &LAUNCH.fault("")));
 }
 
 #[test]
 fn an_error_in_an_evaluation_shifts_down() {
     let place = place_with_card();
-    let run = break_in(&place, RunState::Evaluating, &UNKNOWN);
+    let run = break_in(&place, RunState::Evaluating, &UNKNOWN.fault(""));
     UNKNOWN.check(&run);
     assert!(journal_says(&run, "worker ended at step 4"), "the error was not in the evaluation after step 4");
+}
+
+/// A save launches no kernel: the error is that of a copy.
+#[test]
+fn an_error_in_a_save_shifts_down() {
+    let place = place_with_card();
+    let run = break_in(&place, RunState::Checkpointing, &MEMORY.fault(r#""lost": true,"#));
+    MEMORY.check(&run);
+    assert!(journal_says(&run, "worker ended at step 4"), "the error was not in the save after step 4");
+    assert!(!journal_says(&run, "continues from step 4"), "the save had ended before the error");
 }
 
 #[test]

@@ -1,15 +1,54 @@
-//! The card's memory: too little of it, and its size in plans.
+//! The card's memory: too little of it at any time, and its size in plans.
 
 use crate::card::{place_with_card, place_with_unused_card, run_with_faults};
-use crate::helper::journal_says;
+use crate::faults::break_in;
+use crate::helper::{journal, journal_says};
+use downshift::protocol::control::RunState;
+use downshift::store::run_dir::RunDir;
 use serde_json::Value;
+
+const CUT: &str = r#"[{"capacity_mib": 1, "once": true}]"#;
+
+/// Reports whether the run said that its card had no room, and went on with smaller micro-batches.
+fn is_relieved(run: &RunDir) -> bool {
+    journal_says(run, ": out of device memory: the device has no room for a buffer of ")
+        && journal_says(run, "full → accumulate")
+}
 
 #[test]
 fn too_little_memory_is_an_out_of_memory() {
     let place = place_with_card();
-    let run = run_with_faults(&place, r#"[{"capacity_mib": 1, "once": true}]"#);
-    assert!(journal_says(&run, "out of device memory: the device has no room for a buffer of "));
-    assert!(journal_says(&run, "full → accumulate"));
+    assert!(is_relieved(&run_with_faults(&place, CUT)));
+}
+
+#[test]
+fn too_little_memory_in_a_step_is_an_out_of_memory() {
+    let place = place_with_card();
+    assert!(is_relieved(&break_in(&place, RunState::Training, CUT)));
+    place.curve(8, 32);
+}
+
+#[test]
+fn too_little_memory_in_an_evaluation_is_an_out_of_memory() {
+    let place = place_with_card();
+    let run = break_in(&place, RunState::Evaluating, CUT);
+    assert!(is_relieved(&run) && journal_says(&run, "worker ended at step 4"), "{:#?}", journal(&run));
+}
+
+/// The control of the tests above.
+#[test]
+fn an_out_of_memory_that_is_swallowed_relieves_nothing() {
+    let place = place_with_card();
+    let run = break_in(&place, RunState::Training, r#"[{"capacity_mib": 1, "swallowed": true}]"#);
+    assert!(!is_relieved(&run), "{:#?}", journal(&run));
+}
+
+/// A save asks for no memory of the device, and the memory of the host that it copies to need not be pinned.
+#[test]
+fn a_save_needs_no_memory_that_can_be_pinned() {
+    let place = place_with_card();
+    let run = break_in(&place, RunState::Training, r#"[{"pinned_mib": 0}]"#);
+    assert!(journal_says(&run, "checkpoint 4 · ") && !journal_says(&run, "worker ended"), "{:#?}", journal(&run));
 }
 
 #[test]

@@ -18,7 +18,7 @@ extern "C" fn cuInit(_flags: c_uint) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(out: *mut c_int) -> Code {
-    let (major, minor) = settings::version("DRIVER", (12, 9));
+    let (major, minor) = settings::driver();
     // SAFETY: the caller passes a pointer to one number that it owns; so it is in all calls here.
     code_of(unsafe { write_out(out, major * 1000 + minor * 10) })
 }
@@ -150,8 +150,10 @@ fn describe_code(code: Code) -> (&'static CStr, &'static CStr) {
         NO_DEVICE => (c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
         101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
         201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        209 => (c"CUDA_ERROR_NO_BINARY_FOR_GPU", c"no kernel image is available for execution on the device"),
         214 => (c"CUDA_ERROR_ECC_UNCORRECTABLE", c"uncorrectable ECC error encountered"),
         218 => (c"CUDA_ERROR_INVALID_PTX", c"a PTX JIT compilation failed"),
+        222 => (c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", c"the provided PTX was compiled with an unsupported toolchain."),
         400 => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
         500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
         600 => (c"CUDA_ERROR_NOT_READY", c"device not ready"),

@@ -1,8 +1,11 @@
 //! Copies between host and device memory, all as rows of bytes.
 
 use super::abi::{Code, INVALID_VALUE, MEMORY_DEVICE, MEMORY_HOST, Memcpy2d};
+use super::faults::copy_delay;
 use super::memory::is_pinned;
 use super::stream::{Stream, Work};
+use std::thread;
+use std::time::Duration;
 
 /// A copy whose source and target lie at fixed addresses, or whose source is staged.
 pub struct Copy {
@@ -14,10 +17,12 @@ pub struct Copy {
     height: usize,
     /// Pageable host memory as it was at the call, for the caller may change it right after.
     staged: Option<Vec<u8>>,
+    delay: Duration,
 }
 
 impl Copy {
     pub fn perform(self) {
+        thread::sleep(self.delay);
         let from = self.staged.as_ref().map_or(self.from, |bytes| bytes.as_ptr().addr());
         let from_pitch = if self.staged.is_some() { self.width } else { self.from_pitch };
         for row in 0..self.height {
@@ -61,6 +66,7 @@ pub fn submit_copy(stream: &Stream, plan: &Memcpy2d) -> Result<(), Code> {
         width: plan.width,
         height: plan.height,
         staged: None,
+        delay: if plan.to_type == MEMORY_HOST { copy_delay(stream.device) } else { Duration::ZERO },
     };
     if plan.from_type == MEMORY_HOST && !is_pinned(copy.from) {
         copy.stage();

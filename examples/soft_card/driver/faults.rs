@@ -4,9 +4,10 @@
 //!   {"launch": 30, "code": 719},
 //!   {"launch": 12, "code": 701, "sticky": false},
 //!   {"launch": 5, "hang": true, "once": true},
-//!   {"slow_ms": 20},
+//!   {"slow_ms": 20, "slow_copy_ms": 5},
 //!   {"launch": 40, "lost": true, "device": 1},
-//!   {"capacity_mib": 512}
+//!   {"capacity_mib": 512},
+//!   {"pinned_mib": 0}
 //! ]
 //! ```
 //! A fault applies from the launch with this number on, counted from 1 in each process; without one, from now on.
@@ -15,13 +16,16 @@
 //!   calls; one that is not sticky is returned by the launch itself, which then does nothing. Played once a process.
 //! - `hang`: the launch never ends.
 //! - `slow_ms`: this launch and all later ones take that much longer.
-//! - `lost`: every call fails with 999.
-//! - `capacity_mib`: the device has this memory.
+//! - `slow_copy_ms`: copies to the host take that much longer.
+//! - `lost`: every call fails with 999, or with the `code` if there is one.
+//! - `capacity_mib`: the device has this memory. With `swallowed`, allocations beyond it succeed all the same.
+//! - `pinned_mib`: the host has this memory for the calls that pin it.
 //! - `device`: applies to this device alone.
 //! - `once`: only the first process that plays it does; it leaves a file `FILE.played-INDEX`.
 
 use super::abi::{Code, UNKNOWN};
 use super::device::Device;
+use super::memory::cut_pinned;
 use crate::settings;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -55,8 +59,13 @@ struct Fault {
     #[serde(default)]
     slow_ms: u64,
     #[serde(default)]
+    slow_copy_ms: u64,
+    #[serde(default)]
     lost: bool,
     capacity_mib: Option<u64>,
+    #[serde(default)]
+    swallowed: bool,
+    pinned_mib: Option<u64>,
     #[serde(default)]
     once: bool,
 }
@@ -83,6 +92,13 @@ pub fn play_standing(device: &Device) {
         state.refresh(script);
         state.play_standing(script, device);
     }
+}
+
+/// Returns how much longer a copy to the host takes.
+pub fn copy_delay(device: &Device) -> Duration {
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let due = (0..state.faults.len()).filter(|index| state.is_due(*index, device));
+    due.map(|index| Duration::from_millis(state.faults[index].slow_copy_ms)).sum()
 }
 
 /// Counts a launch and returns what happens to it.
@@ -141,15 +157,19 @@ impl State {
 
     fn play_standing(&mut self, script: &str, device: &Device) {
         for index in 0..self.faults.len() {
-            let (lost, capacity) = (self.faults[index].lost, self.faults[index].capacity_mib);
-            if !(lost || capacity.is_some()) || !self.is_due(index, device) || !self.start_playing(script, index) {
+            let fault = self.faults[index].clone();
+            let stands = fault.lost || fault.capacity_mib.is_some() || fault.pinned_mib.is_some();
+            if !stands || !self.is_due(index, device) || !self.start_playing(script, index) {
                 continue;
             }
-            if lost {
-                device.break_now(UNKNOWN);
+            if fault.lost {
+                device.break_now(fault.code.unwrap_or(UNKNOWN));
             }
-            if let Some(mib) = capacity {
-                device.memory.cut_capacity(mib << 20);
+            if let Some(mib) = fault.capacity_mib {
+                device.memory.cut_capacity(mib << 20, fault.swallowed);
+            }
+            if let Some(mib) = fault.pinned_mib {
+                cut_pinned(mib << 20);
             }
         }
     }

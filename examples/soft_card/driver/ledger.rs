@@ -1,9 +1,9 @@
 //! The memory that processes use, shared through a folder (`SOFT_CARD_LEDGER`).
 //!
 //! A file per process and device, named by the process id, holds `BYTES 0 listed`. Files of ended processes do not
-//! count. That is the format of `fake_nvml`'s `.held` folder: with the folder `libfake_nvml.held` as the ledger, the
-//! gauges show the memory that the soft card counts, and list the processes. Devices after the first have folders of
-//! their own in it: `device-1` and so on.
+//! count, unless a test has replaced the 0, for memory that is not released. That is the format of `fake_nvml`'s `.held`
+//! folder: with the folder `libfake_nvml.held` as the ledger, the gauges show the memory that the soft card counts, and
+//! list the processes. Devices after the first have folders of their own in it: `device-1` and so on.
 
 use crate::settings;
 use std::fs::{self, File};
@@ -60,9 +60,11 @@ fn write_entry(folder: &Path, bytes: u64) {
 fn used_by_others(folder: &Path) -> u64 {
     let of_process = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().into_string().ok()?.parse().ok()?;
-        let is_other = pid != process::id() && Path::new("/proc").join(pid.to_string()).exists();
-        let text = fs::read_to_string(entry.path()).ok().filter(|_| is_other)?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
+        let text = fs::read_to_string(entry.path()).ok().filter(|_| pid != process::id())?;
+        let mut words = text.split_whitespace();
+        let bytes = words.next()?.parse::<u64>().ok()?;
+        let is_held = words.next() != Some("0") || Path::new("/proc").join(pid.to_string()).exists();
+        is_held.then_some(bytes)
     };
     fs::read_dir(folder).into_iter().flatten().flatten().filter_map(of_process).sum()
 }

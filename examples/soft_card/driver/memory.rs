@@ -5,14 +5,19 @@ use super::ledger::Ledger;
 use crate::settings;
 use std::collections::BTreeMap;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Sizes are rounded up to this.
 const GRANULE: usize = 512;
+/// Sizes of mappings are rounded up to this, as on a card: CubeCL's `select` reads the index of every column before it
+/// knows whether it needs it, so beyond a short buffer of indices.
+const PAGE: usize = 2 << 20;
 
 pub struct Memory {
     capacity: AtomicU64,
+    /// Whether allocations beyond the capacity succeed all the same.
+    swallows: AtomicBool,
     blocks: Mutex<BTreeMap<u64, usize>>,
     ledger: Ledger,
 }
@@ -21,6 +26,7 @@ impl Memory {
     pub fn new(device: usize) -> Self {
         Self {
             capacity: AtomicU64::new(settings::number::<u64>("MEMORY_MIB", 8192) << 20),
+            swallows: AtomicBool::new(false),
             blocks: Mutex::default(),
             ledger: Ledger::of_device(device),
         }
@@ -30,8 +36,9 @@ impl Memory {
         self.capacity.load(Ordering::SeqCst)
     }
 
-    pub fn cut_capacity(&self, bytes: u64) {
+    pub fn cut_capacity(&self, bytes: u64, swallows: bool) {
         self.capacity.store(bytes, Ordering::SeqCst);
+        self.swallows.store(swallows, Ordering::SeqCst);
     }
 
     /// Returns the bytes that no process uses.
@@ -50,9 +57,11 @@ impl Memory {
         let own = blocks.values().sum::<usize>() as u64;
         if !self.ledger.claim(own, size as u64, self.capacity()) {
             settings::log(&format!("no room for {size} bytes beside {own}"));
-            return Err(OUT_OF_MEMORY);
+            if !self.swallows.load(Ordering::SeqCst) {
+                return Err(OUT_OF_MEMORY);
+            }
         }
-        let Some(at) = map_pages(size) else {
+        let Some(at) = map_pages(size.next_multiple_of(PAGE)) else {
             self.ledger.write(own);
             return Err(OUT_OF_MEMORY);
         };
@@ -67,7 +76,7 @@ impl Memory {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let size = blocks.remove(&at).ok_or(INVALID_VALUE)?;
         // SAFETY: `map_pages` made these pages, and they were listed until now.
-        unsafe { libc::munmap(at as *mut libc::c_void, size) };
+        unsafe { libc::munmap(at as *mut libc::c_void, size.next_multiple_of(PAGE)) };
         self.ledger.write(blocks.values().sum::<usize>() as u64);
         Ok(())
     }
@@ -89,10 +98,21 @@ pub fn map_pages(bytes: usize) -> Option<usize> {
 }
 
 static PINNED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+static PINNED_CAPACITY: AtomicU64 = AtomicU64::new(u64::MAX);
+
+pub fn cut_pinned(bytes: u64) {
+    PINNED_CAPACITY.store(bytes, Ordering::SeqCst);
+}
 
 pub fn allocate_pinned(bytes: usize) -> Result<usize, Code> {
-    let at = map_pages(bytes.max(1)).ok_or(OUT_OF_MEMORY)?;
-    PINNED.lock().unwrap_or_else(PoisonError::into_inner).insert(at, bytes.max(1));
+    let mut pinned = PINNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = bytes.max(1);
+    if (pinned.values().sum::<usize>() + bytes) as u64 > PINNED_CAPACITY.load(Ordering::SeqCst) {
+        settings::log(&format!("cannot pin {bytes} bytes"));
+        return Err(OUT_OF_MEMORY);
+    }
+    let at = map_pages(bytes).ok_or(OUT_OF_MEMORY)?;
+    pinned.insert(at, bytes);
     Ok(at)
 }
 

@@ -1,9 +1,10 @@
 //! Modules and functions: compiled kernels, loaded.
 
-use super::abi::{Code, INVALID_PTX, Kernel, NOT_FOUND, Run};
+use super::abi::{Code, INVALID_PTX, Kernel, NO_BINARY, NOT_FOUND, Run, UNSUPPORTED_PTX};
 use super::handles::Handles;
 use super::runtime::{Runtime, find_symbol, load_library};
 use crate::build::{compile_cached, kernel_text};
+use crate::ptx::Ptx;
 use crate::settings;
 use std::ffi::{CStr, CString};
 use std::slice;
@@ -26,9 +27,17 @@ pub struct Function {
 }
 
 impl Module {
-    /// Loads the kernels of this source, which plays the part of PTX.
-    pub fn load(source: &CStr) -> Result<Arc<Module>, Code> {
-        let path = compile_cached(&kernel_text(&source.to_string_lossy())).map_err(|error| {
+    /// Loads the kernels of this PTX, unless it is that of a later compiler or card.
+    pub fn load(text: &CStr) -> Result<Arc<Module>, Code> {
+        let text = text.to_string_lossy();
+        let ptx = Ptx::parse(&text).ok_or(INVALID_PTX)?;
+        if ptx.version > settings::driver() {
+            return Err(UNSUPPORTED_PTX);
+        }
+        if ptx.target > settings::capability() {
+            return Err(NO_BINARY);
+        }
+        let path = compile_cached(&kernel_text(ptx.source, ptx.target)).map_err(|error| {
             settings::log(&error.to_string());
             INVALID_PTX
         })?;

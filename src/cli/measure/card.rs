@@ -6,6 +6,7 @@ use crate::config::watch::Ending;
 use crate::diagnose::readings::each_reading;
 use crate::format::bytes;
 use crate::protocol::probe::Reading;
+use crate::wsl::gpu_release_time;
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -13,8 +14,6 @@ use std::time::{Duration, Instant};
 
 /// Interval between two samples.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Time after a worker's end at which a GPU that cannot be read is assumed free.
-const BLIND_WAIT: Duration = Duration::from_secs(2);
 
 /// Memory of a GPU at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,7 +93,7 @@ impl Card {
         }
         if self.worked && now.is_none() {
             // A GPU that cannot be read has no event to wait for.
-            thread::sleep(BLIND_WAIT);
+            thread::sleep(gpu_release_time());
         }
         (self.before, self.most, self.worked) = (now, None, true);
         (self.family, self.ours) = (HashSet::new(), OfProcesses::default());
