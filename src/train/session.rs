@@ -15,6 +15,7 @@ use super::load_values::load_values;
 use super::loader::{self, Loader};
 use super::lora::rank_change::RankChange;
 use super::memory::MemoryReporter;
+use super::native;
 use super::optimizer::AdamW;
 use super::param_rules::ParamRules;
 use super::params::{self, TensorReader};
@@ -52,6 +53,7 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     let TrainingJob { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.note().map(|text| (Level::Info, text)).into_iter().collect();
     let on_host = chosen.location == TensorDevice::Cpu;
+    let _operations = native::Scope::new(args.preset.training.fused_kernels);
     let reporter = MemoryReporter::new(args.measure, &sink);
     let mut session = open_session::<T, B>(&args, device, on_host, &reporter, &mut notes)?;
     reporter.report_phase(Phase::Starting);
