@@ -10,7 +10,7 @@
 //! [`applies`] is the only place that decides. A backend is recognized by the type of its tensors, so models stay
 //! generic over all backends, and a kernel is compiled once instead of once for each task.
 
-pub mod kernels;
+mod kernels;
 mod operation;
 pub mod ops;
 mod runner;
@@ -18,6 +18,7 @@ mod simd;
 mod threads;
 
 pub use operation::{applies, change};
+pub use simd::level;
 pub use threads::join_pool;
 
 use std::cell::Cell;

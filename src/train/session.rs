@@ -130,7 +130,8 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     let fingerprint = T::fingerprint(&data);
     let by_steps = preset.training.steps.filter(|_| preset.training.epochs.is_none());
     let length = by_steps.map(|steps| Length { steps, units: total_units });
-    let fresh = TrainState { seed, length, data: fingerprint.clone(), ..TrainState::default() };
+    let simd = on_host.then(|| native::level().to_string());
+    let fresh = TrainState { seed, length, data: fingerprint.clone(), simd: simd.clone(), ..TrainState::default() };
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(failure::unreadable_data)? {
@@ -154,7 +155,8 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
     let total_units = length.map_or(total_units, |length| length.units);
-    let state = TrainState { warmup_from: begin, length, data: fingerprint, ..state };
+    notes.extend(note_of_processor(state.simd.as_deref(), simd.as_deref()));
+    let state = TrainState { warmup_from: begin, length, data: fingerprint, simd, ..state };
     if state.seed != seed {
         let text =
             format!("the seed changed from {} to {seed}; the order of the data changes from here on", state.seed);
@@ -162,6 +164,13 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let saved = Some(saved);
     Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host })
+}
+
+/// Describes a change of the SIMD level since a checkpoint.
+fn note_of_processor(before: Option<&str>, now: Option<&str>) -> Option<Note> {
+    let (before, now) = before.zip(now).filter(|(before, now)| before != now)?;
+    let text = format!("the processor now computes with {now} instead of {before}: sums differ in their last bits");
+    Some((Level::Info, text))
 }
 
 /// Describes what happened to adapters, with the validation loss before and after if a lower rank truncated

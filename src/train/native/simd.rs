@@ -3,6 +3,8 @@
 //! No loop here uses fused multiply-add, and every sum has [`LANES`] partial sums at every level, so the level
 //! changes the speed but no bit.
 
+use std::fmt;
+
 /// The partial sums of a reduction.
 pub const LANES: usize = 16;
 
@@ -51,6 +53,16 @@ pub enum Level {
     Avx2,
     /// AVX-512 with its byte, doubleword and short-vector parts.
     Avx512,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "AVX2",
+            Self::Avx512 => "AVX-512",
+        })
+    }
 }
 
 /// Returns the widest level of this processor.

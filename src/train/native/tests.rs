@@ -307,6 +307,29 @@ fn the_number_of_threads_changes_no_bit() {
 }
 
 #[test]
+fn a_product_on_several_threads_has_the_same_bits() {
+    use kernels::linear;
+    // Large enough to be split, and no multiple of a block.
+    let [rows, from, to] = [517, 301, 403];
+    let (x, w, grad) = (numbers(rows * from, 1), numbers(from * to, 2), numbers(rows * to, 3));
+    let products = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let mut all = [vec![0.0; rows * to], vec![0.0; rows * from], vec![0.0; from * to]];
+        let [y, of_x, of_w] = &mut all;
+        pool.install(|| {
+            linear::forward(&x, &w, None, [from, to], y);
+            linear::input_grad(&grad, &w, [from, to], of_x);
+            linear::weight_grad(&x, &grad, [from, to], of_w);
+        });
+        all.map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+    };
+    let one = products(1);
+    for threads in [2, 3, 5] {
+        assert!(products(threads) == one, "{threads} threads");
+    }
+}
+
+#[test]
 fn an_update_in_place_leaves_shared_weights_alone() {
     let values = |salt| erase_rank(tensor([5000], salt).inner());
     let (mut state, grad) = ([values(1), values(2), erase_rank(tensor([5000], 3).inner().abs())], values(4));
