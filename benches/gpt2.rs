@@ -7,6 +7,8 @@
 //! Without a GPU it says so and runs the tiny shape in f32 on the CPU: a smoke test, not a comparison.
 //! Skips PyTorch if the given Python (default `python3`) does not have it.
 
+#[path = "help/vocabulary.rs"]
+mod vocabulary;
 #[path = "help/worker.rs"]
 mod worker;
 
@@ -15,14 +17,9 @@ use downshift::config::shipped;
 use downshift::protocol::device::DeviceChoice;
 use downshift::train::device;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use worker::{Outcome, measure, read};
-
-/// The novel whose words become the tokens.
-const NOVEL: &str = include_str!("../assets/persuasion.txt");
 
 /// Sizes of the model and of a step.
 struct Shape {
@@ -85,7 +82,7 @@ fn row(name: &str, parameters: u64, units_per_s: f64, peak: u64) {
 fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     let place = tempfile::tempdir()?;
     let tokenizer = place.path().join("tokenizer.json");
-    std::fs::write(&tokenizer, vocabulary(shape.vocabulary).to_string())?;
+    std::fs::write(&tokenizer, vocabulary::of_words(shape.vocabulary).to_string())?;
     let (file, text) = shipped::run_file(Path::new("text")).ok_or("the run file is not shipped")?;
     for (fused, recompute) in [(true, false), (true, true), (false, false)] {
         // Kernel fusion does not exist on the CPU.
@@ -114,21 +111,6 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
         row(&name, took.parameters, took.units_per_s, took.memory);
     }
     Ok(())
-}
-
-/// Builds a tokenizer.json: the words of the novel, padded with filler words to `size`.
-fn vocabulary(size: usize) -> Value {
-    let words: BTreeSet<&str> = NOVEL.split(|letter: char| !letter.is_alphanumeric()).collect();
-    let known =
-        ["?".to_owned()].into_iter().chain(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
-    let all = known.chain((0..).map(|number| format!("no-word-{number}"))).take(size);
-    let vocabulary: Map<String, Value> = all.enumerate().map(|(number, word)| (word, json!(number))).collect();
-    json!({
-        "version": "1.0",
-        "added_tokens": [],
-        "pre_tokenizer": { "type": "Whitespace" },
-        "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "?" },
-    })
 }
 
 fn theirs(shape: &Shape, device: &str, steps: u64, python: &str) -> Outcome<()> {

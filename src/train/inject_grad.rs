@@ -7,6 +7,7 @@
 //! Code that computes a gradient outside Burn's graph can thus return a loss like any other: factors applied
 //! to the loss reach the gradient, and the graph does not have to be stored.
 
+use super::native;
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::{
@@ -33,9 +34,8 @@ impl<I: Backend> Backward<I, 2> for InjectGrad {
         let [loss, target] = ops.parents;
         if let Some(target) = target {
             let InjectedGrad { grad, dtype } = ops.state;
-            let ones = Shape::from(vec![1; grad.rank()]);
-            let factor = I::float_reshape(cast_to::<I>(loss_grad.clone(), DType::F32), ones);
-            let grad = I::float_mul(cast_to::<I>(grad, DType::F32), factor);
+            let factor = cast_to::<I>(loss_grad.clone(), DType::F32);
+            let grad = scaled::<I>(cast_to::<I>(grad, DType::F32), factor);
             grads.register::<I>(target.id, cast_to::<I>(grad, dtype));
         }
         if let Some(loss) = loss {
@@ -66,6 +66,15 @@ pub fn inject_grad<I: Backend, C: CheckpointStrategy, const D: usize>(
 /// Reports whether a backward pass has to compute a gradient for this tensor.
 pub fn is_tracked<I: Backend, C: CheckpointStrategy, const D: usize>(tensor: &Tensor<Autodiff<I, C>, D>) -> bool {
     tensor.clone().into_primitive().tensor().is_tracked()
+}
+
+/// Multiplies a gradient by a factor `[1]`.
+fn scaled<I: Backend>(mut grad: I::FloatTensorPrimitive, factor: I::FloatTensorPrimitive) -> I::FloatTensorPrimitive {
+    if native::ops::scale::<I>(&mut grad, &factor) {
+        return grad;
+    }
+    let ones = Shape::from(vec![1; grad.rank()]);
+    I::float_mul(grad, I::float_reshape(factor, ones))
 }
 
 fn cast_to<I: Backend>(tensor: I::FloatTensorPrimitive, dtype: DType) -> I::FloatTensorPrimitive {

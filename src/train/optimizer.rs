@@ -15,6 +15,7 @@ mod blockwise;
 mod moments;
 
 use super::layers::UpdateObserver;
+use super::native::ops::{self, Factors};
 use super::param_rules::{ParamRule, ParamRules};
 use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
 use super::stored_tensor::{Masters, StoredTensor};
@@ -82,9 +83,9 @@ impl<B: Backend> AdamW<B> {
         path: String,
         weights: Tensor<B, D>,
         gradient: Tensor<B, D>,
-        lr: f64,
+        [lr, scale]: [f64; 2],
         rule: ParamRule,
-    ) -> Result<Tensor<B, D>, ExecutionError> {
+    ) -> (Tensor<B, D>, Result<(), ExecutionError>) {
         let [beta_1, beta_2] = self.knobs.betas;
         let (shape, device) = (gradient.dims(), gradient.device());
         let (first, second, since) = match self.moments.remove(&path) {
@@ -95,15 +96,16 @@ impl<B: Backend> AdamW<B> {
             None => (gradient.zeros_like(), gradient.zeros_like(), self.time - 1),
         };
         let lr = lr * rule.lr_factor;
-        let first = first.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
-        let second = second.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
-        let denominator =
-            second.clone().div_scalar(self.bias_correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
-        let direction = first.clone().div(denominator).mul_scalar(lr / self.bias_correction(beta_1, since));
-        let decay = if D >= 2 { lr * rule.weight_decay } else { 0.0 };
+        let factors = Factors {
+            scale,
+            betas: self.knobs.betas,
+            rate: lr / self.bias_correction(beta_1, since),
+            correction: self.bias_correction(beta_2, since),
+            epsilon: self.knobs.epsilon,
+            keep: if D >= 2 { 1.0 - lr * rule.weight_decay } else { 1.0 },
+        };
         let before = self.observer.is_some().then(|| weights.clone());
-        let kept = if decay > 0.0 { weights.mul_scalar(1.0 - decay) } else { weights };
-        let moved = kept - direction;
+        let [moved, first, second] = apply_update([weights, first, second], gradient, factors);
         if let (Some(observer), Some(before)) = (&mut self.observer, before) {
             observer.observe_change(before, moved.clone());
         }
@@ -111,8 +113,8 @@ impl<B: Backend> AdamW<B> {
         let first = Moment::store(Kind::First, first, coded, self.time);
         let second = Moment::store(Kind::Second, second, coded, self.time);
         let moments = Moments { first, second, since };
-        self.moments.insert(path, if self.knobs.offload { moments.into_host()? } else { moments });
-        Ok(moved)
+        let moments = if self.knobs.offload { moments.into_host() } else { Ok(moments) };
+        (moved, moments.map(|moments| drop(self.moments.insert(path, moments))))
     }
 
     /// Updates weights that the module holds in fewer bits, through their f32 master.
@@ -121,18 +123,19 @@ impl<B: Backend> AdamW<B> {
         path: String,
         rounded: Tensor<B, D>,
         gradient: Tensor<B, D>,
-        lr: f64,
+        factors: [f64; 2],
         rule: ParamRule,
-    ) -> Result<Tensor<B, D>, ExecutionError> {
+    ) -> (Tensor<B, D>, Result<(), ExecutionError>) {
         let dtype = rounded.dtype();
         let master = match self.masters.remove(&path) {
             Some(kept) => with_rank(kept.into_float(&gradient.device())),
             None => rounded.cast(FloatDType::F32),
         };
-        let moved = self.update_weights(path.clone(), master, gradient, lr, rule)?;
-        let kept = StoredTensor::Float(erase_rank(moved.clone()));
-        self.masters.insert(path, if self.knobs.offload { kept.into_host()? } else { kept });
-        Ok(moved.cast(FloatDType::from(dtype)))
+        let (moved, kept) = self.update_weights(path.clone(), master, gradient, factors, rule);
+        let master = StoredTensor::Float(erase_rank(moved.clone()));
+        let master = if self.knobs.offload { master.into_host() } else { Ok(master) };
+        let kept = kept.and(master.map(|master| drop(self.masters.insert(path, master))));
+        (moved.cast(FloatDType::from(dtype)), kept)
     }
 
     fn bias_correction(&self, beta: f64, since: u64) -> f64 {
@@ -229,28 +232,44 @@ where
         }
         let scale = self.scales.get(rule.clip).copied().unwrap_or(1.0);
         let (id, tensor, mapper) = param.consume();
-        let mut gradient = with_rank::<B, D>(gradient);
+        let gradient = with_rank::<B, D>(gradient);
         if let Some(observer) = &mut self.optimizer.observer {
             observer.observe_gradient(&path, &gradient);
         }
-        if scale < 1.0 {
-            gradient = gradient.mul_scalar(scale);
-        }
-        let inner = tensor.clone().inner();
-        let moved = if tensor.dtype() == DType::F32 {
-            self.optimizer.update_weights(path, inner, gradient, self.lr, rule)
+        // Nothing else holds the weights now, so they can be changed in place.
+        let (inner, factors) = (tensor.inner(), [self.lr, scale.min(1.0)]);
+        let (moved, kept) = if inner.dtype() == DType::F32 {
+            self.optimizer.update_weights(path, inner, gradient, factors, rule)
         } else {
-            self.optimizer.update_master(path, inner, gradient, self.lr, rule)
+            self.optimizer.update_master(path, inner, gradient, factors, rule)
         };
-        let tensor = match moved {
-            Ok(moved) => Tensor::from_inner(moved).require_grad(),
-            Err(error) => {
-                self.error = Some(error);
-                tensor
-            }
-        };
-        Param::from_mapped_value(id, tensor, mapper)
+        self.error = kept.err();
+        Param::from_mapped_value(id, Tensor::from_inner(moved).require_grad(), mapper)
     }
+}
+
+/// Updates weights, first and second moments.
+fn apply_update<B: Backend, const D: usize>(
+    state: [Tensor<B, D>; 3],
+    gradient: Tensor<B, D>,
+    factors: Factors,
+) -> [Tensor<B, D>; 3] {
+    let gradient = erase_rank(gradient);
+    let mut state = state.map(erase_rank);
+    let updated = ops::update::<B>(state.each_mut(), &gradient, factors);
+    let [weights, first, second] = state.map(with_rank::<B, D>);
+    if updated {
+        return [weights, first, second];
+    }
+    let Factors { scale, betas: [beta_1, beta_2], rate, correction, epsilon, keep } = factors;
+    let gradient = with_rank::<B, D>(gradient);
+    let gradient = if scale < 1.0 { gradient.mul_scalar(scale) } else { gradient };
+    let first = first.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
+    let second = second.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
+    let denominator = second.clone().div_scalar(correction).sqrt().add_scalar(epsilon);
+    let direction = first.clone().div(denominator).mul_scalar(rate);
+    let kept = if keep < 1.0 { weights.mul_scalar(keep) } else { weights };
+    [kept - direction, first, second]
 }
 
 #[cfg(test)]

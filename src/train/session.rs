@@ -16,6 +16,7 @@ use super::load_values::load_values;
 use super::loader::{self, Loader};
 use super::lora::rank_change::RankChange;
 use super::memory::MemoryReporter;
+use super::native;
 use super::optimizer::AdamW;
 use super::param_rules::ParamRules;
 use super::params::{self, TensorReader};
@@ -53,6 +54,7 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     let TrainingJob { args, device: chosen, kernels, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.note().map(|text| (Level::Info, text)).into_iter().collect();
     let on_host = chosen.location == TensorDevice::Cpu;
+    let _operations = native::Scope::new(args.preset.training.fused_kernels);
     let reporter = MemoryReporter::new(args.measure, &sink);
     let mut session = open_session::<T, B>(&args, device, on_host, &reporter, &mut notes)?;
     reporter.report_phase(Phase::Starting);
@@ -131,7 +133,8 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     let fingerprint = T::fingerprint(&data);
     let by_steps = preset.training.steps.filter(|_| preset.training.epochs.is_none());
     let length = by_steps.map(|steps| Length { steps, units: total_units });
-    let fresh = TrainState { seed, length, data: fingerprint.clone(), ..TrainState::default() };
+    let simd = on_host.then(|| native::level().to_string());
+    let fresh = TrainState { seed, length, data: fingerprint.clone(), simd: simd.clone(), ..TrainState::default() };
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(failure::unreadable_data)? {
@@ -155,7 +158,8 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
     let total_units = length.map_or(total_units, |length| length.units);
-    let state = TrainState { warmup_from: begin, length, data: fingerprint, ..state };
+    notes.extend(note_of_processor(state.simd.as_deref(), simd.as_deref()));
+    let state = TrainState { warmup_from: begin, length, data: fingerprint, simd, ..state };
     if state.seed != seed {
         let text =
             format!("the seed changed from {} to {seed}; the order of the data changes from here on", state.seed);
@@ -163,6 +167,13 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let saved = Some(saved);
     Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host })
+}
+
+/// Describes a change of the SIMD level since a checkpoint.
+fn note_of_processor(before: Option<&str>, now: Option<&str>) -> Option<Note> {
+    let (before, now) = before.zip(now).filter(|(before, now)| before != now)?;
+    let text = format!("the processor now computes with {now} instead of {before}: sums differ in their last bits");
+    Some((Level::Info, text))
 }
 
 /// Describes what happened to adapters, with the validation loss before and after if a lower rank truncated

@@ -40,6 +40,14 @@ pub struct ShapeDevice {
     index: u16,
 }
 
+impl ShapeDevice {
+    /// Reports whether it models the CPU.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.backend == BackendModel::Flex
+    }
+}
+
 impl burn_std::device::Device for ShapeDevice {
     fn from_id(id: DeviceId) -> Self {
         Self { backend: BackendModel::ALL[usize::from(id.type_id) % BackendModel::ALL.len()], index: id.index_id }

@@ -4,6 +4,7 @@
 
 use super::failure::{self, NonFinite};
 use super::loader::Loader;
+use super::native::ops;
 use super::param_rules::ParamRules;
 use super::params::{self, TensorReader, Tensors};
 use super::task::{Pass, Train};
@@ -15,6 +16,7 @@ use crate::recipe::{
 use burn::tensor::{
     FloatDType, Tensor, TensorData,
     backend::{AutodiffBackend, Backend, ExecutionError},
+    ops::FloatTensor,
 };
 use std::time::{Duration, Instant};
 
@@ -138,11 +140,16 @@ fn squared_norms<B: Backend>(tensors: &Tensors<B>, rules: &ParamRules, device: &
     let clip_of = |path: &str| rules.rules.get(path).map_or(0, |rule| rule.clip);
     let part = |clip: usize| {
         let mine = tensors.iter().filter(|(path, _)| clip_of(path) == clip);
-        let squares = mine.map(|(_, tensor)| B::float_sum(B::float_mul(tensor.clone(), tensor.clone())));
+        let squares = mine.map(|(_, tensor)| sum_of_squares::<B>(tensor));
         let none = || Tensor::<B, 1>::zeros([1], device).cast(FloatDType::F32);
         squares.reduce(B::float_add).map_or_else(none, params::with_rank::<B, 1>)
     };
     (0..rules.max_norms.len()).map(part).collect()
+}
+
+fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> FloatTensor<B> {
+    let composed = || B::float_sum(B::float_mul(tensor.clone(), tensor.clone()));
+    ops::sum_of_squares::<B>(tensor).unwrap_or_else(composed)
 }
 
 /// Returns the first parameter, by path, whose gradient is not finite. Needs one more read-back, so it runs only for dropped

@@ -2,6 +2,7 @@
 
 pub(crate) mod files;
 pub mod lm;
+mod norm;
 pub mod vision;
 
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};

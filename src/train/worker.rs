@@ -20,6 +20,7 @@ use super::device;
 use super::exit::{STOPPED, exit_now};
 use super::failure;
 use super::job::{EventSink, StepPulse, TrainingJob, WorkerArgs};
+use super::native;
 use super::registry::Registry;
 use crate::config::knobs::Preset;
 use crate::config::run::OwnedSections;
@@ -48,6 +49,7 @@ pub fn run_worker(args: &WorkerArgs, registry: &Registry) -> ! {
         }
     };
     panic_hook::install_hook(&stdout, args, Arc::clone(&pulse));
+    native::join_pool();
     let (sender, orders) = channel();
     let forwarder = OrderForwarder::new(sender, !args.measure);
     let writer = match event_writer::EventWriter::start(&stdout, forwarder.clone()) {

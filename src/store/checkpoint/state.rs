@@ -41,6 +41,9 @@ pub struct TrainState {
     /// Hash of the data, if the task computes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// SIMD level of the processor that trained, by which sums differ in their last bits; none on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simd: Option<String>,
     /// The rung that wrote this checkpoint, 0 = fastest.
     pub rung: usize,
     /// That rung's name.

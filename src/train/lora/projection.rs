@@ -1,6 +1,7 @@
 //! A linear layer that can have an adapter.
 
 use super::Lora;
+use crate::train::native::ops;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend, module::linear};
@@ -47,11 +48,12 @@ impl<B: Backend> Projection<B> {
 
     /// Maps `[.., from]` to `[.., to]`.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let plain = linear(x.clone(), self.weight.val(), self.bias.as_ref().map(Param::val));
+        let plain = affine(x.clone(), self.weight.val(), self.bias.as_ref().map(Param::val));
         let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) else { return plain };
-        let low = linear(self.dropout.forward(x), a.val(), None);
+        let low = affine(self.dropout.forward(x), a.val(), None);
         let scale = scale.val().cast(FloatDType::from(low.dtype()));
-        plain + linear(low, b.val(), None) * scale.unsqueeze()
+        // The scale goes to the factor with the fewest values.
+        plain + affine(low * scale.unsqueeze(), b.val(), None)
     }
 
     /// Returns inputs and matrices whose products sum to [`Self::forward`] of x `[tokens, from]`.
@@ -61,7 +63,7 @@ impl<B: Backend> Projection<B> {
             terms.push([x.clone().narrow(1, 0, 1).ones_like(), bias.val().unsqueeze()]);
         }
         if let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) {
-            let low = linear(self.dropout.forward(x), a.val(), None);
+            let low = affine(self.dropout.forward(x), a.val(), None);
             let scale = scale.val().cast(FloatDType::from(low.dtype()));
             terms.push([low * scale.unsqueeze(), b.val()]);
         }
@@ -72,6 +74,15 @@ impl<B: Backend> Projection<B> {
     pub fn has_dropout(&self) -> bool {
         self.dropout.prob > 0.0
     }
+}
+
+/// Computes x·W + b, over the last dimension of x.
+pub fn affine<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+) -> Tensor<B, D> {
+    ops::linear(&x, &weight, bias.as_ref()).unwrap_or_else(|| linear(x, weight, bias))
 }
 
 #[cfg(test)]

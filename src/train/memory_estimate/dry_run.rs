@@ -6,6 +6,7 @@ use crate::config::knobs::{self, Preset};
 use crate::protocol::plan::MemoryEstimate;
 use crate::recipe::batch::{BatchPlan, Position};
 use crate::train::loader::{self, Loader};
+use crate::train::native;
 use crate::train::optimizer::AdamW;
 use crate::train::param_rules::ParamRules;
 use crate::train::params::{self, TensorReader};
@@ -36,6 +37,7 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     micro: u64,
 ) -> Result<(MemoryEstimate, u64), EstimateError> {
     let device = leased.device();
+    let _operations = native::Scope::new(preset.training.fused_kernels);
     let mut model = T::init(&input.model, &input.data, device);
     let shapes = params::parameter_shapes::<B, _>(&model);
     let paths: Vec<String> = shapes.keys().cloned().collect();

@@ -16,7 +16,6 @@ pub mod layer_builder;
 pub mod loss;
 pub mod model;
 mod model_config;
-mod norm;
 pub mod shape;
 pub mod text;
 mod training_loss;

@@ -4,6 +4,7 @@ use super::attention_op::AttentionFn;
 use super::layer_builder::LayerBuilder;
 use super::shape::Shape;
 use crate::train::lora::projection::Projection;
+use crate::train::native::ops::{self, AttentionShape};
 use burn::module::Module;
 use burn::nn::Dropout;
 use burn::tensor::{Tensor, TensorData, activation, backend::Backend};
@@ -48,18 +49,28 @@ impl<B: Backend> Attention<B> {
 
     /// Maps `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of size d.
     pub fn forward(&self, x: Tensor<B, 3>, context: &AttentionContext<B>) -> Tensor<B, 3> {
-        let [batch, length, _] = x.dims();
-        let split = |x: Tensor<B, 3>, heads: usize| {
-            let size = x.dims()[2] / heads;
-            x.reshape([batch, length, heads, size]).swap_dims(1, 2)
-        };
-        let mut query = split(self.query.forward(x.clone()), self.heads);
-        let mut key = split(self.key.forward(x.clone()), self.kv_heads);
-        let value = split(self.value.forward(x), self.kv_heads);
+        let query = self.query.forward(x.clone());
+        let key = self.key.forward(x.clone());
+        let value = self.value.forward(x);
+        let drops = B::ad_enabled(&query.device()) && self.dropout.prob > 0.0;
+        let shape = AttentionShape { heads: self.heads, kv_heads: self.kv_heads };
+        let rotary = context.rotary.as_ref().map(|rotary| [&rotary.cosine, &rotary.sine]);
+        let native = if drops { None } else { ops::attention([&query, &key, &value], rotary, shape) };
+        self.output.forward(native.unwrap_or_else(|| self.mix([query, key, value], context)))
+    }
+
+    /// Mixes the values of queries, keys and values `[batch, length, heads · size]`, by separate operations.
+    fn mix(&self, [query, key, value]: [Tensor<B, 3>; 3], context: &AttentionContext<B>) -> Tensor<B, 3> {
+        let [batch, length, width] = query.dims();
+        let size = width / self.heads;
+        let split =
+            |x: Tensor<B, 3>, heads: usize| x.reshape([batch, length, heads, size]).swap_dims(1, 2);
+        let mut query = split(query, self.heads);
+        let mut key = split(key, self.kv_heads);
+        let value = split(value, self.kv_heads);
         if let Some(rotary) = &context.rotary {
             (query, key) = (rotary.rotate(query), rotary.rotate(key));
         }
-        let size = query.dims()[3];
         let (key, value) = (self.repeat_kv(key), self.repeat_kv(value));
         let query = query * (size as f64).powf(-0.5);
         let mixed = if B::ad_enabled(&query.device()) && self.dropout.prob > 0.0 {
@@ -70,7 +81,7 @@ impl<B: Backend> Attention<B> {
             let heads = [query, key, value].map(|x| x.reshape([batch * self.heads, length, size]));
             (context.attention)(heads, &context.mask).reshape([batch, self.heads, length, size])
         };
-        self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
+        mixed.swap_dims(1, 2).reshape([batch, length, width])
     }
 
     /// Returns the projections.

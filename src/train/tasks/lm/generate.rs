@@ -40,7 +40,7 @@ fn next_logits<B: Backend>(model: &Transformer<B>, tokens: &[u32], length: usize
     let options = ForwardOptions::plain();
     let hidden = model.hidden_states(inputs, &options).narrow(1, last, 1);
     let terms = model.logit_terms(hidden, &options).into_iter();
-    let logits = terms.map(|[x, w]| x.matmul(w).cast(FloatDType::F32)).reduce(|sum, term| sum + term);
+    let logits = terms.map(|term| term.product().cast(FloatDType::F32)).reduce(|sum, term| sum + term);
     logits.map(|logits| logits.into_data().iter().collect()).unwrap_or_default()
 }
 

@@ -1,8 +1,8 @@
 //! Builds the layers of a decoder from its specification.
 
-use super::norm::Norm;
 use super::shape::{Family, Shape};
 use crate::train::lora::{Lora, projection::Projection};
+use crate::train::tasks::norm::Norm;
 use burn::module::Initializer;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::backend::Backend;

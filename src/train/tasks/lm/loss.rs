@@ -10,6 +10,8 @@
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
 use crate::train::inject_grad::{inject_grad, is_tracked};
+use crate::train::native::ops;
+use crate::train::params::{erase_rank, with_rank};
 use crate::train::tasks::in_f32;
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -21,8 +23,44 @@ const MAX_LOGITS: usize = 8 << 20;
 /// The fewest tokens in a chunk.
 const MIN_TOKENS: usize = 16;
 
-/// The terms that sum to the logits: each x `[tokens, size]` times its W `[size, vocabulary]`. At least one.
-pub type Terms<B> = Vec<[Tensor<B, 2>; 2]>;
+/// The terms that sum to the logits. At least one.
+pub type Terms<B> = Vec<Term<B>>;
+
+/// A term of the logits: x `[tokens, size]` times W `[size, vocabulary]`.
+#[derive(Debug, Clone)]
+pub struct Term<B: Backend> {
+    /// x.
+    pub x: Tensor<B, 2>,
+    /// W, or its transpose.
+    pub weight: Tensor<B, 2>,
+    /// Whether `weight` is the transpose, as the embedding of a tied head is. Its gradient is then computed in that
+    /// layout, since adding two layouts is slow.
+    pub transposed: bool,
+}
+
+impl<B: Backend> Term<B> {
+    /// Returns the term of x and W.
+    pub fn new([x, weight]: [Tensor<B, 2>; 2]) -> Self {
+        Self { x, weight, transposed: false }
+    }
+
+    /// Returns x·W.
+    pub fn product(&self) -> Tensor<B, 2> {
+        self.x.clone().matmul(self.matrix())
+    }
+
+    /// Returns W.
+    fn matrix(&self) -> Tensor<B, 2> {
+        if self.transposed { self.weight.clone().transpose() } else { self.weight.clone() }
+    }
+}
+
+impl<I: Backend, C: CheckpointStrategy> Term<Autodiff<I, C>> {
+    /// Returns the term without its graph.
+    fn inner(&self) -> Term<I> {
+        Term { x: self.x.clone().inner(), weight: self.weight.clone().inner(), transposed: self.transposed }
+    }
+}
 
 /// Returns the mean cross-entropy `[1]` in f32, for targets `[tokens]`.
 pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
@@ -43,27 +81,27 @@ fn mean_loss_by<I: Backend, C: CheckpointStrategy>(
     terms: &Terms<Autodiff<I, C>>,
     targets: &Tensor<I, 1, Int>,
 ) -> Tensor<Autodiff<I, C>, 1> {
-    let inner: Terms<I> = terms.iter().map(|term| term.clone().map(Tensor::inner)).collect();
+    let inner: Terms<I> = terms.iter().map(Term::inner).collect();
     let mut grads: Vec<TermGrads<I>> =
-        terms.iter().map(|term| TermGrads::new(term.each_ref().map(is_tracked))).collect();
+        terms.iter().map(|Term { x, weight, .. }| TermGrads::new([x, weight].map(is_tracked))).collect();
     let mut losses = Vec::new();
     for range in token_ranges(most, &inner, targets) {
         let chunk = Chunk::new(&inner, targets, range);
         losses.push(chunk.losses.clone());
         if grads.iter().any(|term| term.wanted != [false; 2]) {
             let (inputs, logit_grads) = chunk.logit_grads();
-            for ((term, x), [_, w]) in grads.iter_mut().zip(inputs).zip(&inner) {
-                term.add_chunk(&logit_grads, x, w);
+            for ((grads, x), term) in grads.iter_mut().zip(inputs).zip(&inner) {
+                grads.add_chunk(&logit_grads, x, term);
             }
         }
     }
     let mut loss = Tensor::from_inner(Tensor::cat(losses, 0).sum());
-    for (term, [x, w]) in grads.into_iter().zip(terms) {
-        if term.wanted[0] {
-            loss = inject_grad(loss, x, Tensor::cat(term.x, 0));
+    for (grads, term) in grads.into_iter().zip(terms) {
+        if grads.wanted[0] {
+            loss = inject_grad(loss, &term.x, Tensor::cat(grads.x, 0));
         }
-        if let Some(grad) = term.w {
-            loss = inject_grad(loss, w, grad);
+        if let Some(grad) = grads.weight {
+            loss = inject_grad(loss, &term.weight, grad);
         }
     }
     loss.div_scalar(targets.dims()[0] as f64)
@@ -75,7 +113,7 @@ fn token_ranges<B: Backend>(
     terms: &Terms<B>,
     targets: &Tensor<B, 1, Int>,
 ) -> impl Iterator<Item = Range<usize>> + use<B> {
-    let vocabulary = terms.first().map_or(1, |[_, w]| w.dims()[1]);
+    let vocabulary = terms.first().map_or(1, |term| term.matrix().dims()[1]);
     let [tokens] = targets.dims();
     let rows = (most / vocabulary.max(1)).max(MIN_TOKENS);
     (0..tokens).step_by(rows).map(move |first| first..(first + rows).min(tokens))
@@ -84,36 +122,56 @@ fn token_ranges<B: Backend>(
 /// A chunk of tokens between logits and gradients.
 struct Chunk<B: Backend> {
     inputs: Vec<Tensor<B, 2>>,
-    targets: Tensor<B, 2, Int>,
     losses: Tensor<B, 1>,
-    /// exp(logits − max), `[tokens, vocabulary]` in f32.
-    exponentials: Tensor<B, 2>,
-    /// Their sums, `[tokens, 1]`.
-    totals: Tensor<B, 2>,
+    slopes: Slopes<B>,
+}
+
+/// The gradients of a chunk's logits, in f32.
+enum Slopes<B: Backend> {
+    /// As they are, from a native operation.
+    Known(Tensor<B, 2>),
+    /// Yet to be computed.
+    Open {
+        targets: Tensor<B, 2, Int>,
+        /// exp(logits − max), `[tokens, vocabulary]`.
+        exponentials: Tensor<B, 2>,
+        /// Their sums, `[tokens, 1]`.
+        totals: Tensor<B, 2>,
+    },
 }
 
 impl<B: Backend> Chunk<B> {
     fn new(terms: &Terms<B>, targets: &Tensor<B, 1, Int>, range: Range<usize>) -> Self {
         let rows = range.len();
         let targets = targets.clone().slice([range.clone()]).reshape([rows, 1]);
-        let inputs: Vec<Tensor<B, 2>> = terms.iter().map(|[x, _]| x.clone().slice([range.clone()])).collect();
-        let products = inputs.iter().zip(terms).map(|(x, [_, w])| x.clone().matmul(w.clone()));
+        let inputs: Vec<Tensor<B, 2>> = terms.iter().map(|term| term.x.clone().slice([range.clone()])).collect();
+        let products = inputs.iter().zip(terms).map(|(x, term)| x.clone().matmul(term.matrix()));
         let logits = in_f32(products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float()));
+        let mut logits = erase_rank(logits);
+        let classes = erase_rank(targets.clone().float().reshape([rows]));
+        if let Some(losses) = ops::cross_entropy::<B>(&mut logits, &classes) {
+            return Self { inputs, losses: with_rank(losses), slopes: Slopes::Known(with_rank(logits)) };
+        }
+        let logits = with_rank::<B, 2>(logits);
         let highest = logits.clone().max_dim(1);
         let shifted = logits - highest;
         let target = shifted.clone().gather(1, targets.clone());
         let exponentials = shifted.exp();
         let totals = exponentials.clone().sum_dim(1);
         let losses = (totals.clone().log() - target).reshape([rows]);
-        Self { inputs, targets, losses, exponentials, totals }
+        Self { inputs, losses, slopes: Slopes::Open { targets, exponentials, totals } }
     }
 
     /// Returns the inputs, and the gradient of the summed losses with respect to the logits: softmax −
     /// onehot, in the inputs' number format.
     fn logit_grads(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
-        let minus_one = self.totals.zeros_like().sub_scalar(1.0);
-        let probabilities = self.exponentials / self.totals;
-        let logit_grads = probabilities.scatter(1, self.targets, minus_one, IndexingUpdateOp::Add);
+        let logit_grads = match self.slopes {
+            Slopes::Known(grads) => grads,
+            Slopes::Open { targets, exponentials, totals } => {
+                let minus_one = totals.zeros_like().sub_scalar(1.0);
+                (exponentials / totals).scatter(1, targets, minus_one, IndexingUpdateOp::Add)
+            }
+        };
         let dtype = self.inputs.first().map_or(DType::F32, Tensor::dtype);
         let logit_grads = if dtype == DType::F32 { logit_grads } else { logit_grads.cast(FloatDType::from(dtype)) };
         (self.inputs, logit_grads)
@@ -126,22 +184,25 @@ struct TermGrads<B: Backend> {
     wanted: [bool; 2],
     /// Gradients of x, one per chunk.
     x: Vec<Tensor<B, 2>>,
-    /// Gradient of W, summed over the chunks so far, in f32.
-    w: Option<Tensor<B, 2>>,
+    /// Gradient of the weight, summed over the chunks so far, in f32.
+    weight: Option<Tensor<B, 2>>,
 }
 
 impl<B: Backend> TermGrads<B> {
     fn new(wanted: [bool; 2]) -> Self {
-        Self { wanted, x: Vec::new(), w: None }
+        Self { wanted, x: Vec::new(), weight: None }
     }
 
-    fn add_chunk(&mut self, logit_grads: &Tensor<B, 2>, x: Tensor<B, 2>, w: &Tensor<B, 2>) {
+    fn add_chunk(&mut self, logit_grads: &Tensor<B, 2>, x: Tensor<B, 2>, term: &Term<B>) {
+        let logit_grads = logit_grads.clone();
         if self.wanted[0] {
-            self.x.push(logit_grads.clone().matmul(w.clone().transpose()));
+            self.x.push(logit_grads.clone().matmul(term.matrix().transpose()));
         }
         if self.wanted[1] {
-            let more = in_f32(x.transpose().matmul(logit_grads.clone()));
-            self.w = Some(match self.w.take() {
+            let factors = if term.transposed { [logit_grads.transpose(), x] } else { [x.transpose(), logit_grads] };
+            let [left, right] = factors;
+            let more = in_f32(left.matmul(right));
+            self.weight = Some(match self.weight.take() {
                 Some(sum) => sum + more,
                 None => more,
             });

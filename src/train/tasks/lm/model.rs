@@ -16,11 +16,12 @@
 use super::attention::{Attention, AttentionContext, Rotary};
 use super::attention_op::{AttentionFn, plain_attention};
 use super::layer_builder::{LayerBuilder, ModelSpec};
-use super::loss::Terms;
-use super::norm::Norm;
+use super::loss::{Term, Terms};
 use super::shape::{Activation, Family, Shape};
 use crate::train::lora::projection::Projection;
+use crate::train::native::ops::{self, Gelu};
 use crate::train::params;
+use crate::train::tasks::norm::Norm;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, activation, backend::Backend};
@@ -116,8 +117,8 @@ impl<B: Backend> Transformer<B> {
         let x = self.norm.forward(x).flatten::<2>(0, 1);
         (options.seed_part)(self.blocks.len() + 1);
         match &self.head {
-            Some(head) => head.product_terms(x),
-            None => vec![[x, self.tokens.weight.val().transpose()]],
+            Some(head) => head.product_terms(x).into_iter().map(Term::new).collect(),
+            None => vec![Term { x, weight: self.tokens.weight.val(), transposed: true }],
         }
     }
 
@@ -181,9 +182,8 @@ impl<B: Backend> Block<B> {
         let x = x + self.dropout.forward(attended);
         let read = self.widen_norm.forward(x.clone());
         let hidden = match &self.gate {
-            Some(gate) => activation::silu(gate.forward(read.clone())) * self.widen.forward(read),
-            None if self.tanh => gelu_tanh(self.widen.forward(read)),
-            None => activation::gelu(self.widen.forward(read)),
+            Some(gate) => swiglu(gate.forward(read.clone()), self.widen.forward(read)),
+            None => gelu(self.widen.forward(read), if self.tanh { Gelu::Tanh } else { Gelu::Exact }),
         };
         x + self.dropout.forward(self.narrow.forward(hidden))
     }
@@ -192,6 +192,17 @@ impl<B: Backend> Block<B> {
         let layers = [&self.widen, &self.narrow].into_iter().chain(&self.gate).chain(self.attention.layers());
         self.dropout.prob > 0.0 || layers.into_iter().any(Projection::has_dropout)
     }
+}
+
+fn swiglu<B: Backend>(gate: Tensor<B, 3>, up: Tensor<B, 3>) -> Tensor<B, 3> {
+    ops::swiglu(&gate, &up).unwrap_or_else(|| activation::silu(gate) * up)
+}
+
+fn gelu<B: Backend>(x: Tensor<B, 3>, kind: Gelu) -> Tensor<B, 3> {
+    ops::gelu(&x, kind).unwrap_or_else(|| match kind {
+        Gelu::Exact => activation::gelu(x),
+        Gelu::Tanh => gelu_tanh(x),
+    })
 }
 
 /// Computes ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks and Gimpel, 2016).

@@ -7,21 +7,27 @@
 //!
 //! block:  x ─ depthwise 3×3 ─ norm ─ relu ─ pointwise 1×1 ─ dropout ─(+ x)     /2: stride 2, channels × 2, no + x
 //! ```
-//! Convolutions need `[batch, channels, height, width]`; norm and pointwise use `[batch, height, width,
-//! channels]`, where each is one matrix product.
+//! Burn's convolutions need `[batch, channels, height, width]`; norm and pointwise use `[batch, height, width,
+//! channels]`, where each is one matrix product. Native convolutions use the second layout too, so with them feature
+//! maps are `[batch, height, width, channels]` throughout.
 
-use burn::module::Module;
+use crate::train::lora::projection::affine;
+use crate::train::native::ops;
+use crate::train::tasks::norm::Norm;
+use burn::module::{Module, Param};
 use burn::nn::{
-    Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, PaddingConfig2d,
+    Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d,
     conv::{Conv2d, Conv2dConfig},
 };
-use burn::tensor::{Tensor, activation, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 /// The smallest side of a feature map.
 const SMALLEST: usize = 4;
 /// The most blocks that halve the feature map.
 const MOST_HALVINGS: usize = 3;
+/// The epsilon of the norms.
+const EPSILON: f64 = 1e-5;
 /// The stem already shrinks images of more than twice this size.
 const STEM_SIZE: usize = 32;
 
@@ -48,7 +54,7 @@ impl Default for VisionModel {
 pub struct Classifier<B: Backend> {
     pub(super) stem: Conv2d<B>,
     pub(super) blocks: Vec<Block<B>>,
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     head: Linear<B>,
 }
 
@@ -56,7 +62,7 @@ pub struct Classifier<B: Backend> {
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
     depthwise: Conv2d<B>,
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     pointwise: Linear<B>,
     dropout: Dropout,
     halves: bool,
@@ -77,21 +83,36 @@ impl<B: Backend> Classifier<B> {
             blocks.push(Block::new([channels, out], halves, config.dropout, device));
             channels = out;
         }
-        let norm = LayerNormConfig::new(channels).init(device);
+        let norm = Norm::new(channels, true, EPSILON, device);
         let head = LinearConfig::new(channels, classes).init(device);
         Self { stem, blocks, norm, head }
     }
 
     /// Maps images `[batch, channels, height, width]` to logits `[batch, classes]`.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        self.classify(self.blocks.iter().fold(self.stem.forward(images), |x, block| block.forward(x)))
+        self.classify(self.blocks.iter().fold(self.first_features(images), |x, block| block.forward(x)))
+    }
+
+    /// Maps images `[batch, channels, height, width]` to the input of the first block.
+    pub(super) fn first_features(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
+        let stride = self.stem.stride[0];
+        let Some(patches) = ops::applies(&images).then(|| ops::patches(&by_pixel(images.clone()), stride)).flatten()
+        else {
+            return self.stem.forward(images);
+        };
+        let weight = self.stem.weight.val();
+        let [out, colours, ..] = weight.dims();
+        let weight = weight.permute([2, 3, 1, 0]).reshape([9 * colours, out]);
+        affine(patches, weight, self.stem.bias.as_ref().map(Param::val))
     }
 
     /// Maps the output of the last block to logits `[batch, classes]`.
     pub(super) fn classify(&self, features: Tensor<B, 4>) -> Tensor<B, 2> {
+        let features = if ops::applies(&features) { features.permute([0, 3, 1, 2]) } else { features };
         let [batch, channels, height, width] = features.dims();
         let pooled = features.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]);
-        self.head.forward(self.norm.forward(pooled))
+        let normed = self.norm.forward(pooled);
+        affine(normed, self.head.weight.val(), self.head.bias.as_ref().map(Param::val))
     }
 
     /// Reports whether a training pass draws random numbers.
@@ -119,21 +140,35 @@ impl<B: Backend> Block<B> {
     fn new([from, to]: [usize; 2], halves: bool, dropout: f64, device: &B::Device) -> Self {
         Self {
             depthwise: conv_3x3([from, from], if halves { 2 } else { 1 }, from, false, device),
-            norm: LayerNormConfig::new(from).init(device),
+            norm: Norm::new(from, true, EPSILON, device),
             pointwise: LinearConfig::new(from, to).init(device),
             dropout: DropoutConfig::new(dropout).init(),
             halves,
         }
     }
 
-    /// Maps `[batch, channels, height, width]` to the same shape, or to `[batch, 2 × channels, ⌈height / 2⌉,
-    /// ⌈width / 2⌉]` for a halving block.
+    /// Maps features to the same shape, or for a halving block to twice the channels, ⌈height / 2⌉ and ⌈width / 2⌉.
     pub(super) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let spatial = self.depthwise.forward(x.clone()).permute([0, 2, 3, 1]);
-        let mixed = self.pointwise.forward(activation::relu(self.norm.forward(spatial)));
-        let out = self.dropout.forward(mixed).permute([0, 3, 1, 2]);
+        let spatial = ops::applies(&x).then(|| self.native_depthwise(&x)).flatten();
+        let is_native = spatial.is_some();
+        let spatial = spatial.unwrap_or_else(|| by_pixel(self.depthwise.forward(x.clone())));
+        let normed = self.norm.forward_relu(spatial);
+        let mixed = affine(normed, self.pointwise.weight.val(), self.pointwise.bias.as_ref().map(Param::val));
+        let mixed = self.dropout.forward(mixed);
+        let out = if is_native { mixed } else { mixed.permute([0, 3, 1, 2]) };
         if self.halves { out } else { x + out }
     }
+
+    fn native_depthwise(&self, x: &Tensor<B, 4>) -> Option<Tensor<B, 4>> {
+        let weight = self.depthwise.weight.val();
+        let channels = weight.dims()[0];
+        ops::depthwise(x, &weight.reshape([channels, 9]).transpose(), self.depthwise.stride[0])
+    }
+}
+
+/// Moves the channels of `[batch, channels, height, width]` to the end.
+fn by_pixel<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
+    x.permute([0, 2, 3, 1])
 }
 
 /// Returns a 3×3 convolution that keeps the size, except for its stride.

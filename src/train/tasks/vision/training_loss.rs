@@ -33,12 +33,12 @@ impl<I: Backend, C: CheckpointStrategy> Classifier<Graph<I, C>> {
         };
         let count = self.blocks.len();
         if !pass.gradient_checkpointing {
-            let features = (0..count).fold(self.stem.forward(images), |x, number| block(number, x));
+            let features = (0..count).fold(self.first_features(images), |x, number| block(number, x));
             return cross_entropy(self.classify(features), labels);
         }
         let (lowest, frozen) = (self.lowest_trained_block(), self.clone().no_grad());
         let mut inputs = Vec::new();
-        let mut x = frozen.stem.forward(images.clone());
+        let mut x = frozen.first_features(images.clone());
         for (number, frozen_block) in frozen.blocks.iter().enumerate() {
             if number >= lowest {
                 inputs.push(x.clone().inner());
@@ -51,7 +51,7 @@ impl<I: Backend, C: CheckpointStrategy> Classifier<Graph<I, C>> {
         let mut backward = RecomputingPass::new(self, pass.loss_scale);
         let grad = backward.backward_loss(&loss, &last);
         if let Some(grad) = grad.and_then(|grad| backward.backward_blocks(count, inputs, grad, block)) {
-            backward.backward_input(&self.stem.forward(images), grad);
+            backward.backward_input(&self.first_features(images), grad);
         }
         backward.inject_grads(loss.inner())
     }

@@ -1,7 +1,8 @@
-//! Layer norm and RMS norm.
+//! Layer norm and RMS norm, for all tasks.
 
+use crate::train::native::ops::{self, NormOptions};
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::{FloatDType, Tensor, backend::Backend};
+use burn::tensor::{FloatDType, Tensor, activation, backend::Backend};
 
 /// A layer norm, or an RMS norm if there is no `beta`.
 #[derive(Module, Debug)]
@@ -21,14 +22,27 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// Computes (x − mean(x)) / √(var(x) + ε) · γ + β, or x / √(mean(x²) + ε) · γ, from `[batch, length,
-    /// width]` to the same shape. Uses f32 up to the division: activations of pretrained models reach
-    /// thousands, and their squares overflow f16.
-    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    /// Computes (x − mean(x)) / √(var(x) + ε) · γ + β, or x / √(mean(x²) + ε) · γ, over the last dimension. Uses f32
+    /// up to the division: activations of pretrained models reach thousands, and their squares overflow f16.
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        self.native(&x, false).unwrap_or_else(|| self.compose(x))
+    }
+
+    /// Computes the norm, followed by ReLU; needs `beta`.
+    pub fn forward_relu<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        self.native(&x, true).unwrap_or_else(|| activation::relu(self.compose(x)))
+    }
+
+    fn native<const D: usize>(&self, x: &Tensor<B, D>, relu: bool) -> Option<Tensor<B, D>> {
+        let options = NormOptions { epsilon: self.epsilon, relu };
+        ops::norm(x, &self.gamma.val(), self.beta.as_ref().map(Param::val).as_ref(), options)
+    }
+
+    fn compose<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let dtype = FloatDType::from(x.dtype());
         let x = x.cast(FloatDType::F32);
-        let x = if self.beta.is_some() { x.clone() - x.mean_dim(2) } else { x };
-        let size = x.clone().square().mean_dim(2).add_scalar(self.epsilon).sqrt();
+        let x = if self.beta.is_some() { x.clone() - x.mean_dim(D - 1) } else { x };
+        let size = x.clone().square().mean_dim(D - 1).add_scalar(self.epsilon).sqrt();
         let x = (x / size).cast(dtype) * self.gamma.val().unsqueeze();
         match &self.beta {
             Some(beta) => x + beta.val().unsqueeze(),

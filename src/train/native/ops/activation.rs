@@ -1,0 +1,53 @@
+//! GELU and SwiGLU.
+
+use super::super::kernels::activation::{self, Gelu};
+use super::super::operation::{Computed, Operation};
+use super::super::runner::Runner;
+use super::{compute, primitive};
+use burn::tensor::{Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+
+/// Computes GELU.
+pub fn gelu<B: Backend, const D: usize>(x: &Tensor<B, D>, kind: Gelu) -> Option<Tensor<B, D>> {
+    compute(&kind, [primitive(x)])
+}
+
+impl Operation<1, 1> for Gelu {
+    fn forward<R: Runner>(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
+        let [y] = R::run([x], [x.shape()], |[x], [y]| activation::gelu(x, *self, y));
+        (y, [x.clone()])
+    }
+
+    fn gradients<R: Runner>(
+        &self,
+        [x]: [FloatTensor<R>; 1],
+        mut grad: FloatTensor<R>,
+        _wanted: [bool; 1],
+    ) -> [Option<FloatTensor<R>>; 1] {
+        R::run_in_place([&mut grad], [&x], |[x], [grad]| activation::gelu_grad(x, *self, grad));
+        [Some(grad)]
+    }
+}
+
+#[derive(Debug, Clone)]
+struct SwiGlu;
+
+/// Computes silu(gate) · up.
+pub fn swiglu<B: Backend, const D: usize>(gate: &Tensor<B, D>, up: &Tensor<B, D>) -> Option<Tensor<B, D>> {
+    compute(&SwiGlu, [primitive(gate), primitive(up)])
+}
+
+impl Operation<2, 2> for SwiGlu {
+    fn forward<R: Runner>(&self, [gate, up]: [&FloatTensor<R>; 2]) -> Computed<R, 2> {
+        let [y] = R::run([gate, up], [gate.shape()], |inputs, [y]| activation::swiglu(inputs, y));
+        (y, [gate.clone(), up.clone()])
+    }
+
+    fn gradients<R: Runner>(
+        &self,
+        [gate, up]: [FloatTensor<R>; 2],
+        grad: FloatTensor<R>,
+        _wanted: [bool; 2],
+    ) -> [Option<FloatTensor<R>>; 2] {
+        R::run([&gate, &up, &grad], [gate.shape(), up.shape()], activation::swiglu_grad).map(Some)
+    }
+}

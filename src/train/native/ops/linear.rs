@@ -1,0 +1,60 @@
+//! A linear layer with its bias.
+
+use super::super::kernels::linear;
+use super::super::operation::{Computed, Operation};
+use super::super::runner::Runner;
+use super::{compute, primitive};
+use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+
+#[derive(Debug, Clone)]
+struct Linear {
+    has_bias: bool,
+}
+
+/// Maps x `[.., from]` to x W + b `[.., to]`.
+pub fn linear<B: Backend, const D: usize>(
+    x: &Tensor<B, D>,
+    weight: &Tensor<B, 2>,
+    bias: Option<&Tensor<B, 1>>,
+) -> Option<Tensor<B, D>> {
+    let weight = primitive(weight);
+    // Without a bias, W takes its place and is not read.
+    let third = bias.map_or_else(|| weight.clone(), primitive);
+    compute(&Linear { has_bias: bias.is_some() }, [primitive(x), weight, third])
+}
+
+impl Operation<3, 2> for Linear {
+    fn forward<R: Runner>(&self, [x, weight, bias]: [&FloatTensor<R>; 3]) -> Computed<R, 2> {
+        let size = weight.shape().dims::<2>();
+        let mut shape: Vec<usize> = x.shape().to_vec();
+        shape.pop();
+        shape.push(size[1]);
+        let [y] = R::run([x, weight, bias], [Shape::from(shape)], |[x, weight, bias], [y]| {
+            linear::forward(x, weight, self.has_bias.then_some(bias), size, y);
+        });
+        (y, [x.clone(), weight.clone()])
+    }
+
+    fn gradients<R: Runner>(
+        &self,
+        [x, weight]: [FloatTensor<R>; 2],
+        grad: FloatTensor<R>,
+        [of_x, of_weight, of_bias]: [bool; 3],
+    ) -> [Option<FloatTensor<R>>; 3] {
+        let size = weight.shape().dims::<2>();
+        let bias = (self.has_bias && of_bias).then(|| {
+            let [out] = R::run([&grad], [Shape::new([size[1]])], |[grad], [out]| linear::bias_grad(grad, out));
+            out
+        });
+        let weight_grad = of_weight.then(|| {
+            let [out] = R::run([&x, &grad], [weight.shape()], |[x, grad], [out]| linear::weight_grad(x, grad, size, out));
+            out
+        });
+        let x_grad = of_x.then(|| {
+            let [out] =
+                R::run([&grad, &weight], [x.shape()], |[grad, weight], [out]| linear::input_grad(grad, weight, size, out));
+            out
+        });
+        [x_grad, weight_grad, bias]
+    }
+}

@@ -1,0 +1,72 @@
+//! Layer norm and RMS norm.
+
+use super::super::kernels::norm::{self, Norm, NormGrads};
+use super::super::operation::{Computed, Operation};
+use super::super::runner::Runner;
+use super::{compute, primitive};
+use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+
+/// What a norm does beyond its parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct NormOptions {
+    /// ε.
+    pub epsilon: f64,
+    /// Whether ReLU follows; needs β.
+    pub relu: bool,
+}
+
+#[derive(Debug, Clone)]
+struct NormOperation {
+    options: NormOptions,
+    has_beta: bool,
+}
+
+/// Normalizes the last dimension of x: layer norm, or RMS norm without β.
+pub fn norm<B: Backend, const D: usize>(
+    x: &Tensor<B, D>,
+    gamma: &Tensor<B, 1>,
+    beta: Option<&Tensor<B, 1>>,
+    options: NormOptions,
+) -> Option<Tensor<B, D>> {
+    let gamma = primitive(gamma);
+    // Without β, γ takes its place and is not read.
+    let third = beta.map_or_else(|| gamma.clone(), primitive);
+    compute(&NormOperation { options, has_beta: beta.is_some() }, [primitive(x), gamma, third])
+}
+
+impl NormOperation {
+    fn kernel<'a>(&self, gamma: &'a [f32], beta: &'a [f32]) -> Norm<'a> {
+        let NormOptions { epsilon, relu } = self.options;
+        Norm { gamma, beta: self.has_beta.then_some(beta), epsilon: epsilon as f32, relu }
+    }
+}
+
+impl Operation<3, 4> for NormOperation {
+    fn forward<R: Runner>(&self, [x, gamma, beta]: [&FloatTensor<R>; 3]) -> Computed<R, 4> {
+        let shape = x.shape();
+        let rows = shape.num_elements() / gamma.shape().num_elements().max(1);
+        let [y, stats] = R::run([x, gamma, beta], [shape, Shape::new([rows, 2])], |[x, gamma, beta], [y, stats]| {
+            norm::forward(x, self.kernel(gamma, beta), y, stats);
+        });
+        (y, [x.clone(), gamma.clone(), beta.clone(), stats])
+    }
+
+    fn gradients<R: Runner>(
+        &self,
+        [x, gamma, beta, stats]: [FloatTensor<R>; 4],
+        grad: FloatTensor<R>,
+        [of_x, of_gamma, of_beta]: [bool; 3],
+    ) -> [Option<FloatTensor<R>>; 3] {
+        let of_beta = of_beta && self.has_beta;
+        let size = |wanted: bool, shape: Shape| if wanted { shape } else { Shape::new([0]) };
+        let shapes = [size(of_x, x.shape()), size(of_gamma, gamma.shape()), size(of_beta, gamma.shape())];
+        let found = R::run([&x, &stats, &grad, &gamma, &beta], shapes, |[x, stats, grad, gamma, beta], outputs| {
+            let wanted = outputs.map(|out| (!out.is_empty()).then_some(out));
+            let [of_x, of_gamma, of_beta] = wanted;
+            let wanted = NormGrads { x: of_x, gamma: of_gamma, beta: of_beta };
+            norm::backward([x, stats, grad], self.kernel(gamma, beta), wanted);
+        });
+        let [x, gamma, beta] = found;
+        [of_x.then_some(x), of_gamma.then_some(gamma), of_beta.then_some(beta)]
+    }
+}
