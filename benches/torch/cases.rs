@@ -21,14 +21,7 @@ pub struct Case {
 /// The models.
 pub const CASES: [Case; 5] = [
     Case { name: "digits", file: "digits", set: &[], vocabulary: None, shape: None, trained: &[] },
-    Case {
-        name: "text",
-        file: "text",
-        set: &[],
-        vocabulary: None,
-        shape: Some(|| decoder(4, 4, 64)),
-        trained: &[],
-    },
+    Case { name: "text", file: "text", set: &[], vocabulary: None, shape: Some(|| decoder(4, 4, 64)), trained: &[] },
     Case {
         name: "lora",
         file: "lora",

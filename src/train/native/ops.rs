@@ -8,12 +8,12 @@ mod norm;
 mod sums;
 
 pub use super::kernels::activation::Gelu;
+pub use super::kernels::adamw::Factors;
 pub use activation::{gelu, swiglu};
 pub use attention::{AttentionShape, attention};
 pub use convolution::{depthwise, patches};
 pub use linear::linear;
 pub use norm::{NormOptions, norm};
-pub use super::kernels::adamw::Factors;
 pub use sums::{cross_entropy, scale, sum_of_squares, update};
 
 use super::operation::{Operation, apply};

@@ -262,7 +262,8 @@ fn decoder(family: Family, activation: Activation, lora: Option<Lora>) -> ModelS
 
 #[test]
 fn whole_models_have_the_same_gradients_both_ways() {
-    let lora = Lora { rank: 3, alpha: None, dropout: 0.0, targets: vec!["query".into(), "head".into()], init_from: None };
+    let lora =
+        Lora { rank: 3, alpha: None, dropout: 0.0, targets: vec!["query".into(), "head".into()], init_from: None };
     for (family, activation, lora) in [
         (Family::Gpt2, Activation::Gelu, None),
         (Family::Gpt2, Activation::GeluTanh, None),

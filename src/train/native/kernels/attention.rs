@@ -53,8 +53,7 @@ impl Heads<'_> {
 pub fn forward([q, k, v]: [&[f32]; 3], heads: Heads<'_>, out: &mut [f32], sums: &mut [f32]) {
     let (numbers, groups) = (heads.groups() * heads.head_numbers(), heads.groups());
     let mut by_head = vec![0.0; out.len()];
-    let outputs =
-        [Rows { data: &mut by_head, width: numbers }, Rows { data: sums, width: groups * heads.length }];
+    let outputs = [Rows { data: &mut by_head, width: numbers }, Rows { data: sums, width: groups * heads.length }];
     let cost = numbers * heads.length;
     split_rows(heads.batch * heads.kv_heads, cost, outputs, &|range, [out, sums]| {
         let parts = out.chunks_exact_mut(heads.head_numbers()).zip(sums.chunks_exact_mut(heads.length));
@@ -75,8 +74,8 @@ pub fn backward(
     let (groups, numbers) = (heads.groups(), heads.head_numbers());
     let mut parts = [vec![0.0; of_q.len()], vec![0.0; of_k.len()], vec![0.0; of_v.len()]];
     let [q_part, k_part, v_part] = &mut parts;
-    let outputs = [(q_part, groups * numbers), (k_part, numbers), (v_part, numbers)]
-        .map(|(data, width)| Rows { data, width });
+    let outputs =
+        [(q_part, groups * numbers), (k_part, numbers), (v_part, numbers)].map(|(data, width)| Rows { data, width });
     let cost = groups * numbers * heads.length;
     split_rows(heads.batch * heads.kv_heads, cost, outputs, &|range, [of_q, of_k, of_v]| {
         let of_kv = of_k.chunks_exact_mut(numbers).zip(of_v.chunks_exact_mut(numbers));
@@ -255,8 +254,7 @@ fn rotate<'a>(part: &Part<'_>, [cosine, sine]: [&[f32]; 2], heads: Heads<'_>) ->
     let size = heads.size;
     let mut turned = vec![0.0; heads.head_numbers()];
     let tables = cosine.chunks_exact(size).zip(sine.chunks_exact(size));
-    for ((row, (cosine, sine)), out) in
-        part.numbers.chunks(part.stride).zip(tables).zip(turned.chunks_exact_mut(size))
+    for ((row, (cosine, sine)), out) in part.numbers.chunks(part.stride).zip(tables).zip(turned.chunks_exact_mut(size))
     {
         let (first, second) = row[..size].split_at(size / 2);
         let (out_first, out_second) = out.split_at_mut(size / 2);
@@ -274,10 +272,7 @@ fn unrotate(rows: &mut [f32], cosine: &[f32], sine: &[f32], size: usize) {
     for (row, (cosine, sine)) in rows.chunks_exact_mut(size).zip(tables) {
         let (first, second) = row.split_at_mut(size / 2);
         for (at, (x, y)) in first.iter_mut().zip(second).enumerate() {
-            (*x, *y) = (
-                *x * cosine[at] + *y * sine[at + size / 2],
-                *y * cosine[at + size / 2] - *x * sine[at],
-            );
+            (*x, *y) = (*x * cosine[at] + *y * sine[at + size / 2], *y * cosine[at + size / 2] - *x * sine[at]);
         }
     }
 }
@@ -296,4 +291,3 @@ fn join_heads(by_head: &[f32], heads: Heads<'_>, count: usize, rows: &mut [f32])
         }
     });
 }
-

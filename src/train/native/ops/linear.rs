@@ -47,12 +47,14 @@ impl Operation<3, 2> for Linear {
             out
         });
         let weight_grad = of_weight.then(|| {
-            let [out] = R::run([&x, &grad], [weight.shape()], |[x, grad], [out]| linear::weight_grad(x, grad, size, out));
+            let [out] =
+                R::run([&x, &grad], [weight.shape()], |[x, grad], [out]| linear::weight_grad(x, grad, size, out));
             out
         });
         let x_grad = of_x.then(|| {
-            let [out] =
-                R::run([&grad, &weight], [x.shape()], |[grad, weight], [out]| linear::input_grad(grad, weight, size, out));
+            let [out] = R::run([&grad, &weight], [x.shape()], |[grad, weight], [out]| {
+                linear::input_grad(grad, weight, size, out)
+            });
             out
         });
         [x_grad, weight_grad, bias]
