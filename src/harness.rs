@@ -24,6 +24,7 @@ mod metric_files;
 mod output_log;
 mod prepare;
 mod progress;
+mod ranks;
 mod resume_point;
 mod run_loop;
 mod save_signal;
@@ -33,6 +34,7 @@ mod setup;
 mod signals;
 mod stacks;
 mod standby;
+mod takeover;
 mod terminal;
 
 pub use holder::hold_output;

@@ -11,8 +11,10 @@
 //! find them all, and a reused id is never mistaken for one of them.
 
 mod end;
+mod ended;
 
 pub use end::{Family, Grace, end_all, kill_all};
+pub use ended::{EndedBy, wait_for_end};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

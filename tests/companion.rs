@@ -187,6 +187,7 @@ fn without_the_checkpoint_the_weights_differ() {
         step: 20,
         samples: 80,
         build: "test",
+        parts: &[],
         folder: ".new-step-000000020",
         state: b"{}",
         steps: b"",

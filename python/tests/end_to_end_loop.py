@@ -39,7 +39,7 @@ watch:
 class Run:
     """One run of the program, in a folder of its own."""
 
-    def __init__(self, program, folder, epochs, step_ms):
+    def __init__(self, program, folder, run_file):
         self.program = program
         self.folder = folder
         self.environment = dict(os.environ, DOWNSHIFT_RUNS_DIR=os.path.join(folder, "runs"), XDG_RUNTIME_DIR=folder)
@@ -49,7 +49,7 @@ class Run:
             self.environment.pop(name, None)
         path = os.path.join(folder, "run.yaml")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=epochs, step_ms=step_ms))
+            file.write(run_file)
         self.journal = os.path.join(folder, "journal")
         with open(self.journal, "w", encoding="utf-8") as journal:
             arguments = [program, "run", path, "--headless", "--trust", "--device", "cpu"]
@@ -115,6 +115,10 @@ class Run:
             self.fail("the run ended with code {}".format(code))
 
 
+def run_file(epochs, step_ms):
+    return RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=epochs, step_ms=step_ms)
+
+
 def find_child(parent):
     """Returns the training script below a harness."""
     with open("/proc/{0}/task/{0}/children".format(parent), encoding="utf-8") as file:
@@ -161,13 +165,13 @@ def main():
 
     epochs = 3 + given.kills * STEPS_PER_KILL // STEPS_PER_EPOCH
     with tempfile.TemporaryDirectory() as folder:
-        straight = Run(program, folder, epochs, 0)
+        straight = Run(program, folder, run_file(epochs, 0))
         straight.wait_end()
         expected = plain_loop.read_log(straight.log())
     if expected[1] is None or len(expected[0]) != epochs * STEPS_PER_EPOCH:
         sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(program, folder, epochs, 20)
+        run = Run(program, folder, run_file(epochs, 20))
         done = kill_at_random(run, given.kills, random.Random(given.seed))
         run.wait_end()
         found = plain_loop.read_log(run.log())

@@ -79,23 +79,20 @@ class Batches(unittest.TestCase):
         settings = batches.Settings(epochs, micro, accumulation, 0, drop_last)
         source = batches.MapSource(list(range(count)), settings, 1)
         return [
-            (m.epoch, m.begin, m.samples, m.step_samples, m.is_first, m.is_boundary, m.is_epoch_end)
+            (m.epoch, m.begin, m.samples, m.step_samples, m.is_boundary, m.is_epoch_end)
             for m in source.micros(*at)
         ], source
 
     def test_a_step_is_cut_at_the_end_of_an_epoch(self):
         micros, source = self.plan(4, 2, epochs=1)
-        self.assertEqual(
-            micros,
-            [(0, 0, 4, 8, True, False, False), (0, 4, 4, 8, False, True, False), (0, 8, 2, 2, True, True, True)],
-        )
+        self.assertEqual(micros, [(0, 0, 4, 8, False, False), (0, 4, 4, 8, True, False), (0, 8, 2, 2, True, True)])
         self.assertEqual((source.steps_per_epoch, source.epoch_units), (2, 10))
 
     def test_the_rest_of_an_epoch_is_cut_by_another_batch(self):
         micros, _ = self.plan(3, 1, at=(1, 4))
         self.assertEqual([(epoch, begin, samples) for epoch, begin, samples, *_ in micros], [(1, 4, 3), (1, 7, 3)])
         micros, _ = self.plan(3, 1, drop_last=True, epochs=1, at=(0, 2))
-        self.assertEqual([(begin, samples, end) for _, begin, samples, _, _, _, end in micros], [(2, 3, False), (5, 3, True)])
+        self.assertEqual([(begin, samples, end) for _, begin, samples, _, _, end in micros], [(2, 3, False), (5, 3, True)])
 
     def test_a_short_last_step_is_left_out_if_asked(self):
         micros, source = self.plan(4, 2, drop_last=True)

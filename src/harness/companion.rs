@@ -2,12 +2,13 @@
 
 mod introduce;
 mod news;
+mod parts;
 mod publish;
 mod resume;
 
 pub use self::publish::Published;
 use self::publish::Publishing;
-use super::companion_link::{CompanionLink, LinkEvent};
+use super::companion_link::{CompanionLink, LinkEvent, Member};
 use super::container_state::ContainerState;
 use super::prepare::context_of;
 use super::resume_point::Chosen;
@@ -140,18 +141,20 @@ impl Harness {
                     self.introduce_companion(*introduction);
                 }
             }
-            LinkEvent::Message(message) => match *message {
-                FromCompanion::Event(event) => self.relay(event),
-                FromCompanion::Line(line) => self.handle_line(line),
+            LinkEvent::Message(member, message) => match *message {
+                FromCompanion::Event(event) => self.relay(member, event),
+                FromCompanion::Line(line) => self.handle_line(member, line),
             },
             LinkEvent::Unreadable if !std::mem::replace(&mut self.companion.reported.unreadable, true) => {
                 self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
             }
             LinkEvent::Unreadable => {}
             LinkEvent::RefusedSave(staged) => self.discard_staged(&staged),
-            LinkEvent::Gone { pid, spoke } => {
-                self.discard_staged_by(pid);
-                self.companion.stacks.forget(pid);
+            LinkEvent::Gone { member, spoke } => {
+                self.discard_parts();
+                self.discard_staged_by(member.pid);
+                self.companion.stacks.forget(member.pid);
+                self.watch_rank_end(member);
                 if spoke {
                     self.companion.gone = Some(Instant::now());
                 }
@@ -163,9 +166,13 @@ impl Harness {
         self.link.send(&Event::Note { level: Level::Warn, text });
     }
 
-    fn handle_line(&mut self, line: CompanionLine) {
+    fn handle_line(&mut self, member: Option<Member>, line: CompanionLine) {
         match line {
-            CompanionLine::Staged(staged) => self.publish_staged(staged),
+            CompanionLine::Staged(staged) => {
+                if let Some(member) = member {
+                    self.publish_staged(member, staged);
+                }
+            }
             CompanionLine::Wrote(written) => self.adopt_written(written),
             CompanionLine::Stopping { .. } => {
                 self.companion.stopping = true;
@@ -186,7 +193,8 @@ impl Harness {
     }
 
     /// Sends an event of the companion on to the keeper.
-    fn relay(&mut self, event: Event) {
+    fn relay(&mut self, member: Option<Member>, event: Event) {
+        let Some(event) = self.take_of_rank(member, event) else { return };
         if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
             self.life = Life::Running;
         }

@@ -1,7 +1,8 @@
 //! The connections of the companions: one for each Python process of the command that has something to say.
 //!
-//! Rank 0 reports the training: it is the speaker, hears the orders, and passes them on to the other ranks. Those are
-//! known for their stacks. A process that never introduced itself counts only while there is no speaker: it may fail before it trains.
+//! Rank 0 reports the training: it is the speaker. The other ranks report their failures and their parts of checkpoints, and
+//! hear the orders too. A process that never introduced itself counts only while there is no speaker: it may fail before
+//! it trains.
 
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;
@@ -9,6 +10,7 @@ use crate::protocol::worker::Event;
 use crate::untrusted::accept::accept;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -47,26 +49,43 @@ pub enum LinkEvent {
         /// It reports the training.
         speaks: bool,
     },
-    /// A message about the training.
-    Message(Box<FromCompanion>),
+    /// A message about the training, from the speaker, another rank, or a process that has not introduced itself (none).
+    Message(Option<Member>, Box<FromCompanion>),
     /// A line that no companion of this version sends.
     Unreadable,
     /// A staged checkpoint of a process that does not report the training; nothing will publish it.
     RefusedSave(Staged),
     /// A process that introduced itself is gone.
     Gone {
-        /// The process, as it named itself.
-        pid: u32,
+        /// The process.
+        member: Member,
         /// It reported the training.
         spoke: bool,
     },
+}
+
+/// A process that has introduced itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// The process, as it named itself.
+    pub pid: u32,
+    /// Its rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world: u32,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "rank {} of {}", self.rank, self.world)
+    }
 }
 
 #[derive(Debug)]
 struct Peer {
     orders: mpsc::Sender<String>,
     /// Its process, once it has introduced itself.
-    pid: Option<u32>,
+    member: Option<Member>,
 }
 
 /// All companions of a command.
@@ -112,26 +131,27 @@ impl CompanionLink {
             Incoming::Connected(orders) => {
                 // A queue that is dropped closes the connection.
                 if self.peers.len() < MOST {
-                    self.peers.insert(number, Peer { orders, pid: None });
+                    self.peers.insert(number, Peer { orders, member: None });
                 }
                 None
             }
             Incoming::Gone => {
-                let pid = self.peers.remove(&number).and_then(|peer| peer.pid)?;
+                let member = self.peers.remove(&number).and_then(|peer| peer.member)?;
                 let spoke = self.speaker.take_if(|speaker| *speaker == number).is_some();
-                Some(LinkEvent::Gone { pid, spoke })
+                Some(LinkEvent::Gone { member, spoke })
             }
             Incoming::Unreadable => Some(LinkEvent::Unreadable),
             Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
                 let peer = self.peers.get_mut(&number)?;
-                peer.pid = Some(introduction.pid);
+                let Introduction { pid, rank, world, .. } = *introduction;
+                peer.member = Some(Member { pid, rank, world });
                 if introduction.rank == 0 {
                     self.speaker.get_or_insert(number);
                 }
                 Some(LinkEvent::Introduced { introduction, speaks: self.speaker == Some(number) })
             }
             Incoming::Message(message) if self.may_report(number, &message) => {
-                Some(LinkEvent::Message(Box::new(message)))
+                Some(LinkEvent::Message(self.member(number), Box::new(message)))
             }
             Incoming::Message(FromCompanion::Line(CompanionLine::Staged(staged))) => {
                 self.refuse_save(number, staged.step);
@@ -146,14 +166,22 @@ impl CompanionLink {
     }
 
     fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
-        let is_known = self.peers.get(&number).is_some_and(|peer| peer.pid.is_some());
+        let member = self.member(number);
+        let (is_known, is_other_rank) = (member.is_some(), member.is_some_and(|member| member.rank > 0));
         match (self.speaker, message) {
             (Some(speaker), _) if speaker == number => true,
+            (_, FromCompanion::Line(CompanionLine::Staged(_)) | FromCompanion::Event(Event::SaveFailed { .. })) => {
+                is_other_rank
+            }
             (speaker, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
                 is_known || speaker.is_none()
             }
             _ => false,
         }
+    }
+
+    fn member(&self, number: u64) -> Option<Member> {
+        self.peers.get(&number)?.member
     }
 
     /// Answers a process whose checkpoint does not count, because it waits for the answer.
@@ -165,11 +193,14 @@ impl CompanionLink {
         }
     }
 
-    /// Sends an order to the process that reports the training.
+    /// Sends an order to the process that reports the training, and to the other ranks.
     pub fn order(&self, order: &CompanionOrder) {
-        let peer = self.speaker.and_then(|number| self.peers.get(&number));
-        if let (Some(peer), Ok(line)) = (peer, line::encode(order)) {
-            let _ = peer.orders.try_send(line);
+        let Ok(line) = line::encode(order) else { return };
+        let hears = |number: u64, peer: &Peer| {
+            self.speaker == Some(number) || peer.member.is_some_and(|member| member.rank > 0)
+        };
+        for (_, peer) in self.peers.iter().filter(|(number, peer)| hears(**number, peer)) {
+            let _ = peer.orders.try_send(line.clone());
         }
     }
 
@@ -240,7 +271,7 @@ async fn read_lines(number: u64, reader: OwnedReadHalf, sender: mpsc::Sender<(u6
 
 #[cfg(test)]
 mod tests {
-    use super::{CompanionLink, LONGEST, LinkEvent};
+    use super::{CompanionLink, LONGEST, LinkEvent, Member};
     use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
     use crate::protocol::worker::Event;
     use std::path::Path;
@@ -280,12 +311,12 @@ mod tests {
             matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }),
             "a step of rank 1 is not reported"
         );
-        let LinkEvent::Message(message) = link.receive().await else { panic!("the step of rank 0") };
+        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the step of rank 0") };
         assert!(matches!(*message, FromCompanion::Event(Event::Step(_))));
         let _stranger = connect(&socket, &(FAILED.to_owned() + STEP)).await;
         let third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
         assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }), "a stranger's failure does not count");
-        let LinkEvent::Message(message) = link.receive().await else { panic!("the failure of rank 2") };
+        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the failure of rank 2") };
         assert!(matches!(*message, FromCompanion::Event(Event::Failed(_))));
         link.order(&CompanionOrder::Checkpoint);
         link.order(&CompanionOrder::Published { step: 3 });
@@ -293,7 +324,10 @@ mod tests {
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"checkpoint"}"#);
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"published","step":3}"#);
         drop(third);
-        assert!(matches!(link.receive().await, LinkEvent::Gone { pid: 9, spoke: false }));
+        assert!(matches!(
+            link.receive().await,
+            LinkEvent::Gone { member: Member { pid: 9, rank: 2, .. }, spoke: false }
+        ));
         drop(lines);
         assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }));
         let _again = connect(&socket, &introduction(10, 0)).await;
@@ -309,7 +343,7 @@ mod tests {
         assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
         assert!(matches!(link.receive().await, LinkEvent::Unreadable));
         assert!(matches!(link.receive().await, LinkEvent::Unreadable));
-        let LinkEvent::Message(message) = link.receive().await else { panic!("the line after") };
+        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the line after") };
         assert_eq!(*message, FromCompanion::Line(CompanionLine::Ended { step: 5 }));
         first.write_all(ended.trim_end().as_bytes()).await.unwrap();
         drop(first);

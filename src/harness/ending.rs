@@ -18,11 +18,19 @@ pub enum Reason {
     Asked,
     /// A signal told the harness to end.
     Signalled,
+    /// A rank has failed, so the harness ends the others.
+    RankFailed,
     /// The harness ends it: its losses are NaN.
     Broken(Failed),
 }
 
 impl Reason {
+    /// Reports whether the command failed on its own: then the first process of it that failed is the cause.
+    #[must_use]
+    pub fn is_failure_of_command(&self) -> bool {
+        matches!(self, Self::Exited | Self::RankFailed)
+    }
+
     /// Returns how long the processes get to exit. The sum stays well below five seconds, after which a stopped run
     /// must be gone.
     #[must_use]
@@ -31,6 +39,8 @@ impl Reason {
         let (command, others) = match self {
             // Only processes that outlived the command are left.
             Self::Exited => (Duration::ZERO, ms(1000)),
+            // The launcher had its time to end them.
+            Self::RankFailed => (ms(250), ms(250)),
             Self::Asked | Self::Broken(_) => (ms(2000), ms(750)),
             // The keeper sends this before it kills, or the machine shuts down.
             Self::Signalled => (ms(1500), ms(500)),
@@ -46,14 +56,21 @@ fn has_finished(exit: Exit, progress: &Progress) -> bool {
     progress.is_complete() && (exit.code == Some(0) || is_unknown && progress.total.is_some())
 }
 
-/// Returns the last events of an attempt and the exit code of the harness.
+/// Returns the last events of an attempt and the exit code of the harness. `pid` and `exit` are those of the process that is
+/// the cause; `failed` is its report.
 #[must_use]
-pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (Vec<Event>, u8) {
+pub fn conclude(
+    reason: &Reason,
+    pid: u32,
+    exit: Exit,
+    progress: &Progress,
+    failed: Option<Failed>,
+) -> (Vec<Event>, u8) {
     // One that was asked to stop may be too near its end to hear it.
     let has_finished = match reason {
         Reason::Exited => has_finished(exit, progress),
         Reason::Asked => exit.code == Some(0) && progress.has_taken_last_step(),
-        Reason::Signalled | Reason::Broken(_) => false,
+        Reason::Signalled | Reason::RankFailed | Reason::Broken(_) => false,
     };
     let news = CommandNews::Ended { pid, code: exit.code.or(has_finished.then_some(0)), signal: exit.signal };
     let mut events = vec![Event::Command { news }];
@@ -71,7 +88,12 @@ pub fn conclude(reason: &Reason, pid: u32, exit: Exit, progress: &Progress) -> (
             events.push(Event::Done { reason: DoneReason::Stopped, step });
             STOPPED
         }
-        Reason::Exited | Reason::Signalled => FailureClass::Unknown.exit_code(),
+        Reason::Exited | Reason::RankFailed => {
+            let code = failed.as_ref().map_or(FailureClass::Unknown, |failed| failed.class).exit_code();
+            events.extend(failed.map(Event::Failed));
+            code
+        }
+        Reason::Signalled => FailureClass::Unknown.exit_code(),
     };
     (events, code)
 }
@@ -96,7 +118,7 @@ mod tests {
             progress
         };
         let ends = |reason: &Reason, exit, progress: &Progress| {
-            let (events, code) = conclude(reason, 7, exit, progress);
+            let (events, code) = conclude(reason, 7, exit, progress, None);
             let done = events.iter().find_map(|event| match event {
                 Event::Done { reason, .. } => Some(*reason),
                 _ => None,
@@ -125,13 +147,18 @@ mod tests {
         assert_eq!(ends(&Reason::Asked, fine, &at(99, None)), (Some(DoneReason::Stopped), 3));
         assert_eq!(ends(&Reason::Signalled, Exit::by_signal(15), &at(5, None)), (None, 1));
         let (class, message) = (FailureClass::NonFinite, "NaN".to_owned());
-        let broken = Reason::Broken(Failed { class, message, step: None, thread: None, injected: false });
+        let failed = Failed { class, message, step: None, thread: None, injected: false };
+        let broken = Reason::Broken(failed.clone());
         assert_eq!(ends(&broken, Exit::by_signal(15), &at(5, None)), (None, 12));
+        assert_eq!(ends(&Reason::RankFailed, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
+        let failed = Failed { class: FailureClass::DeviceOutOfMemory, message: "rank 1".to_owned(), ..failed };
+        let (events, code) = conclude(&Reason::Exited, 7, Exit::with_code(1), &at(5, None), Some(failed.clone()));
+        assert_eq!((events.last(), code), (Some(&Event::Failed(failed)), 10), "the first rank's report");
     }
 
     #[test]
     fn no_grace_reaches_the_five_seconds() {
-        for reason in [Reason::Exited, Reason::Asked, Reason::Signalled] {
+        for reason in [Reason::Exited, Reason::Asked, Reason::Signalled, Reason::RankFailed] {
             let grace = reason.grace();
             assert!(grace.command + grace.others < Duration::from_secs(4), "{reason:?}");
         }

@@ -11,6 +11,7 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
+use super::ranks::RankFailures;
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
@@ -97,6 +98,7 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         checkpoints,
         progress,
         companion,
+        ranks: RankFailures::default(),
         hello,
         activity: Activity::new(now),
         life: Life::Running,

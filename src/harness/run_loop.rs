@@ -4,6 +4,7 @@ use super::HarnessArgs;
 use super::activity::Activity;
 use super::checkpoints::{Candidate, CheckpointWatch, Moment};
 use super::companion::{Companion, Published};
+use super::companion_link::Member;
 use super::ending::{Reason, conclude};
 use super::foreign::Foreign;
 use super::holder::Holder;
@@ -11,14 +12,14 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
+use super::ranks::RankFailures;
 use super::signals::Signals;
 use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
-use crate::format::count;
 use crate::log_metrics::{OutputReader, Reading};
-use crate::process_tree::{Family, Process, end_all};
+use crate::process_tree::{EndedBy, Family, Process, end_all};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Order, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Order};
 use crate::store::adopted::{AdoptError, Adopted};
 use crate::store::lock::Lock;
 use rustix::event::{EventfdFlags, eventfd};
@@ -73,6 +74,10 @@ pub enum Report {
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
+    /// A rank has ended.
+    RankEnded(Member, EndedBy),
+    /// The launcher had its time to end the other ranks.
+    RanksLeft(Member),
     /// The processes wrote their stacks to these files.
     Stacks(Vec<StackFile>),
 }
@@ -97,6 +102,7 @@ pub struct Harness {
     pub(super) checkpoints: Option<CheckpointWatch>,
     pub(super) progress: Progress,
     pub(super) companion: Companion,
+    pub(super) ranks: RankFailures,
     pub(super) hello: Hello,
     pub(super) activity: Activity,
     pub(super) life: Life,
@@ -231,25 +237,6 @@ impl Harness {
         }
     }
 
-    /// Introduces the command to a keeper that takes over: its identity, its progress, and every event not stored yet.
-    fn introduce_again(&mut self, after: u64) {
-        self.link.replay_after(after);
-        self.link.send_unkept(&Event::Hello(self.hello.clone()));
-        let phase =
-            if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
-        self.link.send_unkept(&Event::Phase { phase });
-        self.introduce_companion_again();
-        if let Some(steps) = self.progress.total {
-            let units = self.progress.samples(steps);
-            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
-        }
-        let dropped = self.link.take_dropped();
-        if dropped > 0 {
-            let text = format!("{} steps are missing from the curve: there was no keeper for too long", count(dropped));
-            self.link.send(&Event::Note { level: Level::Warn, text });
-        }
-    }
-
     /// Reaps every child that has exited; orphans among them are this process's children too.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -303,6 +290,8 @@ impl Harness {
                 self.exit = Some(Exit::of_command(None, None));
                 self.end(Reason::Exited);
             }
+            Report::RankEnded(member, ended) => self.record_rank_end(member, ended),
+            Report::RanksLeft(member) => self.end_other_ranks(member),
             Report::Stacks(written) => self.report_stacks(written),
             Report::Published(published) => self.record_publication(*published),
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
@@ -370,7 +359,10 @@ impl Harness {
             Life::Ending { reason, .. } => reason,
             Life::Running | Life::Saving { .. } => return FailureClass::Unknown.exit_code(),
         };
-        let (events, code) = conclude(reason, self.command.pid, self.exit.unwrap_or_default(), &self.progress);
+        let cause = self.ranks.cause();
+        let own = || (self.command.pid, self.exit.unwrap_or_default());
+        let (pid, exit) = cause.exit.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
+        let (events, code) = conclude(reason, pid, exit, &self.progress, cause.failed);
         for event in &events {
             self.link.send(event);
         }

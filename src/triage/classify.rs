@@ -71,7 +71,9 @@ impl Judge<'_> {
         let evidence = self.evidence;
         let said = evidence.failed.as_ref().map(|failed| failed.class);
         // A failure in the worker itself, which a GPU fault does not explain.
-        let of_its_own = said.is_some_and(|class| !matches!(class, FailureClass::DeviceFault | FailureClass::Panic));
+        let of_its_own = said.is_some_and(|class| {
+            !matches!(class, FailureClass::DeviceFault | FailureClass::Panic | FailureClass::Unknown)
+        });
         if let Some(number) = self.xid() {
             let grave = self.catalogue.find_xid(number).is_some_and(|xid| !xid.restart);
             if grave || !of_its_own {
@@ -110,13 +112,14 @@ impl Judge<'_> {
 
     /// Refines the worker's fallback class by its report or its log.
     fn refined(&self, class: FailureClass) -> FailureClass {
-        if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault) {
+        if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault | FailureClass::Unknown) {
             return class;
         }
         let found =
             self.catalogue_finding().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
         match (class, found) {
-            (_, Some(found)) if concerns_device(found) || class == FailureClass::Panic => found,
+            (FailureClass::Panic | FailureClass::Unknown, Some(found)) => found,
+            (_, Some(found)) if concerns_device(found) => found,
             _ => class,
         }
     }

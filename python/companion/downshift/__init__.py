@@ -11,23 +11,23 @@ def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="s
     `model`: a module, a list, or a dict of modules. `optimizer`, `scheduler`: one, or a list. `clip`: the largest norm
     of the gradient. `schedule`: whether a scheduler advances with each "step" or "epoch". `seed`: of the order of the
     data, outside downshift. `others`: further objects with `state_dict` and `load_state_dict`, by name.
+    Under torchrun, every rank calls this, after `init_process_group` and with models in DistributedDataParallel or after
+    `fully_shard`.
     """
-    import os
-
     import torch  # noqa: F401 : the modules below find it in sys.modules
 
-    from downshift import excepthook, loop, snapshot
+    from downshift import excepthook, loop, ranks, snapshot
 
     excepthook.install()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        message = "downshift.attach keeps loops of one process; this one is one of {}"
-        raise excepthook.ConfigError(message.format(os.environ["WORLD_SIZE"]))
+    present = ranks.find()
     if schedule not in ("step", "epoch"):
         raise excepthook.ConfigError("attach: schedule is `step` or `epoch`, not `{}`".format(schedule))
     if isinstance(model, (list, tuple)):
         model = {str(number): part for number, part in enumerate(model)}
     models = model if isinstance(model, dict) else {"": model}
-    parts = snapshot.Parts(models, _list(optimizer), _list(scheduler), scaler, dict(others or {}))
+    ranks.check_models(models, present)
+    present.hold_back_reductions(models.values())
+    parts = snapshot.Parts(models, _list(optimizer), _list(scheduler), scaler, dict(others or {}), present)
     return loop.Run(parts, clip, schedule, seed)
 
 

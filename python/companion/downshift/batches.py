@@ -1,7 +1,8 @@
 """The batches of a run: which samples each micro-batch holds, and where they come from.
 
 An epoch is cut into steps, a step into micro-batches. A step never crosses the end of an epoch, so the last one may be
-smaller. The position is counted in samples: a run continues with other micro-batches or loader processes.
+smaller. The position is counted in samples: a run continues with other micro-batches or loader processes. Each rank reads
+its share of every micro-batch.
 """
 
 from __future__ import annotations
@@ -18,25 +19,33 @@ DEFAULT_OPTIONS = ("pin_memory", "timeout", "worker_init_fn", "multiprocessing_c
 class Settings:
     """How the samples are cut into batches."""
 
-    def __init__(self, epochs, micro_batch, accumulation, workers, drop_last):
+    def __init__(self, epochs, micro_batch, accumulation, workers, drop_last, rank=0, world=1):
         self.epochs = epochs
         self.micro_batch = micro_batch
         self.accumulation = accumulation
         self.workers = workers
         self.drop_last = drop_last
+        self.rank = rank
+        self.world = world
 
 
 class Micro:
-    """One forward and backward pass."""
+    """One forward and backward pass: `samples` from the position `begin` on.
 
-    __slots__ = ("epoch", "begin", "samples", "step_samples", "is_boundary", "is_epoch_end", "is_first")
+    `weight` is its share in the gradient of the step, `share` that in the loss that this process reports. `step_end` is the
+    position after the step, which has `step_samples` on all ranks.
+    """
 
-    def __init__(self, epoch, begin, samples, step_samples, is_first, is_boundary, is_epoch_end):
+    __slots__ = ("epoch", "begin", "samples", "weight", "share", "step_samples", "step_end", "is_boundary", "is_epoch_end")
+
+    def __init__(self, epoch, begin, samples, weight, share, step_samples, step_end, is_boundary, is_epoch_end):
         self.epoch = epoch
         self.begin = begin
         self.samples = samples
+        self.weight = weight
+        self.share = share
         self.step_samples = step_samples
-        self.is_first = is_first
+        self.step_end = step_end
         self.is_boundary = is_boundary
         self.is_epoch_end = is_epoch_end
 
@@ -65,7 +74,7 @@ class MapSource:
         self.dataset = dataset
         self.reason = fetch.describe_limits(dataset)
         self.grade = "exact" if self.reason is None else "same_data"
-        size = self.micro_batch * settings.accumulation
+        size = self._step_size()
         self.epoch_units = self.count // size * size if settings.drop_last else self.count
         if not self.epoch_units:
             raise ConfigError("nothing to train on: the data set has {} samples, a step takes {}".format(self.count, size))
@@ -73,17 +82,38 @@ class MapSource:
 
     def micros(self, epoch, offset):
         """Yields the micro-batches from a position to the end of the run."""
-        size = self.micro_batch * self.settings.accumulation
+        size = self._step_size()
         for epoch in range(epoch, self.settings.epochs):
             # After a change of the batch, whole steps of the new size are counted from the present offset.
             end = offset + (self.count - offset) // size * size if self.settings.drop_last else self.count
             for begin in range(offset, end, size):
                 after = min(begin + size, end)
-                for at in range(begin, after, self.micro_batch):
-                    last = min(at + self.micro_batch, after)
-                    boundary = last == after
-                    yield Micro(epoch, at, last - at, after - begin, at == begin, boundary, boundary and after == end)
+                yield from self._cut(epoch, begin, after, after == end)
             offset = 0
+
+    def _step_size(self):
+        return self.micro_batch * self.settings.accumulation * self.settings.world
+
+    def _cut(self, epoch, begin, after, is_last):
+        """Yields this rank's micro-batches of the step from `begin` to `after`.
+
+        Every rank passes as often, since a reduction waits for all. Where samples are too few, a rank reads one that
+        another rank counts, with the weight 0.
+        """
+        rank, world = self.settings.rank, self.settings.world
+        found = []
+        for at in range(begin, after, self.micro_batch * world):
+            stop = min(at + self.micro_batch * world, after)
+            share = -(-(stop - at) // world)
+            first, last = min(at + rank * share, stop), min(at + rank * share + share, stop)
+            found.append((first, last - first, last - first) if last > first else (stop - 1, 1, 0))
+        total = after - begin
+        read = sum(samples for _, samples, _ in found)
+        for number, (first, samples, counted) in enumerate(found, 1):
+            boundary = number == len(found)
+            # A reduction takes the mean over the ranks.
+            weight, part = counted * world / total, samples / read
+            yield Micro(epoch, first, samples, weight, part, total, after, boundary, boundary and is_last)
 
     def iterate(self, position):
         """Yields pairs of micro-batch and batch, from a position on."""
@@ -197,9 +227,10 @@ class LoaderSource:
                 sizes = [count_samples(batch) for batch in batches]
                 total, is_last = sum(sizes), number == self.steps_per_epoch
                 self._done = 0 if is_last else number
+                step_end = offset + total
                 for at, (size, batch) in enumerate(zip(sizes, batches)):
-                    boundary = at + 1 == len(batches)
-                    yield Micro(epoch, offset, size, total, at == 0, boundary, boundary and is_last), batch
+                    boundary, share = at + 1 == len(batches), size / total
+                    yield Micro(epoch, offset, size, share, share, total, step_end, boundary, boundary and is_last), batch
                     offset += size
             done, state, offset = 0, None, 0
 
@@ -268,6 +299,8 @@ def take_apart(loader):
         return None
     if type(sampler) is data.SequentialSampler:
         shuffle = False
+    elif type(sampler) is data.distributed.DistributedSampler:
+        shuffle = sampler.shuffle
     elif type(sampler) is data.RandomSampler and not sampler.replacement and sampler.num_samples == len(loader.dataset):
         shuffle = True
     else:
@@ -281,6 +314,12 @@ def open_source(dataset, settings, knob, seed, collate, shuffle, options, kept):
     settings.accumulation = int(knob("training.accumulation", settings.accumulation))
     if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
         plain = take_apart(dataset)
+        if plain is None and settings.world > 1:
+            message = (
+                "run.batches cannot share the batches of this DataLoader among {} ranks: it has an order of its own. Give it the "
+                "data set, or a DataLoader with a RandomSampler, a SequentialSampler or a DistributedSampler"
+            )
+            raise ConfigError(message.format(settings.world))
         if plain is None:
             return LoaderSource(dataset, settings, seed, kept)
         shuffle, options = plain[0], dict(plain[1], **options)

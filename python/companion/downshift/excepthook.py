@@ -1,6 +1,7 @@
 """Names the cause when an exception ends the script: a `failed` event by the exception's class, never by its text.
 
-An exception of no known class is left to the log, from which the keeper reads the cause.
+An exception of no known class is left to the log, from which the keeper reads the cause. Of several ranks, each reports
+every exception: in the log nothing tells the first one from those that follow.
 """
 
 from __future__ import annotations
@@ -52,8 +53,12 @@ def report(error):
     """Sends the `failed` event of an exception, if its class is known."""
     companion = wire.companion()
     failure = classify(error)
-    if companion is None or failure is None:
+    if companion is None:
         return
+    if failure is None:
+        if not companion.speaks or _count_ranks() == 1 or not isinstance(error, Exception):
+            return
+        failure = "unknown"
     event = {"event": "failed", "class": failure, "message": wire.one_line(error), "step": _step}
     thread = threading.current_thread()
     if thread is not threading.main_thread():
@@ -62,6 +67,12 @@ def report(error):
         event["injected"] = True
     companion.send(event)
     companion.flush()
+
+
+def _count_ranks():
+    from downshift import report
+
+    return report.find_rank()[1]
 
 
 def classify(error):

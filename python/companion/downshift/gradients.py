@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 
+from downshift import ranks
+
 
 class Gradients:
     """The parameters that the optimizers update. `drops`: a step whose norm is not finite is dropped."""
@@ -35,6 +37,9 @@ class Gradients:
         torch = sys.modules["torch"]
         with torch.no_grad():
             norm = _norm(torch, grads)
+            if hasattr(norm, "full_tensor"):
+                # Each rank holds a part of each gradient.
+                norm = norm.full_tensor()
             if clip is not None:
                 # A bad norm would spread to all gradients, before the bad one is named.
                 divisor = _without_bad(torch, norm) if self._drops else norm
@@ -55,7 +60,7 @@ def describe_non_finite(named):
     Reads back one value for each parameter before it, so it is only for dropped steps.
     """
     for name, parameter in named:
-        grad = parameter.grad
+        grad = ranks.local(parameter.grad)
         if grad is not None and grad.is_sparse:
             grad = grad.coalesce().values()
         if grad is not None and grad.numel() and not math.isfinite(float(grad.detach().abs().max())):

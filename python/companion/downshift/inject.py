@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 
+from downshift import ranks
+
 _FORM = re.compile(r"(nan|oom|panic|exit0|kill|hang|slow)@([1-9][0-9]*)(?:-([1-9][0-9]*))?\*?$")
 
 
@@ -29,9 +31,11 @@ NOTHING = Due()
 
 
 class Faults:
-    """The faults ordered for this attempt."""
+    """The faults ordered for this attempt. Of several ranks, rank 0 has them; only a NaN strikes all, because each holds
+    the gradient of all."""
 
-    def __init__(self, texts, send, flush):
+    def __init__(self, texts, send, flush, rank=0):
+        self._rank = rank
         self._send = send
         self._flush = flush
         self._faults = []
@@ -43,11 +47,11 @@ class Faults:
         self._announced = set()
 
     @classmethod
-    def of(cls, companion):
+    def of(cls, companion, rank=0):
         """Returns the faults of this attempt; none without a companion."""
         if companion is None:
             return cls([], None, None)
-        return cls(companion.inject, companion.send, companion.flush)
+        return cls(companion.inject, companion.send, companion.flush, rank)
 
     def strike(self, step):
         """Makes the faults that are due at the step about to be taken. Those that end it do not return."""
@@ -55,9 +59,9 @@ class Faults:
             return NOTHING
         due = Due()
         for fault, first, last, text in self._faults:
-            if not first <= step <= last:
+            if not first <= step <= last or (self._rank and fault != "nan"):
                 continue
-            if text not in self._announced:
+            if text not in self._announced and self._rank == 0:
                 self._announced.add(text)
                 self._send({"event": "injected", "fault": text, "step": step})
             if fault == "nan":
@@ -97,7 +101,7 @@ def out_of_memory_class():
 def poison(parameters):
     """Writes a NaN into the first gradient."""
     for parameter in parameters:
-        grad = parameter.grad
+        grad = ranks.local(parameter.grad)
         if grad is not None and grad.numel():
             grad[(0,) * grad.dim()] = float("nan")
             return

@@ -25,27 +25,59 @@ def take_companion():
     return companion
 
 
-def describe_source(source, position, step, obstacle):
-    """Returns the part of `companion` that the data and this process decide. `obstacle`: why nothing can be saved."""
+def describe_source(source, position, step, obstacle, other_world):
+    """Returns the part of `companion` that the data and this process decide. `obstacle`: why nothing can be saved.
+    `other_world`: the number of ranks that wrote the checkpoint, if it is another one."""
     epochs, units = source.settings.epochs, source.epoch_units
+    grade, reason = source.grade, source.reason
+    if other_world:
+        grade = "same_data"
+        reason = "the checkpoint is of {} ranks: other micro-batches and random numbers than there".format(other_world)
+    if obstacle is not None:
+        grade, reason = "none", obstacle
     return {
         "event": "companion",
         "protocol": wire.PROTOCOL,
         "pid": os.getpid(),
-        "rank": 0,
-        "world": 1,
+        "rank": source.settings.rank,
+        "world": source.settings.world,
         "python": platform.python_version(),
         "torch": str(sys.modules["torch"].__version__),
         "framework": "loop",
         "version": None,
-        "grade": source.grade if obstacle is None else "none",
-        "reason": source.reason if obstacle is None else obstacle,
+        "grade": grade,
+        "reason": reason,
         "saves": obstacle is None,
         "samples": position["samples"],
         "total_steps": count_steps(source, position, step),
         "epoch_units": units,
         "total_units": units * epochs if units else None,
         "unit": "samples",
+    }
+
+
+def describe_step(step, position, micro, micros, seconds):
+    """Returns the part of `step` that position and time decide. `seconds`: waiting for data, computing."""
+    return {
+        "event": "step",
+        "step": step,
+        "samples": position["samples"] + micro.step_samples,
+        "epoch": micro.epoch,
+        "micro_batches": micros,
+        "data_wait_ms": seconds[0] * 1e3,
+        "compute_ms": seconds[1] * 1e3,
+    }
+
+
+def describe_skip(step, position, micro, rate, what):
+    """Returns the event of a step that was dropped, less the place of the bad value."""
+    return {
+        "event": "skipped",
+        "step": step,
+        "samples": position["samples"] + micro.step_samples,
+        "epoch": micro.epoch,
+        "lr": rate or 0.0,
+        "what": what,
     }
 
 

@@ -13,7 +13,8 @@ import sys
 import time
 
 from downshift import batches as data
-from downshift import excepthook, gradients, inject, introduction, rates, report, sample, saver, snapshot, stacks, standby
+from downshift import border, excepthook, gradients, inject, introduction, order, rates, report, sample, saver, snapshot, stacks
+from downshift import standby
 from downshift.excepthook import CheckpointError, ConfigError
 
 
@@ -23,9 +24,10 @@ class Run:
     def __init__(self, parts, clip, schedule, seed):
         self._companion = companion = introduction.take_companion()
         self._parts = parts
+        self._ranks = parts.ranks
         self._schedule = schedule
         self._names = parts.parameter_names()
-        self._faults = inject.Faults.of(companion)
+        self._faults = inject.Faults.of(companion, self._ranks.rank)
         self._seed = seed if companion is None else companion.seed
         self._clip = self._knob("optimizer.max_norm", clip)
         self._guards = companion is None or companion.skip_non_finite
@@ -38,7 +40,7 @@ class Run:
         self._stepped = self._ended = False
         self._metrics, self._orders, self._ids = {}, {}, []
         self._due = inject.NOTHING
-        self._resumed_from = None
+        self._resumed_from = self._agreement = self._other_world = None
         self._trial = companion is not None and companion.trial
         self._modules = None if companion is None else companion.modules
         if companion is not None:
@@ -82,7 +84,8 @@ class Run:
         """
         if self._source is not None:
             raise ConfigError("run.batches was called a second time: a run has one loop, over all its epochs")
-        settings = data.Settings(epochs, batch_size, accumulation, workers, drop_last)
+        ranks = self._ranks
+        settings = data.Settings(epochs, batch_size, accumulation, workers, drop_last, ranks.rank, ranks.world)
         kept = None if self._kept is None else self._kept.loop["source"]
         self._source = data.open_source(dataset, settings, self._knob, self._seed, collate, shuffle, options, kept)
         return self._iterate()
@@ -95,11 +98,11 @@ class Run:
         self._micro = None
         if self._loss is None:
             self._due = self._faults.strike(self._step + 1)
-        share = micro.samples / micro.step_samples
-        part = loss if share == 1.0 else loss * share
+        part = loss if micro.weight == 1.0 else loss * micro.weight
+        part = self._ranks.spread_non_finite(part)
         scaler = self._parts.scaler
         (part if scaler is None else scaler.scale(part)).backward()
-        part = part.detach()
+        part = part.detach() if micro.share == micro.weight else loss.detach() * micro.share
         self._loss = part if self._loss is None else self._loss + part
         self._micros += 1
         if micro.is_boundary:
@@ -129,7 +132,9 @@ class Run:
             self._send({"event": "phase", "phase": "training"})
 
     def sample(self, text=None, image=None):
-        """Keeps a text or a picture (a PIL image, a tensor, an array or a path) made at the present step."""
+        """Keeps a text or a picture (a PIL image, a tensor, an array or a path) made at the present step, on rank 0."""
+        if self._ranks.rank:
+            return
         companion = self._companion
         folder = os.path.join(companion.run_dir if companion else ".", "samples")
         try:
@@ -160,6 +165,7 @@ class Run:
             self._current = self._micro = pair[0]
             if self._kept is not None:
                 self._restore_random()
+            self._ranks.reduce_at(pair[0].is_boundary)
             if self._trial:
                 self._ids += self._source.ids(pair[0], self._orders)
             yield pair[1]
@@ -169,10 +175,11 @@ class Run:
         self._finish()
 
     def _leave(self, micro):
-        """Ends a batch: at the border, the position moves, and orders and saves are due."""
         if micro is None or not micro.is_boundary or self._current is None:
             return
         if self._micro is not None and self._loss is not None:
+            if self._ranks.are_several:
+                raise ConfigError("with several ranks, every batch needs its run.step: the reduction waits for all ranks")
             # The script left out the last batch of this step.
             self._take_step(micro)
         self._current = self._micro = None
@@ -198,7 +205,7 @@ class Run:
         if micro.is_epoch_end:
             self._position.update(epoch=micro.epoch + 1, offset=0)
         else:
-            self._position.update(epoch=micro.epoch, offset=micro.begin + micro.samples)
+            self._position.update(epoch=micro.epoch, offset=micro.step_end)
 
     def _take_step(self, micro):
         parts, scaler = self._parts, self._parts.scaler
@@ -212,7 +219,8 @@ class Run:
         self._step += 1
         self._stepped = True
         excepthook.set_step(self._step)
-        finite = math.isfinite(loss) and math.isfinite(norm)
+        # Ranks have different losses, but the same norm, and must decide alike.
+        finite = math.isfinite(norm) and (self._ranks.are_several or math.isfinite(loss))
         if finite or (scaler is None and not self._guards):
             for optimizer in parts.optimizers:
                 optimizer.step()
@@ -238,40 +246,24 @@ class Run:
                 scheduler.step()
 
     def _report_step(self, micro, loss, norm, rate):
-        event = {
-            "event": "step",
-            "step": self._step,
-            "samples": self._position["samples"] + micro.step_samples,
-            "epoch": micro.epoch,
-            "loss": loss,
-            "lr": rate,
-            "grad_norm": norm,
-            "micro_batches": self._micros,
-            "data_wait_ms": self._wait * 1e3,
-            "compute_ms": (self._compute + time.perf_counter() - self._entered) * 1e3,
-        }
+        seconds = (self._wait, self._compute + time.perf_counter() - self._entered)
+        event = introduction.describe_step(self._step, self._position, micro, self._micros, seconds)
+        event.update(loss=loss, lr=rate, grad_norm=norm)
         if self._metrics:
             event["metrics"], self._metrics = self._metrics, {}
-        self._companion.send(event)
+        self._send(event)
 
     def _report_skip(self, micro, loss, rate):
         scaler = self._parts.scaler
         in_loss = not math.isfinite(loss)
-        event = {
-            "event": "skipped",
-            "step": self._step,
-            "samples": self._position["samples"] + micro.step_samples,
-            "epoch": micro.epoch,
-            "lr": rate or 0.0,
-            "what": "loss" if in_loss else "gradient",
-        }
+        event = introduction.describe_skip(self._step, self._position, micro, rate, "loss" if in_loss else "gradient")
         named = ((self._names.get(id(parameter)), parameter) for parameter in self._gradients.parameters())
         event.update({"where": "step {}".format(self._step)} if in_loss else gradients.describe_non_finite(named))
         if scaler is not None and not in_loss and scaler.get_scale() > 1.0:
             event["rescaled"] = True
         if scaler is None and not self._guards:
             event["applied"] = True
-        self._companion.send(event)
+        self._send(event)
 
     # Step borders.
 
@@ -281,25 +273,27 @@ class Run:
         companion = self._companion
         if self._modules:
             # Now, because the first step may import more.
-            standby.record(self._modules)
+            if self._ranks.rank == 0:
+                standby.record(self._modules)
             self._modules = None
-        order_taken = companion.take_order()
-        while order_taken is not None:
-            self._obey(order_taken)
-            order_taken = companion.take_order()
-        if self._saver.is_due(self._step):
-            self._saver.begin(self._step, self._position["samples"], self._header())
-
-    def _obey(self, order_taken):
-        if order_taken.get("order") == "checkpoint":
+        save, stop = self._agreement.decide(self._step, self._plan)
+        if stop:
+            self._stop_if_saved(save)
+        elif save:
             self._saver.request(self._step, self._position["samples"], self._header())
-        elif order_taken.get("order") == "stop":
-            failure = self._save() if order_taken.get("checkpoint") else None
-            if self._companion.stop_withdrawn():
-                return
-            if failure is None:
-                self._stop(bool(order_taken.get("checkpoint")))
-            self._send({"event": "stop_refused", "step": self._step, "message": failure})
+
+    def _plan(self, step):
+        """Returns (save, stop) for the border after `step`, for all ranks."""
+        save, stop = border.hear(self._companion)
+        return save or (not stop and self._saver.is_due(step)), stop
+
+    def _stop_if_saved(self, save):
+        failure = self._save() if save else None
+        if self._companion.stop_withdrawn():
+            return
+        if failure is None:
+            self._stop(save)
+        self._send({"event": "stop_refused", "step": self._step, "message": failure})
 
     def _save(self):
         return self._saver.save(self._step, self._position["samples"], self._header())
@@ -345,9 +339,10 @@ class Run:
     def _restore(self, resume):
         if not resume or resume.get("kind") != "container":
             return
-        kept = snapshot.Kept(resume["path"])
+        kept = snapshot.read(resume["path"], self._ranks)
         snapshot.restore(self._parts, kept)
         self._kept = kept
+        self._other_world = kept.world if kept.world != self._ranks.world else None
         self._restore_position(kept)
         self._resumed_from = self._step
         excepthook.set_step(self._step)
@@ -363,15 +358,20 @@ class Run:
     def _restore_random(self):
         """The last moment before the loop goes on: nothing draws between this and the body."""
         kept, self._kept = self._kept, None
+        if self._other_world:
+            # The state of rank 0 would make all ranks draw alike.
+            order.seed_libraries(order.derive(self._seed, "rank", self._ranks.rank, self._step))
+            return
         missing = snapshot.restore_random(kept)
         if missing is not None:
             self._send({"event": "note", "level": "warn", "text": missing})
 
     def _introduce(self):
         companion, source = self._companion, self._source
-        self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from)
+        self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from, self._ranks)
+        self._agreement = border.Agreement(companion.attempt_dir, self._ranks.rank, self._ranks.world)
         obstacle = self._saver.check(self._header())
-        event = introduction.describe_source(source, self._position, self._step, obstacle)
+        event = introduction.describe_source(source, self._position, self._step, obstacle, self._other_world)
         event.update(
             guards=self._guards,
             parameters=self._parts.count_parameters(),
@@ -380,7 +380,7 @@ class Run:
             stacks_signal=self._stacks[0],
             stacks_file=self._stacks[1],
         )
-        self._send(event)
+        companion.send(event)
         self._send({"event": "phase", "phase": "training"})
 
     def _knobs_in_force(self):
@@ -395,5 +395,6 @@ class Run:
         return self._position["samples"] + pending
 
     def _send(self, event):
-        if self._companion is not None:
+        """Sends an event of the training: rank 0 speaks for all."""
+        if self._companion is not None and self._ranks.rank == 0:
             self._companion.send(event)

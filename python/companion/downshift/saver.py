@@ -17,12 +17,14 @@ OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 class Saver:
     """Writes containers into the staging folder, one at a time."""
 
-    def __init__(self, companion, capture, resumed_from):
+    def __init__(self, companion, capture, resumed_from, ranks):
         self._companion = companion
+        self._ranks = ranks
         self._capture = capture
         self._every_steps = companion.checkpoint.get("every_steps")
         self._every_seconds = companion.checkpoint.get("every_seconds")
-        self._best = best.Best.of(companion)
+        # Ranks save at a step that they agreed on before it began, so none can follow from an evaluation after it.
+        self._best = None if ranks.are_several else best.Best.of(companion)
         self._is_best = False
         self._since = time.monotonic()
         self._last = self._durable = resumed_from
@@ -66,7 +68,7 @@ class Saver:
         """Copies the state, and writes it in the background."""
         self.wait_written()
         begun = time.perf_counter()
-        self._companion.send({"event": "phase", "phase": "checkpointing"})
+        self._send_phase("checkpointing")
         self._since, self._last, self._error, self._is_best = time.monotonic(), step, None, False
         try:
             self._capture.take(header)
@@ -74,7 +76,7 @@ class Saver:
             self._fail(step, error)
             return
         finally:
-            self._companion.send({"event": "phase", "phase": "training"})
+            self._send_phase("training")
         pause_ms = (time.perf_counter() - begun) * 1e3
         self._writer = threading.Thread(target=self._write, args=(step, samples, pause_ms), name="downshift-save")
         self._writer.start()
@@ -117,6 +119,10 @@ class Saver:
             return
         staged = {"event": "staged", "step": step, "samples": samples, "folder": name, "pause_ms": pause_ms}
         self._companion.send(staged)
+
+    def _send_phase(self, phase):
+        if self._ranks.rank == 0:
+            self._companion.send({"event": "phase", "phase": phase})
 
     def _fail(self, step, error):
         self._error = wire.describe(error)

@@ -1,4 +1,8 @@
-"""The state of a training as files: captured into kept host memory, written, read, and put back part by part."""
+"""The state of a training as files: captured into kept host memory, written, read, and put back part by part.
+
+Each rank writes files of its own. Rank 0 writes all of its state. The others leave out what DistributedDataParallel keeps
+the same on all ranks: parameters, and optimizer states of such parameters.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import os
 import sys
 
-from downshift import random_state, safetensors, values
+from downshift import random_state, ranks, safetensors, values
 from downshift.excepthook import CheckpointError
 
 VERSION = 1
@@ -16,7 +20,15 @@ FILES = ("model", "optimizer", "python")
 class Parts:
     """The objects that make up a training."""
 
-    def __init__(self, models, optimizers, schedulers, scaler, others):
+    def __init__(self, models, optimizers, schedulers, scaler, others, present=None):
+        self.ranks = ranks.Ranks() if present is None else present
+        # The parameters that rank 0 alone writes, by the name of their model.
+        self.replicated = {
+            name: {at for at, _ in unwrap(model).named_parameters(remove_duplicate=False)}
+            if self.ranks.rank and ranks.find_replica(model) is not None
+            else set()
+            for name, model in models.items()
+        }
         self.models = {name: unwrap(model) for name, model in models.items()}
         self.optimizers = optimizers
         self.schedulers = schedulers
@@ -31,8 +43,18 @@ class Parts:
                 names[id(parameter)] = join(prefix, name)
         return names
 
+    def is_replicated(self, optimizer):
+        """Reports whether rank 0 writes the state of an optimizer for this rank too."""
+        replicated = {
+            id(parameter)
+            for prefix, model in self.models.items()
+            for name, parameter in model.named_parameters()
+            if name in self.replicated[prefix]
+        }
+        return bool(replicated) and all(id(parameter) in replicated for group in optimizer.param_groups for parameter in group["params"])
+
     def count_parameters(self):
-        """Returns the number of trainable values."""
+        """Returns the number of trainable values, on all ranks together."""
         found = {}
         for model in self.models.values():
             found.update((id(p), p.numel()) for p in model.parameters() if p.requires_grad)
@@ -86,8 +108,8 @@ class Capture:
         """Writes the captured state into a new folder."""
         os.mkdir(folder, 0o700)
         for name, buffer in self._buffers.items():
-            buffer.write(os.path.join(folder, name + ".safetensors"))
-        with open(os.path.join(folder, "python.json"), "x", encoding="utf-8") as file:
+            buffer.write(os.path.join(folder, file_name(self.parts.ranks.rank, name + ".safetensors")))
+        with open(os.path.join(folder, file_name(self.parts.ranks.rank, "python.json")), "x", encoding="utf-8") as file:
             file.write(self._text)
 
     def _encode(self, header):
@@ -96,12 +118,15 @@ class Capture:
         for prefix, model in self.parts.models.items():
             models[prefix] = {}
             for name, value in model.state_dict().items():
+                if name in self.parts.replicated[prefix]:
+                    continue
                 is_tensor = isinstance(value, sys.modules["torch"].Tensor)
                 encoder = encoders["model" if is_tensor else "python"]
                 models[prefix][name] = encoder.encode(value, join(prefix, name) if is_tensor else "model." + join(prefix, name))
         document = {"version": VERSION, "loop": encoders["python"].encode(header, "loop"), "models": models}
+        document["world"] = self.parts.ranks.world
         document["optimizers"] = [
-            encoders["optimizer"].encode(optimizer.state_dict(), "optimizer.{}".format(number))
+            None if self.parts.is_replicated(optimizer) else encoders["optimizer"].encode(optimizer.state_dict(), "optimizer.{}".format(number))
             for number, optimizer in enumerate(self.parts.optimizers)
         ]
         encode = encoders["python"].encode
@@ -115,17 +140,34 @@ class Capture:
         return document, {name: encoder.tensors for name, encoder in encoders.items()}
 
 
-class Kept:
-    """A checkpoint that was read: its parts as they were encoded, with their tensors."""
+def file_name(rank, name):
+    """Returns the name of a file of a rank. Those of rank 0 are named like the files of a training without ranks."""
+    return "rank-{}.{}".format(rank, name) if rank else name
 
-    def __init__(self, folder):
+
+def read(folder, present):
+    """Reads the state of this rank: its own part, and in it what rank 0 wrote for all."""
+    kept = Kept(folder)
+    if kept.world == present.world:
+        return kept.completed_by(Kept(folder, present.rank)) if present.rank else kept
+    if kept.is_sharded():
+        message = "the checkpoint holds the parts of {} ranks, and this training has {}: start it with {} ranks again"
+        raise CheckpointError(message.format(kept.world, present.world, kept.world))
+    return kept
+
+
+class Kept:
+    """A part of a checkpoint that was read: its values as they were encoded, with their tensors."""
+
+    def __init__(self, folder, rank=0):
         try:
-            with open(os.path.join(folder, "python.json"), encoding="utf-8") as file:
+            with open(os.path.join(folder, file_name(rank, "python.json")), encoding="utf-8") as file:
                 document = json.load(file)
             if document.get("version") != VERSION:
                 message = "{} has version {}; this downshift reads version {}"
                 raise CheckpointError(message.format(folder, document.get("version"), VERSION))
-            tensors = {name: safetensors.read(os.path.join(folder, name + ".safetensors")) for name in FILES}
+            tensors = {name: safetensors.read(os.path.join(folder, file_name(rank, name + ".safetensors"))) for name in FILES}
+            self.world = int(document.get("world", 1))
             decode = values.decode
             merged = dict(tensors["python"])
             merged.update(tensors["model"])
@@ -142,6 +184,16 @@ class Kept:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError("the checkpoint {} cannot be read: {}".format(folder, error)) from error
 
+    def completed_by(self, own):
+        """Returns the state of another rank: its own part, and of this one of rank 0 what the other left out."""
+        own.models = {prefix: dict(state, **own.models.get(prefix, {})) for prefix, state in self.models.items()}
+        own.optimizers = [mine or first for mine, first in zip(own.optimizers, self.optimizers)]
+        return own
+
+    def is_sharded(self):
+        """Reports whether each rank holds a part of the weights."""
+        return any(isinstance(value, values.Shard) for state in self.models.values() for value in state.values())
+
 
 def restore(parts, kept):
     """Puts back everything but the random states and the position, which the loop restores when it begins."""
@@ -156,9 +208,10 @@ def restore_models(parts, kept):
     """Puts back weights and buffers."""
     _compare("models", kept.models, parts.models)
     for prefix, model in parts.models.items():
-        state, present = kept.models[prefix], model.state_dict()
+        state, present = dict(kept.models[prefix]), model.state_dict()
         _compare("entries of the model's state", state, present)
         for name, value in present.items():
+            state[name] = _spread(state[name], value, join(prefix, name))
             if hasattr(value, "shape") and tuple(value.shape) != tuple(state[name].shape):
                 message = "`{}` has the shape {} in the checkpoint, but {} in the script"
                 raise CheckpointError(message.format(join(prefix, name), list(state[name].shape), list(value.shape)))
@@ -169,11 +222,35 @@ def restore_optimizers(parts, kept):
     """Puts back moments and parameter groups, each moment in the type that it had."""
     _compare_counts("optimizers", kept.optimizers, parts.optimizers)
     for number, (optimizer, state) in enumerate(zip(parts.optimizers, kept.optimizers)):
+        state = _spread_moments(optimizer, state)
         try:
             optimizer.load_state_dict(state)
         except ValueError as error:
             raise CheckpointError("optimizer {} does not fit its state: {}".format(number, error)) from error
         _restore_types(optimizer, state)
+
+
+def _spread(kept, present, name):
+    """Returns a kept part as a part of the tensor that it was taken from; anything else as it is."""
+    if not isinstance(kept, values.Shard) and not ranks.is_shard(present):
+        return kept
+    part = kept.part if isinstance(kept, values.Shard) else None
+    if part is None or not ranks.is_shard(present) or kept.shape != tuple(present.shape) or part.shape != present.to_local().shape:
+        raise CheckpointError("`{}` is spread over the ranks in another way than in the checkpoint".format(name))
+    place = {"shape": present.shape, "stride": present.stride(), "run_check": False}
+    return type(present).from_local(part.to(present.device), present.device_mesh, present.placements, **place)
+
+
+def _spread_moments(optimizer, state):
+    """Returns the state of an optimizer with the parts of its moments spread as their parameters are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    keys = [key for group in state["param_groups"] for key in group["params"]]
+    moments = dict(state["state"])
+    for parameter, key in zip(parameters, keys):
+        if key in moments and ranks.is_shard(parameter):
+            spread = ((name, value, isinstance(value, values.Shard)) for name, value in moments[key].items())
+            moments[key] = {name: _spread(value, parameter, name) if of else value for name, value, of in spread}
+    return dict(state, state=moments)
 
 
 def _restore_types(optimizer, state):

@@ -1,7 +1,8 @@
 """State as JSON beside tensors: what a `state_dict` holds, without pickle.
 
 A tensor becomes `{"tensor": name}`. Other values that JSON lacks are objects of one key too: tuple, map (a dict whose
-keys are not all strings), counter, float (NaN and the infinities), bytes, array (of NumPy).
+keys are not all strings), counter, float (NaN and the infinities), bytes, array (of NumPy), shard (a rank's part of a
+tensor that is spread over the ranks).
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ import collections
 import math
 import sys
 
-_MARKS = ("tensor", "tuple", "map", "counter", "float", "bytes", "array")
+from downshift import ranks
+
+_MARKS = ("tensor", "tuple", "map", "counter", "float", "bytes", "array", "shard")
 
 
 class ValueNotKept(TypeError):
     """A value that only pickle could keep."""
+
+
+class Shard:
+    """A rank's part of a tensor, and the shape of the whole one."""
+
+    def __init__(self, part, shape):
+        self.part = part
+        self.shape = shape
 
 
 class Encoder:
@@ -33,6 +44,9 @@ class Encoder:
             return int(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+        if ranks.is_shard(value):
+            part = {"tensor": self.collect(value.detach().to_local(), path)}
+            return {"shard": {"part": part, "shape": list(value.shape)}}
         if isinstance(value, torch.Tensor):
             return {"tensor": self.collect(value.detach(), path)}
         if isinstance(value, (bytes, bytearray)):
@@ -94,6 +108,8 @@ def decode(value, tensors):
 def _decode_mark(mark, value, tensors):
     if mark == "tensor":
         return tensors[value]
+    if mark == "shard":
+        return Shard(decode(value["part"], tensors), tuple(value["shape"]))
     if mark == "tuple":
         return tuple(decode(item, tensors) for item in value)
     if mark == "float":

@@ -96,6 +96,11 @@ class Companion:
         if line is not None:
             line.send(event)
 
+    @property
+    def speaks(self):
+        """Whether this process has said anything yet."""
+        return self._line is not None
+
     def note(self, text, level="warn"):
         """Sends a note for the user: one sentence."""
         self.send({"event": "note", "level": level, "text": str(text)})

@@ -1,8 +1,10 @@
-//! Checkpoints of a companion, one at a time and on another thread: staged ones are completed and published, those that
-//! the script's framework wrote are adopted where they are.
+//! Checkpoints of a companion, one at a time and on another thread: staged ones are completed and published once every rank
+//! has written its part, those that the script's framework wrote are adopted where they are.
 
+use super::parts::{Added, Parts, Whole};
 use crate::harness::Purpose;
 use crate::harness::checkpoints::Candidate;
+use crate::harness::companion_link::Member;
 use crate::harness::run_loop::{Harness, Report};
 use crate::protocol::companion::{CompanionOrder, ResumeFrom, ResumePoint, Staged};
 use crate::protocol::worker::{Event, Saved};
@@ -22,24 +24,25 @@ const MOST: usize = 16;
 /// The work on checkpoints that a companion reported.
 #[derive(Debug, Default)]
 pub struct Publishing {
-    waiting: VecDeque<Staged>,
+    parts: Parts,
+    waiting: VecDeque<Whole>,
     written: VecDeque<ResumePoint>,
     /// Those that are not adopted yet, as the next harness finds them if this one dies.
     recorded: Vec<WrittenCheckpoint>,
-    /// The folder that is being published.
-    current: Option<String>,
+    /// The folders that are being published.
+    current: Vec<String>,
 }
 
 impl Publishing {
     pub(super) fn is_busy(&self) -> bool {
-        self.current.is_some() || !self.waiting.is_empty() || !self.written.is_empty()
+        !self.current.is_empty() || !self.waiting.is_empty() || !self.written.is_empty()
     }
 }
 
 /// The outcome of a publication.
 #[derive(Debug)]
 pub struct Published {
-    staged: Staged,
+    whole: Whole,
     rows: Vec<Row>,
     state: Box<TrainState>,
     result: Result<Written, StagedError>,
@@ -47,14 +50,39 @@ pub struct Published {
 }
 
 impl Harness {
-    /// Publishes a staged checkpoint, or queues it behind the one being published.
-    pub(super) fn publish_staged(&mut self, staged: Staged) {
+    /// Takes a part of a checkpoint. Publishes it with the others once it is whole, or queues it behind the one being
+    /// published.
+    pub(super) fn publish_staged(&mut self, member: Member, staged: Staged) {
         if let Some(why) = self.refuse_checkpoint() {
             self.discard_staged(&staged);
-            return self.companion.order(&CompanionOrder::PublishFailed { step: staged.step, message: why });
+            return self.give_up_parts(staged.step, why);
         }
-        self.companion.publishing.waiting.push_back(staged);
-        self.publish_next();
+        match self.companion.publishing.parts.add(member, staged) {
+            Added::Whole(whole) => {
+                self.companion.publishing.waiting.push_back(whole);
+                self.publish_next();
+            }
+            Added::Waiting => {}
+            Added::Failed(staged) => {
+                self.discard_staged(&staged);
+                self.give_up_parts(staged.step, "another rank could not write its part".to_owned());
+            }
+        }
+    }
+
+    /// Gives up a checkpoint of which a part will never come, and tells every rank.
+    pub(in crate::harness) fn give_up_parts(&mut self, step: u64, message: String) {
+        for staged in self.companion.publishing.parts.fail(step) {
+            self.discard_staged(&staged);
+        }
+        self.companion.order(&CompanionOrder::PublishFailed { step, message });
+    }
+
+    /// Removes the parts that wait for a rank that is gone.
+    pub(super) fn discard_parts(&mut self) {
+        for staged in self.companion.publishing.parts.clear() {
+            self.discard_staged(&staged);
+        }
     }
 
     /// Removes a staged folder that will not be published.
@@ -66,45 +94,49 @@ impl Harness {
     pub(super) fn discard_staged_by(&self, pid: u32) {
         let Publishing { waiting, current, .. } = &self.companion.publishing;
         let complete: Vec<&str> =
-            waiting.iter().map(|staged| staged.folder.as_str()).chain(current.as_deref()).collect();
+            waiting.iter().flat_map(Whole::folders).chain(current.iter().map(String::as_str)).collect();
         discard_staged_by(self.args.run_dir.path(), pid, &complete);
     }
 
     fn publish_next(&mut self) {
-        if self.companion.publishing.current.is_some() {
+        if !self.companion.publishing.current.is_empty() {
             return;
         }
-        let Some(staged) = self.companion.publishing.waiting.pop_front() else { return };
-        self.companion.publishing.current = Some(staged.folder.clone());
-        let clock = (staged.step, staged.samples);
+        let Some(whole) = self.companion.publishing.waiting.pop_front() else { return };
+        self.companion.publishing.current = whole.folders().map(str::to_owned).collect();
+        let clock = (whole.first.step, whole.first.samples);
         let (state, rows) = self.companion.state.take_until(clock, self.progress.epoch(), self.began.elapsed());
         let (run_dir, reports) = (self.args.run_dir.path().to_owned(), self.reports.clone());
         let state = Box::new(state);
         std::thread::spawn(move || {
             let began = Instant::now();
             let result = serde_json::to_vec_pretty(&state)
-                .map_err(|error| CheckpointError::damaged(&staged.folder, error.to_string()).into())
+                .map_err(|error| CheckpointError::damaged(&whole.first.folder, error.to_string()).into())
                 .and_then(|text| {
                     let steps = Row::write_all(&rows);
+                    let folders: Vec<&str> = whole.folders().collect();
                     let contents = StagedContents {
-                        step: staged.step,
-                        samples: staged.samples,
+                        step: whole.first.step,
+                        samples: whole.first.samples,
                         build: env!("CARGO_PKG_VERSION"),
-                        folder: &staged.folder,
+                        folder: folders[0],
+                        parts: &folders[1..],
                         state: &text,
                         steps: steps.as_bytes(),
                     };
                     publish_staged(&run_dir, &contents)
                 });
-            let published = Published { staged, rows, state, result, took: began.elapsed() };
+            let published = Published { whole, rows, state, result, took: began.elapsed() };
             let _ = reports.send(Report::Published(Box::new(published)));
         });
     }
 
     /// Reports a publication to the keeper and to the companion.
     pub(in crate::harness) fn record_publication(&mut self, published: Published) {
-        let Published { staged: Staged { step, samples, pause_ms, .. }, rows, state, result, took } = published;
-        self.companion.publishing.current = None;
+        let Published { whole, rows, state, result, took } = published;
+        let (Staged { step, samples, .. }, pause_ms) = (&whole.first, whole.pause_ms());
+        let (step, samples) = (*step, *samples);
+        self.companion.publishing.current.clear();
         match result {
             Ok(written) => {
                 self.companion.timer.record_save(pause_ms);

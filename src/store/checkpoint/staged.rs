@@ -1,5 +1,6 @@
 //! Publishes a checkpoint whose large files another process has written into `.new-step-N.PID`: they are hashed and synced
-//! where they are, the small files and the manifest are added, and the folder gets its name.
+//! where they are, the small files and the manifest are added, and the folder gets its name. Where several processes wrote
+//! a part each, their files are moved into one folder first.
 //!
 //! Only plain files directly in the folder become part of the checkpoint; a link could lead out of the run directory.
 
@@ -31,6 +32,8 @@ pub struct StagedContents<'a> {
     pub build: &'a str,
     /// The name of the folder, as the other process gave it.
     pub folder: &'a str,
+    /// The folders of further processes, with files of other names.
+    pub parts: &'a [&'a str],
     /// Content of `state.json`.
     pub state: &'a [u8],
     /// Content of `steps.jsonl`.
@@ -57,6 +60,9 @@ pub enum StagedError {
     /// A file has a name that only the publisher writes.
     #[error("{} is written when a checkpoint is published, and was there before", text::path(.0))]
     Reserved(PathBuf),
+    /// Two processes wrote a file of the same name.
+    #[error("{} was written by two processes", text::path(.0))]
+    Twice(PathBuf),
     /// It holds no file, or too many.
     #[error("{} holds {count} files; expected 1 to {MOST_FILES}", text::path(.folder))]
     Count {
@@ -85,15 +91,12 @@ impl StagedError {
 /// Returns an error that names the file, or why the folder is refused.
 pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<Written, StagedError> {
     let name = name_of(contents.step);
-    if StagedName::parse(contents.folder).is_none_or(|name| name.step != contents.step) {
-        return Err(StagedError::Name { folder: contents.folder.to_owned(), step: contents.step });
-    }
     let folder = run_dir.join(FOLDER);
-    let staged = folder.join(contents.folder);
-    if !fs::symlink_metadata(&staged).is_ok_and(|about| about.is_dir()) {
-        return Err(StagedError::NoFolder(staged));
-    }
-    let published = complete(&staged, contents).and_then(|Completed { bytes, verified }| {
+    let staged = find_staged(&folder, contents.folder, contents.step)?;
+    let parts: Vec<PathBuf> =
+        contents.parts.iter().map(|part| find_staged(&folder, part, contents.step)).collect::<Result<_, _>>()?;
+    let merged = parts.iter().try_for_each(|part| move_files(part, &staged));
+    let published = merged.and_then(|()| complete(&staged, contents)).and_then(|Completed { bytes, verified }| {
         publish(&folder, &staged, &folder.join(&name))?;
         let mut known = VerifiedFiles::read(run_dir);
         known.replace(name, verified);
@@ -101,9 +104,32 @@ pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<W
         Ok(Written { path: relative_path(contents.step), bytes })
     });
     if published.is_err() {
-        discard(&staged);
+        parts.iter().chain([&staged]).for_each(|folder| discard(folder));
     }
     published
+}
+
+/// Returns the path of a staged folder, if it is one of this step.
+fn find_staged(folder: &Path, name: &str, step: u64) -> Result<PathBuf, StagedError> {
+    if StagedName::parse(name).is_none_or(|name| name.step != step) {
+        return Err(StagedError::Name { folder: name.to_owned(), step });
+    }
+    let staged = folder.join(name);
+    let is_folder = fs::symlink_metadata(&staged).is_ok_and(|about| about.is_dir());
+    if is_folder { Ok(staged) } else { Err(StagedError::NoFolder(staged)) }
+}
+
+/// Moves the files of a part into the folder of the checkpoint.
+fn move_files(part: &Path, staged: &Path) -> Result<(), StagedError> {
+    for name in plain_files(part)? {
+        let (from, to) = (part.join(&name), staged.join(&name));
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(StagedError::Twice(to));
+        }
+        fs::rename(&from, &to).doing("move", &from)?;
+    }
+    fs::remove_dir(part).doing("remove", part)?;
+    Ok(())
 }
 
 /// Removes the folder of a staged checkpoint that will not be published. Any other name is ignored.
@@ -236,7 +262,15 @@ mod tests {
     }
 
     fn contents(step: u64, folder: &str) -> StagedContents<'_> {
-        StagedContents { step, samples: step * 4, build: "test", folder, state: b"{\"step\":1}", steps: b"" }
+        StagedContents {
+            step,
+            samples: step * 4,
+            build: "test",
+            folder,
+            parts: &[],
+            state: b"{\"step\":1}",
+            steps: b"",
+        }
     }
 
     fn publish(run: &Path, step: u64) -> Result<super::Written, StagedError> {

@@ -144,7 +144,15 @@ mod tests {
         let staged = run.join("checkpoints").join(&folder);
         fs::create_dir_all(&staged).unwrap();
         fs::write(staged.join("model.safetensors"), b"weights").unwrap();
-        let contents = StagedContents { step, samples: step, build: "test", folder: &folder, state: b"{}", steps: b"" };
+        let contents = StagedContents {
+            step,
+            samples: step,
+            build: "test",
+            folder: &folder,
+            parts: &[],
+            state: b"{}",
+            steps: b"",
+        };
         let written = publish_staged(run, &contents).unwrap();
         run.join(written.path).join("model.safetensors")
     }

@@ -1,0 +1,198 @@
+"""Two ranks under torchrun and the real program: `kill -9` of ranks, torchrun, harness and keeper at random moments changes
+nothing and leaves nothing behind; a rank that fails is named as the cause.
+
+Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_ranks.py [--kills 6] [--seed 7]
+[--program DOWNSHIFT]`. Losses, sample ids, draws and final weights of each rank are compared bit by bit with those of an
+unbroken run, for DistributedDataParallel and for sharded weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
+
+from end_to_end_loop import Run  # noqa: E402
+
+SCRIPT = os.path.join(HERE, "ranked_loop.py")
+WORLD = 2
+STEPS_PER_KILL = 60
+STEPS_PER_EPOCH = 12
+ROLES = ("rank 0", "rank 1", "launcher", "harness", "keeper")
+GONE_SECONDS = 5.0
+
+RUN_FILE = """\
+name: ranked
+task: command
+command: [{torchrun}, --standalone, --nproc-per-node={world}, --max-restarts=0, {script}, "{{run_dir}}/steps.log", {arguments}]
+environment: {{ OMP_NUM_THREADS: 1 }}
+knobs: {{ seed: 5 }}
+watch:
+  autopilot: false
+  restarts_without_progress: {restarts}
+  restarts_in_window: 100000
+  spike: {{ sigma: 0 }}
+"""
+
+
+def run_file(arguments, restarts=1000):
+    torchrun = os.path.join(os.path.dirname(sys.executable), "torchrun")
+    return RUN_FILE.format(
+        torchrun=torchrun, world=WORLD, script=SCRIPT, arguments=", ".join(arguments), restarts=restarts
+    )
+
+
+class RankedRun(Run):
+    """A run of several ranks; its log is one file for each."""
+
+    def log(self, rank=0):
+        return os.path.join(self.run_dir() or self.folder, "steps.log.{}".format(rank))
+
+    def logs(self):
+        import plain_loop
+
+        return [plain_loop.read_log(self.log(rank)) for rank in range(WORLD)]
+
+    def pid_of(self, role):
+        """Returns the process that plays a role now, or none."""
+        if role in ("keeper", "harness"):
+            return super().pid_of(role)
+        try:
+            with open(os.path.join(self.run_dir(), "worker.lock"), encoding="utf-8") as file:
+                below = descendants(json.load(file)["pid"])
+        except (OSError, ValueError, KeyError):
+            return None
+        for pid in below:
+            rank = variable(pid, b"RANK")
+            if SCRIPT.encode() in command_of(pid) and role == ("launcher" if rank is None else "rank {}".format(rank.decode())):
+                return pid
+        return None
+
+
+def descendants(root):
+    found = [root]
+    for pid in found:
+        try:
+            with open("/proc/{0}/task/{0}/children".format(pid), encoding="utf-8") as file:
+                found += [int(child) for child in file.read().split()]
+        except OSError:
+            pass
+    return found[1:]
+
+
+def command_of(pid):
+    try:
+        with open("/proc/{}/cmdline".format(pid), "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def variable(pid, name):
+    try:
+        with open("/proc/{}/environ".format(pid), "rb") as file:
+            found = [entry[len(name) + 1 :] for entry in file.read().split(b"\0") if entry.startswith(name + b"=")]
+    except OSError:
+        return None
+    return found[0] if found else None
+
+
+def wait_gone(run, pids, role):
+    """Waits until the processes of an attempt are gone. Those of a killed keeper live on: the next keeper adopts them."""
+    until = time.monotonic() + GONE_SECONDS
+    while any(SCRIPT.encode() in command_of(pid) for pid in pids):
+        if time.monotonic() > until:
+            run.fail("processes are left {} s after the {} was killed: {}".format(GONE_SECONDS, role, pids))
+        time.sleep(0.05)
+
+
+def kill_at_random(run, kills, moments):
+    done, roles = dict.fromkeys(ROLES, 0), []
+    while sum(done.values()) < kills:
+        if not run.wait_lines(run.count_lines() + 8):
+            run.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
+        run.call("checkpoint")
+        time.sleep(moments.uniform(0.0, 0.6))
+        if not roles:
+            roles = sorted(done)
+            moments.shuffle(roles)
+        role = roles.pop()
+        ranks = [run.pid_of("rank {}".format(rank)) for rank in range(WORLD)]
+        pids = [pid for pid in [*ranks, run.pid_of("launcher")] if pid]
+        try:
+            os.kill(run.pid_of(role), signal.SIGKILL)
+        except (ProcessLookupError, TypeError):
+            roles.append(role)
+            continue
+        done[role] += 1
+        print("{:4} killed the {} ({} lines)".format(sum(done.values()), role, run.count_lines()), flush=True)
+        if role != "keeper":
+            wait_gone(run, pids, role)
+    return done
+
+
+def compare_after_kills(program, kind, kills, seed):
+    arguments = [kind] if kind else []
+    epochs = 3 + kills * STEPS_PER_KILL // STEPS_PER_EPOCH
+    arguments.append("--epochs={}".format(epochs))
+    with tempfile.TemporaryDirectory() as folder:
+        straight = RankedRun(program, folder, run_file(arguments))
+        straight.wait_end()
+        expected = straight.logs()
+    if any(weights is None or len(steps) != epochs * STEPS_PER_EPOCH for steps, weights, _ in expected):
+        sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
+    with tempfile.TemporaryDirectory() as folder:
+        run = RankedRun(program, folder, run_file(arguments + ["--step-ms=20"]))
+        done = kill_at_random(run, kills, random.Random(seed))
+        run.wait_end()
+        code, text = run.call("checkpoints", "verify")
+        if code != 0:
+            run.fail("a checkpoint does not verify: {}".format(text))
+        for rank, (found, wanted) in enumerate(zip(run.logs(), expected)):
+            if found != wanted:
+                differing = [step for step, line in wanted[0].items() if found[0].get(step) != line]
+                run.fail("rank {} differs from step {} on; taken again: {}".format(rank, differing[:1], found[2][:5]))
+        with open(run.journal, encoding="utf-8") as journal:
+            if kills and "resum" not in journal.read():
+                sys.exit("nothing was resumed")
+    print("{}: {} kills ({}), {} steps on each rank are those of the unbroken run".format(
+        kind or "replicated", kills, ", ".join("{} {}".format(count, role) for role, count in done.items()),
+        len(expected[0][0])), flush=True)
+
+
+def expect_cause(program, fault, texts):
+    """The journal of a run whose last rank fails at step 5 contains the texts, and no closed connection as its cause."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RankedRun(program, folder, run_file(["--fail={}@5".format(fault)], restarts=1))
+        run.process.wait(600)
+        with open(run.journal, encoding="utf-8", errors="replace") as journal:
+            text = journal.read()
+        missing = [wanted for wanted in texts if wanted not in text]
+        if missing or "cause: collective" in text:
+            run.fail("the journal lacks {}".format(missing))
+    print("{}: {}".format(fault, "; ".join(texts)), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
+    given = parser.parse_args()
+    program = os.path.abspath(given.program)
+    expect_cause(program, "oom", ["cause: out of device memory", "rank 1 of 2: OutOfMemoryError"])
+    expect_cause(program, "raise", ["rank 1 of 2: ValueError: sample 17 has no label"])
+    for kind in ("", "--sharded"):
+        compare_after_kills(program, kind, given.kills, given.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+//! The ranks of a distributed training: the first one that fails is the cause. The others only lose it: their errors, such
+//! as "connection closed by peer", and the launcher's exit code say nothing.
+//!
+//! ```text
+//! rank 1 ends ── its connection closes ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
+//! ```
+
+use super::companion_link::Member;
+use super::ending::Reason;
+use super::run_loop::{Harness, Life, Report};
+use crate::process_tree::{EndedBy, wait_for_end};
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{Event, Failed, FailureClass, Level};
+use std::time::Duration;
+
+/// Longest time from the end of a connection to that of its process. A companion may also fail in a process that lives on.
+const LEAVING: Duration = Duration::from_secs(10);
+/// Time for the launcher to end the other ranks.
+const LAUNCHER: Duration = Duration::from_millis(400);
+
+/// The failures of ranks.
+#[derive(Debug, Default)]
+pub struct RankFailures {
+    /// The first rank that ended with a failure.
+    first: Option<(Member, Exit)>,
+    /// The reports of ranks, oldest first.
+    reports: Vec<(Member, Failed)>,
+}
+
+/// The cause of an end, among all ranks.
+#[derive(Debug, Default, PartialEq)]
+pub struct RankCause {
+    /// The process that ended first, and its exit; none if no rank was seen to end, or its exit is unknown.
+    pub exit: Option<(u32, Exit)>,
+    /// The report of that rank.
+    pub failed: Option<Failed>,
+}
+
+impl RankFailures {
+    /// Records the end of a rank. Reports whether it is the first failure.
+    fn record_end(&mut self, member: Member, ended: EndedBy) -> bool {
+        if ended.code == Some(0) || self.first.is_some() {
+            return false;
+        }
+        self.first = Some((member, Exit::of_command(ended.code, ended.signal)));
+        true
+    }
+
+    fn record_report(&mut self, member: Member, mut failed: Failed) {
+        failed.message = format!("{member}: {}", failed.message);
+        self.reports.push((member, failed));
+    }
+
+    /// Returns the cause. A rank that lost another one reports a failed collective, so such a report counts least.
+    pub fn cause(&self) -> RankCause {
+        let is_known = |exit: &Exit| exit.code.is_some() || exit.signal.is_some();
+        let exit = self.first.map(|(member, exit)| (member.pid, exit)).filter(|(_, exit)| is_known(exit));
+        let of_first = |(member, _): &&(Member, Failed)| self.first.is_some_and(|(first, _)| first == *member);
+        let own = self.reports.iter().find(of_first);
+        let any = || self.reports.iter().min_by_key(|(_, failed)| failed.class == FailureClass::Collective);
+        let found = if self.first.is_some() { own } else { any() };
+        RankCause { exit, failed: found.map(|(_, failed)| failed.clone()) }
+    }
+}
+
+impl Harness {
+    /// Watches the end of a rank whose connection closed.
+    pub(super) fn watch_rank_end(&mut self, member: Member) {
+        let is_over = self.companion.is_stopping() || self.progress.training_has_ended();
+        if member.world == 1 || is_over || !matches!(self.life, Life::Running) {
+            return;
+        }
+        let reports = self.reports.clone();
+        std::thread::spawn(move || {
+            let Some(ended) = wait_for_end(member.pid, LEAVING) else { return };
+            let _ = reports.send(Report::RankEnded(member, ended));
+            std::thread::sleep(LAUNCHER);
+            let _ = reports.send(Report::RanksLeft(member));
+        });
+    }
+
+    /// Records the end of a rank while the others train.
+    pub(super) fn record_rank_end(&mut self, member: Member, ended: EndedBy) {
+        if self.ranks.record_end(member, ended) {
+            let exit = Exit::of_command(ended.code, ended.signal);
+            let text = format!("{member} ended first: {exit}; the other ranks are ended too");
+            self.link.send(&Event::Note { level: Level::Error, text });
+        }
+    }
+
+    /// Ends the ranks that are left after the first one failed.
+    pub(super) fn end_other_ranks(&mut self, member: Member) {
+        if self.ranks.first.is_some_and(|(first, _)| first == member) {
+            self.end(Reason::RankFailed);
+        }
+    }
+
+    /// Takes an event of a process that may be a rank. Returns what is handled as that of any companion.
+    pub(super) fn take_of_rank(&mut self, member: Option<Member>, event: Event) -> Option<Event> {
+        let Some(member) = member.filter(|member| member.world > 1) else { return Some(event) };
+        match event {
+            Event::Failed(failed) => {
+                self.ranks.record_report(member, failed);
+                None
+            }
+            Event::SaveFailed { step, message, of_disk } => {
+                self.give_up_parts(step, message.clone());
+                Some(Event::SaveFailed { step, message: format!("{member}: {message}"), of_disk })
+            }
+            other => Some(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Member, RankCause, RankFailures};
+    use crate::process_tree::EndedBy;
+    use crate::protocol::exit::Exit;
+    use crate::protocol::worker::{Failed, FailureClass};
+
+    fn rank(rank: u32) -> Member {
+        Member { pid: 40 + rank, rank, world: 2 }
+    }
+
+    fn failed(class: FailureClass, message: &str) -> Failed {
+        Failed { class, message: message.to_owned(), step: None, thread: None, injected: false }
+    }
+
+    #[test]
+    fn the_first_rank_that_failed_is_the_cause_whatever_the_others_report() {
+        let mut ranks = RankFailures::default();
+        assert_eq!(ranks.cause(), RankCause::default());
+        ranks.record_report(rank(0), failed(FailureClass::Collective, "connection closed"));
+        assert!(!ranks.record_end(rank(0), EndedBy { code: Some(0), signal: None }), "a rank that ends as it should");
+        assert!(ranks.record_end(rank(1), EndedBy { code: None, signal: Some(9) }));
+        assert!(!ranks.record_end(rank(0), EndedBy { code: Some(1), signal: None }), "the second one");
+        let killed = Exit::of_command(None, Some(9));
+        assert_eq!(ranks.cause(), RankCause { exit: Some((41, killed)), failed: None }, "it was killed without a word");
+        ranks.record_report(rank(1), failed(FailureClass::DeviceOutOfMemory, "no memory"));
+        assert_eq!(ranks.cause().failed.unwrap().message, "rank 1 of 2: no memory");
+    }
+
+    #[test]
+    fn without_a_known_end_a_failed_collective_counts_least() {
+        let mut ranks = RankFailures::default();
+        ranks.record_report(rank(0), failed(FailureClass::Collective, "connection closed"));
+        assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::Collective);
+        ranks.record_report(rank(1), failed(FailureClass::DiskFull, "no space"));
+        assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::DiskFull);
+        ranks.record_end(rank(1), EndedBy::default());
+        assert_eq!(ranks.cause().exit, None, "its parent was faster");
+    }
+}

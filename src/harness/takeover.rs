@@ -1,0 +1,26 @@
+//! A keeper that takes over a command that outlived the last one.
+
+use super::run_loop::Harness;
+use crate::format::count;
+use crate::protocol::worker::{CommandNews, Event, Level, Phase};
+
+impl Harness {
+    /// Introduces the command to a keeper that takes over: its identity, its progress, and every event not stored yet.
+    pub(super) fn introduce_again(&mut self, after: u64) {
+        self.link.replay_after(after);
+        self.link.send_unkept(&Event::Hello(self.hello.clone()));
+        let phase =
+            if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
+        self.link.send_unkept(&Event::Phase { phase });
+        self.introduce_companion_again();
+        if let Some(steps) = self.progress.total {
+            let units = self.progress.samples(steps);
+            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        }
+        let dropped = self.link.take_dropped();
+        if dropped > 0 {
+            let text = format!("{} steps are missing from the curve: there was no keeper for too long", count(dropped));
+            self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+    }
+}
