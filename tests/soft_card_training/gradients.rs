@@ -99,12 +99,17 @@ fn gradients_of_fused_kernels_are_those_of_the_cpu() {
     compare_step(&place_with_card(), &[&["digits"], &PLAIN[2..]].concat(), "f32").check(1e-5, 1e-5);
 }
 
-/// Trains a transformer on a short text.
-fn compare_text(place: &Place, precision: &str) -> Differences {
+/// Writes a short text and returns the setting that names it.
+pub fn write_text(place: &Place) -> String {
     let text = place.dir.path().join("text.txt");
     let lines = (0..150).map(|i| format!("line {} of {}, as read aloud\n", i * 7 % 13, i % 29));
     fs::write(&text, lines.collect::<Vec<String>>().concat()).unwrap();
-    let data = format!("data.source={}", text.display());
+    format!("data.source={}", text.display())
+}
+
+/// Trains a transformer on a short text.
+fn compare_text(place: &Place, precision: &str) -> Differences {
+    let data = write_text(place);
     let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]);
     compare_step(place, &words.collect::<Vec<&str>>(), precision)
 }
@@ -115,6 +120,17 @@ const GELU: f64 = 1e-3;
 #[test]
 fn gradients_of_a_transformer_are_those_of_the_cpu() {
     compare_text(&place_with_card(), "f32").check(1e-5, GELU);
+}
+
+/// Trains low-rank adapters, and then whole blocks with groups of parameters.
+#[test]
+fn gradients_of_fine_tuning_are_those_of_the_cpu() {
+    for task in ["lora", "finetune"] {
+        let place = place_with_card();
+        let data = write_text(&place);
+        let words = [&[task, "--set", &data, "--set", "model.sequence=16"], &TINY[8..]].concat();
+        compare_step(&place, &words, "f32").check(1e-5, 1e-5);
+    }
 }
 
 /// The control of the comparisons above.
@@ -136,4 +152,14 @@ fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
     let differences = compare_text(&place, "bf16");
     differences.check(1e-2, 5e-2);
     assert!(differences.loss > 1e-5, "bf16 was not used: {differences:?}");
+}
+
+/// A value in f16 has 11 bits. The loss is scaled, and the gradients are scaled back.
+#[test]
+fn gradients_in_f16_are_those_of_f32_within_their_rounding() {
+    let mut place = place_with_unused_card();
+    place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
+    let differences = compare_text(&place, "f16");
+    differences.check(2e-3, 1e-2);
+    assert!(differences.loss > 1e-6, "f16 was not used: {differences:?}");
 }
