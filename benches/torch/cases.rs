@@ -21,18 +21,11 @@ pub struct Case {
 /// The models.
 pub const CASES: [Case; 5] = [
     Case { name: "digits", file: "digits", set: &[], vocabulary: None, shape: None, trained: &[] },
-    Case {
-        name: "text",
-        file: "text",
-        set: &[],
-        vocabulary: None,
-        shape: Some(|| decoder(4, 4, 64)),
-        trained: &[],
-    },
+    Case { name: "text", file: "text", set: &[], vocabulary: None, shape: Some(|| decoder(4, 4, 64)), trained: &[] },
     Case {
         name: "lora",
         file: "lora",
-        set: &[],
+        set: &[("optimizer.groups", "{}")],
         vocabulary: None,
         shape: Some(|| {
             json!({ "family": "llama", "activation": "silu", "layers": 3, "heads": 4, "kv_heads": 2, "head_size": 16,

@@ -37,7 +37,9 @@ pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
         plain.or_else(inner).is_some_and(R::has_kernels)
     }
     is_enabled()
-        && tensors.iter().all(|tensor| tensor.dtype() == DType::F32 && (on::<B, Flex>(tensor) || on::<B, Shapes>(tensor)))
+        && tensors
+            .iter()
+            .all(|tensor| tensor.dtype() == DType::F32 && (on::<B, Flex>(tensor) || on::<B, Shapes>(tensor)))
 }
 
 /// Computes an operation, in the graph if there is one. Returns `None` if native operations do not apply.

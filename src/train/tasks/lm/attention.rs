@@ -63,8 +63,7 @@ impl<B: Backend> Attention<B> {
     fn mix(&self, [query, key, value]: [Tensor<B, 3>; 3], context: &AttentionContext<B>) -> Tensor<B, 3> {
         let [batch, length, width] = query.dims();
         let size = width / self.heads;
-        let split =
-            |x: Tensor<B, 3>, heads: usize| x.reshape([batch, length, heads, size]).swap_dims(1, 2);
+        let split = |x: Tensor<B, 3>, heads: usize| x.reshape([batch, length, heads, size]).swap_dims(1, 2);
         let mut query = split(query, self.heads);
         let mut key = split(key, self.kv_heads);
         let value = split(value, self.kv_heads);
