@@ -25,7 +25,7 @@ pub const CASES: [Case; 5] = [
     Case {
         name: "lora",
         file: "lora",
-        set: &[],
+        set: &[("optimizer.groups", "{}")],
         vocabulary: None,
         shape: Some(|| {
             json!({ "family": "llama", "activation": "silu", "layers": 3, "heads": 4, "kv_heads": 2, "head_size": 16,

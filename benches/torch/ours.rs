@@ -74,8 +74,8 @@ fn write_batches(task: &str, preset: &Preset, folder: &Path) -> Outcome<()> {
             let batch = batch::<Vision>(&data, preset, &indices);
             batches.push((bytes(&batch.pixels, f32::to_le_bytes), bytes(&batch.labels, i32::to_le_bytes)));
         }
-        let side = 8;
-        return save(folder, &batches, (Dtype::F32, vec![size, 1, side, side]), vec![size]);
+        // The shipped digits are one channel of 8 × 8 pixels.
+        return save(folder, &batches, (Dtype::F32, vec![size, 1, 8, 8]), vec![size]);
     }
     let data = load::<LanguageModel>(preset)?;
     let mut length = 0;
@@ -140,8 +140,8 @@ pub fn run(folder: &Path, steps: usize) -> Outcome<()> {
     let mut times: Vec<f64> =
         seen.windows(2).skip(COMPARED - 1).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
     times.sort_by(f64::total_cmp);
-    let step_s = *times.get(times.len() / 2).ok_or("no step was measured")?;
-    println!("{}", serde_json::to_string(&Took { losses, step_s, peak_bytes })?);
+    let middle = *times.get(times.len() / 2).ok_or("no step was measured")?;
+    println!("{}", serde_json::to_string(&Took { losses, step_s: middle, peak_bytes })?);
     Ok(())
 }
 

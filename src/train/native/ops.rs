@@ -11,7 +11,7 @@ pub use super::kernels::activation::Gelu;
 pub use super::kernels::adamw::Factors;
 pub use activation::{gelu, swiglu};
 pub use attention::{AttentionShape, attention};
-pub use convolution::{depthwise, patches};
+pub use convolution::{depthwise, mean_pixels, patches};
 pub use linear::linear;
 pub use norm::{NormOptions, norm};
 pub use sums::{cross_entropy, scale, sum_of_squares, update};
@@ -32,7 +32,7 @@ fn primitive<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> FloatTensor<B
 /// Computes an operation on tensors without rank.
 fn compute<B: Backend, O: Operation<N, K>, const N: usize, const K: usize, const D: usize>(
     operation: &O,
-    inputs: [FloatTensor<B>; N],
+    inputs: &[FloatTensor<B>; N],
 ) -> Option<Tensor<B, D>> {
     let output = apply::<B, O, N, K>(operation, inputs.each_ref())?;
     Some(Tensor::from_primitive(TensorPrimitive::Float(output)))

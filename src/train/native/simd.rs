@@ -16,7 +16,6 @@ macro_rules! for_each_simd_level {
         $(#[$doc])*
         #[expect(unsafe_code, reason = "only the caller knows the features of the processor")]
         pub fn $name($($arg: $kind),*) {
-            #[expect(clippy::inline_always, reason = "compiled for the features of its caller")]
             #[inline(always)]
             fn portable($($arg: $kind),*) $body
 

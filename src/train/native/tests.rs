@@ -28,7 +28,7 @@ fn tensor<const D: usize>(shape: [usize; D], salt: usize) -> Tensor<Cpu, D> {
     Tensor::from_data(TensorData::new(numbers(shape.iter().product(), salt), shape), &FlexDevice)
 }
 
-fn near(found: TensorData, wanted: &TensorData, what: &str) {
+fn near(found: &TensorData, wanted: &TensorData, what: &str) {
     let most = wanted.iter::<f32>().fold(0.0_f32, |most, value| most.max(value.abs()));
     for (at, (found, wanted)) in found.iter::<f32>().zip(wanted.iter::<f32>()).enumerate() {
         assert!((found - wanted).abs() <= 2e-5 * most.max(1e-3), "{what}, value {at}: {found} instead of {wanted}");
@@ -59,7 +59,7 @@ fn compare<const D: usize>(
     let inputs: Vec<Vec<f32>> = sizes.iter().enumerate().map(|(salt, size)| numbers(*size, salt)).collect();
     let found = run(&inputs, |inputs| native(inputs).expect("native operations apply"));
     for (place, (found, wanted)) in found.into_iter().zip(run(&inputs, composed)).enumerate() {
-        near(found, &wanted, &format!("{what}, part {place}"));
+        near(&found, &wanted, &format!("{what}, part {place}"));
     }
     let _off = Scope::new(false);
     let leaves: Vec<_> = inputs.iter().map(|values| Tensor::from_floats(values.as_slice(), &FlexDevice)).collect();
@@ -145,7 +145,7 @@ fn exponentials_are_exact_to_rounding_and_overflow() {
 fn attention_matches_for_shared_heads_rotations_and_lengths_beyond_a_block() {
     for (length, heads, kv_heads) in [(5, 4, 2), (67, 2, 2), (130, 2, 1)] {
         let (batch, size) = (2, 6);
-        let [cosine, sine] = [f32::cos, f32::sin].map(|of| {
+        let [cos, sin] = [f32::cos, f32::sin].map(|of| {
             let angle = |at: usize| (at / size) as f32 / 7_f32.powi((at % (size / 2)) as i32);
             let values: Vec<f32> = (0..length * size).map(|at| of(angle(at))).collect();
             Tensor::<Cpu, 4>::from_data(TensorData::new(values, [1, 1, length, size]), &FlexDevice)
@@ -155,7 +155,7 @@ fn attention_matches_for_shared_heads_rotations_and_lengths_beyond_a_block() {
             let native = |i: &[Tensor<Cpu, 1>]| {
                 let inputs = [rows(&i[0], heads), rows(&i[1], kv_heads), rows(&i[2], kv_heads)];
                 let shape = AttentionShape { heads, kv_heads };
-                ops::attention(inputs.each_ref(), rotates.then_some([&cosine, &sine]), shape)
+                ops::attention(inputs.each_ref(), rotates.then_some([&cos, &sin]), shape)
             };
             let composed = |i: &[Tensor<Cpu, 1>]| {
                 let by_head = |x: &Tensor<Cpu, 1>, count: usize| {
@@ -163,7 +163,7 @@ fn attention_matches_for_shared_heads_rotations_and_lengths_beyond_a_block() {
                 };
                 let turned = |x: Tensor<Cpu, 4>| {
                     let (first, second) = (x.clone().narrow(3, 0, size / 2), x.clone().narrow(3, size / 2, size / 2));
-                    let turned = x.clone() * cosine.clone() + Tensor::cat(vec![-second, first], 3) * sine.clone();
+                    let turned = x.clone() * cos.clone() + Tensor::cat(vec![-second, first], 3) * sin.clone();
                     if rotates { turned } else { x }
                 };
                 let shared = |x: Tensor<Cpu, 4>| {
@@ -205,6 +205,12 @@ fn convolutions_match() {
             },
         );
         compare(
+            "mean over pixels",
+            &[pixels],
+            |i| ops::mean_pixels(&by_pixel(&i[0])),
+            |i| by_pixel(&i[0]).reshape([batch, height * width, channels]).mean_dim(1).reshape([batch, channels]),
+        );
+        compare(
             "convolution by patches",
             &[pixels, 9 * channels * 4],
             |i| {
@@ -221,7 +227,9 @@ fn loss_and_grads<M: AutodiffModule<Cpu>>(model: &M, loss: &Tensor<Cpu, 1>) -> B
     let mut sum = Tensors::<Flex>::new();
     add_gradients::<Cpu, _>(model, &mut loss.backward(), 1.0, &mut sum);
     let mut reader = TensorReader::<Flex>::default();
-    sum.into_iter().for_each(|(path, grad)| reader.add(path, grad));
+    for (path, grad) in sum {
+        reader.add(path, grad);
+    }
     let read = reader.read_all().unwrap().into_iter().map(|(path, data)| (path, (*data).clone()));
     read.chain([("loss".to_owned(), loss.clone().into_data())]).collect()
 }
@@ -235,7 +243,7 @@ fn compare_passes<M: AutodiffModule<Cpu>>(what: &str, model: &M, loss: impl Fn(&
     assert_eq!(found.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>(), "{what}");
     assert!(found.len() > 2, "{what}");
     for (path, found) in found {
-        near(found, &wanted[&path], &format!("{what}, {path}"));
+        near(&found, &wanted[&path], &format!("{what}, {path}"));
     }
 }
 

@@ -62,8 +62,14 @@ for_each_simd_level! {
 pub fn scale(values: &mut [f32], factor: f32) {
     let (whole, rest) = values.split_at_mut(values.len() / AT_ONCE * AT_ONCE);
     let rows = Rows { data: whole, width: AT_ONCE };
-    split_rows(rows.data.len() / AT_ONCE, AT_ONCE, [rows], &|_, [values]| values.iter_mut().for_each(|x| *x *= factor));
-    rest.iter_mut().for_each(|x| *x *= factor);
+    split_rows(rows.data.len() / AT_ONCE, AT_ONCE, [rows], &|_, [values]| {
+        for value in values {
+            *value *= factor;
+        }
+    });
+    for value in rest {
+        *value *= factor;
+    }
 }
 
 /// Returns the sum of squares.

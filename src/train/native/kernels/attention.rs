@@ -8,9 +8,9 @@
 //! A row of q, k, v and o holds all heads of a position, one after another. Positions may rotate q and k, which the
 //! gradients undo. Scores exist for [`ROWS`] positions of a head at a time, and only up to the last of them.
 
-use super::super::simd::{LANES, for_each_simd_level};
+use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows};
-use super::math::{exp, largest};
+use super::math::{exp, exponentiate, largest, replace};
 use super::matrix::{Matrix, Output, Threads, multiply};
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const ROWS: usize = 64;
 
 /// The sizes of an attention layer, and its positions.
 #[derive(Debug, Clone, Copy)]
-pub struct Heads<'a> {
+pub struct Sizes<'a> {
     /// The sequences.
     pub batch: usize,
     /// The positions of each.
@@ -34,7 +34,7 @@ pub struct Heads<'a> {
     pub rotary: Option<[&'a [f32]; 2]>,
 }
 
-impl Heads<'_> {
+impl Sizes<'_> {
     fn groups(&self) -> usize {
         self.heads / self.kv_heads
     }
@@ -50,7 +50,7 @@ impl Heads<'_> {
 }
 
 /// Fills the output and, for each head of each sequence, the logarithms of its rows' sums.
-pub fn forward([q, k, v]: [&[f32]; 3], heads: Heads<'_>, out: &mut [f32], sums: &mut [f32]) {
+pub fn forward([q, k, v]: [&[f32]; 3], heads: Sizes<'_>, out: &mut [f32], sums: &mut [f32]) {
     let (numbers, groups) = (heads.groups() * heads.head_numbers(), heads.groups());
     let mut by_head = vec![0.0; out.len()];
     let outputs = [Rows { data: &mut by_head, width: numbers }, Rows { data: sums, width: groups * heads.length }];
@@ -68,7 +68,7 @@ pub fn forward([q, k, v]: [&[f32]; 3], heads: Heads<'_>, out: &mut [f32], sums: 
 pub fn backward(
     inputs: [&[f32]; 3],
     [out, sums, grad]: [&[f32]; 3],
-    heads: Heads<'_>,
+    heads: Sizes<'_>,
     [of_q, of_k, of_v]: [&mut [f32]; 3],
 ) {
     let (groups, numbers) = (heads.groups(), heads.head_numbers());
@@ -78,17 +78,17 @@ pub fn backward(
         [(q_part, groups * numbers), (k_part, numbers), (v_part, numbers)].map(|(data, width)| Rows { data, width });
     let cost = groups * numbers * heads.length;
     split_rows(heads.batch * heads.kv_heads, cost, outputs, &|range, [of_q, of_k, of_v]| {
-        let of_kv = of_k.chunks_exact_mut(numbers).zip(of_v.chunks_exact_mut(numbers));
-        for ((at, of_q), (of_k, of_v)) in range.zip(of_q.chunks_exact_mut(groups * numbers)).zip(of_kv) {
+        let by_head = of_k.chunks_exact_mut(numbers).zip(of_v.chunks_exact_mut(numbers));
+        for ((at, of_q), (of_k, of_v)) in range.zip(of_q.chunks_exact_mut(groups * numbers)).zip(by_head) {
             for (group, of_q) in of_q.chunks_exact_mut(numbers).enumerate() {
                 let number = at * groups + group;
                 let head = Head::of(inputs, heads, number);
                 let sums = &sums[number * heads.length..][..heads.length];
                 let ends = [out, grad].map(|rows| head_rows(rows, heads, heads.heads, number));
                 backward_head(&head, ends, sums, [&mut *of_q, &mut *of_k, &mut *of_v]);
-                heads.rotary.into_iter().for_each(|[cosine, sine]| unrotate(of_q, cosine, sine, heads.size));
+                heads.rotary.into_iter().for_each(|[cos, sin]| unrotate(of_q, cos, sin, heads.size));
             }
-            heads.rotary.into_iter().for_each(|[cosine, sine]| unrotate(of_k, cosine, sine, heads.size));
+            heads.rotary.into_iter().for_each(|[cos, sin]| unrotate(of_k, cos, sin, heads.size));
         }
     });
     let [q_part, k_part, v_part] = parts;
@@ -102,7 +102,7 @@ struct Head<'a> {
     q: Part<'a>,
     k: Part<'a>,
     v: Part<'a>,
-    heads: Heads<'a>,
+    heads: Sizes<'a>,
 }
 
 /// Rows of one head: `stride` numbers apart.
@@ -120,7 +120,7 @@ impl Part<'_> {
 
 impl<'a> Head<'a> {
     /// Returns the head of this number, counted through all sequences.
-    fn of([q, k, v]: [&'a [f32]; 3], heads: Heads<'a>, number: usize) -> Self {
+    fn of([q, k, v]: [&'a [f32]; 3], heads: Sizes<'a>, number: usize) -> Self {
         let kv_number = number / heads.groups();
         let turned = |part: Part<'a>| match heads.rotary {
             Some(tables) => rotate(&part, tables, heads),
@@ -136,7 +136,7 @@ impl<'a> Head<'a> {
 }
 
 /// Returns the rows of a head, of `count` in a row, counted through all sequences.
-fn head_rows<'a>(rows: &'a [f32], heads: Heads<'_>, count: usize, number: usize) -> Part<'a> {
+fn head_rows<'a>(rows: &'a [f32], heads: Sizes<'_>, count: usize, number: usize) -> Part<'a> {
     let stride = count * heads.size;
     let first = number / count * heads.length * stride + number % count * heads.size;
     let last = first + (heads.length - 1) * stride + heads.size;
@@ -149,7 +149,7 @@ fn blocks(length: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
 }
 
 fn forward_head(head: &Head<'_>, out: &mut [f32], sums: &mut [f32]) {
-    let Heads { size, length, .. } = head.heads;
+    let Sizes { size, length, .. } = head.heads;
     let mut scores = vec![0.0; ROWS.min(length) * length];
     for rows in blocks(length) {
         let known = rows.end;
@@ -164,7 +164,7 @@ fn forward_head(head: &Head<'_>, out: &mut [f32], sums: &mut [f32]) {
 
 /// Fills the gradient of q, and adds to those of k and v.
 fn backward_head(head: &Head<'_>, [out, grad]: [Part<'_>; 2], sums: &[f32], [of_q, of_k, of_v]: [&mut [f32]; 3]) {
-    let Heads { size, length, .. } = head.heads;
+    let Sizes { size, length, .. } = head.heads;
     let scale = head.heads.scale();
     let most = ROWS.min(length) * length;
     let (mut shares, mut slopes) = (vec![0.0; most], vec![0.0; most]);
@@ -195,7 +195,7 @@ fn backward_head(head: &Head<'_>, [out, grad]: [Part<'_>; 2], sums: &[f32], [of_
 
 /// Fills the scores of these positions, up to the last of them.
 fn scores_of(head: &Head<'_>, rows: std::ops::Range<usize>, scores: &mut [f32]) {
-    let Heads { size, .. } = head.heads;
+    let Sizes { size, .. } = head.heads;
     let out = Output { data: scores, row_stride: rows.end, add: false };
     let keys = head.k.rows(0..rows.end, size).transposed();
     multiply(out, head.heads.scale(), head.q.rows(rows, size), keys, Threads::One);
@@ -208,21 +208,11 @@ for_each_simd_level! {
             let (row, later) = row.split_at_mut(position + 1);
             later.fill(0.0);
             let highest = largest(row);
-            let mut lanes = [0.0_f32; LANES];
-            let (chunks, rest) = row.as_chunks_mut::<LANES>();
-            for chunk in chunks {
-                for (value, lane) in chunk.iter_mut().zip(&mut lanes) {
-                    *value = exp(*value - highest);
-                    *lane += *value;
-                }
-            }
-            let mut total: f32 = lanes.iter().sum();
-            for value in rest {
-                *value = exp(*value - highest);
-                total += *value;
-            }
+            let total = exponentiate(row, highest);
             let share = 1.0 / total;
-            row.iter_mut().for_each(|value| *value *= share);
+            for value in row.iter_mut() {
+                *value *= share;
+            }
             *sum = highest + total.ln();
         }
     }
@@ -234,7 +224,9 @@ for_each_simd_level! {
         for ((row, sum), position) in scores.chunks_exact_mut(width).zip(sums).zip(first..) {
             let (row, later) = row.split_at_mut(position + 1);
             later.fill(0.0);
-            row.iter_mut().for_each(|value| *value = exp(*value - sum));
+            for value in row.iter_mut() {
+                *value = exp(*value - sum);
+            }
         }
     }
 }
@@ -242,44 +234,41 @@ for_each_simd_level! {
 for_each_simd_level! {
     pub fn score_grads(shares: &[f32], slopes: &mut [f32], means: &[f32], width: usize) {
         for ((slopes, shares), mean) in slopes.chunks_exact_mut(width).zip(shares.chunks_exact(width)).zip(means) {
-            for (slope, share) in slopes.iter_mut().zip(shares) {
-                *slope = share * (*slope - mean);
-            }
+            replace(slopes, shares, |slope, share| share * (slope - mean));
         }
     }
 }
 
 /// Returns the rotated rows, one after another.
-fn rotate<'a>(part: &Part<'_>, [cosine, sine]: [&[f32]; 2], heads: Heads<'_>) -> Part<'a> {
+fn rotate<'a>(part: &Part<'_>, [cos, sin]: [&[f32]; 2], heads: Sizes<'_>) -> Part<'a> {
     let size = heads.size;
     let mut turned = vec![0.0; heads.head_numbers()];
-    let tables = cosine.chunks_exact(size).zip(sine.chunks_exact(size));
-    for ((row, (cosine, sine)), out) in part.numbers.chunks(part.stride).zip(tables).zip(turned.chunks_exact_mut(size))
-    {
+    let tables = cos.chunks_exact(size).zip(sin.chunks_exact(size));
+    for ((row, (cos, sin)), out) in part.numbers.chunks(part.stride).zip(tables).zip(turned.chunks_exact_mut(size)) {
         let (first, second) = row[..size].split_at(size / 2);
         let (out_first, out_second) = out.split_at_mut(size / 2);
         for (at, (x, y)) in first.iter().zip(second).enumerate() {
-            out_first[at] = x * cosine[at] - y * sine[at];
-            out_second[at] = y * cosine[at + size / 2] + x * sine[at + size / 2];
+            out_first[at] = x * cos[at] - y * sin[at];
+            out_second[at] = y * cos[at + size / 2] + x * sin[at + size / 2];
         }
     }
     Part { numbers: Cow::Owned(turned), stride: size }
 }
 
 /// Rotates rows back.
-fn unrotate(rows: &mut [f32], cosine: &[f32], sine: &[f32], size: usize) {
-    let tables = cosine.chunks_exact(size).zip(sine.chunks_exact(size));
-    for (row, (cosine, sine)) in rows.chunks_exact_mut(size).zip(tables) {
+fn unrotate(rows: &mut [f32], cos: &[f32], sin: &[f32], size: usize) {
+    let tables = cos.chunks_exact(size).zip(sin.chunks_exact(size));
+    for (row, (cos, sin)) in rows.chunks_exact_mut(size).zip(tables) {
         let (first, second) = row.split_at_mut(size / 2);
         for (at, (x, y)) in first.iter_mut().zip(second).enumerate() {
-            (*x, *y) = (*x * cosine[at] + *y * sine[at + size / 2], *y * cosine[at + size / 2] - *x * sine[at]);
+            (*x, *y) = (*x * cos[at] + *y * sin[at + size / 2], *y * cos[at + size / 2] - *x * sin[at]);
         }
     }
 }
 
 /// Puts heads that lie one after another side by side: `count` in a row.
-fn join_heads(by_head: &[f32], heads: Heads<'_>, count: usize, rows: &mut [f32]) {
-    let Heads { length, size, .. } = heads;
+fn join_heads(by_head: &[f32], heads: Sizes<'_>, count: usize, rows: &mut [f32]) {
+    let Sizes { length, size, .. } = heads;
     let width = count * size;
     split_rows(heads.batch * length, width, [Rows { data: rows, width }], &|range, [rows]| {
         for (position, row) in range.zip(rows.chunks_exact_mut(width)) {

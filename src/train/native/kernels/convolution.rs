@@ -5,6 +5,8 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows, sum_rows};
+use super::linear;
+use super::math::{replace, replace_by_two};
 use std::ops::Range;
 
 /// The taps of a filter.
@@ -36,6 +38,8 @@ impl Picture {
 
     /// Calls `visit` with each tap of an output row that is inside the picture: the tap, and the indices of output and
     /// input pixel.
+    #[expect(clippy::inline_always, reason = "compiled for the features of its callers")]
+    #[inline(always)]
     fn visit_row(&self, row: usize, mut visit: impl FnMut(usize, usize, usize)) {
         let ([height, width], [out_height, out_width]) = (self.size, self.out_size());
         let (picture, y) = (row / out_height, row % out_height);
@@ -69,9 +73,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let y = &mut y[(to - before) * channels..][..channels];
                 let (x, filter) = (&x[from * channels..][..channels], &filter[tap * channels..][..channels]);
-                for ((y, x), filter) in y.iter_mut().zip(x).zip(filter) {
-                    *y += x * filter;
-                }
+                replace_by_two(y, x, filter, |y, x, filter| y + x * filter);
             });
         }
     }
@@ -94,9 +96,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let out = &mut out[(from - before) * channels..][..channels];
                 let (grad, filter) = (&grad[to * channels..][..channels], &filter[tap * channels..][..channels]);
-                for ((out, grad), filter) in out.iter_mut().zip(grad).zip(filter) {
-                    *out += grad * filter;
-                }
+                replace_by_two(out, grad, filter, |out, grad, filter| out + grad * filter);
             });
         }
     }
@@ -116,9 +116,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let sum = &mut sum[tap * channels..][..channels];
                 let (x, grad) = (&x[from * channels..][..channels], &grad[to * channels..][..channels]);
-                for ((sum, x), grad) in sum.iter_mut().zip(x).zip(grad) {
-                    *sum += x * grad;
-                }
+                replace_by_two(sum, x, grad, |sum, x, grad| sum + x * grad);
             });
         }
     }
@@ -151,8 +149,32 @@ pub fn patches_grad(grad: &[f32], picture: Picture, out: &mut [f32]) {
             picture.visit_row(row, |tap, to, from| {
                 let out = &mut out[(from - before) * channels..][..channels];
                 let grad = &grad[(to * TAPS + tap) * channels..][..channels];
-                out.iter_mut().zip(grad).for_each(|(out, grad)| *out += grad);
+                replace(out, grad, |out, grad| out + grad);
             });
         }
     });
+}
+
+/// Fills `out` with the mean of each picture over its pixels, `[batch, channels]`.
+pub fn mean_pixels(x: &[f32], picture: Picture, out: &mut [f32]) {
+    let (channels, pixels) = (picture.channels, picture.size[0] * picture.size[1]);
+    for (pixels_of, mean) in x.chunks_exact(pixels * channels).zip(out.chunks_exact_mut(channels)) {
+        linear::add_rows(pixels_of, mean);
+        for mean in mean {
+            *mean /= pixels as f32;
+        }
+    }
+}
+
+/// Fills the gradient of the picture from that of its mean.
+pub fn mean_pixels_grad(grad: &[f32], picture: Picture, out: &mut [f32]) {
+    let (channels, pixels) = (picture.channels, picture.size[0] * picture.size[1]);
+    for (pixels_of, grad) in out.chunks_exact_mut(pixels * channels).zip(grad.chunks_exact(channels)) {
+        for pixel in pixels_of.chunks_exact_mut(channels) {
+            pixel.copy_from_slice(grad);
+        }
+        for value in pixels_of {
+            *value /= pixels as f32;
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows};
-use super::math::{exp, largest};
+use super::math::{exponentiate, largest};
 
 /// Fills `losses`, and turns logits into the gradients of the summed losses: softmax − onehot(target).
 /// Targets are whole numbers.
@@ -21,22 +21,12 @@ for_each_simd_level! {
             let target = *target as usize;
             let highest = largest(row);
             let at_target = row[target] - highest;
-            let mut total = [0.0_f32; super::super::simd::LANES];
-            let (chunks, rest) = row.as_chunks_mut::<{ super::super::simd::LANES }>();
-            for chunk in chunks {
-                for (value, total) in chunk.iter_mut().zip(&mut total) {
-                    *value = exp(*value - highest);
-                    *total += *value;
-                }
-            }
-            let mut sum: f32 = total.iter().sum();
-            for value in rest {
-                *value = exp(*value - highest);
-                sum += *value;
-            }
+            let sum = exponentiate(row, highest);
             *loss = sum.ln() - at_target;
             let share = 1.0 / sum;
-            row.iter_mut().for_each(|value| *value *= share);
+            for value in row.iter_mut() {
+                *value *= share;
+            }
             row[target] -= 1.0;
         }
     }

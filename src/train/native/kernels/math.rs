@@ -1,6 +1,10 @@
-//! Functions of single numbers, and sums of rows, written so that the compiler turns them into SIMD.
+//! Functions of single numbers, and loops over rows, written so that the compiler turns them into SIMD.
+//!
+//! Loops over the numbers of a row count an index: the release profile compiles a crate in parts without inlining
+//! between them, and `Iterator::zip` calls functions that may end in another part.
 
 #![expect(clippy::inline_always, reason = "compiled for the features of their callers")]
+#![expect(clippy::needless_range_loop, reason = "as above")]
 
 use super::super::simd::LANES;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -62,13 +66,61 @@ pub fn tanh(x: f32) -> f32 {
 pub fn sum_of(one: &[f32], two: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
     let ((ones, one_rest), (twos, two_rest)) = (one.as_chunks::<LANES>(), two.as_chunks::<LANES>());
-    for (one, two) in ones.iter().zip(twos) {
-        for ((lane, one), two) in lanes.iter_mut().zip(one).zip(two) {
-            *lane += term(*one, *two);
+    let twos = &twos[..ones.len()];
+    for at in 0..ones.len() {
+        for lane in 0..LANES {
+            lanes[lane] += term(ones[at][lane], twos[at][lane]);
         }
     }
-    let rest: f32 = one_rest.iter().zip(two_rest).map(|(one, two)| term(*one, *two)).sum();
-    lanes.iter().sum::<f32>() + rest
+    let mut sum = 0.0;
+    for lane in 0..LANES {
+        sum += lanes[lane];
+    }
+    let two_rest = &two_rest[..one_rest.len()];
+    for at in 0..one_rest.len() {
+        sum += term(one_rest[at], two_rest[at]);
+    }
+    sum
+}
+
+/// Replaces each number of a row by a function of it and the number of another row.
+#[inline(always)]
+pub fn replace(row: &mut [f32], other: &[f32], by: impl Fn(f32, f32) -> f32) {
+    let other = &other[..row.len()];
+    for at in 0..row.len() {
+        row[at] = by(row[at], other[at]);
+    }
+}
+
+/// Replaces each number of a row by a function of it and the numbers of two other rows.
+#[inline(always)]
+pub fn replace_by_two(row: &mut [f32], one: &[f32], two: &[f32], by: impl Fn(f32, f32, f32) -> f32) {
+    let (one, two) = (&one[..row.len()], &two[..row.len()]);
+    for at in 0..row.len() {
+        row[at] = by(row[at], one[at], two[at]);
+    }
+}
+
+/// Replaces each number of a row by e^(number − highest), and returns their sum.
+#[inline(always)]
+pub fn exponentiate(row: &mut [f32], highest: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = row.as_chunks_mut::<LANES>();
+    for at in 0..chunks.len() {
+        for lane in 0..LANES {
+            chunks[at][lane] = exp(chunks[at][lane] - highest);
+            lanes[lane] += chunks[at][lane];
+        }
+    }
+    let mut sum = 0.0;
+    for lane in 0..LANES {
+        sum += lanes[lane];
+    }
+    for at in 0..rest.len() {
+        rest[at] = exp(rest[at] - highest);
+        sum += rest[at];
+    }
+    sum
 }
 
 /// Returns the largest value of a row, or minus infinity. NaN is ignored.
@@ -77,12 +129,19 @@ pub fn largest(row: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     let larger = |one: f32, two: f32| if two > one { two } else { one };
-    for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, *value);
+    for at in 0..chunks.len() {
+        for lane in 0..LANES {
+            lanes[lane] = larger(lanes[lane], chunks[at][lane]);
         }
     }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+    let mut most = f32::NEG_INFINITY;
+    for lane in 0..LANES {
+        most = larger(most, lanes[lane]);
+    }
+    for at in 0..rest.len() {
+        most = larger(most, rest[at]);
+    }
+    most
 }
 
 const _: () = assert!(LN_2 - LN_2_HIGH < 0.0, "the second part corrects the first downwards");

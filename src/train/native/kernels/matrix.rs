@@ -55,14 +55,15 @@ pub enum Threads {
 /// # Panics
 /// If a matrix does not fit its slice, or the sizes do not fit each other.
 pub fn multiply(out: Output<'_>, scale: f32, a: Matrix<'_>, b: Matrix<'_>, threads: Threads) {
+    let Output { data, row_stride, add } = out;
     let ([rows, inner], [also_inner, columns]) = (a.size, b.size);
     assert_eq!(inner, also_inner, "a product of {:?} and {:?}", a.size, b.size);
     let fits = |length: usize, [rows, columns]: [usize; 2], [down, right]: [usize; 2]| {
         rows == 0 || columns == 0 || (rows - 1) * down + (columns - 1) * right < length
     };
     assert!(fits(a.data.len(), a.size, a.strides) && fits(b.data.len(), b.size, b.strides), "a factor fits its slice");
-    assert!(fits(out.data.len(), [rows, columns], [out.row_stride, 1]), "the product fits its slice");
-    assert!(rows <= 1 || out.row_stride >= columns, "the rows of the product do not overlap");
+    assert!(fits(data.len(), [rows, columns], [row_stride, 1]), "the product fits its slice");
+    assert!(rows <= 1 || row_stride >= columns, "the rows of the product do not overlap");
     let large = rows * inner * columns >= PARALLEL;
     let parallelism = if large && threads == Threads::All && rayon::current_num_threads() > 1 {
         gemm::Parallelism::Rayon(0)
@@ -77,10 +78,10 @@ pub fn multiply(out: Output<'_>, scale: f32, a: Matrix<'_>, b: Matrix<'_>, threa
             rows,
             columns,
             inner,
-            out.data.as_mut_ptr(),
+            data.as_mut_ptr(),
             1,
-            stride(out.row_stride),
-            out.add,
+            stride(row_stride),
+            add,
             a.data.as_ptr(),
             stride(a.strides[1]),
             stride(a.strides[0]),

@@ -7,7 +7,7 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::sum_of;
+use super::math::{replace, replace_by_two, sum_of};
 use std::ops::Range;
 
 /// A norm's parameters.
@@ -51,14 +51,11 @@ for_each_simd_level! {
             let square = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width as f32;
             let rate = 1.0 / (square + epsilon).sqrt();
             *stats = [mean, rate];
-            for ((y, x), gamma) in y.iter_mut().zip(x).zip(gamma) {
-                *y = (x - mean) * rate * gamma;
-            }
-            for (y, beta) in y.iter_mut().zip(beta.unwrap_or(&[])) {
-                *y += beta;
-            }
-            if relu {
-                y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
+            replace_by_two(y, x, gamma, |_, x, gamma| (x - mean) * rate * gamma);
+            match beta {
+                Some(beta) if relu => replace(y, beta, |y, beta| if y + beta < 0.0 { 0.0 } else { y + beta }),
+                Some(beta) => replace(y, beta, |y, beta| y + beta),
+                None => {}
             }
         }
     }
@@ -99,9 +96,7 @@ for_each_simd_level! {
             scaled_grads(x, [*mean, *rate], grad, norm, out);
             let centre = if norm.beta.is_some() { sum_of(out, out, |d, _| d) / width as f32 } else { 0.0 };
             let slope = sum_of(out, x, |d, x| d * (x - mean) * rate) / width as f32;
-            for (out, x) in out.iter_mut().zip(x) {
-                *out = rate * (*out - centre - (x - mean) * rate * slope);
-            }
+            replace(out, x, |d, x| rate * (d - centre - (x - mean) * rate * slope));
         }
     }
 }
@@ -112,14 +107,21 @@ for_each_simd_level! {
         let width = norm.gamma.len();
         let (gammas, betas) = sum.split_at_mut(width);
         let beta = norm.beta.filter(|_| norm.relu);
+        // 1 where ReLU passed its input on, 0 elsewhere.
+        let mut open = vec![0.0; width];
         let rows = x.chunks_exact(width).zip(stats.as_chunks::<2>().0).zip(grad.chunks_exact(width));
         for ((x, [mean, rate]), grad) in rows {
-            for (at, (((g, b), x), grad)) in gammas.iter_mut().zip(betas.iter_mut()).zip(x).zip(grad).enumerate() {
-                let normed = (x - mean) * rate;
-                let passes = beta.is_none_or(|beta| normed * norm.gamma[at] + beta[at] > 0.0);
-                let grad = if passes { *grad } else { 0.0 };
-                *g += grad * normed;
-                *b += grad;
+            if let Some(beta) = beta {
+                open.copy_from_slice(x);
+                replace_by_two(&mut open, norm.gamma, beta, |x, gamma, beta| {
+                    if (x - mean) * rate * gamma + beta > 0.0 { 1.0 } else { 0.0 }
+                });
+                replace_by_two(betas, grad, &open, |sum, grad, open| sum + grad * open);
+                replace(&mut open, grad, |open, grad| open * grad);
+                replace_by_two(gammas, x, &open, |sum, x, grad| sum + grad * ((x - mean) * rate));
+            } else {
+                replace(betas, grad, |sum, grad| sum + grad);
+                replace_by_two(gammas, x, grad, |sum, x, grad| sum + grad * ((x - mean) * rate));
             }
         }
     }
@@ -129,12 +131,11 @@ for_each_simd_level! {
 #[expect(clippy::inline_always, reason = "compiled for the features of its caller")]
 #[inline(always)]
 fn scaled_grads(x: &[f32], [mean, rate]: [f32; 2], grad: &[f32], norm: Norm<'_>, out: &mut [f32]) {
-    for ((out, grad), gamma) in out.iter_mut().zip(grad).zip(norm.gamma) {
-        *out = grad * gamma;
-    }
     if let Some(beta) = norm.beta.filter(|_| norm.relu) {
-        for (((out, x), gamma), beta) in out.iter_mut().zip(x).zip(norm.gamma).zip(beta) {
-            *out = if (x - mean) * rate * gamma + beta > 0.0 { *out } else { 0.0 };
-        }
+        replace_by_two(out, x, norm.gamma, |_, x, gamma| (x - mean) * rate * gamma);
+        replace_by_two(out, beta, grad, |y, beta, grad| if y + beta > 0.0 { grad } else { 0.0 });
+        replace(out, norm.gamma, |grad, gamma| grad * gamma);
+    } else {
+        replace_by_two(out, grad, norm.gamma, |_, grad, gamma| grad * gamma);
     }
 }

@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Computes GELU.
 pub fn gelu<B: Backend, const D: usize>(x: &Tensor<B, D>, kind: Gelu) -> Option<Tensor<B, D>> {
-    compute(&kind, [primitive(x)])
+    compute(&kind, &[primitive(x)])
 }
 
 impl Operation<1, 1> for Gelu {
@@ -33,7 +33,7 @@ struct SwiGlu;
 
 /// Computes silu(gate) · up.
 pub fn swiglu<B: Backend, const D: usize>(gate: &Tensor<B, D>, up: &Tensor<B, D>) -> Option<Tensor<B, D>> {
-    compute(&SwiGlu, [primitive(gate), primitive(up)])
+    compute(&SwiGlu, &[primitive(gate), primitive(up)])
 }
 
 impl Operation<2, 2> for SwiGlu {

@@ -1,6 +1,6 @@
 //! Causal attention, from the projections of queries, keys and values to the mixed values.
 
-use super::super::kernels::attention::{self, Heads};
+use super::super::kernels::attention::{self, Sizes};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
@@ -30,27 +30,27 @@ pub fn attention<B: Backend, const D: usize>(
 ) -> Option<Tensor<B, 3>> {
     let [q, k, v] = inputs.map(primitive);
     // Without rotations, queries take the place of the tables and are not read.
-    let [cosine, sine] = rotary.map_or_else(|| [q.clone(), q.clone()], |tables| tables.map(primitive));
-    compute(&CausalAttention { shape, has_rotary: rotary.is_some() }, [q, k, v, cosine, sine])
+    let [cos, sin] = rotary.map_or_else(|| [q.clone(), q.clone()], |tables| tables.map(primitive));
+    compute(&CausalAttention { shape, has_rotary: rotary.is_some() }, &[q, k, v, cos, sin])
 }
 
 impl CausalAttention {
-    fn heads<'a>(&self, [batch, length, width]: [usize; 3], tables: [&'a [f32]; 2]) -> Heads<'a> {
+    fn heads<'a>(&self, [batch, length, width]: [usize; 3], tables: [&'a [f32]; 2]) -> Sizes<'a> {
         let AttentionShape { heads, kv_heads } = self.shape;
         let rotary = self.has_rotary.then_some(tables);
-        Heads { batch, length, heads, kv_heads, size: width / heads, rotary }
+        Sizes { batch, length, heads, kv_heads, size: width / heads, rotary }
     }
 }
 
 impl Operation<5, 7> for CausalAttention {
     fn forward<R: Runner>(&self, inputs: [&FloatTensor<R>; 5]) -> Computed<R, 7> {
-        let [q, k, v, cosine, sine] = inputs;
+        let [q, k, v, cos, sin] = inputs;
         let size = q.shape().dims::<3>();
         let sums = Shape::new([size[0], self.shape.heads, size[1]]);
-        let [out, sums] = R::run(inputs, [q.shape(), sums], |[q, k, v, cosine, sine], [out, sums]| {
-            attention::forward([q, k, v], self.heads(size, [cosine, sine]), out, sums);
+        let [out, sums] = R::run(inputs, [q.shape(), sums], |[q, k, v, cos, sin], [out, sums]| {
+            attention::forward([q, k, v], self.heads(size, [cos, sin]), out, sums);
         });
-        let kept = [q, k, v, cosine, sine, &out, &sums].map(Clone::clone);
+        let kept = [q, k, v, cos, sin, &out, &sums].map(Clone::clone);
         (out, kept)
     }
 
@@ -60,12 +60,12 @@ impl Operation<5, 7> for CausalAttention {
         grad: FloatTensor<R>,
         [of_q, of_k, of_v, ..]: [bool; 5],
     ) -> [Option<FloatTensor<R>>; 5] {
-        let [q, k, v, cosine, sine, out, sums] = &kept;
+        let [q, k, v, cos, sin, out, sums] = &kept;
         let size = q.shape().dims::<3>();
         let shapes = [q, k, v].map(TensorMetadata::shape);
-        let inputs = [q, k, v, cosine, sine, out, sums, &grad];
-        let [q, k, v] = R::run(inputs, shapes, |[q, k, v, cosine, sine, out, sums, grad], grads| {
-            let heads = self.heads(size, [cosine, sine]);
+        let inputs = [q, k, v, cos, sin, out, sums, &grad];
+        let [q, k, v] = R::run(inputs, shapes, |[q, k, v, cos, sin, out, sums, grad], grads| {
+            let heads = self.heads(size, [cos, sin]);
             attention::backward([q, k, v], [out, sums, grad], heads, grads);
         });
         [of_q.then_some(q), of_k.then_some(k), of_v.then_some(v), None, None]

@@ -18,7 +18,7 @@ struct Depthwise {
 
 /// Filters each channel by its own filter: `[9, channels]`, the taps row by row.
 pub fn depthwise<B: Backend>(x: &Tensor<B, 4>, filter: &Tensor<B, 2>, stride: usize) -> Option<Tensor<B, 4>> {
-    compute(&Depthwise { stride }, [primitive(x), primitive(filter)])
+    compute(&Depthwise { stride }, &[primitive(x), primitive(filter)])
 }
 
 impl Operation<2, 2> for Depthwise {
@@ -60,7 +60,7 @@ struct Patches {
 
 /// Returns the nine neighbours of each output pixel: `[batch, height, width, 9 · channels]`.
 pub fn patches<B: Backend>(x: &Tensor<B, 4>, stride: usize) -> Option<Tensor<B, 4>> {
-    compute(&Patches { stride }, [primitive(x)])
+    compute(&Patches { stride }, &[primitive(x)])
 }
 
 impl Operation<1, 1> for Patches {
@@ -80,6 +80,34 @@ impl Operation<1, 1> for Patches {
     ) -> [Option<FloatTensor<R>>; 1] {
         let picture = picture(&x.shape(), self.stride);
         let [out] = R::run([&grad], [x.shape()], |[grad], [out]| convolution::patches_grad(grad, picture, out));
+        [Some(out)]
+    }
+}
+
+#[derive(Debug, Clone)]
+struct MeanPixels;
+
+/// Returns the mean of each picture over its pixels: `[batch, channels]`.
+pub fn mean_pixels<B: Backend>(x: &Tensor<B, 4>) -> Option<Tensor<B, 2>> {
+    compute(&MeanPixels, &[primitive(x)])
+}
+
+impl Operation<1, 1> for MeanPixels {
+    fn forward<R: Runner>(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
+        let picture = picture(&x.shape(), 1);
+        let shape = Shape::new([picture.batch, picture.channels]);
+        let [y] = R::run([x], [shape], |[x], [y]| convolution::mean_pixels(x, picture, y));
+        (y, [x.clone()])
+    }
+
+    fn gradients<R: Runner>(
+        &self,
+        [x]: [FloatTensor<R>; 1],
+        grad: FloatTensor<R>,
+        _wanted: [bool; 1],
+    ) -> [Option<FloatTensor<R>>; 1] {
+        let picture = picture(&x.shape(), 1);
+        let [out] = R::run([&grad], [x.shape()], |[grad], [out]| convolution::mean_pixels_grad(grad, picture, out));
         [Some(out)]
     }
 }

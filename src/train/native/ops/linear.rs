@@ -20,7 +20,7 @@ pub fn linear<B: Backend, const D: usize>(
     let weight = primitive(weight);
     // Without a bias, W takes its place and is not read.
     let third = bias.map_or_else(|| weight.clone(), primitive);
-    compute(&Linear { has_bias: bias.is_some() }, [primitive(x), weight, third])
+    compute(&Linear { has_bias: bias.is_some() }, &[primitive(x), weight, third])
 }
 
 impl Operation<3, 2> for Linear {
@@ -53,7 +53,7 @@ impl Operation<3, 2> for Linear {
         });
         let x_grad = of_x.then(|| {
             let [out] = R::run([&grad, &weight], [x.shape()], |[grad, weight], [out]| {
-                linear::input_grad(grad, weight, size, out)
+                linear::input_grad(grad, weight, size, out);
             });
             out
         });

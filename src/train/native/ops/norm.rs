@@ -31,7 +31,7 @@ pub fn norm<B: Backend, const D: usize>(
     let gamma = primitive(gamma);
     // Without β, γ takes its place and is not read.
     let third = beta.map_or_else(|| gamma.clone(), primitive);
-    compute(&NormOperation { options, has_beta: beta.is_some() }, [primitive(x), gamma, third])
+    compute(&NormOperation { options, has_beta: beta.is_some() }, &[primitive(x), gamma, third])
 }
 
 impl NormOperation {

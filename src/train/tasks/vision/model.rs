@@ -108,9 +108,10 @@ impl<B: Backend> Classifier<B> {
 
     /// Maps the output of the last block to logits `[batch, classes]`.
     pub(super) fn classify(&self, features: Tensor<B, 4>) -> Tensor<B, 2> {
-        let features = if ops::applies(&features) { features.permute([0, 3, 1, 2]) } else { features };
-        let [batch, channels, height, width] = features.dims();
-        let pooled = features.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]);
+        let pooled = ops::mean_pixels(&features).unwrap_or_else(|| {
+            let [batch, channels, height, width] = features.dims();
+            features.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
+        });
         let normed = self.norm.forward(pooled);
         affine(normed, self.head.weight.val(), self.head.bias.as_ref().map(Param::val))
     }
