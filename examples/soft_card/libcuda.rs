@@ -11,3 +11,4 @@ mod build;
 mod driver;
 mod rewrite;
 mod settings;
+mod trace;

@@ -1,11 +1,13 @@
 //! The calls of NVRTC that cudarc makes.
 
-use super::build::{compile_cached, kernel_text};
+use super::build::{compile_cached, digest, kernel_text};
+use super::rewrite::sort_vectors;
 use super::settings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io, ptr};
 
 const SUCCESS: c_int = 0;
 const INVALID_INPUT: c_int = 3;
@@ -77,7 +79,7 @@ extern "C" fn nvrtcDestroyProgram(program: *mut *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvrtcCompileProgram(program: *mut c_void, _count: c_int, _options: *const *const c_char) -> c_int {
+extern "C" fn nvrtcCompileProgram(program: *mut c_void, count: c_int, options: *const *const c_char) -> c_int {
     // Compiles without the lock: two threads may compile side by side.
     let mut source = None;
     with_program(program, |program| {
@@ -85,11 +87,49 @@ extern "C" fn nvrtcCompileProgram(program: *mut c_void, _count: c_int, _options:
         SUCCESS
     });
     let Some(source) = source else { return INVALID_PROGRAM };
-    let Err(error) = compile_cached(&kernel_text(&source.to_string_lossy())) else { return SUCCESS };
+    let source = source.to_string_lossy();
+    if let Some(folder) = settings::setting("SOURCES") {
+        // SAFETY: the caller passes this number of NUL-terminated texts.
+        let options = unsafe { texts(count, options) };
+        if let Err(error) = keep_source(Path::new(&folder), &source, &options) {
+            return refuse(program, &format!("cannot keep a kernel in {folder}: {error}"));
+        }
+    }
+    if settings::skips_kernels() {
+        return SUCCESS;
+    }
+    match compile_cached(&kernel_text(&source)) {
+        Ok(_) => SUCCESS,
+        Err(error) => refuse(program, &error.to_string()),
+    }
+}
+
+fn refuse(program: *mut c_void, log: &str) -> c_int {
     with_program(program, |program| {
-        program.log = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+        program.log = CString::new(log.replace('\0', " ")).unwrap_or_default();
         COMPILATION
     })
+}
+
+/// Returns a list of C texts.
+///
+/// # Safety
+/// `list` has `count` pointers to NUL-terminated texts.
+unsafe fn texts(count: c_int, list: *const *const c_char) -> Vec<String> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: this function's contract.
+    let text = |index| unsafe { CStr::from_ptr(*list.add(index)) }.to_string_lossy().into_owned();
+    (0..count).map(text).collect()
+}
+
+/// Writes a kernel to a file of its content and options, for a real NVRTC.
+fn keep_source(folder: &Path, source: &str, options: &[String]) -> io::Result<()> {
+    let text = format!("// {}\n{}", options.join(" "), sort_vectors(source));
+    let name = digest(std::iter::once(text.as_str()));
+    fs::create_dir_all(folder)?;
+    let partial = folder.join(format!("{name}.{}.partial", std::process::id()));
+    fs::write(&partial, text)?;
+    fs::rename(partial, folder.join(format!("{name}.cu")))
 }
 
 #[unsafe(no_mangle)]
