@@ -124,7 +124,7 @@ fn write_headers(cache: &Path) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+pub fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut hasher = blake3::Hasher::new();
     for text in texts {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());

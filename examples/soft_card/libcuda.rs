@@ -13,3 +13,4 @@ mod driver;
 mod ptx;
 mod rewrite;
 mod settings;
+mod trace;

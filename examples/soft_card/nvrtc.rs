@@ -1,12 +1,14 @@
 //! The calls of NVRTC that cudarc makes.
 
-use super::build::{compile_cached, kernel_text};
+use super::build::{compile_cached, digest, kernel_text};
 use super::ptx::Ptx;
+use super::rewrite::sort_vectors;
 use super::settings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io, ptr};
 
 const SUCCESS: c_int = 0;
 const INVALID_INPUT: c_int = 3;
@@ -80,11 +82,9 @@ extern "C" fn nvrtcDestroyProgram(program: *mut *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcCompileProgram(program: *mut c_void, count: c_int, options: *const *const c_char) -> c_int {
-    let options = (0..usize::try_from(count).unwrap_or(0)).map(|index| {
-        // SAFETY: the caller passes this number of texts.
-        unsafe { CStr::from_ptr(*options.add(index)) }.to_string_lossy()
-    });
-    let target = options.into_iter().find_map(|option| target_of(&option)).unwrap_or_else(settings::capability);
+    // SAFETY: the caller passes this number of NUL-terminated texts.
+    let options = unsafe { texts(count, options) };
+    let target = options.iter().find_map(|option| target_of(option)).unwrap_or_else(settings::capability);
     // Compiles without the lock: two threads may compile side by side.
     let mut source = None;
     with_program(program, |program| {
@@ -93,16 +93,19 @@ extern "C" fn nvrtcCompileProgram(program: *mut c_void, count: c_int, options: *
     });
     let Some(source) = source else { return INVALID_PROGRAM };
     let source = source.to_string_lossy();
-    let compiled = compile_cached(&kernel_text(&source, target));
-    with_program(program, |program| match compiled {
-        Ok(_) => {
-            program.ptx = CString::new(Ptx::new(&source, target).text()).unwrap_or_default();
-            SUCCESS
-        }
-        Err(error) => {
-            program.log = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-            COMPILATION
-        }
+    if let Some(folder) = settings::setting("SOURCES")
+        && let Err(error) = keep_source(Path::new(&folder), &source, &options)
+    {
+        return refuse(program, &format!("cannot keep a kernel in {folder}: {error}"));
+    }
+    if !settings::skips_kernels()
+        && let Err(error) = compile_cached(&kernel_text(&source, target))
+    {
+        return refuse(program, &error.to_string());
+    }
+    with_program(program, |program| {
+        program.ptx = CString::new(Ptx::new(&source, target).text()).unwrap_or_default();
+        SUCCESS
     })
 }
 
@@ -111,6 +114,34 @@ fn target_of(option: &str) -> Option<(i32, i32)> {
     let digits = option.strip_prefix("--gpu-architecture=sm_")?.trim_end_matches('a');
     let number: i32 = digits.parse().ok()?;
     Some((number / 10, number % 10))
+}
+
+fn refuse(program: *mut c_void, log: &str) -> c_int {
+    with_program(program, |program| {
+        program.log = CString::new(log.replace('\0', " ")).unwrap_or_default();
+        COMPILATION
+    })
+}
+
+/// Returns a list of C texts.
+///
+/// # Safety
+/// `list` has `count` pointers to NUL-terminated texts.
+unsafe fn texts(count: c_int, list: *const *const c_char) -> Vec<String> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: this function's contract.
+    let text = |index| unsafe { CStr::from_ptr(*list.add(index)) }.to_string_lossy().into_owned();
+    (0..count).map(text).collect()
+}
+
+/// Writes a kernel to a file of its content and options, for a real NVRTC.
+fn keep_source(folder: &Path, source: &str, options: &[String]) -> io::Result<()> {
+    let text = format!("// {}\n{}", options.join(" "), sort_vectors(source));
+    let name = digest(std::iter::once(text.as_str()));
+    fs::create_dir_all(folder)?;
+    let partial = folder.join(format!("{name}.{}.partial", std::process::id()));
+    fs::write(&partial, text)?;
+    fs::rename(partial, folder.join(format!("{name}.cu")))
 }
 
 #[unsafe(no_mangle)]

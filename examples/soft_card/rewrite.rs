@@ -10,6 +10,7 @@
 mod lockstep;
 
 use regex::{Captures, Regex};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
@@ -32,7 +33,7 @@ static ASM: LazyLock<Regex> = LazyLock::new(|| pattern(r"\basm\s*(?:volatile\s*)
 pub fn rewrite_kernel(source: &str) -> String {
     let waits = u8::from(WAITS.is_match(source));
     let mut names = Vec::new();
-    let sorted = VECTORS.replace_all(source, |found: &Captures| sort_types(&found[0]));
+    let sorted = sort_vectors(source);
     let kernels = KERNEL.replace_all(&sorted, |found: &Captures| {
         names.push(found[2].to_owned());
         let rest = if found.get(3).is_some() { ")" } else { ", " };
@@ -52,6 +53,11 @@ pub fn rewrite_kernel(source: &str) -> String {
     }
     text.push('\n');
     text
+}
+
+/// Returns the same text for the same kernel, whatever the order of its vector types.
+pub fn sort_vectors(source: &str) -> Cow<'_, str> {
+    VECTORS.replace_all(source, |found: &Captures| sort_types(&found[0]))
 }
 
 fn sort_types(definitions: &str) -> String {

@@ -12,6 +12,9 @@
 //! | `SOFT_CARD_FAULTS` | | the script of faults, read again whenever it changes (`driver/faults.rs`) |
 //! | `SOFT_CARD_LEDGER` | | the folder in which processes share their use of memory (`driver/ledger.rs`) |
 //! | `SOFT_CARD_POISON` | | if set, new memory and each block's shared memory hold NaN |
+//! | `SOFT_CARD_SKIP` | | if set, kernels are neither compiled nor run, so memory holds zeros and copies alone |
+//! | `SOFT_CARD_TRACE` | | a file that gets a line for each launch, copy, allocation and wait (`trace.rs`) |
+//! | `SOFT_CARD_SOURCES` | | a folder that gets each compiled kernel, with NVRTC's options in its first line |
 //! | `SOFT_CARD_LOG` | | a file that gets a line for each loaded kernel and each fault |
 //! | `SOFT_CARD_CACHE` | `soft_card` in the temporary folder | compiled kernels, by content |
 //! | `SOFT_CARD_CXX` | `g++` | the compiler, g++ 12 or later |
@@ -47,6 +50,11 @@ pub fn capability() -> (i32, i32) {
 /// Returns the CUDA version of the driver.
 pub fn driver() -> (i32, i32) {
     version("DRIVER", (12, 9))
+}
+
+/// Reports whether kernels are neither compiled nor run.
+pub fn skips_kernels() -> bool {
+    setting("SKIP").is_some()
 }
 
 pub fn cache() -> PathBuf {

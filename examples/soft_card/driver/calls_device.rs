@@ -4,7 +4,9 @@ use super::abi::{
     Code, Handle, INVALID_VALUE, LAUNCH_FAILED, NO_DEVICE, OUT_OF_MEMORY, SUCCESS, UNKNOWN, code_of, write_out,
 };
 use super::device::Device;
+use super::recording::record;
 use crate::settings;
+use crate::trace::Call;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr;
 
@@ -138,7 +140,11 @@ extern "C" fn cuCtxGetCurrent(out: *mut Handle) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> Code {
-    code_of(Device::current().and_then(Device::synchronize))
+    let wait = |device: &'static Device| {
+        record(|| Call::Wait);
+        device.synchronize()
+    };
+    code_of(Device::current().and_then(wait))
 }
 
 /// Name and description of the codes that tests and trainers meet.

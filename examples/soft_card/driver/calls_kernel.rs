@@ -1,6 +1,6 @@
 //! Calls about modules, functions and launches.
 
-use super::abi::{Code, Handle, INVALID_VALUE, NOT_SUPPORTED, code_of, write_out};
+use super::abi::{Code, Handle, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, code_of, write_out};
 use super::calls_stream::stream_of;
 use super::device::Device;
 use super::launch::Launch;
@@ -80,18 +80,22 @@ extern "C" fn cuLaunchKernel(
 }
 
 /// Tensor maps are of capability 9.0 and later, but a tuner asks for one before it finds that out. cudarc panics if a
-/// symbol is missing; a code tells it that this kernel is not for this card.
+/// symbol is missing; a code tells it that this kernel is not for this card. A kernel that is skipped needs no map.
+fn encode_tensor_map() -> Code {
+    if settings::skips_kernels() { SUCCESS } else { NOT_SUPPORTED }
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuTensorMapEncodeTiled() -> Code {
-    NOT_SUPPORTED
+    encode_tensor_map()
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuTensorMapEncodeIm2col() -> Code {
-    NOT_SUPPORTED
+    encode_tensor_map()
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuTensorMapEncodeIm2colWide() -> Code {
-    NOT_SUPPORTED
+    encode_tensor_map()
 }

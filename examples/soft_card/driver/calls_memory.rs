@@ -7,9 +7,12 @@ use super::calls_stream::stream_of;
 use super::copies::submit_copy;
 use super::device::Device;
 use super::memory::{allocate_pinned, free_pinned};
-use super::stream::Work;
+use super::recording::record;
+use super::stream::{Stream, Work};
+use crate::trace::Call;
 use std::ffi::{c_uchar, c_uint, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 /// Allocates memory. If there is none, waits for the streams: memory freed in a stream comes back once the stream gets there.
 fn allocate(out: *mut u64, bytes: usize) -> Result<(), Code> {
@@ -19,8 +22,14 @@ fn allocate(out: *mut u64, bytes: usize) -> Result<(), Code> {
         device.synchronize()?;
         at = device.memory.allocate(bytes);
     }
+    let at = at?;
+    record(|| Call::Allocate { bytes: device.memory.size_of(at) });
     // SAFETY: the caller passes a pointer to one address that it owns.
-    unsafe { write_out(out, at?) }
+    unsafe { write_out(out, at) }
+}
+
+fn record_free(device: &Device, at: u64) {
+    record(|| Call::Free { bytes: device.memory.size_of(at) });
 }
 
 #[unsafe(no_mangle)]
@@ -35,13 +44,20 @@ extern "C" fn cuMemAllocAsync(out: *mut u64, bytes: usize, stream: Handle) -> Co
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(at: u64) -> Code {
-    let free = |device: &'static Device| device.synchronize().and_then(|()| device.memory.free(at));
+    let free = |device: &'static Device| {
+        record_free(device, at);
+        device.synchronize().and_then(|()| device.memory.free(at))
+    };
     code_of(Device::current().and_then(free))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeAsync(at: u64, stream: Handle) -> Code {
-    code_of(stream_of(stream).map(|stream| stream.submit(Work::Free(at))))
+    let free = |stream: Arc<Stream>| {
+        record_free(stream.device, at);
+        stream.submit(Work::Free(at));
+    };
+    code_of(stream_of(stream).map(free))
 }
 
 #[unsafe(no_mangle)]
@@ -100,7 +116,11 @@ fn copy(plan: &Memcpy2d, stream: Handle) -> Result<(), Code> {
 
 fn copy_and_wait(plan: &Memcpy2d) -> Code {
     let stream = ptr::null_mut();
-    code_of(copy(plan, stream).and_then(|()| stream_of(stream)?.synchronize()))
+    let wait = |()| {
+        record(|| Call::Wait);
+        stream_of(stream)?.synchronize()
+    };
+    code_of(copy(plan, stream).and_then(wait))
 }
 
 fn to_device(to_device: u64, from_host: *const c_void, bytes: usize) -> Memcpy2d {
@@ -149,7 +169,11 @@ extern "C" fn cuMemcpy2DAsync_v2(plan: *const Memcpy2d, stream: Handle) -> Code 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD8Async(at: u64, value: c_uchar, bytes: usize, stream: Handle) -> Code {
-    code_of(stream_of(stream).map(|stream| stream.submit(Work::Fill { at, value, bytes })))
+    let fill = |stream: Arc<Stream>| {
+        record(|| Call::Fill { bytes: bytes as u64 });
+        stream.submit(Work::Fill { at, value, bytes });
+    };
+    code_of(stream_of(stream).map(fill))
 }
 
 #[unsafe(no_mangle)]

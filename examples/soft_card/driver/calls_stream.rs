@@ -4,7 +4,9 @@ use super::abi::{Code, Handle, INVALID_VALUE, NOT_READY, code_of, write_out};
 use super::device::Device;
 use super::event::Event;
 use super::handles::Handles;
+use super::recording::record;
 use super::stream::{STREAMS, Stream, Work};
+use crate::trace::Call;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -46,7 +48,11 @@ extern "C" fn cuStreamDestroy_v2(stream: Handle) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: Handle) -> Code {
-    code_of(stream_of(stream).and_then(|stream| stream.synchronize()))
+    let wait = |stream: Arc<Stream>| {
+        record(|| Call::Wait);
+        stream.synchronize()
+    };
+    code_of(stream_of(stream).and_then(wait))
 }
 
 #[unsafe(no_mangle)]
@@ -91,6 +97,7 @@ extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: Handle) -> Code {
     let wait = |event: Arc<Event>| {
+        record(|| Call::Wait);
         event.wait_for(event.last_recording());
         event.device.report()
     };

@@ -3,7 +3,9 @@
 use super::abi::{Code, INVALID_VALUE, MEMORY_DEVICE, MEMORY_HOST, Memcpy2d};
 use super::faults::copy_delay;
 use super::memory::is_pinned;
+use super::recording::record;
 use super::stream::{Stream, Work};
+use crate::trace::{Call, Direction};
 use std::thread;
 use std::time::Duration;
 
@@ -72,6 +74,16 @@ pub fn submit_copy(stream: &Stream, plan: &Memcpy2d) -> Result<(), Code> {
         copy.stage();
     }
     let waits = plan.to_type == MEMORY_HOST && !is_pinned(copy.to);
+    let direction = match (plan.from_type, plan.to_type) {
+        (MEMORY_HOST, _) => Direction::ToDevice,
+        (_, MEMORY_HOST) => Direction::ToHost,
+        _ => Direction::Within,
+    };
+    record(|| Call::Copy { direction, bytes: (plan.width * plan.height) as u64 });
     stream.submit(Work::Copy(copy));
-    if waits { stream.synchronize() } else { Ok(()) }
+    if !waits {
+        return Ok(());
+    }
+    record(|| Call::Wait);
+    stream.synchronize()
 }

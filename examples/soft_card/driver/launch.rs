@@ -5,8 +5,10 @@ use super::device::Device;
 use super::faults::LaunchFaults;
 use super::memory::map_pages;
 use super::module::Function;
+use super::recording::record;
 use super::runtime::Stuck;
 use crate::settings;
+use crate::trace::Call;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -64,7 +66,10 @@ impl Launch {
             }
             chunks
         };
-        let arguments = function.parameter_sizes.iter().enumerate().map(copy).collect();
+        // SAFETY: this function's contract.
+        record(|| unsafe { describe(&function, [grid, block], shared_bytes, arguments) });
+        let sizes = function.code.iter().flat_map(|code| &code.parameter_sizes);
+        let arguments = sizes.enumerate().map(copy).collect();
         Ok(Self { function, grid, block, shared_bytes, arguments, faults })
     }
 
@@ -84,6 +89,7 @@ impl Launch {
     }
 
     fn run_grid(&mut self) -> Result<(), Stuck> {
+        let Some(code) = &self.function.code else { return Ok(()) };
         let arguments: Vec<*mut c_void> = self.arguments.iter_mut().map(|chunks| chunks.as_mut_ptr().cast()).collect();
         let shared = shared_memory().ok_or(Stuck)?;
         let poisons = self.shared_bytes > 0 && settings::setting("POISON").is_some();
@@ -96,15 +102,30 @@ impl Launch {
                 // SAFETY: the mapping is larger, and this thread's own.
                 unsafe { shared.write_bytes(0xff, self.shared_bytes) };
             }
-            if let Some(runtime) = self.function.runtime {
-                runtime.run_block(self.function.run_thread, &place, arguments.as_ptr())?;
+            if let Some(runtime) = code.runtime {
+                runtime.run_block(code.run_thread, &place, arguments.as_ptr())?;
             } else {
                 // SAFETY: the kernel gets a place and the arguments of its own launch.
-                unsafe { (self.function.run_block)(&raw const place, arguments.as_ptr()) };
+                unsafe { (code.run_block)(&raw const place, arguments.as_ptr()) };
             }
         }
         Ok(())
     }
+}
+
+/// Describes a launch for the trace.
+///
+/// # Safety
+/// `arguments` has a valid pointer for each parameter of the function.
+unsafe fn describe(
+    function: &Function,
+    [grid, block]: [[u32; 3]; 2],
+    shared_bytes: usize,
+    arguments: *const *const c_void,
+) -> Call {
+    // SAFETY: this function's contract.
+    let buffers = function.signature.as_ref().map(|signature| unsafe { signature.buffer_bytes(arguments) });
+    Call::Launch { kernel: function.name.clone(), grid, block, shared_bytes, buffers: buffers.unwrap_or_default() }
 }
 
 /// Returns the shared memory of the block that runs on this thread.

@@ -69,6 +69,11 @@ impl Memory {
         Ok(at as u64)
     }
 
+    /// Returns the size of an allocation.
+    pub fn size_of(&self, at: u64) -> u64 {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&at).map_or(0, |size| *size as u64)
+    }
+
     pub fn free(&self, at: u64) -> Result<(), Code> {
         if at == 0 {
             return Ok(());

@@ -14,5 +14,7 @@ mod launch;
 mod ledger;
 mod memory;
 mod module;
+mod recording;
 mod runtime;
+mod signature;
 mod stream;

@@ -3,6 +3,7 @@
 use super::abi::{Code, INVALID_PTX, Kernel, NO_BINARY, NOT_FOUND, Run, UNSUPPORTED_PTX};
 use super::handles::Handles;
 use super::runtime::{Runtime, find_symbol, load_library};
+use super::signature::Signature;
 use crate::build::{compile_cached, kernel_text};
 use crate::ptx::Ptx;
 use crate::settings;
@@ -14,11 +15,20 @@ pub static MODULES: Handles<Module> = Handles::new();
 pub static FUNCTIONS: Handles<Function> = Handles::new();
 
 pub struct Module {
-    library: usize,
+    source: String,
+    /// Absent if kernels are skipped.
+    library: Option<usize>,
 }
 
 pub struct Function {
     pub name: String,
+    /// Absent if launches do not tell the sizes of their buffers.
+    pub signature: Option<Signature>,
+    /// Absent if kernels are skipped.
+    pub code: Option<MachineCode>,
+}
+
+pub struct MachineCode {
     pub parameter_sizes: Vec<usize>,
     /// Set if threads wait for each other.
     pub runtime: Option<Runtime>,
@@ -37,17 +47,30 @@ impl Module {
         if ptx.target > settings::capability() {
             return Err(NO_BINARY);
         }
-        let path = compile_cached(&kernel_text(ptx.source, ptx.target)).map_err(|error| {
+        let source = ptx.source.to_owned();
+        if settings::skips_kernels() {
+            return Ok(Arc::new(Module { source, library: None }));
+        }
+        let path = compile_cached(&kernel_text(&source, ptx.target)).map_err(|error| {
             settings::log(&error.to_string());
             INVALID_PTX
         })?;
-        Ok(Arc::new(Module { library: load_library(&path)? }))
+        Ok(Arc::new(Module { source, library: Some(load_library(&path)?) }))
     }
 
     pub fn function(&self, name: &CStr) -> Result<Arc<Function>, Code> {
+        let code = self.library.map(|library| MachineCode::find(library, name)).transpose()?;
+        let name = name.to_string_lossy().into_owned();
+        let signature = Signature::parse(&self.source, &name);
+        Ok(Arc::new(Function { name, signature, code }))
+    }
+}
+
+impl MachineCode {
+    fn find(library: usize, name: &CStr) -> Result<Self, Code> {
         let symbol = [c"soft_card_kernel_".to_bytes(), name.to_bytes()].concat();
         let symbol = CString::new(symbol).map_err(|_| NOT_FOUND)?;
-        let kernel = find_symbol(self.library, &symbol)?.cast::<Kernel>();
+        let kernel = find_symbol(library, &symbol)?.cast::<Kernel>();
         // SAFETY: a kernel's library exports a `Kernel` under this name, and it stays loaded.
         let kernel = unsafe { &*kernel };
         let runtime = if kernel.has_waits == 0 { None } else { Some(Runtime::get()?) };
@@ -57,12 +80,11 @@ impl Module {
         }
         // SAFETY: the library's table has as many sizes as it says.
         let sizes = unsafe { slice::from_raw_parts(kernel.parameter_sizes, kernel.parameter_count as usize) };
-        Ok(Arc::new(Function {
-            name: name.to_string_lossy().into_owned(),
+        Ok(Self {
             parameter_sizes: sizes.iter().map(|size| *size as usize).collect(),
             runtime,
             run_thread: kernel.run_thread,
             run_block: kernel.run_block,
-        }))
+        })
     }
 }
