@@ -364,6 +364,31 @@ mod tests {
         assert_eq!(names(), ["step-000000005"], "the next start");
     }
 
+    #[test]
+    fn the_parts_of_several_processes_become_one_checkpoint_or_none() {
+        let run = TempDir::new().unwrap();
+        let stage_by = |pid: u32, file: &str| {
+            let folder = run.path().join(format!("checkpoints/.new-step-000000005.{pid}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(file), pid.to_string()).unwrap();
+        };
+        let publish = || {
+            let parts = [".new-step-000000005.42"];
+            publish_staged(run.path(), &StagedContents { parts: &parts, ..contents(5, ".new-step-000000005.41") })
+        };
+        stage_by(41, "model.safetensors");
+        assert!(matches!(publish(), Err(StagedError::NoFolder(_))), "a part is missing");
+        stage_by(42, "rank-1.model.safetensors");
+        let loaded = load(&run.path().join(publish().unwrap().path)).unwrap();
+        assert_eq!(loaded.files["model.safetensors"], b"41");
+        assert_eq!(loaded.files["rank-1.model.safetensors"], b"42");
+        stage_by(41, "model.safetensors");
+        stage_by(42, "model.safetensors");
+        assert!(matches!(publish(), Err(StagedError::Twice(_))));
+        let left = fs::read_dir(run.path().join("checkpoints")).unwrap().count();
+        assert_eq!((left, verify(&list(run.path())[0].path).unwrap().step), (1, 5), "the old one stays, alone");
+    }
+
     /// The folder after each action of a publisher that is killed: the next start finds the old checkpoint or the new
     /// one, whole.
     #[test]
