@@ -139,7 +139,7 @@ def kill_at_random(run, kills, moments):
     return done
 
 
-def compare_after_kills(program, kind, kills, seed):
+def compare_after_kills(program, kind, kills, seed, is_control=False):
     arguments = [kind] if kind else []
     epochs = 3 + kills * STEPS_PER_KILL // STEPS_PER_EPOCH
     arguments.append("--epochs={}".format(epochs))
@@ -150,22 +150,26 @@ def compare_after_kills(program, kind, kills, seed):
     if any(weights is None or len(steps) != epochs * STEPS_PER_EPOCH for steps, weights, _ in expected):
         sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
-        run = RankedRun(program, folder, run_file(arguments + ["--step-ms=20"]))
+        control = ["--forget-part"] if is_control else []
+        run = RankedRun(program, folder, run_file(arguments + control + ["--step-ms=20"]))
         done = kill_at_random(run, kills, random.Random(seed))
         run.wait_end()
         code, text = run.call("checkpoints", "verify")
         if code != 0:
             run.fail("a checkpoint does not verify: {}".format(text))
         for rank, (found, wanted) in enumerate(zip(run.logs(), expected)):
-            if found != wanted:
+            if is_control and rank and found == wanted:
+                run.fail("a resume without the part of rank {} went unnoticed".format(rank))
+            if not is_control and found != wanted:
                 differing = [step for step, line in wanted[0].items() if found[0].get(step) != line]
                 run.fail("rank {} differs from step {} on; taken again: {}".format(rank, differing[:1], found[2][:5]))
         with open(run.journal, encoding="utf-8") as journal:
             if kills and "resum" not in journal.read():
                 sys.exit("nothing was resumed")
-    print("{}: {} kills ({}), {} steps on each rank are those of the unbroken run".format(
+    verdict = "differ from" if is_control else "are those of"
+    print("{}: {} kills ({}), {} steps on each rank {} the unbroken run".format(
         kind or "replicated", kills, ", ".join("{} {}".format(count, role) for role, count in done.items()),
-        len(expected[0][0])), flush=True)
+        len(expected[0][0]), verdict), flush=True)
 
 
 def expect_cause(program, fault, texts):
@@ -190,6 +194,8 @@ def main():
     program = os.path.abspath(given.program)
     expect_cause(program, "oom", ["cause: out of device memory", "rank 1 of 2: OutOfMemoryError"])
     expect_cause(program, "raise", ["rank 1 of 2: ValueError: sample 17 has no label"])
+    # The second role that the seed 7 draws is a rank; a kill of the keeper restarts nothing.
+    compare_after_kills(program, "", 2, 7, is_control=True)
     for kind in ("", "--sharded"):
         compare_after_kills(program, kind, given.kills, given.seed)
 

@@ -29,8 +29,13 @@ def main(given=None):
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--forget-part", action="store_true", help="a rank resumes from the part of rank 0, for the control")
     parser.add_argument("--fail", help="KIND@STEP: what the last rank does before a reduction: raise, oom or nan")
     arguments = parser.parse_args(given)
+    if arguments.forget_part:
+        from downshift import snapshot
+
+        snapshot.read = lambda folder, present: snapshot.Kept(folder)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -55,6 +55,12 @@ fn every_end_has_one_class() {
         (said(Class::DeviceFault, "something new"), Class::DeviceFault),
         (said(Class::Panic, "write: No space left on device"), Class::DiskFull),
         (said(Class::Panic, "index out of bounds: the len is 3"), Class::Panic),
+        (said(Class::Unknown, "rank 1 of 2: OSError: write: No space left on device"), Class::DiskFull),
+        (
+            with_log(said(Class::Unknown, "rank 1 of 2: ValueError: no label"), "write: No space left on device\n"),
+            Class::Unknown,
+        ),
+        (with_kernel(said(Class::Unknown, "rank 1 of 2: RuntimeError: lost"), &[XID_79]), Class::Xid),
         (said(Class::Data, "images.bin: CUDA out of memory. Tried to allocate"), Class::Data),
         (said(Class::NonFinite, "50 steps in a row"), Class::NonFinite),
         (code(10), Class::DeviceOutOfMemory),
