@@ -7,8 +7,8 @@ the architecture and NVRTC's log. Its exit code is 1 if a kernel failed or a con
 """
 
 import argparse
+import concurrent.futures
 import ctypes
-import multiprocessing
 import os
 import re
 import statistics
@@ -127,8 +127,10 @@ def main():
         sys.exit(f"no kernels in {arguments.folder}: were they compiled earlier, and taken from a cache?")
     check_controls(arguments.library)
     print(f"NVRTC {Nvrtc(arguments.library).version()}, {len(paths)} kernels")
-    with multiprocessing.Pool(arguments.jobs, start, [arguments.library]) as pool:
-        results = pool.map(compile_file, paths, chunksize=4)
+    # This pool raises an error if NVRTC crashes in one of its processes.
+    pool = concurrent.futures.ProcessPoolExecutor(arguments.jobs, initializer=start, initargs=[arguments.library])
+    with pool:
+        results = list(pool.map(compile_file, paths, chunksize=4))
     print_table(results)
     failures = [(architecture, name, log) for architecture, name, _, log in results if log is not None]
     for architecture, name, log in failures:
