@@ -201,6 +201,9 @@ impl World {
         if self.dice.below(1000) < self.malice {
             return self.mischief(step);
         }
+        if self.dice.below(200) == 0 {
+            self.say(WorkerEvent::KernelsTuned);
+        }
         let loss = Some(1.0 / (step as f64).sqrt() * (1.0 + 0.01 * f64::from(self.dice.unit())));
         let step_event = Step { step, samples: step * 32, loss, compute_ms: 100.0, ..Step::default() };
         self.say(WorkerEvent::Step(step_event));

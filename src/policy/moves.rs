@@ -121,7 +121,7 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.keep_climb(&self.ledger.climb);
         let (step, from) = (self.current_step(), self.rung);
-        // What the run file asks for deserves no warning.
+        // The run file asks for these, so they deserve no warning.
         let level = if matches!(what, Move::Stage { .. } | Move::TakeTunedKernels) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {

@@ -1,5 +1,6 @@
 //! The state machine against tables. Its helpers serve the other tests, too.
 
+mod kernels;
 mod random;
 
 use super::event::{Effect, Event, Limits, Signal};
@@ -148,21 +149,6 @@ fn a_shift_saves_stops_and_starts_on_the_next_rung() {
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
     assert!(starts(&effects).is_empty(), "no start while the old worker lives");
     assert_eq!(starts(&policy.decide(exited(3), seconds(3))), [1]);
-}
-
-#[test]
-fn tuned_kernels_are_taken_over_by_a_restart_or_proposed() {
-    let mut policy = policy();
-    training(&mut policy);
-    let effects = policy.decide(Event::Worker(WorkerEvent::KernelsTuned), seconds(2));
-    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
-    assert_eq!(starts(&policy.decide(exited(3), seconds(3))), [0], "on the same rung");
-    training(&mut policy);
-    policy.decide(Event::Request(Request::Autopilot { on: false }), seconds(4));
-    assert!(starts(&policy.decide(Event::Worker(WorkerEvent::KernelsTuned), seconds(5))).is_empty());
-    assert_eq!(policy.proposal().map(|proposal| proposal.does).as_deref(), Some("would restart with tuned kernels"));
-    policy.decide(hello("cpu"), seconds(6));
-    assert_eq!(policy.proposal(), None, "every start takes them");
 }
 
 #[test]

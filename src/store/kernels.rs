@@ -4,7 +4,8 @@
 //! Both caches depend on GPU, driver, compiler and build, so the directory names contain these: a
 //! device's `fingerprint` covers the first three.
 
-use crate::config::knobs::{Autotune, Preset};
+use super::run_dir::write_unsynced;
+use crate::config::knobs::{Autotune, Loader, Preset};
 use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::io;
@@ -56,6 +57,9 @@ pub enum Tuning {
     Skipped,
 }
 
+/// Marks of tuned rungs, in a directory of tuning decisions.
+const MARKS: &str = "prepared";
+
 /// The kernels that a rung needs: equal for rungs that compute the same shapes in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSet(String);
@@ -67,8 +71,11 @@ impl KernelSet {
         let mut preset = preset.clone();
         let training = &mut preset.training;
         (training.autotune, training.steps, training.epochs, training.seed) = (Autotune::default(), None, None, 0);
-        preset.optimizer.lr = 0.0;
-        let text = serde_json::to_string(&(&preset.data, &preset.model, &preset.training, &preset.optimizer));
+        (training.loader, training.memory_cleanup_every) = (Loader { threads: 1, prefetch: 0 }, 0);
+        // These are numbers in the kernels of an update.
+        let of_update = &preset.optimizer;
+        let update = (of_update.moments, of_update.offload, &of_update.groups);
+        let text = serde_json::to_string(&(&preset.data, &preset.model, &*training, update));
         let hash = blake3::hash(text.unwrap_or_default().as_bytes()).to_hex();
         Self(hash[..16].to_owned())
     }
@@ -90,7 +97,7 @@ impl KernelSet {
     }
 
     fn mark_in(&self, decisions: &Path) -> PathBuf {
-        decisions.join("prepared").join(&self.0)
+        decisions.join(MARKS).join(&self.0)
     }
 
     /// Returns how many kernels an earlier start of this kind used before its first step, on any device.
@@ -118,7 +125,40 @@ impl KernelSet {
     }
 }
 
-/// Copies a folder recursively and returns the number of files. A missing folder counts as empty.
+/// Gives a run the decisions that `prepare` made since it began. Returns false, and changes nothing, if the run has made
+/// decisions of its own, since they are part of its results.
+///
+/// # Errors
+/// Returns an error when a file cannot be read or copied.
+pub fn take_over(prepared: &Path, own: &Path) -> io::Result<bool> {
+    let is_taken = continues(prepared, own)?;
+    if is_taken {
+        copy(prepared, own)?;
+    }
+    Ok(is_taken)
+}
+
+/// Reports whether each file below `prepared` begins with the one that is in its place below `own`, if there is one:
+/// `CubeCL` appends to these files.
+fn continues(prepared: &Path, own: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(prepared)? {
+        let entry = entry?;
+        let other = own.join(entry.file_name());
+        let is_same = match (entry.file_type()?.is_dir(), fs::read(&other)) {
+            (true, _) => continues(&entry.path(), &other)?,
+            (false, Ok(content)) => fs::read(entry.path())?.starts_with(&content),
+            (false, Err(error)) if error.kind() == io::ErrorKind::NotFound => true,
+            (false, Err(error)) => return Err(error),
+        };
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Copies a folder recursively and returns the number of files. A missing folder counts as empty. Files are replaced as a
+/// whole, and marks of tuned rungs come last, so a copy that is cut off claims nothing.
 ///
 /// # Errors
 /// Returns an error when a file cannot be copied.
@@ -128,14 +168,15 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<u64> {
         entries => entries?,
     };
     fs::create_dir_all(to)?;
+    let mut entries: Vec<fs::DirEntry> = entries.collect::<io::Result<_>>()?;
+    entries.sort_by_key(|entry| entry.file_name() == MARKS);
     let mut files = 0;
     for entry in entries {
-        let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             files += copy(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), target)?;
+            write_unsynced(&target, &fs::read(entry.path())?)?;
             files += 1;
         }
     }
@@ -144,7 +185,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelSet, copy};
+    use super::{KernelSet, copy, take_over};
     use crate::config::knobs::{Autotune, Precision};
     use crate::config::run::{AsWritten, Run, Source};
     use crate::config::shipped;
@@ -165,6 +206,24 @@ mod tests {
     }
 
     #[test]
+    fn decisions_are_taken_over_unless_a_run_has_made_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let (prepared, own) = (place.path().join("prepared-decisions"), place.path().join("own"));
+        for folder in ["gpu", "prepared"] {
+            fs::create_dir_all(prepared.join(folder)).unwrap();
+        }
+        fs::write(prepared.join("gpu/matmul"), "first second").unwrap();
+        fs::write(prepared.join("prepared/rung"), "").unwrap();
+        assert!(take_over(&prepared, &own).unwrap() && own.join("prepared/rung").exists());
+        fs::write(prepared.join("gpu/matmul"), "first second third").unwrap();
+        assert!(take_over(&prepared, &own).unwrap(), "more of the same");
+        assert_eq!(fs::read_to_string(own.join("gpu/matmul")).unwrap(), "first second third");
+        fs::write(own.join("gpu/matmul"), "first other").unwrap();
+        assert!(!take_over(&prepared, &own).unwrap());
+        assert_eq!(fs::read_to_string(own.join("gpu/matmul")).unwrap(), "first other");
+    }
+
+    #[test]
     fn kernels_depend_on_shapes_and_not_on_the_length_of_a_run() {
         let (_, text) = shipped::run_file(Path::new("digits")).unwrap();
         let source = Source { file: "digits", text, base: Path::new("/"), overrides: &[] };
@@ -173,6 +232,7 @@ mod tests {
         let mut other = preset.clone();
         (other.training.steps, other.training.seed, other.training.autotune) = (Some(7), 9, Autotune::Later);
         other.optimizer.lr *= 2.0;
+        other.training.loader.threads += 1;
         assert_eq!(KernelSet::of(&other), set);
         other.training.micro_batch *= 2;
         assert_ne!(KernelSet::of(&other), set);

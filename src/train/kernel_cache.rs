@@ -26,6 +26,8 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, preset: &Preset) -> K
     let (set, autotune) = (KernelSet::of(preset), preset.training.autotune);
     let prepared = kernels::decisions(fingerprint);
     let tuning = choose_tuning(&set, autotune, run_dir, prepared.as_deref());
+    // Those that could not be taken over now cannot be at a later start either.
+    let prepared = prepared.filter(|decisions| tuning != Tuning::Skipped || !set.is_tuned_in(decisions));
     let decisions = if tuning == Tuning::Skipped {
         gpu_runtime::choose_without_tuning();
         kernels::untuned_of(run_dir)
@@ -59,7 +61,8 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, preset: &Preset) -> K
 /// any by now.
 fn choose_tuning(set: &KernelSet, autotune: Autotune, run_dir: &Path, prepared: Option<&Path>) -> Tuning {
     let own = kernels::decisions_of(run_dir);
-    let take_over = || prepared.is_some_and(|other| set.is_tuned_in(other) && kernels::copy(other, &own).is_ok());
+    let take_over =
+        || prepared.is_some_and(|other| set.is_tuned_in(other) && kernels::take_over(other, &own).unwrap_or(false));
     match autotune {
         _ if set.is_tuned_in(&own) => Tuning::Done,
         Autotune::Later if take_over() => Tuning::Done,

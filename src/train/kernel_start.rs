@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Time between two counts.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What a worker knows of its kernels before it uses the device.
+/// Facts about the kernels of a worker, known before it uses the device.
 #[derive(Debug, Clone)]
 pub struct KernelStart {
     /// The kernels that the rung needs.
