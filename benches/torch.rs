@@ -27,7 +27,7 @@ const MOST_APART: f64 = 1e-4;
 /// The steps whose losses are compared.
 pub const COMPARED: usize = 20;
 
-/// What one process measured.
+/// Figures of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Took {
     /// The losses of the first steps.
@@ -88,7 +88,7 @@ fn measure(
             read(command.env("RAYON_NUM_THREADS", threads))
         };
         let theirs = || theirs(folder, python, &["--way", way], steps, threads);
-        // Who is first changes, so that neither side always runs on the warmer machine.
+        // The sides take turns in being first, so that neither side always runs on the warmer machine.
         if run.is_multiple_of(2) {
             let ours = ours()?;
             Ok([ours, theirs()?])

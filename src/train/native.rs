@@ -17,7 +17,7 @@ mod runner;
 mod simd;
 mod threads;
 
-pub use operation::{applies, change};
+pub use operation::{applies, update_in_place};
 pub use simd::level;
 pub use threads::join_pool;
 

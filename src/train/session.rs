@@ -171,7 +171,14 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
 
 /// Describes a change of the SIMD level since a checkpoint.
 fn note_of_processor(before: Option<&str>, now: Option<&str>) -> Option<Note> {
-    let (before, now) = before.zip(now).filter(|(before, now)| before != now)?;
+    let now = now?;
+    let Some(before) = before else {
+        let text = "the checkpoint is of a version without native operations: sums differ in their last bits";
+        return Some((Level::Info, text.to_owned()));
+    };
+    if before == now {
+        return None;
+    }
     let text = format!("the processor now computes with {now} instead of {before}: sums differ in their last bits");
     Some((Level::Info, text))
 }

@@ -4,7 +4,7 @@
 
 use super::failure::{self, NonFinite};
 use super::loader::Loader;
-use super::native::ops;
+use super::native::{self, ops};
 use super::param_rules::ParamRules;
 use super::params::{self, TensorReader, Tensors};
 use super::task::{Pass, Train};
@@ -148,6 +148,8 @@ fn squared_norms<B: Backend>(tensors: &Tensors<B>, rules: &ParamRules, device: &
 }
 
 fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> FloatTensor<B> {
+    // Burn's own sum on the CPU depends on which thread is idle, so the knob does not apply here.
+    let _native = native::Scope::new(true);
     let composed = || B::float_sum(B::float_mul(tensor.clone(), tensor.clone()));
     ops::sum_of_squares::<B>(tensor).unwrap_or_else(composed)
 }

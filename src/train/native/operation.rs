@@ -78,7 +78,7 @@ fn apply_on<B: Backend, R: Runner, O: Operation<N, K>, const N: usize, const K: 
 
 /// Changes tensors by a kernel, without a graph: in place, unless something else holds one. Returns false, and
 /// changes nothing, if native operations do not apply.
-pub fn change<B: Backend, const I: usize, const O: usize>(
+pub fn update_in_place<B: Backend, const I: usize, const O: usize>(
     changed: [&mut FloatTensor<B>; O],
     inputs: [&FloatTensor<B>; I],
     kernel: impl FnOnce([&[f32]; I], [&mut [f32]; O]),
@@ -87,13 +87,13 @@ pub fn change<B: Backend, const I: usize, const O: usize>(
         return false;
     }
     if TypeId::of::<FloatTensor<B>>() == TypeId::of::<FloatTensor<Flex>>() {
-        change_on::<B, Flex, I, O>(changed, inputs, kernel)
+        update_on::<B, Flex, I, O>(changed, inputs, kernel)
     } else {
-        change_on::<B, Shapes, I, O>(changed, inputs, kernel)
+        update_on::<B, Shapes, I, O>(changed, inputs, kernel)
     }
 }
 
-fn change_on<B: Backend, R: Runner, const I: usize, const O: usize>(
+fn update_on<B: Backend, R: Runner, const I: usize, const O: usize>(
     changed: [&mut FloatTensor<B>; O],
     inputs: [&FloatTensor<B>; I],
     kernel: impl FnOnce([&[f32]; I], [&mut [f32]; O]),

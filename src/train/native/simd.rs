@@ -43,12 +43,12 @@ macro_rules! for_each_simd_level {
 }
 pub(super) use for_each_simd_level;
 
-/// What the loops are compiled for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Features of a processor for which the loops are compiled, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Any processor.
     Portable,
-    /// AVX2.
+    /// AVX2 and FMA, which matrix products use.
     Avx2,
     /// AVX-512 with its byte, doubleword and short-vector parts.
     Avx512,
@@ -64,15 +64,28 @@ impl fmt::Display for Level {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The widest level that the loops of this thread may use.
+    pub static WIDEST: std::cell::Cell<Level> = const { std::cell::Cell::new(Level::Avx512) };
+}
+
 /// Returns the widest level of this processor.
 pub fn level() -> Level {
+    #[cfg(test)]
+    return detect().min(WIDEST.get());
+    #[cfg(not(test))]
+    detect()
+}
+
+fn detect() -> Level {
     #[cfg(target_arch = "x86_64")]
     {
         let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
         if wide && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512vl") {
             return Level::Avx512;
         }
-        if is_x86_feature_detected!("avx2") {
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             return Level::Avx2;
         }
     }

@@ -1,4 +1,4 @@
-//! Native operations against the same composed of Burn's, and against themselves on other numbers of threads.
+//! Native operations against the same composed of Burn's.
 
 use super::kernels::adamw::Factors;
 use super::ops::{self, AttentionShape, Gelu, NormOptions};
@@ -300,45 +300,6 @@ fn whole_models_have_the_same_gradients_both_ways() {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
-    let model = Transformer::<Cpu>::new(&decoder(Family::Gpt2, Activation::Gelu, None), &FlexDevice);
-    let grads = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| {
-            let tokens = Tensor::<Flex, 1, Int>::arange(0..8 * 70, &FlexDevice).remainder_scalar(50).reshape([8, 70]);
-            loss_and_grads(&model, &model.loss(tokens.clone(), tokens, &Pass::plain(&FlexDevice)))
-        })
-    };
-    let one = grads(1);
-    for threads in [2, 3, 5] {
-        assert_eq!(grads(threads), one, "{threads} threads");
-    }
-}
-
-#[test]
-fn a_product_on_several_threads_has_the_same_bits() {
-    use kernels::linear;
-    // Large enough to be split, and no multiple of a block.
-    let [rows, from, to] = [517, 301, 403];
-    let (x, w, grad) = (numbers(rows * from, 1), numbers(from * to, 2), numbers(rows * to, 3));
-    let products = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let mut all = [vec![0.0; rows * to], vec![0.0; rows * from], vec![0.0; from * to]];
-        let [y, of_x, of_w] = &mut all;
-        pool.install(|| {
-            linear::forward(&x, &w, None, [from, to], y);
-            linear::input_grad(&grad, &w, [from, to], of_x);
-            linear::weight_grad(&x, &grad, [from, to], of_w);
-        });
-        all.map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
-    };
-    let one = products(1);
-    for threads in [2, 3, 5] {
-        assert!(products(threads) == one, "{threads} threads");
-    }
-}
-
-#[test]
 fn an_update_in_place_leaves_shared_weights_alone() {
     let values = |salt| erase_rank(tensor([5000], salt).inner());
     let (mut state, grad) = ([values(1), values(2), erase_rank(tensor([5000], 3).inner().abs())], values(4));
@@ -353,7 +314,7 @@ fn an_update_in_place_leaves_shared_weights_alone() {
 #[test]
 fn the_memory_plan_counts_native_operations_on_the_cpu_alone() {
     let peak = |backend| {
-        let leased = LeasedDevice::new(backend);
+        let leased = LeasedDevice::new(backend, None);
         let x = Tensor::<ShapeBackend, 2>::zeros([1024, 256], leased.device()).require_grad();
         leased.read(Ledger::take_peak);
         let y = ops::gelu(&x, Gelu::Exact);
@@ -362,3 +323,5 @@ fn the_memory_plan_counts_native_operations_on_the_cpu_alone() {
     assert_eq!(peak(BackendModel::Flex), (true, 2 << 20), "the input and the output");
     assert!(!peak(BackendModel::Cube(burn::tensor::FloatDType::F32)).0);
 }
+
+mod bits;

@@ -1,6 +1,6 @@
 //! Splits rows among the threads.
 //!
-//! What a row's result is never depends on the split, so the number of threads changes no bit. Sums over rows are
+//! The result of a row never depends on the split, so the number of threads changes no bit. Sums over rows are
 //! made of blocks of [`SUM_ROWS`] rows, whatever the threads.
 
 use std::ops::Range;
@@ -26,6 +26,9 @@ pub fn split_rows<const N: usize>(
     outputs: [Rows<'_>; N],
     work: &(impl Fn(Range<usize>, [&mut [f32]; N]) + Sync),
 ) {
+    if rows == 0 {
+        return;
+    }
     let threads = rayon::current_num_threads().max(1);
     let least = (LEAST_WORK / cost.max(1)).max(rows.div_ceil(4 * threads)).max(1);
     split(0..rows, if threads == 1 { rows.max(1) } else { least }, outputs, work);
@@ -72,6 +75,13 @@ pub fn sum_rows(rows: usize, width: usize, sum: &mut [f32], add: &(impl Fn(Range
 /// Makes the calling thread one of the pool's, so that a kernel neither waits for another thread to begin nor is
 /// woken at its end. For the thread that trains, which lives as long as its process.
 pub fn join_pool() {
+    // A pool of this thread alone would never run a job that another thread waits for.
+    let asked =
+        std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok()).filter(|threads| *threads > 0);
+    let threads = asked.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
+    if threads.is_none_or(|threads| threads < 2) {
+        return;
+    }
     let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
     // If there is a pool already, that one serves.
     let _existing = pool.build_global();

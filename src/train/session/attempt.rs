@@ -1,6 +1,6 @@
 //! The non-computing part of an attempt: state, events, rows of the curve, save timing, orders, saves.
 
-use super::save_timer::SaveTimer;
+use super::save_timer::{SaveTimer, is_due};
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::metrics::Metrics;
@@ -386,17 +386,6 @@ impl<'a> Attempt<'a> {
             time_ms: unix_ms(),
             metrics: Metrics::new(),
         }
-    }
-}
-
-/// Reports whether something is due after a step, given the epoch of the step and that of the position after it: after
-/// the last sample of an epoch, the position is already in the next one.
-fn is_due(every: Every, step: u64, [epoch, after]: [u64; 2], since_s: f64) -> bool {
-    match every {
-        Every::Seconds(seconds) => since_s >= seconds,
-        Every::Steps(steps) => step.is_multiple_of(steps.max(1)),
-        Every::Epochs(epochs) => after > epoch && after.is_multiple_of(epochs.max(1)),
-        Every::Auto | Every::Never => false,
     }
 }
 

@@ -125,6 +125,17 @@ impl SaveTimer {
     }
 }
 
+/// Reports whether something is due after a step, given the epoch of the step and that of the position after it: after
+/// the last sample of an epoch, the position is already in the next one.
+pub fn is_due(every: Every, step: u64, [epoch, after]: [u64; 2], since_s: f64) -> bool {
+    match every {
+        Every::Seconds(seconds) => since_s >= seconds,
+        Every::Steps(steps) => step.is_multiple_of(steps.max(1)),
+        Every::Epochs(epochs) => after > epoch && after.is_multiple_of(epochs.max(1)),
+        Every::Auto | Every::Never => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::SaveTimer;

@@ -10,7 +10,7 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows};
-use super::math::{exp, exponentiate, largest, replace};
+use super::math::{exp, exponentiate, largest, zip_map};
 use super::matrix::{Matrix, Output, Threads, multiply};
 use std::borrow::Cow;
 
@@ -167,29 +167,29 @@ fn backward_head(head: &Head<'_>, [out, grad]: [Part<'_>; 2], sums: &[f32], [of_
     let Sizes { size, length, .. } = head.heads;
     let scale = head.heads.scale();
     let most = ROWS.min(length) * length;
-    let (mut shares, mut slopes) = (vec![0.0; most], vec![0.0; most]);
+    let (mut shares, mut grads) = (vec![0.0; most], vec![0.0; most]);
     for rows in blocks(length) {
         let (count, known) = (rows.len(), rows.end);
-        let (shares, slopes) = (&mut shares[..count * known], &mut slopes[..count * known]);
+        let (shares, grads) = (&mut shares[..count * known], &mut grads[..count * known]);
         scores_of(head, rows.clone(), shares);
-        shares_again(shares, rows.start, &sums[rows.clone()]);
+        recompute_shares(shares, rows.start, &sums[rows.clone()]);
         let grad_rows = grad.rows(rows.clone(), size);
         let into = |data, add| Output { data, row_stride: size, add };
         let by_position = Matrix::new(shares, [count, known]).transposed();
         multiply(into(&mut of_v[..known * size], true), 1.0, by_position, grad_rows, Threads::One);
-        let all_slopes = Output { data: slopes, row_stride: known, add: false };
-        multiply(all_slopes, 1.0, grad_rows, head.v.rows(0..known, size).transposed(), Threads::One);
+        let product = Output { data: grads, row_stride: known, add: false };
+        multiply(product, 1.0, grad_rows, head.v.rows(0..known, size).transposed(), Threads::One);
         let mut means = [0.0; ROWS];
         for (mean, row) in means.iter_mut().zip(rows.clone()) {
             let [out, grad] = [&out, &grad].map(|part| &part.numbers[row * part.stride..][..size]);
             *mean = out.iter().zip(grad).map(|(out, grad)| out * grad).sum();
         }
-        score_grads(shares, slopes, &means, known);
-        let slopes = Matrix::new(slopes, [count, known]);
+        score_grads(shares, grads, &means, known);
+        let grads = Matrix::new(grads, [count, known]);
         let of_q = into(&mut of_q[rows.start * size..rows.end * size], false);
-        multiply(of_q, scale, slopes, head.k.rows(0..known, size), Threads::One);
+        multiply(of_q, scale, grads, head.k.rows(0..known, size), Threads::One);
         let of_k = into(&mut of_k[..known * size], true);
-        multiply(of_k, scale, slopes.transposed(), head.q.rows(rows, size), Threads::One);
+        multiply(of_k, scale, grads.transposed(), head.q.rows(rows, size), Threads::One);
     }
 }
 
@@ -219,7 +219,7 @@ for_each_simd_level! {
 }
 
 for_each_simd_level! {
-    pub fn shares_again(scores: &mut [f32], first: usize, sums: &[f32]) {
+    pub fn recompute_shares(scores: &mut [f32], first: usize, sums: &[f32]) {
         let width = scores.len() / sums.len();
         for ((row, sum), position) in scores.chunks_exact_mut(width).zip(sums).zip(first..) {
             let (row, later) = row.split_at_mut(position + 1);
@@ -232,9 +232,9 @@ for_each_simd_level! {
 }
 
 for_each_simd_level! {
-    pub fn score_grads(shares: &[f32], slopes: &mut [f32], means: &[f32], width: usize) {
-        for ((slopes, shares), mean) in slopes.chunks_exact_mut(width).zip(shares.chunks_exact(width)).zip(means) {
-            replace(slopes, shares, |slope, share| share * (slope - mean));
+    pub fn score_grads(shares: &[f32], grads: &mut [f32], means: &[f32], width: usize) {
+        for ((grads, shares), mean) in grads.chunks_exact_mut(width).zip(shares.chunks_exact(width)).zip(means) {
+            zip_map(grads, shares, |grad, share| share * (grad - mean));
         }
     }
 }

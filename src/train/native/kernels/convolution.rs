@@ -6,7 +6,7 @@
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows, sum_rows};
 use super::linear;
-use super::math::{replace, replace_by_two};
+use super::math::{zip_map, zip_map2};
 use std::ops::Range;
 
 /// The taps of a filter.
@@ -73,7 +73,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let y = &mut y[(to - before) * channels..][..channels];
                 let (x, filter) = (&x[from * channels..][..channels], &filter[tap * channels..][..channels]);
-                replace_by_two(y, x, filter, |y, x, filter| y + x * filter);
+                zip_map2(y, x, filter, |y, x, filter| y + x * filter);
             });
         }
     }
@@ -96,7 +96,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let out = &mut out[(from - before) * channels..][..channels];
                 let (grad, filter) = (&grad[to * channels..][..channels], &filter[tap * channels..][..channels]);
-                replace_by_two(out, grad, filter, |out, grad, filter| out + grad * filter);
+                zip_map2(out, grad, filter, |out, grad, filter| out + grad * filter);
             });
         }
     }
@@ -116,7 +116,7 @@ for_each_simd_level! {
             picture.visit_row(row, |tap, to, from| {
                 let sum = &mut sum[tap * channels..][..channels];
                 let (x, grad) = (&x[from * channels..][..channels], &grad[to * channels..][..channels]);
-                replace_by_two(sum, x, grad, |sum, x, grad| sum + x * grad);
+                zip_map2(sum, x, grad, |sum, x, grad| sum + x * grad);
             });
         }
     }
@@ -149,7 +149,7 @@ pub fn patches_grad(grad: &[f32], picture: Picture, out: &mut [f32]) {
             picture.visit_row(row, |tap, to, from| {
                 let out = &mut out[(from - before) * channels..][..channels];
                 let grad = &grad[(to * TAPS + tap) * channels..][..channels];
-                replace(out, grad, |out, grad| out + grad);
+                zip_map(out, grad, |out, grad| out + grad);
             });
         }
     });

@@ -2,7 +2,7 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::replace;
+use super::math::zip_map;
 use super::matrix::{Matrix, Output, Threads, multiply};
 
 /// Fills y.
@@ -42,7 +42,7 @@ pub fn bias_grad(grad: &[f32], out: &mut [f32]) {
 for_each_simd_level! {
     pub fn add_rows(rows: &[f32], sum: &mut [f32]) {
         for row in rows.chunks_exact(sum.len()) {
-            replace(sum, row, |sum, value| sum + value);
+            zip_map(sum, row, |sum, value| sum + value);
         }
     }
 }

@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "as above")]
 
 use super::super::simd::LANES;
-use std::f32::consts::{LN_2, LOG2_E};
+use std::f32::consts::LOG2_E;
 
 /// Adding and subtracting it rounds to an integer, which the low bits then hold: 1.5 · 2²³.
 const ROUND: f32 = 12_582_912.0;
@@ -15,9 +15,11 @@ const ROUND: f32 = 12_582_912.0;
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// Computes eˣ with a relative error below 2e-7; below −87 the result is about 1e-38, above 88 infinite.
+/// Computes eˣ with a relative error below 2e-7; below −87 the result is 0, above 88.8 infinite.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
+    // Subnormal results would slow down all that follows.
+    let vanishes = x < -87.0;
     let x = x.clamp(-87.0, 88.8);
     let shifted = x * LOG2_E + ROUND;
     let whole = shifted - ROUND;
@@ -31,7 +33,8 @@ pub fn exp(x: f32) -> f32 {
     let exponent = (shifted.to_bits() << 9).cast_signed() >> 9;
     let half = exponent >> 1;
     let power = |exponent: i32| f32::from_bits(((exponent + 127) << 23).cast_unsigned());
-    sum * power(half) * power(exponent - half)
+    let result = sum * power(half) * power(exponent - half);
+    if vanishes { 0.0 } else { result }
 }
 
 /// Returns Φ(x), the normal distribution, and its density φ(x). The absolute error is below 3e-7 (Abramowitz and
@@ -85,7 +88,7 @@ pub fn sum_of(one: &[f32], two: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
 
 /// Replaces each number of a row by a function of it and the number of another row.
 #[inline(always)]
-pub fn replace(row: &mut [f32], other: &[f32], by: impl Fn(f32, f32) -> f32) {
+pub fn zip_map(row: &mut [f32], other: &[f32], by: impl Fn(f32, f32) -> f32) {
     let other = &other[..row.len()];
     for at in 0..row.len() {
         row[at] = by(row[at], other[at]);
@@ -94,7 +97,7 @@ pub fn replace(row: &mut [f32], other: &[f32], by: impl Fn(f32, f32) -> f32) {
 
 /// Replaces each number of a row by a function of it and the numbers of two other rows.
 #[inline(always)]
-pub fn replace_by_two(row: &mut [f32], one: &[f32], two: &[f32], by: impl Fn(f32, f32, f32) -> f32) {
+pub fn zip_map2(row: &mut [f32], one: &[f32], two: &[f32], by: impl Fn(f32, f32, f32) -> f32) {
     let (one, two) = (&one[..row.len()], &two[..row.len()]);
     for at in 0..row.len() {
         row[at] = by(row[at], one[at], two[at]);
@@ -143,5 +146,3 @@ pub fn largest(row: &[f32]) -> f32 {
     }
     most
 }
-
-const _: () = assert!(LN_2 - LN_2_HIGH < 0.0, "the second part corrects the first downwards");

@@ -7,7 +7,7 @@
 
 use super::super::simd::for_each_simd_level;
 use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::{replace, replace_by_two, sum_of};
+use super::math::{sum_of, zip_map, zip_map2};
 use std::ops::Range;
 
 /// A norm's parameters.
@@ -51,10 +51,10 @@ for_each_simd_level! {
             let square = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width as f32;
             let rate = 1.0 / (square + epsilon).sqrt();
             *stats = [mean, rate];
-            replace_by_two(y, x, gamma, |_, x, gamma| (x - mean) * rate * gamma);
+            zip_map2(y, x, gamma, |_, x, gamma| (x - mean) * rate * gamma);
             match beta {
-                Some(beta) if relu => replace(y, beta, |y, beta| if y + beta < 0.0 { 0.0 } else { y + beta }),
-                Some(beta) => replace(y, beta, |y, beta| y + beta),
+                Some(beta) if relu => zip_map(y, beta, |y, beta| if y + beta < 0.0 { 0.0 } else { y + beta }),
+                Some(beta) => zip_map(y, beta, |y, beta| y + beta),
                 None => {}
             }
         }
@@ -96,7 +96,7 @@ for_each_simd_level! {
             scaled_grads(x, [*mean, *rate], grad, norm, out);
             let centre = if norm.beta.is_some() { sum_of(out, out, |d, _| d) / width as f32 } else { 0.0 };
             let slope = sum_of(out, x, |d, x| d * (x - mean) * rate) / width as f32;
-            replace(out, x, |d, x| rate * (d - centre - (x - mean) * rate * slope));
+            zip_map(out, x, |d, x| rate * (d - centre - (x - mean) * rate * slope));
         }
     }
 }
@@ -113,15 +113,15 @@ for_each_simd_level! {
         for ((x, [mean, rate]), grad) in rows {
             if let Some(beta) = beta {
                 open.copy_from_slice(x);
-                replace_by_two(&mut open, norm.gamma, beta, |x, gamma, beta| {
+                zip_map2(&mut open, norm.gamma, beta, |x, gamma, beta| {
                     if (x - mean) * rate * gamma + beta > 0.0 { 1.0 } else { 0.0 }
                 });
-                replace_by_two(betas, grad, &open, |sum, grad, open| sum + grad * open);
-                replace(&mut open, grad, |open, grad| open * grad);
-                replace_by_two(gammas, x, &open, |sum, x, grad| sum + grad * ((x - mean) * rate));
+                zip_map2(betas, grad, &open, |sum, grad, open| sum + grad * open);
+                zip_map(&mut open, grad, |open, grad| open * grad);
+                zip_map2(gammas, x, &open, |sum, x, grad| sum + grad * ((x - mean) * rate));
             } else {
-                replace(betas, grad, |sum, grad| sum + grad);
-                replace_by_two(gammas, x, grad, |sum, x, grad| sum + grad * ((x - mean) * rate));
+                zip_map(betas, grad, |sum, grad| sum + grad);
+                zip_map2(gammas, x, grad, |sum, x, grad| sum + grad * ((x - mean) * rate));
             }
         }
     }
@@ -132,10 +132,10 @@ for_each_simd_level! {
 #[inline(always)]
 fn scaled_grads(x: &[f32], [mean, rate]: [f32; 2], grad: &[f32], norm: Norm<'_>, out: &mut [f32]) {
     if let Some(beta) = norm.beta.filter(|_| norm.relu) {
-        replace_by_two(out, x, norm.gamma, |_, x, gamma| (x - mean) * rate * gamma);
-        replace_by_two(out, beta, grad, |y, beta, grad| if y + beta > 0.0 { grad } else { 0.0 });
-        replace(out, norm.gamma, |grad, gamma| grad * gamma);
+        zip_map2(out, x, norm.gamma, |_, x, gamma| (x - mean) * rate * gamma);
+        zip_map2(out, beta, grad, |y, beta, grad| if y + beta > 0.0 { grad } else { 0.0 });
+        zip_map(out, norm.gamma, |grad, gamma| grad * gamma);
     } else {
-        replace_by_two(out, grad, norm.gamma, |_, grad, gamma| grad * gamma);
+        zip_map2(out, grad, norm.gamma, |_, grad, gamma| grad * gamma);
     }
 }

@@ -6,7 +6,7 @@ use super::super::runner::Runner;
 use super::{compute, primitive};
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
-/// What a norm does beyond its parameters.
+/// Options of a norm beyond its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct NormOptions {
     /// ε.

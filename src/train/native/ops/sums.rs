@@ -1,32 +1,38 @@
-//! What training does to tensors outside the graph. Each returns false, or `None`, if native operations do not apply.
+//! Operations of a step outside the graph. Each returns false, or `None`, if native operations do not apply.
 
 use super::super::kernels::adamw::{self, Factors};
 use super::super::kernels::cross_entropy;
-use super::super::operation::change;
+use super::super::operation::{applies, update_in_place};
 use burn::tensor::{FloatDType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Returns the sum of squares, `[1]`.
 pub fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> Option<FloatTensor<B>> {
+    if !applies::<B>(&[tensor]) {
+        return None;
+    }
     let mut sum = B::float_zeros(Shape::new([1]), &B::float_device(tensor), FloatDType::F32);
-    change::<B, 1, 1>([&mut sum], [tensor], |[x], [sum]| sum[0] = adamw::sum_of_squares(x)).then_some(sum)
+    update_in_place::<B, 1, 1>([&mut sum], [tensor], |[x], [sum]| sum[0] = adamw::sum_of_squares(x)).then_some(sum)
 }
 
 /// Multiplies a tensor by a factor `[1]`.
 pub fn scale<B: Backend>(tensor: &mut FloatTensor<B>, factor: &FloatTensor<B>) -> bool {
-    change::<B, 1, 1>([tensor], [factor], |[factor], [values]| adamw::scale(values, factor[0]))
+    update_in_place::<B, 1, 1>([tensor], [factor], |[factor], [values]| adamw::scale(values, factor[0]))
 }
 
 /// Updates weights, first and second moments, in this order.
 pub fn update<B: Backend>(changed: [&mut FloatTensor<B>; 3], grad: &FloatTensor<B>, factors: Factors) -> bool {
-    change::<B, 1, 3>(changed, [grad], |[grad], changed| adamw::update(grad, factors, changed))
+    update_in_place::<B, 1, 3>(changed, [grad], |[grad], changed| adamw::update(grad, factors, changed))
 }
 
 /// Turns logits `[tokens, classes]` into the gradients of the summed losses, and returns the losses `[tokens]`. `targets`
 /// holds one class per token, as floats.
 pub fn cross_entropy<B: Backend>(logits: &mut FloatTensor<B>, targets: &FloatTensor<B>) -> Option<FloatTensor<B>> {
+    if !applies::<B>(&[logits, targets]) {
+        return None;
+    }
     let mut losses = B::float_zeros(targets.shape(), &B::float_device(targets), FloatDType::F32);
     let changed = [logits, &mut losses];
-    change::<B, 1, 2>(changed, [targets], |[targets], [logits, losses]| {
+    update_in_place::<B, 1, 2>(changed, [targets], |[targets], [logits, losses]| {
         cross_entropy::losses_and_grads(logits, targets, losses);
     })
     .then_some(losses)

@@ -10,7 +10,7 @@
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
 use crate::train::inject_grad::{inject_grad, is_tracked};
-use crate::train::native::ops;
+use crate::train::native::{self, ops};
 use crate::train::params::{erase_rank, with_rank};
 use crate::train::tasks::in_f32;
 use burn::backend::Autodiff;
@@ -123,11 +123,11 @@ fn token_ranges<B: Backend>(
 struct Chunk<B: Backend> {
     inputs: Vec<Tensor<B, 2>>,
     losses: Tensor<B, 1>,
-    slopes: Slopes<B>,
+    logit_grads: LogitGrads<B>,
 }
 
 /// The gradients of a chunk's logits, in f32.
-enum Slopes<B: Backend> {
+enum LogitGrads<B: Backend> {
     /// As they are, from a native operation.
     Known(Tensor<B, 2>),
     /// Yet to be computed.
@@ -148,9 +148,11 @@ impl<B: Backend> Chunk<B> {
         let products = inputs.iter().zip(terms).map(|(x, term)| x.clone().matmul(term.matrix()));
         let logits = in_f32(products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float()));
         let mut logits = erase_rank(logits);
-        let classes = erase_rank(targets.clone().float().reshape([rows]));
-        if let Some(losses) = ops::cross_entropy::<B>(&mut logits, &classes) {
-            return Self { inputs, losses: with_rank(losses), slopes: Slopes::Known(with_rank(logits)) };
+        if native::applies::<B>(&[&logits]) {
+            let classes = erase_rank(targets.clone().float().reshape([rows]));
+            if let Some(losses) = ops::cross_entropy::<B>(&mut logits, &classes) {
+                return Self { inputs, losses: with_rank(losses), logit_grads: LogitGrads::Known(with_rank(logits)) };
+            }
         }
         let logits = with_rank::<B, 2>(logits);
         let highest = logits.clone().max_dim(1);
@@ -159,15 +161,15 @@ impl<B: Backend> Chunk<B> {
         let exponentials = shifted.exp();
         let totals = exponentials.clone().sum_dim(1);
         let losses = (totals.clone().log() - target).reshape([rows]);
-        Self { inputs, losses, slopes: Slopes::Open { targets, exponentials, totals } }
+        Self { inputs, losses, logit_grads: LogitGrads::Open { targets, exponentials, totals } }
     }
 
     /// Returns the inputs, and the gradient of the summed losses with respect to the logits: softmax −
     /// onehot, in the inputs' number format.
     fn logit_grads(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
-        let logit_grads = match self.slopes {
-            Slopes::Known(grads) => grads,
-            Slopes::Open { targets, exponentials, totals } => {
+        let logit_grads = match self.logit_grads {
+            LogitGrads::Known(grads) => grads,
+            LogitGrads::Open { targets, exponentials, totals } => {
                 let minus_one = totals.zeros_like().sub_scalar(1.0);
                 (exponentials / totals).scatter(1, targets, minus_one, IndexingUpdateOp::Add)
             }

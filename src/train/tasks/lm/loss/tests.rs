@@ -1,4 +1,5 @@
 use super::{MIN_TOKENS, Term, Terms, mean_loss, mean_loss_by, token_losses};
+use crate::train::native::Scope;
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData, activation, backend::Backend};
 
@@ -52,6 +53,13 @@ fn relative_distance(found: &TensorData, wanted: &TensorData) -> f64 {
 
 #[test]
 fn loss_and_gradients_match_full_logits_for_every_chunk_size() {
+    for native in [true, false] {
+        let _operations = Scope::new(native);
+        compare_with_full_logits();
+    }
+}
+
+fn compare_with_full_logits() {
     let (tokens, vocabulary) = (3 * MIN_TOKENS + 5, 53);
     let (pairs, targets) = (pairs(tokens, vocabulary), targets(tokens, vocabulary));
     let wanted = reference(&pairs, &targets);
