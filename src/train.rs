@@ -31,6 +31,8 @@ mod evaluate;
 mod exit;
 pub mod failure;
 #[cfg(feature = "cuda")]
+mod gpu_pages;
+#[cfg(feature = "cuda")]
 mod gpu_runtime;
 mod inject;
 mod inject_grad;

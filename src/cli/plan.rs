@@ -219,7 +219,8 @@ fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
 }
 
 fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
-    let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
+    let (room, memory) = (place.card.as_ref().map(Card::room), place.card.as_ref().map(|card| card.total_bytes));
+    let site = Site { gpu: place.gpu, room, memory };
     let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
     let mut plan = Plan { gpu, card, ..unplanned(run, &device) };
     for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {

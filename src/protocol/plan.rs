@@ -17,6 +17,8 @@ pub struct Site {
     pub gpu: bool,
     /// Bytes available to the worker, if known.
     pub room: Option<u64>,
+    /// All bytes of the device's memory, if known.
+    pub memory: Option<u64>,
 }
 
 /// Memory needs of all rungs, and the available memory.
@@ -104,6 +106,9 @@ pub struct MemoryEstimate {
     pub update: u64,
     /// Kernels and the driver's context; 0 on the CPU.
     pub overhead: u64,
+    /// Room left in the pages that training takes; 0 on the CPU.
+    #[serde(default)]
+    pub pages: u64,
     /// Peak during training on the device. Not all parts exist at the same time.
     pub training: u64,
     /// Peak while weights are initialized or read.

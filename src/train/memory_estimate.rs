@@ -8,7 +8,7 @@ pub use error::EstimateError;
 
 use super::memory;
 use super::sections::parse_sections;
-use super::shape_backend::{BackendModel, LeasedDevice, ShapeBackend, ShapeBackendRecompute};
+use super::shape_backend::{BackendModel, LeasedDevice, Pages, ShapeBackend, ShapeBackendRecompute};
 use super::task::{Split, Task, Train, load_data};
 use crate::config::knobs::{MomentBits, Precision, Preset};
 use crate::protocol::plan::{MemoryEstimate, Phases, Site};
@@ -21,8 +21,7 @@ use std::sync::Arc;
 /// The largest host batch in bytes that is built for the estimate. Larger ones are not allocated just to
 /// probe the limit.
 const MAX_BATCH_BYTES: u64 = 1 << 30;
-/// Bytes of a CUDA context with Burn's kernels loaded, plus rounding by the memory pool: a first guess,
-/// corrected by measurements on the GPU.
+/// Bytes of a CUDA context with Burn's kernels loaded: a first guess, corrected by measurements on the GPU.
 const CUDA_OVERHEAD: u64 = 600 << 20;
 /// Bytes that training adds on the CPU: code first run by training, stacks, and buffers of matrix products.
 const CPU_OVERHEAD: u64 = 10 << 20;
@@ -163,6 +162,19 @@ fn host_memory<T: Task>(estimate: &MemoryEstimate, loaded: &LoadedTask<T>, site:
     }
 }
 
+/// Returns the pages of a GPU whose memory is known.
+#[cfg(feature = "cuda")]
+fn gpu_pages(site: Site) -> Option<Box<dyn Pages>> {
+    let bytes = site.memory.filter(|_| site.gpu)?;
+    Some(Box::new(super::gpu_pages::GpuPages::new(bytes)))
+}
+
+/// Without CUDA there is no GPU.
+#[cfg(not(feature = "cuda"))]
+fn gpu_pages(_site: Site) -> Option<Box<dyn Pages>> {
+    None
+}
+
 /// Estimates one rung with this micro-batch; also returns the host memory of a micro-batch.
 fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
     loaded: &LoadedTask<T>,
@@ -176,7 +188,7 @@ fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
         (true, Precision::Bf16) => BackendModel::Cube(FloatDType::BF16),
         (true, Precision::F16) => BackendModel::Cube(FloatDType::F16),
     };
-    let leased = LeasedDevice::new(backend);
+    let leased = LeasedDevice::new(backend, gpu_pages(site));
     // As in `backends`, `T::RECOMPUTES` stands alone.
     let counted = if T::RECOMPUTES {
         estimate_phases::<T, ShapeBackend>(&loaded.input, preset, (backend, &leased), micro)

@@ -11,10 +11,12 @@
 
 mod backend_model;
 mod ledger;
+mod pages;
 mod rules;
 
 pub use backend_model::BackendModel;
 pub use ledger::{Ledger, Peak};
+pub use pages::Pages;
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
@@ -72,9 +74,9 @@ fn free_indices() -> MutexGuard<'static, [(Vec<u16>, u16); 4]> {
 pub struct LeasedDevice(ShapeDevice);
 
 impl LeasedDevice {
-    /// Returns a device with an empty ledger.
+    /// Returns a device with an empty ledger, which takes its memory in `pages` if there are any.
     #[must_use]
-    pub fn new(backend: BackendModel) -> Self {
+    pub fn new(backend: BackendModel, pages: Option<Box<dyn Pages>>) -> Self {
         let number = backend.number();
         let index = {
             let (back, next) = &mut free_indices()[usize::from(number)];
@@ -87,7 +89,7 @@ impl LeasedDevice {
         // A device keeps its settings for good; setting them again changes nothing.
         let _ = set_default_dtypes::<BackendRouter<Channel>>(&device, backend.float_dtype(), IntDType::I32);
         let leased = Self(device);
-        leased.read(|ledger| *ledger = Ledger::new(backend));
+        leased.read(|ledger| *ledger = Ledger::new(backend, pages));
         leased
     }
 
@@ -208,7 +210,7 @@ impl RunnerChannel for Channel {
     }
 
     fn init_client(device: &ShapeDevice) -> Client {
-        Client { device: device.clone(), ledger: Arc::new(Mutex::new(Ledger::new(device.backend))) }
+        Client { device: device.clone(), ledger: Arc::new(Mutex::new(Ledger::new(device.backend, None))) }
     }
 
     fn get_tensor_handle(_tensor: &TensorIr, _client: &Client) {}

@@ -2,10 +2,13 @@
 
 use crate::card::{place_with_card, place_with_unused_card, run_with_faults};
 use crate::faults::break_in;
+use crate::gradients::write_text;
 use crate::helper::{journal, journal_says};
+use crate::holders::place_with_gauges;
 use downshift::protocol::control::RunState;
 use downshift::store::run_dir::RunDir;
 use serde_json::Value;
+use std::path::PathBuf;
 
 const CUT: &str = r#"[{"capacity_mib": 1, "once": true}]"#;
 
@@ -58,4 +61,23 @@ fn a_plan_without_nvml_asks_the_driver_for_the_cards_memory() {
         serde_json::from_str(&place.succeed(&["plan", "digits", "--device", "cuda", "--format", "json"])).unwrap();
     assert_eq!(plan["card"]["total_bytes"], 8_u64 << 30, "{plan}");
     assert!(place.succeed(&["plan", "digits", "--device", "cuda"]).contains("On cuda:0 Soft Card 6.1: 8.0 GiB."));
+}
+
+/// Memory depends on shapes alone, so the card skips the kernels. It has no context.
+#[test]
+fn every_rung_takes_the_memory_that_is_planned() {
+    let (mut place, _) = place_with_gauges();
+    place.variables.push(("SOFT_CARD_SKIP", PathBuf::from("1")));
+    let data = write_text(&place);
+    let words = ["plan", "text", "--device", "cuda", "--measure", "3", "--format", "json", "--set", &data];
+    let shape = ["--set", "model.width=768", "--set", "model.sequence=256", "--set", "model.heads=12"];
+    let plan: Value = serde_json::from_str(&place.succeed(&[&words[..], &shape].concat())).unwrap();
+    let rungs = plan["rungs"].as_array().unwrap();
+    assert_eq!(rungs.len(), 5);
+    for rung in rungs {
+        let bytes = |name: &str| rung.pointer(name).and_then(Value::as_u64).unwrap();
+        let planned = bytes("/foreseen/training") - bytes("/foreseen/overhead");
+        let measured = bytes("/measured/peak_bytes");
+        assert!(measured > 256 << 20 && planned.abs_diff(measured) <= measured / 10, "{planned}, {measured}: {rung}");
+    }
 }

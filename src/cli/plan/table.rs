@@ -7,7 +7,7 @@ use crate::protocol::plan::{LESS_MEMORY, Measured, MemoryEstimate, Plan, RungPla
 
 type Part = (&'static str, fn(&MemoryEstimate) -> u64);
 
-const DEVICE: [Part; 7] = [
+const DEVICE: [Part; 8] = [
     ("weights", |part| part.weights),
     ("gradients", |part| part.gradients),
     ("optimizer", |part| part.optimizer),
@@ -15,6 +15,7 @@ const DEVICE: [Part; 7] = [
     ("logits", |part| part.logits),
     ("update", |part| part.update),
     ("kernels, context", |part| part.overhead),
+    ("rest of pages", |part| part.pages),
 ];
 
 const HOST: [Part; 6] = [

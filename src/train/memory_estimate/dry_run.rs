@@ -47,8 +47,8 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     let trained: u64 = shapes.iter().filter(|(path, _)| rules.is_trained(path)).map(|(_, shape)| count(shape)).sum();
     let trained_shapes: BTreeSet<Vec<usize>> =
         shapes.iter().filter(|(path, _)| rules.is_trained(path)).map(|(_, shape)| shape.clone()).collect();
-    let (loading, weights) = (leased.read(Ledger::take_peak).peak, leased.read(|ledger| ledger.live()));
-    leased.read(|ledger| ledger.classify_by_shape(trained_shapes, T::num_classes(&input.model, &input.data)));
+    let (loading, weights) = (leased.read(Ledger::take_peak).taken, leased.read(|ledger| ledger.live()));
+    leased.read(|ledger| ledger.end_parameters(trained_shapes, T::num_classes(&input.model, &input.data)));
     let optimizer = AdamW::new(preset.optimizer.clone(), rules);
     let mut dry_run = DryRun::<T, B>::new(model, optimizer, input, preset, micro, device)?;
     let gradient = dry_run.run_passes()?;
@@ -59,11 +59,12 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     let gradient = dry_run.run_passes()?;
     let pass = leased.read(Ledger::take_peak);
     dry_run.apply_update(gradient)?;
-    let update = leased.read(Ledger::take_peak).peak;
+    let last = leased.read(Ledger::take_peak);
+    let (update, training) = (last.peak, pass.peak.max(last.peak));
     let samples = dry_run.evaluate_batch(micro);
     let evaluation = leased.read(Ledger::take_peak);
     dry_run.simulate_save(backend == BackendModel::Flex)?;
-    let saving = leased.read(Ledger::take_peak).peak;
+    let saving = leased.read(Ledger::take_peak).taken;
     let estimate = MemoryEstimate {
         parameters: shapes.values().map(count).sum(),
         trained,
@@ -73,9 +74,10 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
         activations: pass.others.saturating_sub(at_rest),
         logits: pass.logits,
         update: update.saturating_sub(state + 4 * trained),
-        training: pass.peak.max(update),
+        pages: last.taken.saturating_sub(training),
+        training: training.max(last.taken),
         loading,
-        evaluation: evaluation.peak,
+        evaluation: evaluation.taken,
         saving,
         ..MemoryEstimate::default()
     };

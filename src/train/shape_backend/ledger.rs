@@ -1,15 +1,17 @@
 //! The buffers, their holders, and the peak of their sizes.
 
 use super::backend_model::BackendModel;
+use super::pages::Pages;
 use super::rules::{self, View};
 use burn::tensor::{DType, Shape};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 
 /// The use of a buffer, as far as its shape shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::classify_by_shape`].
+    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::end_parameters`].
     Gradient,
     /// A buffer with one value for each possible answer.
     Logits,
@@ -22,6 +24,8 @@ struct Buffer {
     bytes: u64,
     holders: u32,
     kind: Kind,
+    /// Its room in a page.
+    _room: Option<Box<dyn Any + Send>>,
 }
 
 /// The peak since the last call of [`Ledger::take_peak`].
@@ -37,12 +41,15 @@ pub struct Peak {
     pub gradients: u64,
     /// Bytes that came from the host.
     pub uploaded: u64,
+    /// Bytes of the pages that were taken, or the peak where memory is not taken in pages.
+    pub taken: u64,
 }
 
 /// The bookkeeping of one count.
 #[derive(Debug, Default)]
 pub struct Ledger {
     backend: BackendModel,
+    pages: Option<Box<dyn Pages>>,
     buffers: HashMap<u64, Buffer>,
     tensors: HashMap<TensorId, (u64, View)>,
     next: u64,
@@ -59,13 +66,16 @@ pub struct Ledger {
 impl Ledger {
     /// Returns an empty ledger.
     #[must_use]
-    pub fn new(backend: BackendModel) -> Self {
-        Self { backend, ..Self::default() }
+    pub fn new(backend: BackendModel, pages: Option<Box<dyn Pages>>) -> Self {
+        Self { backend, pages, ..Self::default() }
     }
 
-    /// From now on, counts buffers with a shape in `trained` as gradients, and buffers with `num_classes` values
-    /// per row as logits.
-    pub fn classify_by_shape(&mut self, trained: BTreeSet<Vec<usize>>, num_classes: Option<usize>) {
+    /// All parameters are there. From now on, counts buffers with a shape in `trained` as gradients, and buffers with
+    /// `num_classes` values per row as logits.
+    pub fn end_parameters(&mut self, trained: BTreeSet<Vec<usize>>, num_classes: Option<usize>) {
+        if let Some(pages) = &mut self.pages {
+            pages.end_parameters();
+        }
         (self.trained, self.num_classes) = (trained, num_classes);
     }
 
@@ -84,8 +94,10 @@ impl Ledger {
     /// Returns the peak since the last call, and starts a new one.
     pub fn take_peak(&mut self) -> Peak {
         let (live, logits, gradients) = (self.live, self.logits, self.gradients);
-        let fresh = Peak { peak: live, others: self.others(), logits, gradients, uploaded: 0 };
-        std::mem::replace(&mut self.peak, fresh)
+        let fresh = Peak { peak: live, others: self.others(), logits, gradients, uploaded: 0, taken: 0 };
+        let peak = std::mem::replace(&mut self.peak, fresh);
+        // Pages are kept when their tensors are gone.
+        Peak { taken: self.pages.as_mut().map_or(peak.peak, |pages| pages.taken()), ..peak }
     }
 
     /// Counts an operation.
@@ -116,6 +128,7 @@ impl Ledger {
         let strided = |tensor: &TensorIr| self.tensors.get(&tensor.id).is_some_and(|(_, view)| !view.is_whole());
         let scratch = rules::scratch_bytes(self.backend, op, &strided);
         self.update_peak(scratch);
+        drop(self.reserve(scratch));
         for input in inputs {
             self.consume(input);
         }
@@ -179,7 +192,8 @@ impl Ledger {
     fn allocate(&mut self, out: &TensorIr) {
         let (bytes, kind) = (bytes_of(out), self.classify(out));
         self.next += 1;
-        self.buffers.insert(self.next, Buffer { bytes, holders: 1, kind });
+        let room = self.reserve(bytes);
+        self.buffers.insert(self.next, Buffer { bytes, holders: 1, kind, _room: room });
         self.tensors.insert(out.id, (self.next, View::whole(&out.shape)));
         self.live += bytes;
         match kind {
@@ -189,12 +203,16 @@ impl Ledger {
         }
     }
 
+    fn reserve(&mut self, bytes: u64) -> Option<Box<dyn Any + Send>> {
+        self.pages.as_mut().filter(|_| bytes > 0).map(|pages| pages.reserve(bytes))
+    }
+
     fn release(&mut self, id: TensorId) {
         let Some((number, _)) = self.tensors.remove(&id) else { return };
         let Some(buffer) = self.buffers.get_mut(&number) else { return };
         buffer.holders -= 1;
         if buffer.holders == 0 {
-            let Buffer { bytes, kind, .. } = *buffer;
+            let (bytes, kind) = (buffer.bytes, buffer.kind);
             self.buffers.remove(&number);
             self.live -= bytes;
             match kind {

@@ -15,7 +15,7 @@ fn live_bytes(leased: &LeasedDevice) -> u64 {
 
 #[test]
 fn a_buffer_is_freed_with_its_last_holder() {
-    let leased = LeasedDevice::new(BackendModel::Flex);
+    let leased = LeasedDevice::new(BackendModel::Flex, None);
     let x = tensor(&leased);
     assert_eq!(live_bytes(&leased), MIB);
     let other = x.clone();
@@ -28,7 +28,7 @@ fn a_buffer_is_freed_with_its_last_holder() {
 
 #[test]
 fn read_back_values_take_no_memory_until_they_are_used() {
-    let leased = LeasedDevice::new(BackendModel::Flex);
+    let leased = LeasedDevice::new(BackendModel::Flex, None);
     let before = crate::train::memory::resident_bytes().unwrap();
     let read: Vec<_> =
         (0..64).map(|_| Tensor::<Plain, 2>::zeros([1 << 14, 1 << 12], leased.device()).into_data()).collect();
@@ -46,7 +46,7 @@ fn read_back_values_take_no_memory_until_they_are_used() {
 
 #[test]
 fn unshared_inputs_are_overwritten() {
-    let leased = LeasedDevice::new(BackendModel::Flex);
+    let leased = LeasedDevice::new(BackendModel::Flex, None);
     let (x, y) = (tensor(&leased), tensor(&leased));
     leased.read(Ledger::take_peak);
     let z = (x * 2.0).exp() + y.clone();
@@ -59,7 +59,7 @@ fn unshared_inputs_are_overwritten() {
 
 #[test]
 fn views_take_no_memory_until_they_must_be_copied() {
-    let leased = LeasedDevice::new(BackendModel::Flex);
+    let leased = LeasedDevice::new(BackendModel::Flex, None);
     let x = tensor(&leased);
     let turned = x.clone().transpose();
     let part = x.clone().slice([0..10, 0..256]);
@@ -75,7 +75,7 @@ fn views_take_no_memory_until_they_must_be_copied() {
 
 #[test]
 fn sixteen_bit_values_take_half_the_memory_on_a_gpu() {
-    let leased = LeasedDevice::new(BackendModel::Cube(FloatDType::BF16));
+    let leased = LeasedDevice::new(BackendModel::Cube(FloatDType::BF16), None);
     let x = tensor(&leased);
     assert_eq!(live_bytes(&leased), MIB / 2);
     let whole = x.cast(FloatDType::F32);
@@ -85,7 +85,7 @@ fn sixteen_bit_values_take_half_the_memory_on_a_gpu() {
 
 #[test]
 fn tensors_kept_for_the_backward_pass_are_counted() {
-    let leased = LeasedDevice::new(BackendModel::Flex);
+    let leased = LeasedDevice::new(BackendModel::Flex, None);
     let make = || Tensor::<ShapeBackend, 2>::zeros([512, 512], leased.device());
     let (weight, x) = (make().require_grad(), make());
     let mut y = x;
@@ -104,11 +104,11 @@ fn tensors_kept_for_the_backward_pass_are_counted() {
 
 #[test]
 fn devices_are_independent() {
-    let (one, other) = (LeasedDevice::new(BackendModel::Flex), LeasedDevice::new(BackendModel::Flex));
+    let (one, other) = (LeasedDevice::new(BackendModel::Flex, None), LeasedDevice::new(BackendModel::Flex, None));
     let x = tensor(&one);
     assert_eq!((live_bytes(&one), live_bytes(&other)), (MIB, 0));
     drop(x);
     drop(one);
-    let again = LeasedDevice::new(BackendModel::Flex);
+    let again = LeasedDevice::new(BackendModel::Flex, None);
     assert_eq!(again.read(Ledger::take_peak).peak, 0, "a counter that was given back starts over");
 }
