@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 /// A result of the benchmark; any error ends it.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The largest difference between two losses of the same step.
+/// The largest difference between two losses of the same step, relative to a loss above 1.
 const MOST_APART: f64 = 1e-4;
 /// The steps whose losses are compared.
 pub const COMPARED: usize = 20;
@@ -126,7 +126,7 @@ fn report(case: &Case, way: &str, pairs: &[[Took; 2]]) -> Outcome<f64> {
     let of = |side: usize, value: fn(&Took) -> f64| middle(pairs.iter().map(|pair| value(&pair[side])).collect());
     for [ours, theirs] in pairs {
         for (step, (ours, theirs)) in ours.losses.iter().zip(&theirs.losses).enumerate() {
-            if (ours - theirs).abs() > MOST_APART {
+            if (ours - theirs).abs() > MOST_APART * theirs.max(1.0) {
                 return Err(format!("{}: loss {ours} at step {}, PyTorch {theirs}", case.name, step + 1).into());
             }
         }

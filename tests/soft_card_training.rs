@@ -21,3 +21,5 @@ mod libraries;
 mod memory;
 #[path = "soft_card_training/resume.rs"]
 mod resume;
+#[path = "soft_card_training/trace.rs"]
+mod trace;

@@ -34,6 +34,7 @@ pub fn prepare(case: &Case, folder: &Path) -> Outcome<()> {
         ("optimizer.max_norm", "1.0"),
         ("evaluation.every", "1000000 steps"),
         ("checkpoint.every", "never"),
+        ("ladder", "[]"),
     ]
     .iter()
     .chain(case.set)

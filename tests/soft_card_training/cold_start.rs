@@ -1,7 +1,7 @@
 //! A start without tuning, and the tuned kernels that replace its own.
 
 use crate::caches::copy;
-use crate::card::{place_with_card, place_with_unused_card};
+use crate::card::{place_with_card, place_with_unused_card, set_faults};
 use crate::helper::{Place, journal_says, wait_for, wait_status};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ fn a_start_without_tuning_compiles_less_and_takes_over_tuned_kernels_at_a_save()
     let prepared = caches(&place_with_card());
     let mut place = place_with_unused_card();
     place.variables.push(("XDG_CACHE_HOME", place.dir.path().join("cache")));
+    // Time for the copy below, before the last save.
+    set_faults(&place, r#"[{"slow_ms": 1}]"#);
     let mut child = place.command(&LATER).stdout(Stdio::null()).spawn().unwrap();
     let run = wait_for("a run", || place.newest());
     wait_status(&run, "a step", |status| status.step >= 1);

@@ -1,0 +1,32 @@
+//! A card that skips kernels is asked for the work that a card which runs them does: scripts/step_costs.py counts on it.
+
+use crate::card::{PLAIN, place_with_card};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// Trains three steps and returns the number of equal launches and copies.
+fn launches_and_copies(skip: bool) -> BTreeMap<String, usize> {
+    let mut place = place_with_card();
+    let trace = place.dir.path().join("trace");
+    place.variables.push(("SOFT_CARD_TRACE", trace.clone()));
+    if skip {
+        place.variables.push(("SOFT_CARD_SKIP", PathBuf::from("1")));
+    }
+    let words = ["run", "digits", "--headless", "--device", "cuda", "--set", "training.steps=3"];
+    place.succeed(&[&words[..], &PLAIN].concat());
+    let mut counts = BTreeMap::new();
+    for line in fs::read_to_string(trace).unwrap().lines() {
+        if line.starts_with(r#"{"launch""#) || line.starts_with(r#"{"copy""#) {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_card_that_skips_kernels_is_asked_for_the_same_work() {
+    let real = launches_and_copies(false);
+    assert!(real.values().sum::<usize>() > 1000, "{real:?}");
+    assert_eq!(launches_and_copies(true), real);
+}
