@@ -5,10 +5,12 @@
 //! rank 1 ends ── its connection closes ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
 //! ```
 
+use super::companion::NotWritten;
 use super::companion_link::Member;
 use super::ending::Reason;
 use super::run_loop::{Harness, Life, Report};
 use crate::process_tree::{EndedBy, wait_for_end};
+use crate::protocol::companion::CompanionOrder;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Failed, FailureClass, Level};
 use std::time::Duration;
@@ -30,16 +32,17 @@ pub struct RankFailures {
 /// The cause of an end, among all ranks.
 #[derive(Debug, Default, PartialEq)]
 pub struct RankCause {
-    /// The process that ended first, and its exit; none if no rank was seen to end, or its exit is unknown.
+    /// The process that ended first, and its exit; none if no rank was seen to fail.
     pub exit: Option<(u32, Exit)>,
     /// The report of that rank.
     pub failed: Option<Failed>,
 }
 
 impl RankFailures {
-    /// Records the end of a rank. Reports whether it is the first failure.
+    /// Records the end of a rank. Reports whether it is the first failure. If its launcher has reaped it already, it may
+    /// have ended as it should: then the launcher decides.
     fn record_end(&mut self, member: Member, ended: EndedBy) -> bool {
-        if ended.code == Some(0) || self.first.is_some() {
+        if ended.code == Some(0) || ended == EndedBy::default() || self.first.is_some() {
             return false;
         }
         self.first = Some((member, Exit::of_command(ended.code, ended.signal)));
@@ -53,8 +56,7 @@ impl RankFailures {
 
     /// Returns the cause. A rank that lost another one reports a failed collective, so such a report counts least.
     pub fn cause(&self) -> RankCause {
-        let is_known = |exit: &Exit| exit.code.is_some() || exit.signal.is_some();
-        let exit = self.first.map(|(member, exit)| (member.pid, exit)).filter(|(_, exit)| is_known(exit));
+        let exit = self.first.map(|(member, exit)| (member.pid, exit));
         let of_first = |(member, _): &&(Member, Failed)| self.first.is_some_and(|(first, _)| first == *member);
         let own = self.reports.iter().find(of_first);
         let any = || self.reports.iter().min_by_key(|(_, failed)| failed.class == FailureClass::Collective);
@@ -104,8 +106,13 @@ impl Harness {
                 None
             }
             Event::SaveFailed { step, message, of_disk } => {
-                self.give_up_parts(step, message.clone());
-                Some(Event::SaveFailed { step, message: format!("{member}: {message}"), of_disk })
+                let message = format!("{member}: {message}");
+                if !self.companion.keeps_loop() {
+                    self.companion.order(&CompanionOrder::PublishFailed { step, message: message.clone() });
+                    return Some(Event::SaveFailed { step, message, of_disk });
+                }
+                self.take_part(member, step, Err(NotWritten { message, of_disk }));
+                None
             }
             other => Some(other),
         }
@@ -148,7 +155,7 @@ mod tests {
         assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::Collective);
         ranks.record_report(rank(1), failed(FailureClass::DiskFull, "no space"));
         assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::DiskFull);
-        ranks.record_end(rank(1), EndedBy::default());
-        assert_eq!(ranks.cause().exit, None, "its parent was faster");
+        assert!(!ranks.record_end(rank(1), EndedBy::default()), "its launcher was faster, and decides");
+        assert_eq!(ranks.cause().exit, None);
     }
 }

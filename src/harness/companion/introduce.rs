@@ -2,20 +2,25 @@
 //! other: a loop in a shell, or a launcher that restarts its ranks.
 
 use super::news;
+use super::parts::Absence;
 use crate::format::count;
+use crate::harness::companion_link::Member;
 use crate::harness::ending::Reason;
 use crate::harness::run_loop::Harness;
 use crate::harness::setup::SetupFile;
-use crate::protocol::companion::{Framework, Introduction, PROTOCOL};
+use crate::protocol::companion::{Framework, Grade, Introduction, PROTOCOL};
 use crate::protocol::worker::{CommandNews, Event};
 use crate::store::companion::KnownCompanion;
 
 impl Harness {
     /// Takes in an introduction of the process that reports the training.
-    pub(super) fn introduce_companion(&mut self, introduction: Introduction) {
+    pub(super) fn introduce_companion(&mut self, mut introduction: Introduction) {
         if introduction.protocol != PROTOCOL {
             let theirs = introduction.protocol;
             return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
+        }
+        if let Some(obstacle) = self.companion.publishing.parts.obstacle() {
+            (introduction.saves, introduction.grade, introduction.reason) = (false, Grade::None, Some(obstacle));
         }
         let is_another = self.companion.gone.take().is_some() || self.companion.introduction.is_none();
         if is_another && self.companion.stopping {
@@ -45,6 +50,19 @@ impl Harness {
             }
             self.companion.news = Some(news);
             self.send_companion();
+        }
+    }
+
+    /// Takes in an introduction of another rank. If it cannot save, rank 0 cannot either.
+    pub(super) fn introduce_rank(&mut self, introduction: Introduction) {
+        if introduction.framework != Framework::Loop || introduction.saves {
+            return;
+        }
+        let member = Member::of(&introduction);
+        let reason = introduction.reason.unwrap_or_else(|| "its state cannot be saved".to_owned());
+        self.excuse_rank(member, Absence::CannotSave(reason));
+        if let Some(speaker) = self.companion.introduction.clone() {
+            self.introduce_companion(speaker);
         }
     }
 
