@@ -1,5 +1,5 @@
-//! The introductions of the process that reports the training. A command may train in several processes, one after the
-//! other: a loop in a shell, or a launcher that restarts its ranks.
+//! The introductions of the ranks. A command of one rank may train in several processes, one after the other: a loop in a
+//! shell, or a launcher that restarts its process.
 
 use super::news;
 use super::parts::Absence;
@@ -27,6 +27,9 @@ impl Harness {
             // The training ended as it was asked to, but the command has started it again: that one counts no more.
             self.companion.link = None;
             return self.end(Reason::Asked);
+        }
+        if self.companion.news.is_none() {
+            self.warn_of_restarts(introduction.world);
         }
         if is_another {
             self.note_other_resume(&introduction);
