@@ -43,6 +43,8 @@ struct Training<'a> {
     step: u64,
     weights: u64,
     saved: Instant,
+    rank: u32,
+    world: u32,
 }
 
 /// Trains with a companion.
@@ -61,9 +63,12 @@ pub fn train(script: &Script, framework: &str, mischief: &str) -> Failing<()> {
         lines.map_while(Result::ok).filter_map(|text| line::decode(&text)).try_for_each(|order| send.send(order))
     });
     let (is_loop, stream, saved) = (framework == "loop", Some(stream), Instant::now());
-    let mut training = Training { script, setup, is_loop, mischief, stream, orders, step: 0, weights: 0, saved };
+    let (rank, world) = (number_of("RANK").unwrap_or(0), number_of("WORLD_SIZE").unwrap_or(1));
+    let (step, weights) = (0, 0);
+    let mut training = Training { script, setup, is_loop, mischief, stream, orders, step, weights, saved, rank, world };
     training.restore()?;
     training.introduce(framework)?;
+    training.wait_for_ranks()?;
     while training.step < script.steps {
         training.take_step()?;
     }
@@ -73,7 +78,21 @@ pub fn train(script: &Script, framework: &str, mischief: &str) -> Failing<()> {
     Ok(())
 }
 
+fn number_of(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 impl Training<'_> {
+    /// Waits until every rank has introduced itself, as the first reduction does.
+    fn wait_for_ranks(&self) -> Failing<()> {
+        let ready = |rank| self.setup.attempt_dir.join(format!("rank-{rank}.ready"));
+        fs::write(ready(self.rank), "")?;
+        while !(0..self.world).all(|rank| ready(rank).exists()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     fn say(&mut self, event: &Value) -> Failing<()> {
         if let Some(stream) = &mut self.stream {
             writeln!(stream, "{event}")?;
@@ -111,8 +130,8 @@ impl Training<'_> {
         let micro_batch = self.setup.knobs.pointer("/training/micro_batch").cloned().unwrap_or(json!(BATCH));
         let in_force = if self.mischief == "ignore-knobs" { json!(99) } else { micro_batch };
         self.say(&json!({
-            "event": "companion", "protocol": 1, "pid": std::process::id(), "rank": 0, "world": 1, "python": "3.12.1",
-            "torch": "2.15.0", "framework": framework, "version": null, "grade": "exact", "reason": null, "saves": true,
+            "event": "companion", "protocol": 1, "pid": std::process::id(), "rank": self.rank, "world": self.world,
+            "python": "3.12.1", "torch": "2.15.0", "framework": framework, "version": null, "grade": "exact", "reason": null, "saves": true,
             "guards": true, "parameters": 1234, "resumed_from": resumed_from, "samples": self.step * BATCH,
             "total_steps": self.script.steps, "epoch_units": EPOCH * BATCH, "total_units": self.script.steps * BATCH,
             "unit": "samples", "knobs": {"training.micro_batch": in_force},
@@ -208,6 +227,10 @@ impl Training<'_> {
 
     /// Saves, and waits until the harness has published it. Returns why it was not.
     fn save(&mut self, pause_ms: f64) -> Failing<Option<String>> {
+        let gone = || Ok(Some("the harness is gone".to_owned()));
+        if self.stream.is_none() {
+            return gone();
+        }
         self.saved = Instant::now();
         let (step, samples) = (self.step, self.step * BATCH);
         let bytes = self.weights.to_le_bytes();
@@ -216,8 +239,9 @@ impl Training<'_> {
             let folder = self.setup.staging.join(&name);
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir(&folder)?;
-            fs::write(folder.join("model.safetensors"), bytes)?;
-            fs::write(folder.join("python.json"), b"{}")?;
+            let own = if self.rank == 0 { String::new() } else { format!("rank-{}.", self.rank) };
+            fs::write(folder.join(format!("{own}model.safetensors")), bytes)?;
+            fs::write(folder.join(format!("{own}python.json")), b"{}")?;
             let name = self.spoil(&folder, name)?;
             self.say(
                 &json!({"event": "staged", "step": step, "samples": samples, "folder": name, "pause_ms": pause_ms}),
@@ -229,7 +253,7 @@ impl Training<'_> {
             fs::write(folder.join("weights"), bytes)?;
             self.say(&json!({"event": "wrote", "step": step, "samples": samples, "path": folder}))?;
         }
-        while self.stream.is_some() {
+        loop {
             match self.orders.recv_timeout(Duration::from_secs(30)) {
                 Ok(CompanionOrder::Published { step: published }) if published == step => return Ok(None),
                 Ok(CompanionOrder::PublishFailed { step: refused, message }) if refused == step => {
@@ -241,10 +265,9 @@ impl Training<'_> {
                     exit(75)
                 }
                 Ok(_) => {}
-                Err(_) => break,
+                Err(_) => return gone(),
             }
         }
-        Ok(Some("the harness is gone".to_owned()))
     }
 
     fn spoil(&self, folder: &Path, name: String) -> Failing<String> {

@@ -1,5 +1,5 @@
 """Two ranks under torchrun and the real program: `kill -9` of ranks, torchrun, harness and keeper at random moments changes
-nothing and leaves nothing behind; a rank that fails is named as the cause.
+nothing and leaves nothing behind; a rank that fails is named as the cause, and a NaN loss of one drops the step on all.
 
 Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_ranks.py [--kills 6] [--seed 7]
 [--program DOWNSHIFT]`. Losses, sample ids, draws and final weights of each rank are compared bit by bit with those of an
@@ -28,6 +28,8 @@ STEPS_PER_KILL = 60
 STEPS_PER_EPOCH = 12
 ROLES = ("rank 0", "rank 1", "launcher", "harness", "keeper")
 GONE_SECONDS = 5.0
+# As many samples in a step as one of 4 has.
+TWO_MICRO_BATCHES = ("--batch-size=2", "--accumulation=2")
 
 RUN_FILE = """\
 name: ranked
@@ -60,6 +62,11 @@ class RankedRun(Run):
         import plain_loop
 
         return [plain_loop.read_log(self.log(rank)) for rank in range(WORLD)]
+
+    def parameters(self, rank):
+        """Returns the hash of the parameters of a rank that ended."""
+        with open(self.log(rank), encoding="utf-8") as file:
+            return json.loads(file.readlines()[-1])["parameters"]
 
     def pid_of(self, role):
         """Returns the process that plays a role now, or none."""
@@ -139,8 +146,24 @@ def kill_at_random(run, kills, moments):
     return done
 
 
+def expect_skip(program):
+    """A NaN loss of the last rank drops step 5 on both, which then have equal weights: the gradients of two micro-batches are
+    reduced in the last one of a step."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RankedRun(program, folder, run_file([*TWO_MICRO_BATCHES, "--fail=nan@5", "--epochs=1"]))
+        run.wait_end()
+        with open(run.journal, encoding="utf-8") as journal:
+            if "step 5 skipped" not in journal.read():
+                run.fail("no step was skipped")
+        steps = [sorted(steps) for steps, _, _ in run.logs()]
+        hashes = [run.parameters(rank) for rank in range(WORLD)]
+        if steps != [list(range(1, STEPS_PER_EPOCH + 1))] * WORLD or len(set(hashes)) != 1:
+            run.fail("the ranks have parted: {} {}".format(steps, hashes))
+    print("nan: step 5 skipped by both ranks, equal weights after {} steps".format(STEPS_PER_EPOCH), flush=True)
+
+
 def compare_after_kills(program, kind, kills, seed, is_control=False):
-    arguments = [kind] if kind else []
+    arguments = [kind, *TWO_MICRO_BATCHES] if kind else []
     epochs = 3 + kills * STEPS_PER_KILL // STEPS_PER_EPOCH
     arguments.append("--epochs={}".format(epochs))
     with tempfile.TemporaryDirectory() as folder:
@@ -194,6 +217,7 @@ def main():
     program = os.path.abspath(given.program)
     expect_cause(program, "oom", ["cause: out of device memory", "rank 1 of 2: OutOfMemoryError"])
     expect_cause(program, "raise", ["rank 1 of 2: ValueError: sample 17 has no label"])
+    expect_skip(program)
     # The second role that the seed 7 draws is a rank; a kill of the keeper restarts nothing.
     compare_after_kills(program, "", 2, 7, is_control=True)
     for kind in ("", "--sharded"):

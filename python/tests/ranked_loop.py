@@ -1,7 +1,7 @@
 """The loop of `plain_loop` on several ranks: with DistributedDataParallel, or with weights spread over the ranks.
 
-Each rank appends a line to LOG.RANK at each step: loss, sample ids, draws, all in full precision. At the end, a hash of the
-weights that it holds.
+Each rank appends a line to LOG.RANK at each step: loss, sample ids, draws, all in full precision. At the end, hashes of the
+weights that it holds and, without those that each rank keeps for itself, of the parameters.
 """
 
 from __future__ import annotations
@@ -74,12 +74,17 @@ def main(given=None):
                 ids, losses = [], []
                 if arguments.step_ms:
                     time.sleep(arguments.step_ms / 1e3)
-        digest = hashlib.sha256()
-        for name, value in sorted(model.state_dict().items()):
-            value = value.to_local() if hasattr(value, "to_local") else value
-            digest.update(name.encode() + value.numpy().tobytes())
-        log.write(json.dumps({"weights": digest.hexdigest()}) + "\n")
+        hashes = {"weights": hash_of(model.state_dict()), "parameters": hash_of(dict(model.named_parameters()))}
+        log.write(json.dumps(hashes) + "\n")
     dist.destroy_process_group()
+
+
+def hash_of(tensors):
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        value = value.to_local() if hasattr(value, "to_local") else value
+        digest.update(name.encode() + value.detach().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def fail(kind, loss):

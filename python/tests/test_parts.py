@@ -520,6 +520,14 @@ class TheLine(unittest.TestCase):
         self.assertEqual(self.companion.take_order(), {"order": "checkpoint"})
         self.assertIsNone(self.companion.take_order())
 
+    def test_a_stop_counts_as_withdrawn_by_its_place_among_the_answers(self):
+        self.companion.note("hello")
+        self.harness.wait_for(lambda event: event["event"] == "note")
+        for kind, step in (("stop", None), ("published", 3), ("withdraw_stop", None), ("published", 4), ("stop", None), ("published", 5)):
+            self.harness.send({"order": kind, "step": step})
+        self.assertEqual([self.companion.wait_published(step) for step in (5, 4, 3)], [None] * 3)
+        self.assertEqual([self.companion.withdrew_before(step) for step in (3, 4, 5)], [False, True, False])
+
     def test_a_failure_of_the_companion_is_one_note_and_silence(self):
         try:
             raise KeyError("x")

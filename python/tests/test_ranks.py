@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 
 import torch
 
-from downshift import batches, border, ranks, snapshot
+from downshift import batches, border, ranks, saver, snapshot, wire
 from downshift.excepthook import CheckpointError, ConfigError
 
 torch.set_num_threads(1)
@@ -79,6 +82,39 @@ class Agreed(unittest.TestCase):
 
     def test_one_process_decides_at_once(self):
         self.assertEqual(border.Agreement("", 0, 1).decide(7, lambda step: (step == 7, True)), (True, True))
+
+
+class Saves(unittest.TestCase):
+    def save_twice(self, rank, writes):
+        """Saves a step in the background, then as the last one of the run. Returns the outcome and the events."""
+        companion = unittest.mock.Mock(checkpoint={}, **{"wait_published.side_effect": ["rank 1 of 2: no space", None]})
+        capture = unittest.mock.Mock(**{"write.side_effect": writes})
+        with tempfile.TemporaryDirectory() as companion.staging:
+            present = saver.Saver(companion, capture, None, ranks.Ranks(rank, 2))
+            present.request(5, 20, {})
+            outcomes = [present.save(5, 20, {}), present.save(5, 20, {})]
+        sent = [call.args[0]["event"] for call in companion.send.call_args_list]
+        return outcomes, [event for event in sent if event != "phase"]
+
+    def test_a_failed_save_of_the_last_step_is_repeated_by_every_rank(self):
+        full = OSError(errno.ENOSPC, "no space")
+        self.assertEqual(self.save_twice(1, [full, None]), ([None, None], ["save_failed", "staged"]))
+        self.assertEqual(self.save_twice(0, [None, None]), ([None, None], ["staged", "staged"]))
+
+
+class Start(unittest.TestCase):
+    def test_ranks_of_several_machines_are_refused(self):
+        group = {"is_initialized": True, "get_rank": 0, "get_world_size": 4}
+        with contextlib.ExitStack() as present:
+            for name, value in group.items():
+                present.enter_context(unittest.mock.patch.object(torch.distributed, name, return_value=value))
+            present.enter_context(unittest.mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="2"))
+            self.assertEqual(ranks.find().world, 4, "without downshift nothing is saved")
+            present.enter_context(unittest.mock.patch.object(wire, "companion"))
+            with self.assertRaisesRegex(ConfigError, "2 of 4 ranks run on this machine"):
+                ranks.find()
+            os.environ["LOCAL_WORLD_SIZE"] = "4"
+            self.assertEqual(ranks.find().world, 4)
 
 
 class DistributedDataParallel(torch.nn.Module):

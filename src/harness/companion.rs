@@ -6,9 +6,11 @@ mod parts;
 mod publish;
 mod resume;
 
+use self::parts::Absence;
+pub use self::parts::NotWritten;
 pub use self::publish::Published;
 use self::publish::Publishing;
-use super::companion_link::{CompanionLink, LinkEvent, Member};
+use super::companion_link::{CompanionLink, LinkEvent, Member, Role};
 use super::container_state::ContainerState;
 use super::prepare::context_of;
 use super::resume_point::Chosen;
@@ -118,12 +120,17 @@ impl Companion {
         self.link.as_ref().is_some_and(CompanionLink::is_connected)
     }
 
+    /// Reports whether it keeps a plain loop, whose checkpoints consist of parts.
+    pub fn keeps_loop(&self) -> bool {
+        self.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop)
+    }
+
     /// Reports whether it ends because it was asked to.
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    fn order(&self, order: &CompanionOrder) {
+    pub(super) fn order(&self, order: &CompanionOrder) {
         if let Some(link) = &self.link {
             link.order(order);
         }
@@ -134,11 +141,16 @@ impl Harness {
     /// Handles a message of the companion.
     pub(super) fn handle_companion(&mut self, message: LinkEvent) {
         match message {
-            LinkEvent::Introduced { introduction, speaks } => {
+            LinkEvent::Introduced { introduction, role } => {
                 let attempt_dir = context_of(&self.args, None).attempt_dir;
                 self.companion.stacks.introduce(&introduction, &attempt_dir);
-                if speaks {
-                    self.introduce_companion(*introduction);
+                if role != Role::Other {
+                    self.companion.publishing.parts.join(Member::of(&introduction));
+                }
+                match role {
+                    Role::Speaker => self.introduce_companion(*introduction),
+                    Role::Rank => self.introduce_rank(*introduction),
+                    Role::Other => {}
                 }
             }
             LinkEvent::Message(member, message) => match *message {
@@ -150,12 +162,14 @@ impl Harness {
             }
             LinkEvent::Unreadable => {}
             LinkEvent::RefusedSave(staged) => self.discard_staged(&staged),
-            LinkEvent::Gone { member, spoke } => {
-                self.discard_parts();
+            LinkEvent::Gone { member, role } => {
+                if role != Role::Other {
+                    self.excuse_rank(member, Absence::Gone);
+                    self.watch_rank_end(member);
+                }
                 self.discard_staged_by(member.pid);
                 self.companion.stacks.forget(member.pid);
-                self.watch_rank_end(member);
-                if spoke {
+                if role == Role::Speaker {
                     self.companion.gone = Some(Instant::now());
                 }
             }
@@ -170,7 +184,7 @@ impl Harness {
         match line {
             CompanionLine::Staged(staged) => {
                 if let Some(member) = member {
-                    self.publish_staged(member, staged);
+                    self.take_part(member, staged.step, Ok(staged));
                 }
             }
             CompanionLine::Wrote(written) => self.adopt_written(written),
@@ -246,17 +260,18 @@ impl Harness {
         self.life = Life::Saving { until: Instant::now() + limit, since_ns: None };
     }
 
-    /// Takes back the order to end the command.
-    pub(super) fn withdraw_stop(&self) {
+    /// Takes back the order to end the command. A rank knows by the order of the two answers whether its save was in time,
+    /// and all ranks hear them in the same order.
+    pub(super) fn withdraw_stop(&mut self) {
         self.companion.order(&CompanionOrder::WithdrawStop);
+        self.give_up_saves();
     }
 
     /// Asks for saves that are due, and reports the absence of a companion.
     pub(super) fn tick_companion(&mut self) {
         self.retry_setup();
         let now = self.began.elapsed();
-        let is_loop = self.companion.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop);
-        if is_loop && matches!(self.life, Life::Running) && self.companion_saves() {
+        if self.companion.keeps_loop() && matches!(self.life, Life::Running) && self.companion_saves() {
             let has_trained = self.progress.step > self.hello.resumed_from.unwrap_or(0);
             if has_trained && self.companion.timer.is_due(now, self.progress.epoch()) {
                 self.order_save();

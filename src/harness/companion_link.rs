@@ -1,8 +1,8 @@
 //! The connections of the companions: one for each Python process of the command that has something to say.
 //!
 //! Rank 0 reports the training: it is the speaker. The other ranks report their failures and their parts of checkpoints, and
-//! hear the orders too. A process that never introduced itself counts only while there is no speaker: it may fail before
-//! it trains.
+//! hear the orders too. The first process that names a rank holds it while it is connected, since what a rank starts inherits
+//! its number. A process that never introduced itself counts only while there is no speaker: it may fail before it trains.
 
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;
@@ -46,8 +46,8 @@ pub enum LinkEvent {
     Introduced {
         /// The introduction.
         introduction: Box<Introduction>,
-        /// It reports the training.
-        speaks: bool,
+        /// The part of its process in the training.
+        role: Role,
     },
     /// A message about the training, from the speaker, another rank, or a process that has not introduced itself (none).
     Message(Option<Member>, Box<FromCompanion>),
@@ -59,9 +59,20 @@ pub enum LinkEvent {
     Gone {
         /// The process.
         member: Member,
-        /// It reported the training.
-        spoke: bool,
+        /// Its part in the training.
+        role: Role,
     },
+}
+
+/// The part of a process in the training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Rank 0: it reports the training.
+    Speaker,
+    /// Another rank.
+    Rank,
+    /// None: a helper that a rank has started, or a second training.
+    Other,
 }
 
 /// A process that has introduced itself.
@@ -73,6 +84,14 @@ pub struct Member {
     pub rank: u32,
     /// The number of ranks.
     pub world: u32,
+}
+
+impl Member {
+    /// Returns the process that introduces itself.
+    pub fn of(introduction: &Introduction) -> Self {
+        let Introduction { pid, rank, world, .. } = *introduction;
+        Self { pid, rank, world }
+    }
 }
 
 impl fmt::Display for Member {
@@ -94,7 +113,8 @@ pub struct CompanionLink {
     socket: PathBuf,
     incoming: mpsc::Receiver<(u64, Incoming)>,
     peers: BTreeMap<u64, Peer>,
-    speaker: Option<u64>,
+    /// The connection that holds each rank.
+    holders: BTreeMap<u32, u64>,
 }
 
 impl CompanionLink {
@@ -107,7 +127,7 @@ impl CompanionLink {
         let listener = UnixListener::bind(&socket)?;
         let (sender, incoming) = mpsc::channel(QUEUE);
         tokio::spawn(accept_all(listener, sender));
-        Ok(Self { socket, incoming, peers: BTreeMap::new(), speaker: None })
+        Ok(Self { socket, incoming, peers: BTreeMap::new(), holders: BTreeMap::new() })
     }
 
     /// Waits for the next message that counts.
@@ -137,18 +157,17 @@ impl CompanionLink {
             }
             Incoming::Gone => {
                 let member = self.peers.remove(&number).and_then(|peer| peer.member)?;
-                let spoke = self.speaker.take_if(|speaker| *speaker == number).is_some();
-                Some(LinkEvent::Gone { member, spoke })
+                let role = self.role(number);
+                self.holders.retain(|_, holder| *holder != number);
+                Some(LinkEvent::Gone { member, role })
             }
             Incoming::Unreadable => Some(LinkEvent::Unreadable),
             Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
                 let peer = self.peers.get_mut(&number)?;
-                let Introduction { pid, rank, world, .. } = *introduction;
-                peer.member = Some(Member { pid, rank, world });
-                if introduction.rank == 0 {
-                    self.speaker.get_or_insert(number);
-                }
-                Some(LinkEvent::Introduced { introduction, speaks: self.speaker == Some(number) })
+                peer.member = Some(Member::of(&introduction));
+                self.holders.retain(|rank, holder| *rank == introduction.rank || *holder != number);
+                self.holders.entry(introduction.rank).or_insert(number);
+                Some(LinkEvent::Introduced { introduction, role: self.role(number) })
             }
             Incoming::Message(message) if self.may_report(number, &message) => {
                 Some(LinkEvent::Message(self.member(number), Box::new(message)))
@@ -166,17 +185,23 @@ impl CompanionLink {
     }
 
     fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
-        let member = self.member(number);
-        let (is_known, is_other_rank) = (member.is_some(), member.is_some_and(|member| member.rank > 0));
-        match (self.speaker, message) {
-            (Some(speaker), _) if speaker == number => true,
-            (_, FromCompanion::Line(CompanionLine::Staged(_)) | FromCompanion::Event(Event::SaveFailed { .. })) => {
-                is_other_rank
+        match (self.role(number), message) {
+            (Role::Speaker, _) => true,
+            (role, FromCompanion::Line(CompanionLine::Staged(_)) | FromCompanion::Event(Event::SaveFailed { .. })) => {
+                role == Role::Rank
             }
-            (speaker, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
-                is_known || speaker.is_none()
+            (_, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
+                self.member(number).is_some() || !self.has_speaker()
             }
             _ => false,
+        }
+    }
+
+    fn role(&self, number: u64) -> Role {
+        match self.holders.iter().find(|(_, holder)| **holder == number) {
+            Some((0, _)) => Role::Speaker,
+            Some(_) => Role::Rank,
+            None => Role::Other,
         }
     }
 
@@ -193,20 +218,17 @@ impl CompanionLink {
         }
     }
 
-    /// Sends an order to the process that reports the training, and to the other ranks.
+    /// Sends an order to all ranks.
     pub fn order(&self, order: &CompanionOrder) {
         let Ok(line) = line::encode(order) else { return };
-        let hears = |number: u64, peer: &Peer| {
-            self.speaker == Some(number) || peer.member.is_some_and(|member| member.rank > 0)
-        };
-        for (_, peer) in self.peers.iter().filter(|(number, peer)| hears(**number, peer)) {
+        for peer in self.holders.values().filter_map(|number| self.peers.get(number)) {
             let _ = peer.orders.try_send(line.clone());
         }
     }
 
     /// Reports whether a process reports the training.
     pub fn has_speaker(&self) -> bool {
-        self.speaker.is_some()
+        self.holders.contains_key(&0)
     }
 }
 
@@ -270,101 +292,4 @@ async fn read_lines(number: u64, reader: OwnedReadHalf, sender: mpsc::Sender<(u6
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{CompanionLink, LONGEST, LinkEvent, Member};
-    use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
-    use crate::protocol::worker::Event;
-    use std::path::Path;
-    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-    use tokio::net::UnixStream;
-
-    fn introduction(pid: u32, rank: u32) -> String {
-        format!(
-            "{{\"event\":\"companion\",\"protocol\":1,\"pid\":{pid},\"rank\":{rank},\"framework\":\"loop\",\"grade\":\"exact\"}}\n"
-        )
-    }
-
-    const STEP: &str = "{\"event\":\"step\",\"step\":1,\"samples\":1,\"epoch\":0,\"micro_batches\":1,\"data_wait_ms\":0,\"compute_ms\":1}\n";
-    const FAILED: &str =
-        "{\"event\":\"failed\",\"class\":\"device_out_of_memory\",\"message\":\"out of memory\",\"step\":1}\n";
-
-    async fn connect(socket: &Path, text: &str) -> UnixStream {
-        let mut stream = UnixStream::connect(socket).await.unwrap();
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stream
-    }
-
-    fn place() -> (tempfile::TempDir, std::path::PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("x-companion.sock");
-        (dir, socket)
-    }
-
-    #[tokio::test]
-    async fn rank_0_speaks_and_other_ranks_only_fail() {
-        let (_dir, socket) = place();
-        let mut link = CompanionLink::listen(socket.clone()).unwrap();
-        let _second = connect(&socket, &(introduction(8, 1) + STEP)).await;
-        assert!(matches!(link.receive().await, LinkEvent::Introduced { speaks: false, .. }));
-        let first = connect(&socket, &(introduction(7, 0) + STEP)).await;
-        assert!(
-            matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }),
-            "a step of rank 1 is not reported"
-        );
-        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the step of rank 0") };
-        assert!(matches!(*message, FromCompanion::Event(Event::Step(_))));
-        let _stranger = connect(&socket, &(FAILED.to_owned() + STEP)).await;
-        let third = connect(&socket, &(introduction(9, 2) + FAILED)).await;
-        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }), "a stranger's failure does not count");
-        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the failure of rank 2") };
-        assert!(matches!(*message, FromCompanion::Event(Event::Failed(_))));
-        link.order(&CompanionOrder::Checkpoint);
-        link.order(&CompanionOrder::Published { step: 3 });
-        let mut lines = BufReader::new(first).lines();
-        assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"checkpoint"}"#);
-        assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"order":"published","step":3}"#);
-        drop(third);
-        assert!(matches!(
-            link.receive().await,
-            LinkEvent::Gone { member: Member { pid: 9, rank: 2, .. }, spoke: false }
-        ));
-        drop(lines);
-        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }));
-        let _again = connect(&socket, &introduction(10, 0)).await;
-        assert!(matches!(link.receive().await, LinkEvent::Introduced { speaks: true, .. }), "a second training speaks");
-    }
-
-    #[tokio::test]
-    async fn lines_that_are_not_understood_are_named_and_half_a_line_is_never_taken() {
-        let (_dir, socket) = place();
-        let mut link = CompanionLink::listen(socket.clone()).unwrap();
-        let ended = "{\"event\":\"ended\",\"step\":5}\n";
-        let mut first = connect(&socket, &(introduction(7, 0) + "what?\n\u{0}\n" + ended)).await;
-        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
-        assert!(matches!(link.receive().await, LinkEvent::Unreadable));
-        assert!(matches!(link.receive().await, LinkEvent::Unreadable));
-        let LinkEvent::Message(_, message) = link.receive().await else { panic!("the line after") };
-        assert_eq!(*message, FromCompanion::Line(CompanionLine::Ended { step: 5 }));
-        first.write_all(ended.trim_end().as_bytes()).await.unwrap();
-        drop(first);
-        assert!(matches!(link.receive().await, LinkEvent::Unreadable), "it was killed before the end of the line");
-        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }));
-        let mut flood = connect(&socket, &introduction(8, 0)).await;
-        assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
-        let long = vec![b'x'; LONGEST as usize + 1];
-        let write = flood.write_all(&long);
-        let (_, message) = tokio::join!(write, link.receive());
-        assert!(matches!(message, LinkEvent::Unreadable));
-        assert!(matches!(link.receive().await, LinkEvent::Gone { spoke: true, .. }), "the connection ends");
-    }
-
-    #[tokio::test]
-    async fn the_socket_is_removed_with_the_link() {
-        let (_dir, socket) = place();
-        std::fs::write(&socket, "a leftover").unwrap();
-        let link = CompanionLink::listen(socket.clone()).unwrap();
-        assert!(socket.exists() && !link.is_connected() && !link.has_speaker());
-        drop(link);
-        assert!(!socket.exists());
-    }
-}
+mod tests;

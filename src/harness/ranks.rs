@@ -5,12 +5,15 @@
 //! rank 1 ends ── its connection closes ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
 //! ```
 
+use super::companion::NotWritten;
 use super::companion_link::Member;
 use super::ending::Reason;
 use super::run_loop::{Harness, Life, Report};
 use crate::process_tree::{EndedBy, wait_for_end};
+use crate::protocol::companion::CompanionOrder;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Failed, FailureClass, Level};
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Longest time from the end of a connection to that of its process. A companion may also fail in a process that lives on.
@@ -27,43 +30,90 @@ pub struct RankFailures {
     reports: Vec<(Member, Failed)>,
 }
 
+/// How likely a report names the cause, the least likely first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// A failed collective: the rank lost another one.
+    Consequence,
+    /// An exception of no known class: gloo raises one too when a rank is lost.
+    Unknown,
+    Cause,
+}
+
+impl Weight {
+    fn of(failed: &Failed) -> Self {
+        match failed.class {
+            FailureClass::Collective => Self::Consequence,
+            FailureClass::Unknown => Self::Unknown,
+            _ => Self::Cause,
+        }
+    }
+}
+
 /// The cause of an end, among all ranks.
 #[derive(Debug, Default, PartialEq)]
 pub struct RankCause {
-    /// The process that ended first, and its exit; none if no rank was seen to end, or its exit is unknown.
+    /// The process that ended first, and its exit; none if no rank was seen to fail.
     pub exit: Option<(u32, Exit)>,
     /// The report of that rank.
     pub failed: Option<Failed>,
 }
 
 impl RankFailures {
-    /// Records the end of a rank. Reports whether it is the first failure.
+    /// Records the end of a rank. Reports whether it is the first failure. If its launcher has reaped it already, it may
+    /// have ended as it should: then the launcher decides.
     fn record_end(&mut self, member: Member, ended: EndedBy) -> bool {
-        if ended.code == Some(0) || self.first.is_some() {
+        if ended.code == Some(0) || ended == EndedBy::default() || self.first.is_some() {
             return false;
         }
         self.first = Some((member, Exit::of_command(ended.code, ended.signal)));
         true
     }
 
-    fn record_report(&mut self, member: Member, mut failed: Failed) {
+    /// Records the report of a rank. Returns its text if it names the cause better than earlier ones: the command may end in
+    /// another way before the rank does, such as by a stop or as a hang in the teardown.
+    fn record_report(&mut self, member: Member, mut failed: Failed) -> Option<String> {
         failed.message = format!("{member}: {}", failed.message);
+        let earlier = self.reports.iter().map(|(_, earlier)| Weight::of(earlier)).max().unwrap_or(Weight::Consequence);
+        let is_news = self.first.is_none() && Weight::of(&failed) > earlier;
+        let text = is_news.then(|| failed.message.clone());
         self.reports.push((member, failed));
+        text
     }
 
-    /// Returns the cause. A rank that lost another one reports a failed collective, so such a report counts least.
+    /// Returns the cause.
     pub fn cause(&self) -> RankCause {
-        let is_known = |exit: &Exit| exit.code.is_some() || exit.signal.is_some();
-        let exit = self.first.map(|(member, exit)| (member.pid, exit)).filter(|(_, exit)| is_known(exit));
+        let exit = self.first.map(|(member, exit)| (member.pid, exit));
         let of_first = |(member, _): &&(Member, Failed)| self.first.is_some_and(|(first, _)| first == *member);
         let own = self.reports.iter().find(of_first);
-        let any = || self.reports.iter().min_by_key(|(_, failed)| failed.class == FailureClass::Collective);
+        let any = || self.reports.iter().min_by_key(|(_, failed)| Reverse(Weight::of(failed)));
         let found = if self.first.is_some() { own } else { any() };
         RankCause { exit, failed: found.map(|(_, failed)| failed.clone()) }
     }
 }
 
+/// Returns the restarts that torchrun is allowed: `--max-restarts=3`, `--max_restarts 3`.
+fn find_restarts(command: &[String]) -> Option<u32> {
+    let is_name = |text: &str| matches!(text, "--max-restarts" | "--max_restarts");
+    command.iter().enumerate().find_map(|(at, argument)| match argument.split_once('=') {
+        Some((name, value)) if is_name(name) => value.parse().ok(),
+        None if is_name(argument) => command.get(at + 1)?.parse().ok(),
+        _ => None,
+    })
+}
+
 impl Harness {
+    /// Warns of a launcher that would restart its ranks: it is ended before it can.
+    pub(super) fn warn_of_restarts(&mut self, world: u32) {
+        let restarts = find_restarts(&self.args.spec.command).filter(|restarts| world > 1 && *restarts > 0);
+        if let Some(restarts) = restarts {
+            self.warn(format!(
+                "the command allows {restarts} restarts of its ranks, but when a rank fails, downshift ends all of them and \
+                 starts the command again: use --max-restarts=0"
+            ));
+        }
+    }
+
     /// Watches the end of a rank whose connection closed.
     pub(super) fn watch_rank_end(&mut self, member: Member) {
         let is_over = self.companion.is_stopping() || self.progress.training_has_ended();
@@ -100,12 +150,19 @@ impl Harness {
         let Some(member) = member.filter(|member| member.world > 1) else { return Some(event) };
         match event {
             Event::Failed(failed) => {
-                self.ranks.record_report(member, failed);
+                if let Some(text) = self.ranks.record_report(member, failed) {
+                    self.link.send(&Event::Note { level: Level::Error, text });
+                }
                 None
             }
             Event::SaveFailed { step, message, of_disk } => {
-                self.give_up_parts(step, message.clone());
-                Some(Event::SaveFailed { step, message: format!("{member}: {message}"), of_disk })
+                let message = format!("{member}: {message}");
+                if !self.companion.keeps_loop() {
+                    self.companion.order(&CompanionOrder::PublishFailed { step, message: message.clone() });
+                    return Some(Event::SaveFailed { step, message, of_disk });
+                }
+                self.take_part(member, step, Err(NotWritten { message, of_disk }));
+                None
             }
             other => Some(other),
         }
@@ -114,7 +171,7 @@ impl Harness {
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, RankCause, RankFailures};
+    use super::{Member, RankCause, RankFailures, find_restarts};
     use crate::process_tree::EndedBy;
     use crate::protocol::exit::Exit;
     use crate::protocol::worker::{Failed, FailureClass};
@@ -131,7 +188,7 @@ mod tests {
     fn the_first_rank_that_failed_is_the_cause_whatever_the_others_report() {
         let mut ranks = RankFailures::default();
         assert_eq!(ranks.cause(), RankCause::default());
-        ranks.record_report(rank(0), failed(FailureClass::Collective, "connection closed"));
+        assert_eq!(ranks.record_report(rank(0), failed(FailureClass::Collective, "connection closed")), None);
         assert!(!ranks.record_end(rank(0), EndedBy { code: Some(0), signal: None }), "a rank that ends as it should");
         assert!(ranks.record_end(rank(1), EndedBy { code: None, signal: Some(9) }));
         assert!(!ranks.record_end(rank(0), EndedBy { code: Some(1), signal: None }), "the second one");
@@ -142,13 +199,25 @@ mod tests {
     }
 
     #[test]
+    fn the_restarts_of_a_launcher_are_found_however_they_are_written() {
+        let found = |text: &str| find_restarts(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(found("torchrun --max-restarts=3 train.py"), Some(3));
+        assert_eq!(found("torchrun --max_restarts 0 train.py"), Some(0));
+        assert_eq!(found("torchrun --max-restarts={knobs.restarts} train.py"), None);
+        assert_eq!(found("torchrun train.py --max-restarts"), None);
+    }
+
+    #[test]
     fn without_a_known_end_a_failed_collective_counts_least() {
         let mut ranks = RankFailures::default();
         ranks.record_report(rank(0), failed(FailureClass::Collective, "connection closed"));
         assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::Collective);
-        ranks.record_report(rank(1), failed(FailureClass::DiskFull, "no space"));
+        let mut noted = |of, class, text: &str| ranks.record_report(rank(of), failed(class, text));
+        assert_eq!(noted(0, FailureClass::Unknown, "closed").as_deref(), Some("rank 0 of 2: closed"));
+        assert_eq!(noted(1, FailureClass::DiskFull, "no space").as_deref(), Some("rank 1 of 2: no space"));
+        assert_eq!(noted(0, FailureClass::Unknown, "KeyError"), None, "a consequence");
         assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::DiskFull);
-        ranks.record_end(rank(1), EndedBy::default());
-        assert_eq!(ranks.cause().exit, None, "its parent was faster");
+        assert!(!ranks.record_end(rank(1), EndedBy::default()), "its launcher was faster, and decides");
+        assert_eq!(ranks.cause().exit, None);
     }
 }

@@ -1,9 +1,11 @@
 //! How a process ended that is another one's child: its status is readable until its parent has asked for it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// How a process ended; neither is known if its parent was faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,16 +20,26 @@ pub struct EndedBy {
 #[must_use]
 pub fn wait_for_end(pid: u32, limit: Duration) -> Option<EndedBy> {
     if let Some(handle) = Pid::from_raw(pid.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        if poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready == 0) {
-            return None;
-        }
+        wait_readable(&handle, Instant::now() + limit);
     }
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    Some(parse_status(&stat).unwrap_or_default())
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse_status(&stat),
+        Err(_) => Some(EndedBy::default()),
+    }
 }
 
-/// Returns the status of a zombie from /proc/PID/stat.
+/// Waits until a handle is readable or a moment has come. A signal does not end the wait.
+fn wait_readable(handle: &impl AsFd, until: Instant) {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        if poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&left)) != Err(Errno::INTR) {
+            return;
+        }
+    }
+}
+
+/// Returns the status of a zombie from /proc/PID/stat; none if the process is alive.
 fn parse_status(stat: &str) -> Option<EndedBy> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let status: i32 = fields.get(49)?.parse().ok()?;
@@ -42,6 +54,7 @@ fn parse_status(stat: &str) -> Option<EndedBy> {
 #[cfg(test)]
 mod tests {
     use super::{EndedBy, parse_status, wait_for_end};
+    use std::fs;
     use std::process::Command;
     use std::time::Duration;
 
@@ -62,6 +75,7 @@ mod tests {
         assert_eq!(wait_for_end(child.id(), Duration::ZERO), None, "it lives");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(parse_status("garbage"), None);
+        let living = fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!((parse_status(&living), parse_status("garbage")), (None, None));
     }
 }

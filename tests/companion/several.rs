@@ -80,6 +80,41 @@ fn a_command_that_starts_its_training_again_still_ends_when_it_is_stopped() {
     assert!(left_behind(&scene.marker).is_empty());
 }
 
+/// Plays two ranks to their end, the second one with an argument more. Returns their run and its events.
+fn two_ranks(more: &str) -> (Scene, Vec<Event>) {
+    let scene = Scene::new("loop", &[], "");
+    let script = example("awkward_script").display().to_string();
+    let train =
+        format!("{script} train --marker {} --companion loop --every 20 --step-ms 1 --steps {STEPS}", scene.marker);
+    let both = format!("export WORLD_SIZE=2; RANK=1 {train} {more} & RANK=0 {train} && wait");
+    write_run(scene.path(), Path::new("sh"), &["-c", &both], "knobs: { seed: 7 }\n");
+    let (events, code) = scene.attempt(1, &[]);
+    assert_eq!((code, finished(&events)), (Some(0), true), "{events:#?}");
+    let names = fs::read_dir(scene.path().join("checkpoints")).unwrap().flatten();
+    assert_eq!(names.filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).count(), 0);
+    (scene, events)
+}
+
+#[test]
+fn two_ranks_write_one_checkpoint_of_two_parts() {
+    let (scene, events) = two_ranks("");
+    assert_eq!((saved(&events), scene.containers()), (vec![20, 40, 60, 60], BTreeSet::from([20, 40, 60])));
+    let folder = scene.path().join("checkpoints/step-000000040");
+    assert!(folder.join("rank-1.model.safetensors").exists() && folder.join("model.safetensors").exists());
+}
+
+#[test]
+fn once_the_companion_of_a_rank_is_gone_every_save_fails_and_names_it() {
+    let (scene, events) = two_ranks("--mischief dead");
+    assert!(saved(&events).is_empty() && scene.containers().is_empty());
+    let failed = events.iter().filter_map(|event| match event {
+        Event::SaveFailed { step, message, .. } => Some((*step, message.as_str())),
+        _ => None,
+    });
+    let message = "rank 1 of 2: its companion is gone";
+    assert_eq!(failed.collect::<Vec<_>>(), [20, 40, 60, 60].map(|step| (step, message)));
+}
+
 #[test]
 fn of_two_processes_that_train_at_once_the_first_is_kept_and_the_other_leaves_nothing() {
     let scene = Scene::new("loop", &[], "");

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import time
 
 from downshift import batches as data
@@ -175,6 +174,7 @@ class Run:
         self._finish()
 
     def _leave(self, micro):
+        """Leaves the body of a batch: after the last one of a step comes the step border."""
         if micro is None or not micro.is_boundary or self._current is None:
             return
         if self._micro is not None and self._loss is not None:
@@ -200,7 +200,7 @@ class Run:
 
     def _move(self, micro):
         if self._schedule == "epoch" and micro.is_epoch_end:
-            self._advance_schedulers()
+            rates.advance(self._parts.schedulers)
         self._position["samples"] += micro.step_samples
         if micro.is_epoch_end:
             self._position.update(epoch=micro.epoch + 1, offset=0)
@@ -233,17 +233,10 @@ class Run:
             scaler.update()
         self._gradients.clear()
         if self._schedule == "step":
-            self._advance_schedulers()
+            rates.advance(self._parts.schedulers)
         if self._due.slow:
             time.sleep(9 * (self._compute + time.perf_counter() - self._entered))
         self._loss, self._micros, self._wait, self._compute = None, 0, 0.0, 0.0
-
-    def _advance_schedulers(self):
-        plateau = sys.modules["torch"].optim.lr_scheduler.ReduceLROnPlateau
-        for scheduler in self._parts.schedulers:
-            # This kind needs a measured value: the script advances it.
-            if not isinstance(scheduler, plateau):
-                scheduler.step()
 
     def _report_step(self, micro, loss, norm, rate):
         seconds = (self._wait, self._compute + time.perf_counter() - self._entered)
@@ -280,7 +273,7 @@ class Run:
         if stop:
             self._stop_if_saved(save)
         elif save:
-            self._saver.request(self._step, self._position["samples"], self._header())
+            self._saver.request(*self._moment())
 
     def _plan(self, step):
         """Returns (save, stop) for the border after `step`, for all ranks."""
@@ -288,15 +281,11 @@ class Run:
         return save or (not stop and self._saver.is_due(step)), stop
 
     def _stop_if_saved(self, save):
-        failure = self._save() if save else None
-        if self._companion.stop_withdrawn():
-            return
-        if failure is None:
+        failure = self._saver.save(*self._moment()) if save else None
+        if failure is None and not self._companion.withdrew_before(self._step):
             self._stop(save)
-        self._send({"event": "stop_refused", "step": self._step, "message": failure})
-
-    def _save(self):
-        return self._saver.save(self._step, self._position["samples"], self._header())
+        elif failure is not None and not self._companion.stop_withdrawn():
+            self._send({"event": "stop_refused", "step": self._step, "message": failure})
 
     def _stop(self, saved):
         self._ended = True
@@ -316,7 +305,11 @@ class Run:
 
     def _save_last(self):
         if self._step and self._saver.can_save:
-            self._save()
+            self._saver.save(*self._moment())
+
+    def _moment(self):
+        """Returns the step, the clock and the header of a save at this border."""
+        return self._step, self._position["samples"], self._header()
 
     def _header(self):
         return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from downshift import report
+from downshift import report, wire
 from downshift.excepthook import ConfigError
 
 
@@ -51,6 +51,13 @@ def find():
     if world > 1 and not (distributed is not None and distributed.is_available() and distributed.is_initialized()):
         message = "this process is rank {} of {}: call torch.distributed.init_process_group before downshift.attach"
         raise ConfigError(message.format(os.environ.get("RANK", "?"), world))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE") or world)
+    if here < world and wire.companion() is not None:
+        message = (
+            "{} of {} ranks run on this machine, and downshift saves the ranks of one machine: start all of them here "
+            "(torchrun --standalone --nproc-per-node={})"
+        )
+        raise ConfigError(message.format(here, world, world))
     return Ranks(rank, world)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 _OF_GROUP = ("lr", "initial_lr", "max_lr", "min_lr")
 _OF_SCHEDULER = ("base_lrs", "_last_lr", "max_lrs")
 
@@ -56,3 +58,11 @@ def _multiply(rate, factor):
     if hasattr(rate, "mul_"):
         return rate.mul_(factor)
     return rate * factor
+
+
+def advance(schedulers):
+    """Advances the schedulers, except the kind that needs a measured value: the script advances that one."""
+    plateau = sys.modules["torch"].optim.lr_scheduler.ReduceLROnPlateau
+    for scheduler in schedulers:
+        if not isinstance(scheduler, plateau):
+            scheduler.step()

@@ -28,6 +28,8 @@ class Saver:
         self._is_best = False
         self._since = time.monotonic()
         self._last = self._durable = resumed_from
+        # The step whose outcome is not known yet.
+        self._pending = None
         self._writer = None
         self._error = None
         self.can_save = True
@@ -69,7 +71,8 @@ class Saver:
         self.wait_written()
         begun = time.perf_counter()
         self._send_phase("checkpointing")
-        self._since, self._last, self._error, self._is_best = time.monotonic(), step, None, False
+        self._since, self._error, self._is_best = time.monotonic(), None, False
+        self._last = self._pending = step
         try:
             self._capture.take(header)
         except Exception as error:
@@ -83,27 +86,36 @@ class Saver:
 
     def request(self, step, samples, header):
         """Saves in the background, unless this step is saved already."""
-        if self.can_save and step != self._durable and (self._last != step or self._error):
+        if self.can_save and step != self._last:
             self.begin(step, samples, header)
 
     def save(self, step, samples, header):
-        """Saves, and waits until the container is published. Returns none, or why it is not."""
+        """Saves, and waits until the container is published. Repeats a save of this step that has failed. Returns none, or
+        why the container is not published."""
         if not self.can_save:
             return "the state of this training cannot be saved"
         if step == self._durable:
             return None
-        self.request(step, samples, header)
-        self.wait_written()
-        failure = self._error or self._companion.wait_published(step)
-        if failure is None:
-            self._durable = step
-        return failure
+        if self._pending == step and self._wait_published(step) is None:
+            return None
+        self.begin(step, samples, header)
+        return self._wait_published(step)
 
     def wait_written(self):
         """Waits until the save in flight is written."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
+
+    def _wait_published(self, step):
+        self.wait_written()
+        # Of several ranks, one that could not write waits too: all hear the outcome, and save again or not alike.
+        failure = None if self._ranks.are_several else self._error
+        failure = failure or self._companion.wait_published(step)
+        self._pending = None
+        if failure is None:
+            self._durable = step
+        return failure
 
     def _write(self, step, samples, pause_ms):
         # Another process of the same command may save the same step.

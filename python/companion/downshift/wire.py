@@ -128,6 +128,11 @@ class Companion:
         """Reports whether the harness has withdrawn the stop that it ordered last: it took too long."""
         return self._line is not None and self._line.stop_withdrawn
 
+    def withdrew_before(self, step):
+        """Reports whether the stop was withdrawn before the harness answered about the container of `step`. It sends both to
+        all ranks in the same order, so all of them find the same."""
+        return self._line is not None and step in self._line.withdrawn_steps
+
     def wait_published(self, step):
         """Waits until the harness has published the container of `step`; returns none, or why it could not."""
         line = self._line
@@ -168,6 +173,7 @@ class Line:
     def __init__(self, path):
         self.orders = collections.deque()
         self.stop_withdrawn = False
+        self.withdrawn_steps = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._open = True
@@ -262,6 +268,8 @@ class Line:
             with self._changed:
                 failure = None if kind == "published" else str(order.get("message", "unknown"))
                 self._outcomes[order.get("step")] = failure
+                if self.stop_withdrawn:
+                    self.withdrawn_steps.add(order.get("step"))
                 self._changed.notify_all()
         elif kind == "withdraw_stop":
             self.stop_withdrawn = True

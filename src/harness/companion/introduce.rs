@@ -1,27 +1,35 @@
-//! The introductions of the process that reports the training. A command may train in several processes, one after the
-//! other: a loop in a shell, or a launcher that restarts its ranks.
+//! The introductions of the ranks. A command of one rank may train in several processes, one after the other: a loop in a
+//! shell, or a launcher that restarts its process.
 
 use super::news;
+use super::parts::Absence;
 use crate::format::count;
+use crate::harness::companion_link::Member;
 use crate::harness::ending::Reason;
 use crate::harness::run_loop::Harness;
 use crate::harness::setup::SetupFile;
-use crate::protocol::companion::{Framework, Introduction, PROTOCOL};
+use crate::protocol::companion::{Framework, Grade, Introduction, PROTOCOL};
 use crate::protocol::worker::{CommandNews, Event};
 use crate::store::companion::KnownCompanion;
 
 impl Harness {
     /// Takes in an introduction of the process that reports the training.
-    pub(super) fn introduce_companion(&mut self, introduction: Introduction) {
+    pub(super) fn introduce_companion(&mut self, mut introduction: Introduction) {
         if introduction.protocol != PROTOCOL {
             let theirs = introduction.protocol;
             return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
+        }
+        if let Some(obstacle) = self.companion.publishing.parts.obstacle() {
+            (introduction.saves, introduction.grade, introduction.reason) = (false, Grade::None, Some(obstacle));
         }
         let is_another = self.companion.gone.take().is_some() || self.companion.introduction.is_none();
         if is_another && self.companion.stopping {
             // The training ended as it was asked to, but the command has started it again: that one counts no more.
             self.companion.link = None;
             return self.end(Reason::Asked);
+        }
+        if self.companion.news.is_none() {
+            self.warn_of_restarts(introduction.world);
         }
         if is_another {
             self.note_other_resume(&introduction);
@@ -45,6 +53,19 @@ impl Harness {
             }
             self.companion.news = Some(news);
             self.send_companion();
+        }
+    }
+
+    /// Takes in an introduction of another rank. If it cannot save, rank 0 cannot either.
+    pub(super) fn introduce_rank(&mut self, introduction: Introduction) {
+        if introduction.framework != Framework::Loop || introduction.saves {
+            return;
+        }
+        let member = Member::of(&introduction);
+        let reason = introduction.reason.unwrap_or_else(|| "its state cannot be saved".to_owned());
+        self.excuse_rank(member, Absence::CannotSave(reason));
+        if let Some(speaker) = self.companion.introduction.clone() {
+            self.introduce_companion(speaker);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Checkpoints of a companion, one at a time and on another thread: staged ones are completed and published once every rank
 //! has written its part, those that the script's framework wrote are adopted where they are.
 
-use super::parts::{Added, Parts, Whole};
+use super::parts::{Absence, NotWritten, Outcome, Parts, Whole};
 use crate::harness::Purpose;
 use crate::harness::checkpoints::Candidate;
 use crate::harness::companion_link::Member;
@@ -24,18 +24,23 @@ const MOST: usize = 16;
 /// The work on checkpoints that a companion reported.
 #[derive(Debug, Default)]
 pub struct Publishing {
-    parts: Parts,
+    pub(super) parts: Parts,
     waiting: VecDeque<Whole>,
     written: VecDeque<ResumePoint>,
     /// Those that are not adopted yet, as the next harness finds them if this one dies.
     recorded: Vec<WrittenCheckpoint>,
-    /// The folders that are being published.
-    current: Vec<String>,
+    /// The one that is being published.
+    current: Option<Whole>,
 }
 
 impl Publishing {
     pub(super) fn is_busy(&self) -> bool {
-        !self.current.is_empty() || !self.waiting.is_empty() || !self.written.is_empty()
+        self.current.is_some() || !self.waiting.is_empty() || !self.written.is_empty()
+    }
+
+    /// Returns the whole checkpoints that are not published yet.
+    fn complete(&self) -> impl Iterator<Item = &Whole> {
+        self.current.iter().chain(&self.waiting)
     }
 }
 
@@ -50,38 +55,52 @@ pub struct Published {
 }
 
 impl Harness {
-    /// Takes a part of a checkpoint. Publishes it with the others once it is whole, or queues it behind the one being
-    /// published.
-    pub(super) fn publish_staged(&mut self, member: Member, staged: Staged) {
-        if let Some(why) = self.refuse_checkpoint() {
-            self.discard_staged(&staged);
-            return self.give_up_parts(staged.step, why);
+    /// Takes the answer of a rank to a save: its part, or why there is none.
+    pub(in crate::harness) fn take_part(&mut self, member: Member, step: u64, answer: Result<Staged, NotWritten>) {
+        let outcomes = self.companion.publishing.parts.answer(member, step, answer);
+        self.conclude_saves(outcomes);
+    }
+
+    /// Expects no more parts of a rank.
+    pub(super) fn excuse_rank(&mut self, member: Member, absence: Absence) {
+        let outcomes = self.companion.publishing.parts.leave(member, absence);
+        self.conclude_saves(outcomes);
+    }
+
+    /// Answers the ranks that wait for a checkpoint in vain: the stop that it belongs to took too long.
+    pub(in crate::harness) fn give_up_saves(&mut self) {
+        let outcomes = self.companion.publishing.parts.give_up();
+        self.conclude_saves(outcomes);
+        for Whole { first: Staged { step, .. }, .. } in self.companion.publishing.complete() {
+            let message = "it was not published in time for the stop".to_owned();
+            self.companion.order(&CompanionOrder::PublishFailed { step: *step, message });
         }
-        match self.companion.publishing.parts.add(member, staged) {
-            Added::Whole(whole) => {
-                self.companion.publishing.waiting.push_back(whole);
-                self.publish_next();
-            }
-            Added::Waiting => {}
-            Added::Failed(staged) => {
-                self.discard_staged(&staged);
-                self.give_up_parts(staged.step, "another rank could not write its part".to_owned());
+    }
+
+    /// Publishes what is whole, or queues it behind the checkpoint being published. Discards what will never be whole.
+    fn conclude_saves(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            match (outcome, self.refuse_checkpoint()) {
+                (Outcome::Whole(whole), None) => {
+                    self.companion.publishing.waiting.push_back(whole);
+                    self.publish_next();
+                }
+                (Outcome::Whole(whole), Some(message)) => {
+                    self.discard_parts(whole.parts());
+                    self.companion.order(&CompanionOrder::PublishFailed { step: whole.first.step, message });
+                }
+                (Outcome::Failed { step, parts, why: NotWritten { message, of_disk } }, _) => {
+                    self.discard_parts(&parts);
+                    self.link.send(&Event::SaveFailed { step, message: message.clone(), of_disk });
+                    self.companion.order(&CompanionOrder::PublishFailed { step, message });
+                }
             }
         }
     }
 
-    /// Gives up a checkpoint of which a part will never come, and tells every rank.
-    pub(in crate::harness) fn give_up_parts(&mut self, step: u64, message: String) {
-        for staged in self.companion.publishing.parts.fail(step) {
-            self.discard_staged(&staged);
-        }
-        self.companion.order(&CompanionOrder::PublishFailed { step, message });
-    }
-
-    /// Removes the parts that wait for a rank that is gone.
-    pub(super) fn discard_parts(&mut self) {
-        for staged in self.companion.publishing.parts.clear() {
-            self.discard_staged(&staged);
+    fn discard_parts<'a>(&self, parts: impl IntoIterator<Item = &'a Staged>) {
+        for staged in parts {
+            self.discard_staged(staged);
         }
     }
 
@@ -92,18 +111,16 @@ impl Harness {
 
     /// Removes the folders that a process left behind, except those that it reported as complete.
     pub(super) fn discard_staged_by(&self, pid: u32) {
-        let Publishing { waiting, current, .. } = &self.companion.publishing;
-        let complete: Vec<&str> =
-            waiting.iter().flat_map(Whole::folders).chain(current.iter().map(String::as_str)).collect();
+        let complete: Vec<&str> = self.companion.publishing.complete().flat_map(Whole::folders).collect();
         discard_staged_by(self.args.run_dir.path(), pid, &complete);
     }
 
     fn publish_next(&mut self) {
-        if !self.companion.publishing.current.is_empty() {
+        if self.companion.publishing.current.is_some() {
             return;
         }
         let Some(whole) = self.companion.publishing.waiting.pop_front() else { return };
-        self.companion.publishing.current = whole.folders().map(str::to_owned).collect();
+        self.companion.publishing.current = Some(whole.clone());
         let clock = (whole.first.step, whole.first.samples);
         let (state, rows) = self.companion.state.take_until(clock, self.progress.epoch(), self.began.elapsed());
         let (run_dir, reports) = (self.args.run_dir.path().to_owned(), self.reports.clone());
@@ -136,7 +153,7 @@ impl Harness {
         let Published { whole, rows, state, result, took } = published;
         let (Staged { step, samples, .. }, pause_ms) = (&whole.first, whole.pause_ms());
         let (step, samples) = (*step, *samples);
-        self.companion.publishing.current.clear();
+        self.companion.publishing.current = None;
         match result {
             Ok(written) => {
                 self.companion.timer.record_save(pause_ms);

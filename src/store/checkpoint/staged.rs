@@ -85,28 +85,33 @@ impl StagedError {
 }
 
 /// Completes a staged checkpoint and publishes it. When this returns, it is on disk under its name. After an error the
-/// staged folder is gone, and a checkpoint of the same step is untouched.
+/// staged folders of its step are gone, and a checkpoint of the same step is untouched.
 ///
 /// # Errors
 /// Returns an error that names the file, or why the folder is refused.
 pub fn publish_staged(run_dir: &Path, contents: &StagedContents<'_>) -> Result<Written, StagedError> {
+    let published = publish_folders(run_dir, contents);
+    if published.is_err() {
+        for folder in contents.parts.iter().chain([&contents.folder]) {
+            discard_staged(run_dir, contents.step, folder);
+        }
+    }
+    published
+}
+
+fn publish_folders(run_dir: &Path, contents: &StagedContents<'_>) -> Result<Written, StagedError> {
     let name = name_of(contents.step);
     let folder = run_dir.join(FOLDER);
     let staged = find_staged(&folder, contents.folder, contents.step)?;
     let parts: Vec<PathBuf> =
         contents.parts.iter().map(|part| find_staged(&folder, part, contents.step)).collect::<Result<_, _>>()?;
-    let merged = parts.iter().try_for_each(|part| move_files(part, &staged));
-    let published = merged.and_then(|()| complete(&staged, contents)).and_then(|Completed { bytes, verified }| {
-        publish(&folder, &staged, &folder.join(&name))?;
-        let mut known = VerifiedFiles::read(run_dir);
-        known.replace(name, verified);
-        known.write(run_dir);
-        Ok(Written { path: relative_path(contents.step), bytes })
-    });
-    if published.is_err() {
-        parts.iter().chain([&staged]).for_each(|folder| discard(folder));
-    }
-    published
+    parts.iter().try_for_each(|part| move_files(part, &staged))?;
+    let Completed { bytes, verified } = complete(&staged, contents)?;
+    publish(&folder, &staged, &folder.join(&name))?;
+    let mut known = VerifiedFiles::read(run_dir);
+    known.replace(name, verified);
+    known.write(run_dir);
+    Ok(Written { path: relative_path(contents.step), bytes })
 }
 
 /// Returns the path of a staged folder, if it is one of this step.

@@ -119,8 +119,12 @@ fn the_parts_of_several_processes_become_one_checkpoint_or_none() {
         let parts = [".new-step-000000005.42"];
         publish_staged(run.path(), &StagedContents { parts: &parts, ..contents(5, ".new-step-000000005.41") })
     };
+    for pid in [41, 42] {
+        stage_by(pid, "model.safetensors");
+        assert!(matches!(publish(), Err(StagedError::NoFolder(_))), "a part is missing");
+        assert_eq!(fs::read_dir(run.path().join("checkpoints")).unwrap().count(), 0, "the part of {pid} is removed");
+    }
     stage_by(41, "model.safetensors");
-    assert!(matches!(publish(), Err(StagedError::NoFolder(_))), "a part is missing");
     stage_by(42, "rank-1.model.safetensors");
     let loaded = load(&run.path().join(publish().unwrap().path)).unwrap();
     assert_eq!(loaded.files["model.safetensors"], b"41");
