@@ -26,9 +26,9 @@ ROWS = [
     ("lm 768 × 10, 1 × 128", "text",
      ["model.width=768", "model.layers=10", "model.heads=12", "training.micro_batch=1"]),
     ("lora, 128 × 128", "lora", ["training.micro_batch=128"]),
-    ("vision 96 × 6, 768", "digits", ["model.channels=96", "model.layers=6", "training.micro_batch=768"]),
+    ("vision 192 × 6, 1400", "digits", ["model.channels=192", "model.layers=6", "training.micro_batch=1400"]),
     ("the same, gradient checkpointing", "digits",
-     ["model.channels=96", "model.layers=6", "training.micro_batch=768", RECOMPUTE]),
+     ["model.channels=192", "model.layers=6", "training.micro_batch=1400", RECOMPUTE]),
 ]
 
 
