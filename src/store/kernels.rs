@@ -144,17 +144,24 @@ fn continues(prepared: &Path, own: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(prepared)? {
         let entry = entry?;
         let other = own.join(entry.file_name());
-        let is_same = match (entry.file_type()?.is_dir(), fs::read(&other)) {
-            (true, _) => continues(&entry.path(), &other)?,
-            (false, Ok(content)) => fs::read(entry.path())?.starts_with(&content),
-            (false, Err(error)) if error.kind() == io::ErrorKind::NotFound => true,
-            (false, Err(error)) => return Err(error),
+        let goes_on = if entry.file_type()?.is_dir() {
+            continues(&entry.path(), &other)?
+        } else {
+            match file::read(&other, Limit::Record) {
+                Ok(content) => read(&entry.path())?.starts_with(&content),
+                Err(error) if error.is_missing() => true,
+                Err(error) => return Err(io::Error::other(error)),
+            }
         };
-        if !is_same {
+        if !goes_on {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    file::read(path, Limit::Record).map_err(io::Error::other)
 }
 
 /// Copies a folder recursively and returns the number of files. A missing folder counts as empty. Files are replaced as a
@@ -176,7 +183,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<u64> {
         if entry.file_type()?.is_dir() {
             files += copy(&entry.path(), &target)?;
         } else {
-            write_unsynced(&target, &fs::read(entry.path())?)?;
+            write_unsynced(&target, &read(&entry.path())?)?;
             files += 1;
         }
     }
