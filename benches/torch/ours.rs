@@ -135,8 +135,8 @@ pub fn run(folder: &Path, steps: usize) -> Outcome<()> {
     let (task, mut preset): (String, Preset) = serde_json::from_slice(&std::fs::read(folder.join("preset.json"))?)?;
     preset.training.steps = Some((COMPARED + steps) as u64);
     let place = tempfile::tempdir()?;
-    let seen = train(&task, preset, place.path())?;
-    let peak_bytes = memory::peak_bytes().unwrap_or(0).saturating_sub(before);
+    let Steps { ends: seen, peak } = train(&task, preset, place.path())?;
+    let peak_bytes = peak.saturating_sub(before);
     let losses = seen.iter().take(COMPARED).map(|(_, loss)| *loss).collect();
     let mut times: Vec<f64> =
         seen.windows(2).skip(COMPARED - 1).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
@@ -146,25 +146,33 @@ pub fn run(folder: &Path, steps: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// The end and the loss of each step.
-#[derive(Default)]
-struct Steps(Mutex<Vec<(Instant, f64)>>);
+#[derive(Default, Clone)]
+struct Steps {
+    /// The end and the loss of each step.
+    ends: Vec<(Instant, f64)>,
+    /// The peak of resident memory at the last of them: the evaluation and the checkpoint after it are not compared.
+    peak: u64,
+}
 
-impl EventSink for Steps {
+#[derive(Default)]
+struct Watch(Mutex<Steps>);
+
+impl EventSink for Watch {
     fn send(&self, event: Event) {
         if let Event::Step(step) = event {
             let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.push((Instant::now(), step.loss.unwrap_or(f64::NAN)));
+            seen.ends.push((Instant::now(), step.loss.unwrap_or(f64::NAN)));
+            seen.peak = memory::peak_bytes().unwrap_or(0);
         }
     }
 }
 
-fn train(task: &str, preset: Preset, folder: &Path) -> Outcome<Vec<(Instant, f64)>> {
+fn train(task: &str, preset: Preset, folder: &Path) -> Outcome<Steps> {
     std::fs::create_dir_all(folder.join("checkpoints"))?;
-    let seen = Arc::new(Steps::default());
+    let seen = Arc::new(Watch::default());
     let (_orders, received) = channel();
     let args = worker_args(folder, task, preset, DeviceChoice::Cpu);
-    let sink: Arc<dyn EventSink> = Arc::<Steps>::clone(&seen);
+    let sink: Arc<dyn EventSink> = Arc::<Watch>::clone(&seen);
     run_in_process(&args, &Registry::with_builtin(), &sink, received, Arc::new(StepPulse::default()))
         .map_err(|failed| failed.message)?;
     let seen = seen.0.lock().unwrap_or_else(PoisonError::into_inner);
