@@ -15,7 +15,7 @@ const DEVICE: [Part; 8] = [
     ("logits", |part| part.logits),
     ("update", |part| part.update),
     ("kernels, context", |part| part.overhead),
-    ("rest of pages", |part| part.pages),
+    ("free in pages", |part| part.pages),
 ];
 
 const HOST: [Part; 6] = [
