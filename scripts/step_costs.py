@@ -3,7 +3,7 @@
 
 The soft card (examples/soft_card) skips every kernel and records the driver's calls, so a model of any size takes its
 steps. The difference between a run of 3 steps and one of 5 is the work of two steps. Kernels are those of
-`training.autotune: later`, chosen without tuning. Prints a table of each case, fused and unfused:
+`training.autotune: later`, chosen without tuning, and no gradient is large enough to be clipped. Prints a table of each case, fused and unfused:
 
 - launches, copies between host and device, and waits of the host, per step
 - bytes: those of all buffers that the kernels of a step are given

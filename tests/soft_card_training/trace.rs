@@ -14,7 +14,10 @@ fn launches_and_copies(skip: bool) -> BTreeMap<String, usize> {
         place.variables.push(("SOFT_CARD_SKIP", PathBuf::from("1")));
     }
     let words = ["run", "digits", "--headless", "--device", "cuda", "--set", "training.steps=3"];
-    place.succeed(&[&words[..], &PLAIN].concat());
+    // Tuning chooses by time; whether weights are the best, and whether a gradient is clipped, depends on values.
+    let steady = ["training.autotune=later", "checkpoint.keep_best=false", "optimizer.max_norm=null"];
+    let steady = steady.iter().flat_map(|change| ["--set", change]);
+    place.succeed(&words.into_iter().chain(PLAIN).chain(steady).collect::<Vec<_>>());
     let mut counts = BTreeMap::new();
     for line in fs::read_to_string(trace).unwrap().lines() {
         if line.starts_with(r#"{"launch""#) || line.starts_with(r#"{"copy""#) {
@@ -28,5 +31,8 @@ fn launches_and_copies(skip: bool) -> BTreeMap<String, usize> {
 fn a_card_that_skips_kernels_is_asked_for_the_same_work() {
     let real = launches_and_copies(false);
     assert!(real.values().sum::<usize>() > 1000, "{real:?}");
-    assert_eq!(launches_and_copies(true), real);
+    let skipped = launches_and_copies(true);
+    let differ = real.keys().chain(skipped.keys()).filter(|call| real.get(*call) != skipped.get(*call));
+    let differ: Vec<_> = differ.map(|call| (call, real.get(call), skipped.get(call))).collect();
+    assert!(differ.is_empty(), "{differ:#?}");
 }
