@@ -47,11 +47,12 @@ pub fn place_with_card() -> Place {
     place
 }
 
-/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ, and
-/// for each form of the PTX.
+/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ, for
+/// each form of the PTX, and for each way of marking tuned rungs.
 fn prepared_caches() -> PathBuf {
     let ptx = include_bytes!("../../examples/soft_card/ptx.rs");
-    let key = blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx].concat()).to_hex();
+    let marks = include_bytes!("../../src/store/kernels.rs");
+    let key = blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx, marks].concat()).to_hex();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 
