@@ -39,6 +39,8 @@ watch:
 class Run:
     """One run of the program, in a folder of its own."""
 
+    ROLES = ("script", "harness", "keeper")
+
     def __init__(self, program, folder, run_file):
         self.program = program
         self.folder = folder
@@ -114,6 +116,36 @@ class Run:
         if code != 0:
             self.fail("the run ended with code {}".format(code))
 
+    def kill_at_random(self, kills, moments):
+        """Kills the processes of all roles in a random order at random moments. Returns how often each."""
+        done, roles = dict.fromkeys(self.ROLES, 0), []
+        while sum(done.values()) < kills:
+            if not self.wait_lines(self.count_lines() + 8):
+                self.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
+            self.call("checkpoint")
+            time.sleep(moments.uniform(0.0, 0.6))
+            if not roles:
+                roles = sorted(done)
+                moments.shuffle(roles)
+            role = roles.pop()
+            attempt = self.find_attempt()
+            try:
+                os.kill(self.pid_of(role), signal.SIGKILL)
+            except (ProcessLookupError, TypeError):
+                roles.append(role)
+                continue
+            done[role] += 1
+            print("{:4} killed the {} ({} lines)".format(sum(done.values()), role, self.count_lines()), flush=True)
+            self.wait_gone(attempt, role)
+        return done
+
+    def find_attempt(self):
+        """Returns the processes that a kill of the harness, or of one of them, must end."""
+        return []
+
+    def wait_gone(self, attempt, role):
+        """Waits until they have ended."""
+
 
 def run_file(epochs, step_ms):
     return RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=epochs, step_ms=step_ms)
@@ -128,30 +160,6 @@ def find_child(parent):
             if SCRIPT.encode() in file.read().split(b"\0"):
                 return int(child)
     return None
-
-
-def kill_at_random(run, kills, moments):
-    """Kills script, harness and keeper in a random order at random moments. Returns how often each."""
-    done = {"script": 0, "harness": 0, "keeper": 0}
-    roles = []
-    while sum(done.values()) < kills:
-        if not run.wait_lines(run.count_lines() + 8):
-            run.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
-        run.call("checkpoint")
-        time.sleep(moments.uniform(0.0, 0.6))
-        if not roles:
-            roles = sorted(done)
-            moments.shuffle(roles)
-        role = roles.pop()
-        pid = run.pid_of(role)
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, TypeError):
-            roles.append(role)
-            continue
-        done[role] += 1
-        print("{:4} killed the {} ({} lines)".format(sum(done.values()), role, run.count_lines()), flush=True)
-    return done
 
 
 def main():
@@ -172,7 +180,7 @@ def main():
         sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
         run = Run(program, folder, run_file(epochs, 20))
-        done = kill_at_random(run, given.kills, random.Random(given.seed))
+        done = run.kill_at_random(given.kills, random.Random(given.seed))
         run.wait_end()
         found = plain_loop.read_log(run.log())
         code, text = run.call("checkpoints", "verify")

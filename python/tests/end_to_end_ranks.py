@@ -12,21 +12,15 @@ import argparse
 import json
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
-
-from end_to_end_loop import Run  # noqa: E402
+# This script's folder is on the path; importing the other one adds the companion's.
+from end_to_end_loop import HERE, STEPS_PER_EPOCH, STEPS_PER_KILL, Run
 
 SCRIPT = os.path.join(HERE, "ranked_loop.py")
 WORLD = 2
-STEPS_PER_KILL = 60
-STEPS_PER_EPOCH = 12
-ROLES = ("rank 0", "rank 1", "launcher", "harness", "keeper")
 GONE_SECONDS = 5.0
 # As many samples in a step as one of 4 has.
 TWO_MICRO_BATCHES = ("--batch-size=2", "--accumulation=2")
@@ -54,6 +48,8 @@ def run_file(arguments, restarts=1000):
 
 class RankedRun(Run):
     """A run of several ranks; its log is one file for each."""
+
+    ROLES = ("rank 0", "rank 1", "launcher", "harness", "keeper")
 
     def log(self, rank=0):
         return os.path.join(self.run_dir() or self.folder, "steps.log.{}".format(rank))
@@ -83,6 +79,18 @@ class RankedRun(Run):
                 return pid
         return None
 
+    def find_attempt(self):
+        found = [self.pid_of(role) for role in self.ROLES if role not in ("harness", "keeper")]
+        return [pid for pid in found if pid]
+
+    def wait_gone(self, attempt, role):
+        # Those of a killed keeper live on: the next keeper adopts them.
+        until = time.monotonic() + GONE_SECONDS
+        while role != "keeper" and any(SCRIPT.encode() in command_of(pid) for pid in attempt):
+            if time.monotonic() > until:
+                self.fail("processes are left {} s after the {} was killed: {}".format(GONE_SECONDS, role, attempt))
+            time.sleep(0.05)
+
 
 def descendants(root):
     found = [root]
@@ -110,40 +118,6 @@ def variable(pid, name):
     except OSError:
         return None
     return found[0] if found else None
-
-
-def wait_gone(run, pids, role):
-    """Waits until the processes of an attempt are gone. Those of a killed keeper live on: the next keeper adopts them."""
-    until = time.monotonic() + GONE_SECONDS
-    while any(SCRIPT.encode() in command_of(pid) for pid in pids):
-        if time.monotonic() > until:
-            run.fail("processes are left {} s after the {} was killed: {}".format(GONE_SECONDS, role, pids))
-        time.sleep(0.05)
-
-
-def kill_at_random(run, kills, moments):
-    done, roles = dict.fromkeys(ROLES, 0), []
-    while sum(done.values()) < kills:
-        if not run.wait_lines(run.count_lines() + 8):
-            run.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
-        run.call("checkpoint")
-        time.sleep(moments.uniform(0.0, 0.6))
-        if not roles:
-            roles = sorted(done)
-            moments.shuffle(roles)
-        role = roles.pop()
-        ranks = [run.pid_of("rank {}".format(rank)) for rank in range(WORLD)]
-        pids = [pid for pid in [*ranks, run.pid_of("launcher")] if pid]
-        try:
-            os.kill(run.pid_of(role), signal.SIGKILL)
-        except (ProcessLookupError, TypeError):
-            roles.append(role)
-            continue
-        done[role] += 1
-        print("{:4} killed the {} ({} lines)".format(sum(done.values()), role, run.count_lines()), flush=True)
-        if role != "keeper":
-            wait_gone(run, pids, role)
-    return done
 
 
 def expect_skip(program):
@@ -175,7 +149,7 @@ def compare_after_kills(program, kind, kills, seed, is_control=False):
     with tempfile.TemporaryDirectory() as folder:
         control = ["--forget-part"] if is_control else []
         run = RankedRun(program, folder, run_file(arguments + control + ["--step-ms=20"]))
-        done = kill_at_random(run, kills, random.Random(seed))
+        done = run.kill_at_random(kills, random.Random(seed))
         run.wait_end()
         code, text = run.call("checkpoints", "verify")
         if code != 0:

@@ -2,7 +2,7 @@
 //!
 //! Rank 0 reports the training: it is the speaker. The other ranks report their failures and their parts of checkpoints, and
 //! hear the orders too. The first process that names a rank holds it while it is connected, since what a rank starts inherits
-//! its number. A process that never introduced itself counts only while there is no speaker: it may fail before it trains.
+//! its number. The report of a process without an introduction counts until rank 0 introduces itself: it may fail before that.
 
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;

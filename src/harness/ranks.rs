@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Longest time from the end of a connection to that of its process. A companion may also fail in a process that lives on.
 const LEAVING: Duration = Duration::from_secs(10);
-/// Time for the launcher to end the other ranks.
+/// Longest time for the launcher to end the other ranks and itself.
 const LAUNCHER: Duration = Duration::from_millis(400);
 
 /// The failures of ranks.
@@ -120,11 +120,11 @@ impl Harness {
         if member.world == 1 || is_over || !matches!(self.life, Life::Running) {
             return;
         }
-        let reports = self.reports.clone();
+        let (reports, launcher) = (self.reports.clone(), self.command.pid);
         std::thread::spawn(move || {
             let Some(ended) = wait_for_end(member.pid, LEAVING) else { return };
             let _ = reports.send(Report::RankEnded(member, ended));
-            std::thread::sleep(LAUNCHER);
+            let _ = wait_for_end(launcher, LAUNCHER);
             let _ = reports.send(Report::RanksLeft(member));
         });
     }

@@ -144,12 +144,17 @@ fn a_kernel_that_computes_a_twentieth_too_much_is_found() {
     assert!(differences.gradient > GELU, "{differences:?}");
 }
 
-/// A value in bf16 has 8 bits. From 8.0 on, products use the matrix instructions.
-#[test]
-fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
+/// Trains in 16 bits at compute capability 8.0, where products use the matrix instructions.
+fn compare_on_matrix_units(precision: &str) -> Differences {
     let mut place = place_with_unused_card();
     place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    let differences = compare_text(&place, "bf16");
+    compare_text(&place, precision)
+}
+
+/// A value in bf16 has 8 bits.
+#[test]
+fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
+    let differences = compare_on_matrix_units("bf16");
     differences.check(1e-2, 5e-2);
     assert!(differences.loss > 1e-5, "bf16 was not used: {differences:?}");
 }
@@ -157,9 +162,7 @@ fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
 /// A value in f16 has 11 bits. The loss is scaled, and the gradients are scaled back.
 #[test]
 fn gradients_in_f16_are_those_of_f32_within_their_rounding() {
-    let mut place = place_with_unused_card();
-    place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    let differences = compare_text(&place, "f16");
+    let differences = compare_on_matrix_units("f16");
     differences.check(2e-3, 1e-2);
     assert!(differences.loss > 1e-6, "f16 was not used: {differences:?}");
 }

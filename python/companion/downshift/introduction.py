@@ -56,29 +56,20 @@ def describe_source(source, position, step, obstacle, other_world):
     }
 
 
+def _describe_place(event, step, position, micro):
+    """Returns the start of an event: its kind, and its place on the run's clock."""
+    return {"event": event, "step": step, "samples": position["samples"] + micro.step_samples, "epoch": micro.epoch}
+
+
 def describe_step(step, position, micro, micros, seconds):
     """Returns the part of `step` that position and time decide. `seconds`: waiting for data, computing."""
-    return {
-        "event": "step",
-        "step": step,
-        "samples": position["samples"] + micro.step_samples,
-        "epoch": micro.epoch,
-        "micro_batches": micros,
-        "data_wait_ms": seconds[0] * 1e3,
-        "compute_ms": seconds[1] * 1e3,
-    }
+    times = {"data_wait_ms": seconds[0] * 1e3, "compute_ms": seconds[1] * 1e3}
+    return dict(_describe_place("step", step, position, micro), micro_batches=micros, **times)
 
 
 def describe_skip(step, position, micro, rate, what):
     """Returns the event of a step that was dropped, less the place of the bad value."""
-    return {
-        "event": "skipped",
-        "step": step,
-        "samples": position["samples"] + micro.step_samples,
-        "epoch": micro.epoch,
-        "lr": rate or 0.0,
-        "what": what,
-    }
+    return dict(_describe_place("skipped", step, position, micro), lr=rate or 0.0, what=what)
 
 
 def count_steps(source, position, step):

@@ -7,7 +7,7 @@ use super::math::{exponentiate, largest};
 /// Fills `losses`, and turns logits into the gradients of the summed losses: softmax − onehot(target).
 ///
 /// # Panics
-/// Panics at a target that is no class.
+/// Panics if a target is not the index of a class.
 pub fn losses_and_grads(logits: &mut [f32], targets: &[f32], losses: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     let outputs = [Rows { data: logits, width }, Rows { data: losses, width: 1 }];
@@ -20,7 +20,7 @@ for_each_simd_level! {
     pub fn piece(logits: &mut [f32], targets: &[f32], losses: &mut [f32]) {
         let width = logits.len() / targets.len();
         for ((row, target), loss) in logits.chunks_exact_mut(width).zip(targets).zip(losses) {
-            assert!(*target >= 0.0, "{target} is no class");
+            assert!(*target >= 0.0, "target {target} is not the index of a class");
             let target = *target as usize;
             let highest = largest(row);
             let at_target = row[target] - highest;
