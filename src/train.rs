@@ -15,7 +15,7 @@
 //! job              the input of an attempt;  failure   errors as they leave the process (device_failure: of a device)
 //! memory_estimate  memory of a rung: trains it on `shape_backend`, which tracks shapes only
 //! registry         tasks by name, type-erased;  backends   every type they are compiled for
-//! native           operations of the models as loops on the CPU, with gradients derived by hand
+//! native           operations of the models with gradients derived by hand: loops on the CPU, kernels on a GPU
 //! device           device detection without panics
 //! ```
 

@@ -83,7 +83,7 @@ pub struct Training {
     /// Recompute activations in the backward pass instead of keeping them.
     #[serde(default)]
     pub gradient_checkpointing: bool,
-    /// Fuse element-wise kernels on a GPU; use native operations on the CPU. Otherwise Burn's plain ones.
+    /// Fuse element-wise kernels on a GPU; use native operations on GPU and CPU. Otherwise Burn's plain ones.
     #[serde(default = "default_true")]
     pub fused_kernels: bool,
     /// Autotuning effort for kernels (CUDA only).

@@ -41,8 +41,10 @@ mod cuda {
     use burn_cubecl::CubeBackend;
     use burn_fusion::Fusion;
 
-    type Plain = CubeBackend<GpuRuntime, f32, i32, u8>;
-    type Fused = Fusion<Plain>;
+    /// CUDA, one kernel per operation, without a graph.
+    pub type Plain = CubeBackend<GpuRuntime, f32, i32, u8>;
+    /// CUDA with fused element-wise kernels, without a graph.
+    pub type Fused = Fusion<Plain>;
 
     /// CUDA with fused element-wise kernels.
     pub type CudaFused = Autodiff<Fused>;
@@ -55,6 +57,8 @@ mod cuda {
 }
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
+#[cfg(feature = "cuda")]
+pub(super) use cuda::{Fused, Plain};
 
 /// A task that can be trained on every backend of this build. Implemented automatically for every
 /// `impl<B: AutodiffBackend> Train<B> for MyTask`.

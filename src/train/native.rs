@@ -1,15 +1,18 @@
-//! Operations of the models as loops over numbers on the CPU, with gradients derived by hand.
+//! Operations of the models with gradients derived by hand: loops over numbers on the CPU, CubeCL kernels on a GPU.
 //!
 //! ```text
 //! tasks, optimizer ── ops ── operation ── runner ┬─ Flex          runs the kernel
 //!                     │      a node of            └─ ShapeBackend  counts its outputs
 //!                     │      Burn's graph     kernels  what is computed;  threads, simd  how
+//!                     ├───── gpu              the same for a GPU: Burn's fused CUDA backend, and ShapeBackend
 //!                     └─ None: another backend or number format, or `training.fused_kernels: false`;
 //!                        the caller composes the operation of Burn's own
 //! ```
-//! [`applies`] is the only place that decides. A backend is recognized by the type of its tensors, so models stay
+//! [`applies`], and `gpu::applies` for a GPU, are the only places that decide. A backend is recognized by the type of its tensors, so models stay
 //! generic over all backends, and a kernel is compiled once instead of once for each task.
 
+#[cfg(feature = "cuda")]
+mod gpu;
 mod kernels;
 mod operation;
 pub mod ops;

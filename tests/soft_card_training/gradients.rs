@@ -122,6 +122,26 @@ fn gradients_of_a_transformer_are_those_of_the_cpu() {
     compare_text(&place_with_card(), "f32").check(1e-5, GELU);
 }
 
+/// Trains with fused kernels, and those of our own: norms, attention weights, cross-entropy.
+fn compare_fused_text(place: &Place, precision: &str) -> Differences {
+    let data = write_text(place);
+    let [fused @ .., _, _] = TINY;
+    let words = ["text"].iter().chain(&fused).copied().chain(["--set", &data]);
+    compare_step(place, &words.collect::<Vec<&str>>(), precision)
+}
+
+#[test]
+fn gradients_of_fused_operations_are_those_of_the_cpu() {
+    compare_fused_text(&place_with_card(), "f32").check(1e-5, GELU);
+}
+
+#[test]
+fn gradients_of_fused_operations_in_bf16_are_those_of_f32_within_their_rounding() {
+    let mut place = place_with_unused_card();
+    place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
+    compare_fused_text(&place, "bf16").check(1e-2, 5e-2);
+}
+
 /// Trains low-rank adapters, and then whole blocks with groups of parameters.
 #[test]
 fn gradients_of_fine_tuning_are_those_of_the_cpu() {

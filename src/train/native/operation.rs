@@ -14,13 +14,13 @@ use std::fmt::Debug;
 /// The output of an operation, and what its gradients need.
 pub type Computed<R, const K: usize> = (FloatTensor<R>, [FloatTensor<R>; K]);
 
-/// An operation of `N` inputs that keeps `K` tensors for its gradients.
-pub trait Operation<const N: usize, const K: usize>: Debug + Clone + Send + 'static {
+/// An operation of `N` inputs that keeps `K` tensors for its gradients, on the backend `R`.
+pub trait Operation<R: Backend, const N: usize, const K: usize>: Debug + Clone + Send + 'static {
     /// Computes the output.
-    fn forward<R: Runner>(&self, inputs: [&FloatTensor<R>; N]) -> Computed<R, K>;
+    fn forward(&self, inputs: [&FloatTensor<R>; N]) -> Computed<R, K>;
 
     /// Computes the wanted gradients of the inputs from that of the output.
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         kept: [FloatTensor<R>; K],
         grad: FloatTensor<R>,
@@ -43,10 +43,13 @@ pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
 }
 
 /// Computes an operation, in the graph if there is one. Returns `None` if native operations do not apply.
-pub fn apply<B: Backend, O: Operation<N, K>, const N: usize, const K: usize>(
+pub fn apply<B: Backend, O, const N: usize, const K: usize>(
     operation: &O,
     inputs: [&FloatTensor<B>; N],
-) -> Option<FloatTensor<B>> {
+) -> Option<FloatTensor<B>>
+where
+    O: Operation<Flex, N, K> + Operation<Shapes, N, K>,
+{
     if !applies::<B>(&inputs) {
         return None;
     }
@@ -55,16 +58,17 @@ pub fn apply<B: Backend, O: Operation<N, K>, const N: usize, const K: usize>(
         .or_else(|| apply_on::<B, Shapes, O, N, K>(operation, &mut inputs))
 }
 
-fn apply_on<B: Backend, R: Runner, O: Operation<N, K>, const N: usize, const K: usize>(
+/// Computes an operation if the inputs are tensors of the backend `R`, in a graph or not; takes them then.
+pub(super) fn apply_on<B: Backend, R: Backend, O: Operation<R, N, K>, const N: usize, const K: usize>(
     operation: &O,
     inputs: &mut Option<[FloatTensor<B>; N]>,
 ) -> Option<FloatTensor<B>> {
     if let Some(inputs) = take_as::<_, [FloatTensor<R>; N]>(inputs) {
-        let (output, _) = operation.forward::<R>(inputs.each_ref());
+        let (output, _) = operation.forward(inputs.each_ref());
         return take_as(&mut Some(output));
     }
     let inputs = take_as::<_, [FloatTensor<Autodiff<R>>; N]>(inputs)?;
-    let (output, kept) = operation.forward::<R>(inputs.each_ref().map(|input| &input.primitive));
+    let (output, kept) = operation.forward(inputs.each_ref().map(|input| &input.primitive));
     let nodes = inputs.map(|input| input.node);
     let node = Node::<O, K>(operation.clone());
     // The strategy decides only about operations that are cheap to repeat, which this is not.
@@ -114,13 +118,13 @@ fn all_of<T, const N: usize>(values: [Option<T>; N]) -> Option<[T; N]> {
 #[derive(Debug)]
 struct Node<O, const K: usize>(O);
 
-impl<R: Runner, O: Operation<N, K>, const N: usize, const K: usize> Backward<R, N> for Node<O, K> {
+impl<R: Backend, O: Operation<R, N, K>, const N: usize, const K: usize> Backward<R, N> for Node<O, K> {
     type State = [FloatTensor<R>; K];
 
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let grad = grads.consume::<R>(&ops.node);
         let wanted = ops.parents.each_ref().map(Option::is_some);
-        let found = self.0.gradients::<R>(ops.state, grad, wanted);
+        let found = self.0.gradients(ops.state, grad, wanted);
         for (parent, grad) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(grad)) = (parent, grad) {
                 grads.register::<R>(parent.id, grad);
@@ -130,7 +134,7 @@ impl<R: Runner, O: Operation<N, K>, const N: usize, const K: usize> Backward<R, 
 }
 
 /// Takes a value as the type that it has.
-fn take_as<T: 'static, U: 'static>(value: &mut Option<T>) -> Option<U> {
+pub(super) fn take_as<T: 'static, U: 'static>(value: &mut Option<T>) -> Option<U> {
     let value: &mut dyn Any = value;
     value.downcast_mut::<Option<U>>()?.take()
 }

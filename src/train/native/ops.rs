@@ -5,6 +5,7 @@ mod attention;
 mod convolution;
 mod linear;
 mod norm;
+mod softmax;
 mod sums;
 
 pub use super::kernels::activation::Gelu;
@@ -14,14 +15,26 @@ pub use attention::{AttentionShape, attention};
 pub use convolution::{depthwise, mean_pixels, patches};
 pub use linear::linear;
 pub use norm::{NormOptions, norm};
+pub use softmax::{causal_softmax, causal_softmax_grad};
 pub use sums::{cross_entropy, scale, sum_of_squares, update};
 
 use super::operation::{Operation, apply};
+use super::runner::Shapes;
+use burn::backend::flex::Flex;
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend, ops::FloatTensor};
 
 /// Reports whether native operations apply to a tensor.
 pub fn applies<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {
     super::applies::<B>(&[&primitive(tensor)])
+}
+
+/// Reports whether kernels of a GPU apply to a tensor.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
+pub fn has_gpu_kernels<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {
+    #[cfg(feature = "cuda")]
+    return super::gpu::applies::<B>(&[&primitive(tensor)]);
+    #[cfg(not(feature = "cuda"))]
+    false
 }
 
 /// Returns the tensor without its rank.
@@ -30,10 +43,13 @@ fn primitive<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> FloatTensor<B
 }
 
 /// Computes an operation on tensors without rank.
-fn compute<B: Backend, O: Operation<N, K>, const N: usize, const K: usize, const D: usize>(
+fn compute<B: Backend, O, const N: usize, const K: usize, const D: usize>(
     operation: &O,
     inputs: &[FloatTensor<B>; N],
-) -> Option<Tensor<B, D>> {
+) -> Option<Tensor<B, D>>
+where
+    O: Operation<Flex, N, K> + Operation<Shapes, N, K>,
+{
     let output = apply::<B, O, N, K>(operation, inputs.each_ref())?;
     Some(Tensor::from_primitive(TensorPrimitive::Float(output)))
 }

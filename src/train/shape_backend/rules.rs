@@ -143,6 +143,8 @@ pub fn overwritable_inputs(backend: BackendModel, op: &OperationIr) -> usize {
             _ => 1,
         },
         OperationIr::Int(op) => usize::from(!matches!(op, IntOperationIr::IntoFloat(_) | IntOperationIr::Matmul(_))),
+        // Kernels of our own write their first output over their first input.
+        OperationIr::Custom(_) => 1,
         OperationIr::Bool(op) => {
             usize::from(!matches!(op, BoolOperationIr::IntoFloat(_) | BoolOperationIr::IntoInt(_)))
         }

@@ -11,13 +11,13 @@ pub fn gelu<B: Backend, const D: usize>(x: &Tensor<B, D>, kind: Gelu) -> Option<
     compute(&kind, &[primitive(x)])
 }
 
-impl Operation<1, 1> for Gelu {
-    fn forward<R: Runner>(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
+impl<R: Runner> Operation<R, 1, 1> for Gelu {
+    fn forward(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
         let [y] = R::run([x], [x.shape()], |[x], [y]| activation::gelu(x, *self, y));
         (y, [x.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x]: [FloatTensor<R>; 1],
         mut grad: FloatTensor<R>,
@@ -36,13 +36,13 @@ pub fn swiglu<B: Backend, const D: usize>(gate: &Tensor<B, D>, up: &Tensor<B, D>
     compute(&SwiGlu, &[primitive(gate), primitive(up)])
 }
 
-impl Operation<2, 2> for SwiGlu {
-    fn forward<R: Runner>(&self, [gate, up]: [&FloatTensor<R>; 2]) -> Computed<R, 2> {
+impl<R: Runner> Operation<R, 2, 2> for SwiGlu {
+    fn forward(&self, [gate, up]: [&FloatTensor<R>; 2]) -> Computed<R, 2> {
         let [y] = R::run([gate, up], [gate.shape()], |inputs, [y]| activation::swiglu(inputs, y));
         (y, [gate.clone(), up.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [gate, up]: [FloatTensor<R>; 2],
         grad: FloatTensor<R>,

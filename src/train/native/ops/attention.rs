@@ -42,8 +42,8 @@ impl CausalAttention {
     }
 }
 
-impl Operation<5, 7> for CausalAttention {
-    fn forward<R: Runner>(&self, inputs: [&FloatTensor<R>; 5]) -> Computed<R, 7> {
+impl<R: Runner> Operation<R, 5, 7> for CausalAttention {
+    fn forward(&self, inputs: [&FloatTensor<R>; 5]) -> Computed<R, 7> {
         let [q, k, v, cos, sin] = inputs;
         let size = q.shape().dims::<3>();
         let sums = Shape::new([size[0], self.shape.heads, size[1]]);
@@ -54,7 +54,7 @@ impl Operation<5, 7> for CausalAttention {
         (out, kept)
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         kept: [FloatTensor<R>; 7],
         grad: FloatTensor<R>,

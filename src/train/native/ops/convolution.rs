@@ -21,8 +21,8 @@ pub fn depthwise<B: Backend>(x: &Tensor<B, 4>, filter: &Tensor<B, 2>, stride: us
     compute(&Depthwise { stride }, &[primitive(x), primitive(filter)])
 }
 
-impl Operation<2, 2> for Depthwise {
-    fn forward<R: Runner>(&self, [x, filter]: [&FloatTensor<R>; 2]) -> Computed<R, 2> {
+impl<R: Runner> Operation<R, 2, 2> for Depthwise {
+    fn forward(&self, [x, filter]: [&FloatTensor<R>; 2]) -> Computed<R, 2> {
         let picture = picture(&x.shape(), self.stride);
         let [height, width] = picture.out_size();
         let shape = Shape::new([picture.batch, height, width, picture.channels]);
@@ -30,7 +30,7 @@ impl Operation<2, 2> for Depthwise {
         (y, [x.clone(), filter.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x, filter]: [FloatTensor<R>; 2],
         grad: FloatTensor<R>,
@@ -63,8 +63,8 @@ pub fn patches<B: Backend>(x: &Tensor<B, 4>, stride: usize) -> Option<Tensor<B, 
     compute(&Patches { stride }, &[primitive(x)])
 }
 
-impl Operation<1, 1> for Patches {
-    fn forward<R: Runner>(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
+impl<R: Runner> Operation<R, 1, 1> for Patches {
+    fn forward(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
         let picture = picture(&x.shape(), self.stride);
         let [height, width] = picture.out_size();
         let shape = Shape::new([picture.batch, height, width, TAPS * picture.channels]);
@@ -72,7 +72,7 @@ impl Operation<1, 1> for Patches {
         (y, [x.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x]: [FloatTensor<R>; 1],
         grad: FloatTensor<R>,
@@ -92,15 +92,15 @@ pub fn mean_pixels<B: Backend>(x: &Tensor<B, 4>) -> Option<Tensor<B, 2>> {
     compute(&MeanPixels, &[primitive(x)])
 }
 
-impl Operation<1, 1> for MeanPixels {
-    fn forward<R: Runner>(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
+impl<R: Runner> Operation<R, 1, 1> for MeanPixels {
+    fn forward(&self, [x]: [&FloatTensor<R>; 1]) -> Computed<R, 1> {
         let picture = picture(&x.shape(), 1);
         let shape = Shape::new([picture.batch, picture.channels]);
         let [y] = R::run([x], [shape], |[x], [y]| convolution::mean_pixels(x, picture, y));
         (y, [x.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x]: [FloatTensor<R>; 1],
         grad: FloatTensor<R>,

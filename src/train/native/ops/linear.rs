@@ -23,8 +23,8 @@ pub fn linear<B: Backend, const D: usize>(
     compute(&Linear { has_bias: bias.is_some() }, &[primitive(x), weight, third])
 }
 
-impl Operation<3, 2> for Linear {
-    fn forward<R: Runner>(&self, [x, weight, bias]: [&FloatTensor<R>; 3]) -> Computed<R, 2> {
+impl<R: Runner> Operation<R, 3, 2> for Linear {
+    fn forward(&self, [x, weight, bias]: [&FloatTensor<R>; 3]) -> Computed<R, 2> {
         let size = weight.shape().dims::<2>();
         let mut shape: Vec<usize> = x.shape().to_vec();
         shape.pop();
@@ -35,7 +35,7 @@ impl Operation<3, 2> for Linear {
         (y, [x.clone(), weight.clone()])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x, weight]: [FloatTensor<R>; 2],
         grad: FloatTensor<R>,

@@ -4,6 +4,10 @@ use super::super::kernels::norm::{self, Norm, NormGrads};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
+#[cfg(feature = "cuda")]
+use crate::train::native::gpu::{self, FusedNorm};
+#[cfg(feature = "cuda")]
+use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Options of a norm beyond its parameters.
@@ -31,7 +35,27 @@ pub fn norm<B: Backend, const D: usize>(
     let gamma = primitive(gamma);
     // Without β, γ takes its place and is not read.
     let third = beta.map_or_else(|| gamma.clone(), primitive);
-    compute(&NormOperation { options, has_beta: beta.is_some() }, &[primitive(x), gamma, third])
+    let inputs = [primitive(x), gamma, third];
+    let found = compute(&NormOperation { options, has_beta: beta.is_some() }, &inputs);
+    #[cfg(feature = "cuda")]
+    let found = found.or_else(|| norm_on_gpu(&inputs, beta.is_some(), options));
+    found
+}
+
+#[cfg(feature = "cuda")]
+fn norm_on_gpu<B: Backend, const D: usize>(
+    inputs: &[FloatTensor<B>; 3],
+    centered: bool,
+    options: NormOptions,
+) -> Option<Tensor<B, D>> {
+    let [x, gamma, beta] = inputs;
+    let width = gamma.shape().num_elements();
+    let same_dtype = gamma.dtype() == x.dtype() && beta.dtype() == x.dtype();
+    if options.relu || !same_dtype || !FusedNorm::fits(width) {
+        return None;
+    }
+    let norm = FusedNorm { epsilon: options.epsilon as f32, centered };
+    gpu::apply::<B, _, 3, 3>(&norm, inputs.each_ref()).map(with_rank)
 }
 
 impl NormOperation {
@@ -41,8 +65,8 @@ impl NormOperation {
     }
 }
 
-impl Operation<3, 4> for NormOperation {
-    fn forward<R: Runner>(&self, [x, gamma, beta]: [&FloatTensor<R>; 3]) -> Computed<R, 4> {
+impl<R: Runner> Operation<R, 3, 4> for NormOperation {
+    fn forward(&self, [x, gamma, beta]: [&FloatTensor<R>; 3]) -> Computed<R, 4> {
         let shape = x.shape();
         let rows = shape.num_elements() / gamma.shape().num_elements().max(1);
         let [y, stats] = R::run([x, gamma, beta], [shape, Shape::new([rows, 2])], |[x, gamma, beta], [y, stats]| {
@@ -51,7 +75,7 @@ impl Operation<3, 4> for NormOperation {
         (y, [x.clone(), gamma.clone(), beta.clone(), stats])
     }
 
-    fn gradients<R: Runner>(
+    fn gradients(
         &self,
         [x, gamma, beta, stats]: [FloatTensor<R>; 4],
         grad: FloatTensor<R>,

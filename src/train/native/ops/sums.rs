@@ -3,6 +3,9 @@
 use super::super::kernels::adamw::{self, Factors};
 use super::super::kernels::cross_entropy;
 use super::super::operation::{applies, update_in_place};
+#[cfg(feature = "cuda")]
+use crate::train::native::gpu::{self, CrossEntropy};
+use crate::train::stored_tensor::as_f32;
 use burn::tensor::{FloatDType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Returns the sum of squares, `[1]`.
@@ -24,16 +27,25 @@ pub fn update<B: Backend>(changed: [&mut FloatTensor<B>; 3], grad: &FloatTensor<
     update_in_place::<B, 1, 3>(changed, [grad], |[grad], changed| adamw::update(grad, factors, changed))
 }
 
-/// Turns logits `[tokens, classes]` into the gradients of the summed losses, and returns the losses `[tokens]`. `targets`
-/// holds one class per token, as floats.
-pub fn cross_entropy<B: Backend>(logits: &mut FloatTensor<B>, targets: &FloatTensor<B>) -> Option<FloatTensor<B>> {
-    if !applies::<B>(&[logits, targets]) {
-        return None;
+/// Turns logits `[tokens, classes]` into the gradients of the summed losses, in the same number format on a GPU and in
+/// f32 on the CPU, and the losses `[tokens]` in f32. `targets` holds one class per token, as floats in f32.
+pub fn cross_entropy<B: Backend>(
+    logits: FloatTensor<B>,
+    targets: impl FnOnce() -> FloatTensor<B>,
+) -> Result<[FloatTensor<B>; 2], FloatTensor<B>> {
+    #[cfg(feature = "cuda")]
+    if gpu::applies::<B>(&[&logits]) {
+        return gpu::run::<B, _, 2, 2>(CrossEntropy, [logits, targets()]).map_err(|[logits, _]| logits);
     }
-    let mut losses = B::float_zeros(targets.shape(), &B::float_device(targets), FloatDType::F32);
-    let changed = [logits, &mut losses];
-    update_in_place::<B, 1, 2>(changed, [targets], |[targets], [logits, losses]| {
+    let mut logits = as_f32::<B>(logits);
+    if !applies::<B>(&[&logits]) {
+        return Err(logits);
+    }
+    let targets = targets();
+    let mut losses = B::float_zeros(targets.shape(), &B::float_device(&targets), FloatDType::F32);
+    let changed = [&mut logits, &mut losses];
+    let applied = update_in_place::<B, 1, 2>(changed, [&targets], |[targets], [logits, losses]| {
         cross_entropy::losses_and_grads(logits, targets, losses);
-    })
-    .then_some(losses)
+    });
+    if applied { Ok([logits, losses]) } else { Err(logits) }
 }

@@ -9,6 +9,7 @@
 //! Each head has `length` × `length` scores. A graph of separate operations stores several copies of them for
 //! every block, which is most of the memory of a long sequence.
 
+use crate::train::native::ops;
 use crate::train::params::{erase_rank, with_rank};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -21,6 +22,8 @@ use std::ops::Range;
 
 /// The most scores in memory at a time: 64 MB in f32. A single head's scores are always allowed.
 const MAX_SCORES: usize = 16 << 20;
+/// The most bytes of scores at a time where softmax writes over them, so that there are no copies.
+const MAX_SCORE_BYTES: usize = 128 << 20;
 
 /// A function from queries, keys and values `[heads, length, size]`, those of all sequences one after
 /// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length, size]`.
@@ -29,7 +32,11 @@ pub type AttentionFn<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
 /// Computes attention as separate operations; without a graph nothing is stored.
 #[expect(clippy::needless_pass_by_value, reason = "of the type AttentionFn")]
 pub fn plain_attention<B: Backend>(inputs: [Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
-    attention_by_heads(MAX_SCORES, &inputs, mask)
+    attention_by_heads(max_scores(&inputs[0]), &inputs, mask)
+}
+
+fn max_scores<B: Backend>(tensor: &Tensor<B, 3>) -> usize {
+    if ops::has_gpu_kernels(tensor) { MAX_SCORE_BYTES / tensor.dtype().size() } else { MAX_SCORES }
 }
 
 /// Computes attention as a single operation of the graph, which stores only its inputs.
@@ -38,7 +45,8 @@ pub fn recomputing_attention<I: Backend, C: CheckpointStrategy>(
     mask: &Tensor<Autodiff<I, C>, 3>,
 ) -> Tensor<Autodiff<I, C>, 3> {
     let mask = mask.clone().inner();
-    let mixed = erase_rank(attention_by_heads(MAX_SCORES, &inputs.clone().map(Tensor::inner), &mask));
+    let inner = inputs.clone().map(Tensor::inner);
+    let mixed = erase_rank(attention_by_heads(max_scores(&inner[0]), &inner, &mask));
     let [q, k, v] = inputs.map(|input| input.into_primitive().tensor());
     let nodes = [q.node.clone(), k.node.clone(), v.node.clone()];
     let mixed = match <RecomputingAttention as Backward<I, 3>>::prepare::<C>(RecomputingAttention, nodes)
@@ -61,7 +69,7 @@ impl<I: Backend> Backward<I, 3> for RecomputingAttention {
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let grad = with_rank::<I, 3>(grads.consume::<I>(&ops.node));
         let [q, k, v, mask] = ops.state.map(with_rank::<I, 3>);
-        let input_grads = attention_grads(MAX_SCORES, &[q, k, v], &mask, &grad);
+        let input_grads = attention_grads(max_scores(&grad), &[q, k, v], &mask, &grad);
         for (parent, grad) in ops.parents.into_iter().zip(input_grads) {
             if let Some(parent) = parent {
                 grads.register::<I>(parent.id, erase_rank(grad));
@@ -72,10 +80,10 @@ impl<I: Backend> Backward<I, 3> for RecomputingAttention {
 
 fn attention_by_heads<B: Backend>(most: usize, inputs: &[Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
     let part = |range: Range<usize>| {
-        let [q, k, v] = inputs.each_ref().map(|input| input.clone().slice([range.clone()]));
+        let [q, k, v] = inputs.each_ref().map(|input| heads_of(input, &range));
         attention_weights(q, k, mask).matmul(v)
     };
-    Tensor::cat(head_ranges(most, &inputs[0]).map(part).collect(), 0)
+    join_heads(head_ranges(most, &inputs[0]).map(part).collect())
 }
 
 /// Returns the gradients of queries, keys and values from the gradient of the output.
@@ -87,31 +95,51 @@ fn attention_grads<B: Backend>(
 ) -> [Tensor<B, 3>; 3] {
     let mut grads: [Vec<Tensor<B, 3>>; 3] = Default::default();
     for range in head_ranges(most, grad) {
-        let [q, k, v] = inputs.each_ref().map(|input| input.clone().slice([range.clone()]));
-        let grad = grad.clone().slice([range]);
+        let [q, k, v] = inputs.each_ref().map(|input| heads_of(input, &range));
+        let grad = heads_of(grad, &range);
         let weights = attention_weights(q.clone(), k.clone(), mask);
         let value_grad = weights.clone().swap_dims(1, 2).matmul(grad.clone());
         let weights_grad = grad.matmul(v.swap_dims(1, 2));
-        let mean = (weights_grad.clone() * weights.clone()).sum_dim(2);
-        let scores_grad = weights * (weights_grad - mean);
+        let scores_grad = scores_grad(weights_grad, weights);
         let query_grad = scores_grad.clone().matmul(k);
         let key_grad = scores_grad.swap_dims(1, 2).matmul(q);
         for (parts, part) in grads.iter_mut().zip([query_grad, key_grad, value_grad]) {
             parts.push(part);
         }
     }
-    grads.map(|parts| Tensor::cat(parts, 0))
+    grads.map(join_heads)
 }
 
-/// Returns the attention weights: how much each position attends to every other.
+/// Returns the attention weights: how much each position attends to every other. The mask is that of a causal model.
 fn attention_weights<B: Backend>(query: Tensor<B, 3>, key: Tensor<B, 3>, mask: &Tensor<B, 3>) -> Tensor<B, 3> {
-    activation::softmax(query.matmul(key.swap_dims(1, 2)) + mask.clone(), 2)
+    let scores = query.matmul(key.swap_dims(1, 2));
+    ops::causal_softmax(scores).unwrap_or_else(|scores| activation::softmax(scores + mask.clone(), 2))
+}
+
+/// Returns the gradient of the scores from that of the weights, and the weights.
+fn scores_grad<B: Backend>(weights_grad: Tensor<B, 3>, weights: Tensor<B, 3>) -> Tensor<B, 3> {
+    ops::causal_softmax_grad(weights_grad, weights).unwrap_or_else(|[weights_grad, weights]| {
+        let mean = (weights_grad.clone() * weights.clone()).sum_dim(2);
+        weights * (weights_grad - mean)
+    })
+}
+
+fn heads_of<B: Backend>(tensor: &Tensor<B, 3>, range: &Range<usize>) -> Tensor<B, 3> {
+    if range.len() == tensor.dims()[0] { tensor.clone() } else { tensor.clone().slice([range.clone()]) }
+}
+
+fn join_heads<B: Backend>(mut parts: Vec<Tensor<B, 3>>) -> Tensor<B, 3> {
+    match parts.pop() {
+        Some(whole) if parts.is_empty() => whole,
+        last => Tensor::cat(parts.into_iter().chain(last).collect(), 0),
+    }
 }
 
 /// Returns the ranges of heads whose scores are in memory at the same time.
 fn head_ranges<B: Backend>(most: usize, tensor: &Tensor<B, 3>) -> impl Iterator<Item = Range<usize>> + use<B> {
     let [heads, length, _] = tensor.dims();
-    let heads_at_once = (most / (length * length).max(1)).max(1);
+    let at_most = (most / (length * length).max(1)).max(1);
+    let heads_at_once = heads.div_ceil(heads.div_ceil(at_most).max(1)).max(1);
     (0..heads).step_by(heads_at_once).map(move |first| first..(first + heads_at_once).min(heads))
 }
 

@@ -10,7 +10,7 @@
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
 use crate::train::inject_grad::{inject_grad, is_tracked};
-use crate::train::native::{self, ops};
+use crate::train::native::ops;
 use crate::train::params::{erase_rank, with_rank};
 use crate::train::tasks::in_f32;
 use burn::backend::Autodiff;
@@ -20,6 +20,9 @@ use std::ops::Range;
 
 /// The most logits in a chunk: 32 MB in f32.
 const MAX_LOGITS: usize = 8 << 20;
+/// The most bytes of a chunk's logits where their gradients are written over them, so that there are no copies. Each
+/// chunk reads all of W and adds to its whole gradient.
+const MAX_LOGIT_BYTES: usize = 128 << 20;
 /// The fewest tokens in a chunk.
 const MIN_TOKENS: usize = 16;
 
@@ -67,12 +70,17 @@ pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
     terms: &Terms<Autodiff<I, C>>,
     targets: &Tensor<I, 1, Int>,
 ) -> Tensor<Autodiff<I, C>, 1> {
-    mean_loss_by(MAX_LOGITS, terms, targets)
+    mean_loss_by(max_logits(terms), terms, targets)
+}
+
+fn max_logits<B: Backend>(terms: &Terms<B>) -> usize {
+    let on_gpu = terms.first().filter(|term| ops::has_gpu_kernels(&term.x));
+    on_gpu.map_or(MAX_LOGITS, |term| MAX_LOGIT_BYTES / term.x.dtype().size())
 }
 
 /// Returns the cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
 pub fn token_losses<B: Backend>(terms: &Terms<B>, targets: &Tensor<B, 1, Int>) -> Tensor<B, 1> {
-    let losses = token_ranges(MAX_LOGITS, terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
+    let losses = token_ranges(max_logits(terms), terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
     Tensor::cat(losses.collect(), 0)
 }
 
@@ -126,7 +134,7 @@ struct Chunk<B: Backend> {
     logit_grads: LogitGrads<B>,
 }
 
-/// The gradients of a chunk's logits, in f32.
+/// The gradients of a chunk's logits.
 enum LogitGrads<B: Backend> {
     /// As they are, from a native operation.
     Known(Tensor<B, 2>),
@@ -146,15 +154,14 @@ impl<B: Backend> Chunk<B> {
         let targets = targets.clone().slice([range.clone()]).reshape([rows, 1]);
         let inputs: Vec<Tensor<B, 2>> = terms.iter().map(|term| term.x.clone().slice([range.clone()])).collect();
         let products = inputs.iter().zip(terms).map(|(x, term)| x.clone().matmul(term.matrix()));
-        let logits = in_f32(products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float()));
-        let mut logits = erase_rank(logits);
-        if native::applies::<B>(&[&logits]) {
-            let classes = erase_rank(targets.clone().float().reshape([rows]));
-            if let Some(losses) = ops::cross_entropy::<B>(&mut logits, &classes) {
-                return Self { inputs, losses: with_rank(losses), logit_grads: LogitGrads::Known(with_rank(logits)) };
+        let logits = products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float());
+        let classes = || B::int_into_float(targets.clone().reshape([rows]).into_primitive(), FloatDType::F32);
+        let logits = match ops::cross_entropy::<B>(erase_rank(logits), classes) {
+            Ok([grads, losses]) => {
+                return Self { inputs, losses: with_rank(losses), logit_grads: LogitGrads::Known(with_rank(grads)) };
             }
-        }
-        let logits = with_rank::<B, 2>(logits);
+            Err(logits) => in_f32(with_rank::<B, 2>(logits)),
+        };
         let highest = logits.clone().max_dim(1);
         let shifted = logits - highest;
         let target = shifted.clone().gather(1, targets.clone());

@@ -1,0 +1,182 @@
+//! Operations of the models as CubeCL kernels on a GPU, with gradients derived by hand.
+//!
+//! ```text
+//! ops ── run ─────── Runner ┬─ Fused    adds the kernel to Burn's stream of operations
+//!  │                        └─ Shapes   counts its outputs
+//!  └─── apply ─ Operation   several kernels and products as one node of Burn's graph
+//! ```
+//! Kernels compute in f32 and read and write the number format of their tensors. None adds in an order that depends on
+//! timing, so a step gives the same bits again. The first output is written over the first input if nothing else holds that.
+
+mod cross_entropy;
+mod layout;
+mod norm;
+mod softmax;
+
+pub use cross_entropy::CrossEntropy;
+pub use norm::FusedNorm;
+pub use softmax::{CausalSoftmax, CausalSoftmaxGrad};
+
+use super::is_enabled;
+use super::operation::{Operation, apply_on, take_as};
+use super::runner::Shapes;
+use crate::train::backends::{Fused, Plain};
+use crate::train::gpu_runtime::GpuRuntime;
+use burn::tensor::{DType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use burn_fusion::stream::{Operation as FusionOperation, OperationStreams};
+use burn_fusion::{FusionHandle, FusionTensor};
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
+use burn_router::RunnerClient;
+use std::any::Any;
+use std::fmt::Debug;
+
+type FusionRuntime = FusionCubeRuntime<GpuRuntime>;
+/// A tensor on the GPU.
+type GpuTensor = CubeTensor<GpuRuntime>;
+
+/// A kernel from `I` tensors to `O`.
+pub trait Kernel<const I: usize, const O: usize>: Debug + Clone + Send + Sync + 'static {
+    /// Its name, the same for each shape.
+    const NAME: &'static str;
+
+    /// Returns shape and number format of the outputs.
+    fn outputs(&self, inputs: [(Shape, DType); I]) -> [(Shape, DType); O];
+
+    /// Launches it.
+    fn launch(&self, inputs: [GpuTensor; I]) -> [GpuTensor; O];
+}
+
+/// A backend that kernels run on.
+pub trait Runner: Backend {
+    /// Reports whether kernels stand for the operations of this tensor's device.
+    fn has_kernels(tensor: &FloatTensor<Self>) -> bool;
+
+    /// Runs a kernel.
+    fn run<K: Kernel<I, O>, const I: usize, const O: usize>(
+        kernel: K,
+        inputs: [FloatTensor<Self>; I],
+    ) -> [FloatTensor<Self>; O];
+}
+
+/// Runs a kernel on tensors without a graph. Returns the inputs if kernels do not apply to them.
+pub fn run<B: Backend, K: Kernel<I, O>, const I: usize, const O: usize>(
+    kernel: K,
+    inputs: [FloatTensor<B>; I],
+) -> Result<[FloatTensor<B>; O], [FloatTensor<B>; I]> {
+    if !applies::<B>(&inputs.each_ref()) {
+        return Err(inputs);
+    }
+    let mut inputs = Some(inputs);
+    let outputs = if let Some(inputs) = take_as::<_, [FloatTensor<Fused>; I]>(&mut inputs) {
+        take_as(&mut Some(Fused::run(kernel, inputs)))
+    } else if let Some(inputs) = take_as::<_, [FloatTensor<Shapes>; I]>(&mut inputs) {
+        take_as(&mut Some(Shapes::run(kernel, inputs)))
+    } else {
+        None
+    };
+    match (outputs, inputs) {
+        (Some(outputs), _) => Ok(outputs),
+        (None, Some(inputs)) => Err(inputs),
+        (None, None) => unreachable!("a backend has one type of tensors"),
+    }
+}
+
+/// Computes an operation of kernels, in the graph if there is one. Returns `None` if kernels do not apply.
+pub fn apply<B: Backend, O, const N: usize, const K: usize>(
+    operation: &O,
+    inputs: [&FloatTensor<B>; N],
+) -> Option<FloatTensor<B>>
+where
+    O: Operation<Fused, N, K> + Operation<Shapes, N, K>,
+{
+    if !applies::<B>(&inputs) {
+        return None;
+    }
+    let mut inputs = Some(inputs.map(Clone::clone));
+    apply_on::<B, Fused, O, N, K>(operation, &mut inputs)
+        .or_else(|| apply_on::<B, Shapes, O, N, K>(operation, &mut inputs))
+}
+
+/// Reports whether kernels apply to these tensors.
+pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
+    fn on<B: Backend, R: Runner>(tensor: &FloatTensor<B>) -> bool {
+        use burn::backend::Autodiff;
+        let tensor: &dyn Any = tensor;
+        let plain = tensor.downcast_ref::<FloatTensor<R>>();
+        let inner = || tensor.downcast_ref::<FloatTensor<Autodiff<R>>>().map(|tensor| &tensor.primitive);
+        plain.or_else(inner).is_some_and(R::has_kernels)
+    }
+    is_enabled()
+        && tensors.iter().all(|tensor| {
+            matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16)
+                && tensor.shape().num_elements() > 0
+                && (on::<B, Fused>(tensor) || on::<B, Shapes>(tensor))
+        })
+}
+
+impl Runner for Fused {
+    fn has_kernels(_tensor: &FusionTensor<FusionRuntime>) -> bool {
+        true
+    }
+
+    fn run<K: Kernel<I, O>, const I: usize, const O: usize>(
+        kernel: K,
+        inputs: [FloatTensor<Self>; I],
+    ) -> [FloatTensor<Self>; O] {
+        let streams = OperationStreams::with_inputs(&inputs);
+        let client = inputs[0].client.clone();
+        let shapes = kernel.outputs(inputs.each_ref().map(|input| (input.shape(), input.dtype())));
+        let outputs = shapes.map(|(shape, dtype)| TensorIr {
+            id: client.create_empty_handle(),
+            shape,
+            status: TensorStatus::NotInit,
+            dtype,
+        });
+        let inputs = inputs.map(FusionTensor::into_ir);
+        let operation = OperationIr::Custom(CustomOpIr::new(K::NAME, &inputs, &outputs));
+        let mut made = client.register(streams, operation, Launch { kernel, inputs, outputs }).into_iter();
+        std::array::from_fn(|_| made.next().unwrap_or_else(|| unreachable!("an operation has all its outputs")))
+    }
+}
+
+/// A kernel in Burn's stream of operations.
+#[derive(Debug)]
+struct Launch<K, const I: usize, const O: usize> {
+    kernel: K,
+    inputs: [TensorIr; I],
+    outputs: [TensorIr; O],
+}
+
+impl<K: Kernel<I, O>, const I: usize, const O: usize> FusionOperation<FusionRuntime> for Launch<K, I, O> {
+    fn execute(&self, handles: &mut HandleContainer<FusionHandle<FusionRuntime>>) {
+        let inputs = self.inputs.each_ref().map(|input| handles.get_float_tensor::<Plain>(input));
+        for (output, tensor) in self.outputs.iter().zip(self.kernel.launch(inputs)) {
+            handles.register_float_tensor::<Plain>(&output.id, tensor);
+        }
+    }
+}
+
+impl Runner for Shapes {
+    fn has_kernels(tensor: &FloatTensor<Self>) -> bool {
+        !tensor.client.device().is_cpu()
+    }
+
+    fn run<K: Kernel<I, O>, const I: usize, const O: usize>(
+        kernel: K,
+        inputs: [FloatTensor<Self>; I],
+    ) -> [FloatTensor<Self>; O] {
+        let client = inputs[0].client.clone();
+        let shapes = kernel.outputs(inputs.each_ref().map(|input| (input.shape(), input.dtype())));
+        let outputs = shapes.map(|(shape, dtype)| TensorIr {
+            id: client.create_empty_handle(),
+            shape,
+            status: TensorStatus::NotInit,
+            dtype,
+        });
+        let inputs = inputs.map(|input| input.into_ir());
+        let mut made = client.register(OperationIr::Custom(CustomOpIr::new(K::NAME, &inputs, &outputs))).into_iter();
+        std::array::from_fn(|_| made.next().unwrap_or_else(|| unreachable!("an operation has all its outputs")))
+    }
+}

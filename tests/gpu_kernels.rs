@@ -1,0 +1,189 @@
+//! The kernels of our own on the soft card (examples/soft_card), beside the operations that Burn composes.
+#![cfg(feature = "cuda")]
+#![cfg_attr(feature = "cuda", expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking"))]
+
+#[path = "soft_card/libraries.rs"]
+mod libraries;
+
+use burn::tensor::{
+    DType, FloatDType, Tensor, TensorData, TensorPrimitive, Tolerance, activation,
+    backend::{AutodiffBackend, Backend},
+};
+use downshift::burn;
+use downshift::train::backends::CudaFused;
+use downshift::train::native::{
+    Scope,
+    ops::{self, NormOptions},
+};
+use libraries::{CACHE, build_libraries, built_library};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+type Graph = CudaFused;
+type Inner = <CudaFused as AutodiffBackend>::InnerBackend;
+
+/// Set in the process that has the soft card.
+const HAS_CARD: &str = "GPU_KERNELS_HAS_CARD";
+
+/// Runs a test in a process of its own, which finds the soft card where it looks for NVIDIA's libraries.
+fn on_card(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(HAS_CARD).is_some() {
+        return test();
+    }
+    build_libraries();
+    let place = tempfile::tempdir().unwrap();
+    for library in ["libcuda.so", "libcuda.so.1"] {
+        symlink(built_library("libsoft_card_driver.so"), place.path().join(library)).unwrap();
+    }
+    symlink(built_library("libsoft_card_nvrtc.so"), place.path().join("libnvrtc.so")).unwrap();
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(HAS_CARD, "1")
+        .env("LD_LIBRARY_PATH", place.path())
+        .env("CUDA_PATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/soft_card"))
+        .env("SOFT_CARD_CACHE", CACHE)
+        .env("SOFT_CARD_CAPABILITY", "8.0")
+        .env("XDG_CACHE_HOME", place.path())
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Returns numbers between −2 and 2.
+fn numbers<const D: usize>(shape: [usize; D], salt: usize) -> TensorData {
+    let count = shape.iter().product::<usize>();
+    TensorData::new((0..count).map(|at| 2.0 * ((at * 7 + salt) as f32 * 0.37).sin()).collect::<Vec<f32>>(), shape)
+}
+
+fn tensor<B: Backend, const D: usize>(shape: [usize; D], salt: usize, dtype: FloatDType) -> Tensor<B, D> {
+    Tensor::from_data(numbers(shape, salt), &B::Device::default()).cast(dtype)
+}
+
+fn values<const D: usize>(tensor: Tensor<Inner, D>) -> TensorData {
+    tensor.cast(FloatDType::F32).into_data()
+}
+
+/// Formats, and how far a kernel may be from f32 on the same inputs: its output is rounded once.
+const FORMATS: [(FloatDType, f32); 3] = [(FloatDType::F32, 1e-5), (FloatDType::F16, 1e-3), (FloatDType::BF16, 8e-3)];
+
+#[track_caller]
+fn check(found: &TensorData, expected: &TensorData, apart: f32) {
+    found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(apart, apart));
+}
+
+fn no_nans(data: &TensorData) -> bool {
+    data.iter::<f32>().all(f32::is_finite)
+}
+
+#[test]
+fn norms_match_composed_ones() {
+    on_card("norms_match_composed_ones", || {
+        for ((dtype, apart), shape, centered) in [[2, 5, 16], [1, 33, 33], [3, 1, 1600], [4, 9, 40]]
+            .into_iter()
+            .flat_map(|shape| FORMATS.map(|format| (format, shape)))
+            .flat_map(|(format, shape)| [true, false].map(|centered| (format, shape, centered)))
+        {
+            let norm = |dtype| {
+                let inputs = [0, 50, 99].map(|salt| tensor::<Inner, 1>([shape[2]], salt, dtype).cast(FloatDType::F32));
+                let x = tensor::<Inner, 3>(shape, 3, dtype).cast(FloatDType::F32);
+                (x, inputs)
+            };
+            let (x, [gamma, beta, _]) = norm(dtype);
+            let weight = tensor::<Inner, 3>(shape, 8, dtype).cast(FloatDType::F32);
+            let run = |dtype: FloatDType, fused: bool| {
+                let _operations = Scope::new(fused);
+                let x = Tensor::<Graph, 3>::from_inner(x.clone().cast(dtype)).require_grad();
+                let [gamma, beta] =
+                    [&gamma, &beta].map(|p| Tensor::<Graph, 1>::from_inner(p.clone().cast(dtype)).require_grad());
+                let options = NormOptions { epsilon: 1e-5, relu: false };
+                let found = ops::norm(&x, &gamma, centered.then_some(&beta), options);
+                assert_eq!(found.is_some(), fused);
+                let y = found.unwrap_or_else(|| {
+                    let centre = if centered { x.clone() - x.clone().mean_dim(2) } else { x.clone() };
+                    let size = centre.clone().square().mean_dim(2).add_scalar(1e-5).sqrt();
+                    let y = centre / size * gamma.clone().unsqueeze();
+                    if centered { y + beta.clone().unsqueeze() } else { y }
+                });
+                let weight = Tensor::from_inner(weight.clone().cast(dtype));
+                let grads = (y.clone() * weight).sum().backward();
+                let of_beta = centered.then(|| values(beta.grad(&grads).unwrap()));
+                [values(y.inner()), values(x.grad(&grads).unwrap()), values(gamma.grad(&grads).unwrap())]
+                    .into_iter()
+                    .chain(of_beta)
+                    .collect::<Vec<_>>()
+            };
+            let (found, expected) = (run(dtype, true), run(FloatDType::F32, false));
+            for (found, expected) in found.iter().zip(&expected) {
+                // A sum of rows is as exact as its largest part.
+                check(found, expected, 4.0 * apart);
+            }
+            assert_eq!(found.len(), expected.len());
+        }
+    });
+}
+
+#[test]
+fn causal_softmax_matches_a_masked_one() {
+    on_card("causal_softmax_matches_a_masked_one", || {
+        for (length, (dtype, apart)) in [7, 16, 72].into_iter().flat_map(|length| FORMATS.map(|f| (length, f))) {
+            let shape = [3, length, length];
+            let exact = |salt| tensor::<Inner, 3>(shape, salt, dtype).cast(FloatDType::F32);
+            let mask = Tensor::<Inner, 2>::ones([length, length], &Default::default()).triu(1) * -1e30;
+            let expected = activation::softmax(exact(1) * 3.0 + mask.unsqueeze(), 2);
+            let weights = ops::causal_softmax((exact(1) * 3.0).cast(dtype)).unwrap();
+            assert_eq!(weights.dtype(), DType::from(dtype));
+            // Scores are rounded too.
+            check(&values(weights.clone()), &values(expected), 6.0 * apart);
+
+            let rounded = weights.clone().cast(FloatDType::F32);
+            let mean = (exact(9) * rounded.clone()).sum_dim(2);
+            let expected = rounded * (exact(9) - mean);
+            let later = Tensor::<Inner, 2>::ones([length, length], &Default::default()).triu(1).equal_elem(1.0);
+            let later = later.unsqueeze::<3>().expand(shape);
+            let grad = exact(9).mask_fill(later, f32::NAN).cast(dtype);
+            let found = values(ops::causal_softmax_grad(grad, weights).unwrap());
+            assert!(no_nans(&found), "later positions are not read");
+            check(&found, &values(expected), apart);
+        }
+    });
+}
+
+#[test]
+fn cross_entropy_matches_a_composed_one() {
+    on_card("cross_entropy_matches_a_composed_one", || {
+        for (classes, (dtype, apart)) in [8, 50, 257, 5000].into_iter().flat_map(|n| FORMATS.map(|f| (n, f))) {
+            let rows = 5;
+            let logits = tensor::<Inner, 2>([rows, classes], 4, dtype);
+            let exact = logits.clone().cast(FloatDType::F32);
+            let targets: Vec<f32> = (0..rows).map(|row| ((row * 7919) % classes) as f32).collect();
+            let onehot: Vec<f32> = targets
+                .iter()
+                .flat_map(|target| (0..classes).map(move |class| f32::from(class as f32 == *target)))
+                .collect();
+            let onehot = Tensor::<Inner, 2>::from_data(TensorData::new(onehot, [rows, classes]), &Default::default());
+            let targets = Tensor::<Inner, 1>::from_data(TensorData::new(targets, [rows]), &Default::default());
+            let targets = targets.cast(FloatDType::F32).into_primitive().tensor();
+            let Ok([grads, losses]) = ops::cross_entropy::<Inner>(logits.into_primitive().tensor(), || targets) else {
+                panic!("there is a kernel")
+            };
+            let [grads, losses] = [grads, losses].map(TensorPrimitive::Float);
+            let grads = Tensor::<Inner, 2>::from_primitive(grads);
+            assert_eq!(grads.dtype(), DType::from(dtype));
+            let expected = -(activation::log_softmax(exact.clone(), 1) * onehot.clone()).sum_dim(1);
+            check(&values(Tensor::<Inner, 1>::from_primitive(losses)), &values(expected.reshape([rows])), 1e-5);
+            check(&values(grads), &values(activation::softmax(exact, 1) - onehot), apart);
+        }
+    });
+}
+
+/// The control of the tests above: without the scope there are no kernels.
+#[test]
+fn kernels_are_off_outside_their_scope() {
+    on_card("kernels_are_off_outside_their_scope", || {
+        let _operations = Scope::new(false);
+        assert!(ops::causal_softmax(tensor::<Inner, 3>([1, 4, 4], 0, FloatDType::F32)).is_err());
+    });
+}
