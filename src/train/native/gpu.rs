@@ -7,6 +7,11 @@
 //! ```
 //! Kernels compute in f32 and read and write the number format of their tensors. None adds in an order that depends on
 //! timing, so a step gives the same bits again. The first output is written over the first input if nothing else holds that.
+#![expect(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::used_underscore_binding,
+    reason = "the macro reads the arguments of a kernel, whose tensors are empty types"
+)]
 
 mod cross_entropy;
 mod layout;
@@ -22,13 +27,14 @@ use super::operation::{Operation, apply_on, take_as};
 use super::runner::Shapes;
 use crate::train::backends::{Fused, Plain};
 use crate::train::gpu_runtime::GpuRuntime;
+use burn::backend::Autodiff;
 use burn::tensor::{DType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
 use burn_cubecl::fusion::FusionCubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_fusion::stream::{Operation as FusionOperation, OperationStreams};
 use burn_fusion::{FusionHandle, FusionTensor};
-use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr, TensorStatus};
-use burn_router::RunnerClient;
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, OperationOutput, TensorId, TensorIr, TensorStatus};
+use burn_router::{RouterTensor, RunnerClient};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -102,7 +108,6 @@ where
 /// Reports whether kernels apply to these tensors.
 pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
     fn on<B: Backend, R: Runner>(tensor: &FloatTensor<B>) -> bool {
-        use burn::backend::Autodiff;
         let tensor: &dyn Any = tensor;
         let plain = tensor.downcast_ref::<FloatTensor<R>>();
         let inner = || tensor.downcast_ref::<FloatTensor<Autodiff<R>>>().map(|tensor| &tensor.primitive);
@@ -116,6 +121,16 @@ pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
         })
 }
 
+/// Describes the outputs of a kernel, which have no values yet.
+fn new_outputs<B: Backend, K: Kernel<I, O>, const I: usize, const O: usize>(
+    kernel: &K,
+    inputs: &[FloatTensor<B>; I],
+    new_id: impl Fn() -> TensorId,
+) -> [TensorIr; O] {
+    let shapes = kernel.outputs(inputs.each_ref().map(|input| (input.shape(), input.dtype())));
+    shapes.map(|(shape, dtype)| TensorIr { id: new_id(), shape, status: TensorStatus::NotInit, dtype })
+}
+
 impl Runner for Fused {
     fn has_kernels(_tensor: &FusionTensor<FusionRuntime>) -> bool {
         true
@@ -127,17 +142,10 @@ impl Runner for Fused {
     ) -> [FloatTensor<Self>; O] {
         let streams = OperationStreams::with_inputs(&inputs);
         let client = inputs[0].client.clone();
-        let shapes = kernel.outputs(inputs.each_ref().map(|input| (input.shape(), input.dtype())));
-        let outputs = shapes.map(|(shape, dtype)| TensorIr {
-            id: client.create_empty_handle(),
-            shape,
-            status: TensorStatus::NotInit,
-            dtype,
-        });
+        let outputs = new_outputs::<Self, K, I, O>(&kernel, &inputs, || client.create_empty_handle());
         let inputs = inputs.map(FusionTensor::into_ir);
         let operation = OperationIr::Custom(CustomOpIr::new(K::NAME, &inputs, &outputs));
-        let mut made = client.register(streams, operation, Launch { kernel, inputs, outputs }).into_iter();
-        std::array::from_fn(|_| made.next().unwrap_or_else(|| unreachable!("an operation has all its outputs")))
+        client.register(streams, operation, Launch { kernel, inputs, outputs }).outputs()
     }
 }
 
@@ -168,15 +176,8 @@ impl Runner for Shapes {
         inputs: [FloatTensor<Self>; I],
     ) -> [FloatTensor<Self>; O] {
         let client = inputs[0].client.clone();
-        let shapes = kernel.outputs(inputs.each_ref().map(|input| (input.shape(), input.dtype())));
-        let outputs = shapes.map(|(shape, dtype)| TensorIr {
-            id: client.create_empty_handle(),
-            shape,
-            status: TensorStatus::NotInit,
-            dtype,
-        });
-        let inputs = inputs.map(|input| input.into_ir());
-        let mut made = client.register(OperationIr::Custom(CustomOpIr::new(K::NAME, &inputs, &outputs))).into_iter();
-        std::array::from_fn(|_| made.next().unwrap_or_else(|| unreachable!("an operation has all its outputs")))
+        let outputs = new_outputs::<Self, K, I, O>(&kernel, &inputs, || client.create_empty_handle());
+        let inputs = inputs.map(RouterTensor::into_ir);
+        client.register(OperationIr::Custom(CustomOpIr::new(K::NAME, &inputs, &outputs))).outputs()
     }
 }

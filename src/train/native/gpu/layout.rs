@@ -128,7 +128,7 @@ pub fn cube_max(value: f32, parts: &mut SharedMemory<f32>) -> f32 {
     }
     sync_cube();
     let mut highest = parts[0];
-    for plane in 1..CUBE_DIM / PLANE_DIM {
+    for plane in 0..CUBE_DIM / PLANE_DIM {
         highest = max(highest, parts[plane as usize]);
     }
     highest

@@ -23,7 +23,7 @@ use std::ops::Range;
 /// The most scores in memory at a time: 64 MB in f32. A single head's scores are always allowed.
 const MAX_SCORES: usize = 16 << 20;
 /// The most bytes of scores at a time where softmax writes over them, so that there are no copies.
-const MAX_SCORE_BYTES: usize = 128 << 20;
+const MAX_SCORE_BYTES: usize = 256 << 20;
 
 /// A function from queries, keys and values `[heads, length, size]`, those of all sequences one after
 /// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length, size]`.
