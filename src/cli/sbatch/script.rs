@@ -156,3 +156,39 @@ fn one_line(text: &str) -> Result<&str, Failure> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{argument, option_lines};
+
+    fn lines(words: &[&str]) -> Result<Vec<String>, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        option_lines(&words).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn each_further_option_becomes_a_line() {
+        assert_eq!(lines(&[]), Ok(vec![]));
+        assert_eq!(
+            lines(&["--mem=32G", "-A", "vision", "--exclusive"]).unwrap(),
+            ["--mem=32G", "-A vision", "--exclusive"]
+        );
+        assert!(lines(&["vision"]).unwrap_err().contains("-- vision: an option of sbatch begins with a dash"));
+        assert!(lines(&["--comment=a\nrm -rf"]).unwrap_err().contains("line break"));
+    }
+
+    /// As Slurm 22.05 reads them: `#` outside of quotation marks begins a comment, a backslash makes the next letter plain.
+    #[test]
+    fn a_value_is_quoted_as_sbatch_reads_it() {
+        let quoted = [
+            ("a100:2", "a100:2"),
+            ("a b", "\"a b\""),
+            ("a#b", "\"a#b\""),
+            ("a\"b\\c", "\"a\\\"b\\\\c\""),
+            ("it's", "\"it's\""),
+        ];
+        for (value, line) in quoted {
+            assert_eq!(argument(value).ok().unwrap(), line);
+        }
+    }
+}
