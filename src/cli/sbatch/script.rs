@@ -34,9 +34,9 @@ pub struct Script {
 
 const SIGNALS: &str = r#"# Slurm signals this shell: SIGUSR1 ahead of the time limit, SIGTERM for scancel, a preemption or `scontrol requeue`.
 # On each of them downshift saves and ends; only after the first is it up to this script to go back to the queue.
-requeue= signalled=
-trap 'requeue=yes signalled=yes; kill -USR1 "$downshift" 2>/dev/null' USR1
-trap 'requeue= signalled=yes; kill -TERM "$downshift" 2>/dev/null' TERM
+requeue='' signalled=''
+trap 'requeue=yes; signalled=yes; kill -USR1 "$downshift" 2>/dev/null' USR1
+trap 'requeue=; signalled=yes; kill -TERM "$downshift" 2>/dev/null' TERM
 "#;
 
 const WAIT: &str = r#"downshift=$!
