@@ -19,6 +19,7 @@ mod headless;
 mod init;
 mod internal;
 mod interrupted;
+mod job;
 mod labels;
 mod measure;
 mod notify;
@@ -35,6 +36,7 @@ mod resume;
 mod run;
 mod runs;
 mod samples;
+mod sbatch;
 mod start;
 mod status;
 mod triage;
@@ -81,7 +83,7 @@ struct Place {
 }
 
 /// Selects a run.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 struct Which {
     /// The run's name, a prefix of it, or its folder; defaults to the newest run
     #[arg(value_name = "RUN")]
@@ -92,6 +94,8 @@ struct Which {
 enum Command {
     /// Start a run with a detached keeper and open the cockpit on it
     Run(run::RunArgs),
+    /// Write or submit a Slurm job that keeps a run across requeues
+    Sbatch(sbatch::SbatchArgs),
     /// Watch a training process that already runs, by its tmux session or its id
     Adopt(adopt::AdoptArgs),
     /// Open the cockpit on a run, alive or finished
@@ -227,6 +231,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let outcome = match cli.command {
         None => start::start(&cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
+        Some(Command::Sbatch(args)) => sbatch::sbatch(&args, runs, trainer),
         Some(Command::Adopt(args)) => adopt::adopt(&args, runs),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs(args)) => runs::print_list(&args, runs),
@@ -286,6 +291,14 @@ fn find_gpu() -> Option<String> {
 fn print(line: &std::fmt::Arguments<'_>) {
     let text = line.to_string();
     let written = writeln!(std::io::stdout().lock(), "{}", text::escape_lines(&text));
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a text that another program reads, byte for byte.
+fn print_raw(text: &str) {
+    let written = std::io::stdout().lock().write_all(text.as_bytes());
     if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         std::process::exit(0);
     }

@@ -1,8 +1,11 @@
 //! Follows a run without a cockpit: one line per event on stdout. This process is a client like any
 //! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
+mod signals;
+
 use super::{Failure, Outcome, client};
 use crate::format::count;
+use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::sentences::measured;
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
@@ -11,12 +14,13 @@ use crate::store::owners;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{peer, text};
+use rustix::process;
+use signals::Signals;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, Take};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 /// Minimum interval between progress lines.
@@ -34,12 +38,24 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Follows a run to its end and prints events from `since_ms` on. Returns the run's exit code.
 pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
-        let mut follower = Follower { dir, since_ms, printed: 0, progress: Instant::now(), asked: None, status: None };
-        follower.follow(signals).await
-    })
+    runtime.block_on(async { Follower::of(dir, since_ms, None).follow(Signals::listen(false)?).await })
+}
+
+/// The end of a run in a job.
+pub struct JobEnd {
+    /// The run's exit code.
+    pub code: u8,
+    /// The scheduler announced the end of the job's time.
+    pub noticed: bool,
+}
+
+/// Follows a run that ends with this process, and passes signals on to it. Returns once no process of the run is left.
+pub fn follow_bound(dir: &RunDir, since_ms: i64, keeper: BoundKeeper) -> Result<JobEnd, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut follower = Follower::of(dir, since_ms, Some(keeper));
+    let code = runtime.block_on(async { follower.follow(Signals::listen(true)?).await })?;
+    follower.bound.map_or(Ok(()), BoundKeeper::wait)?;
+    Ok(JobEnd { code, noticed: follower.noticed })
 }
 
 struct Follower<'a> {
@@ -52,10 +68,20 @@ struct Follower<'a> {
     /// When the run was last asked to stop.
     asked: Option<Instant>,
     status: Option<Status>,
+    /// The keeper of a run that ends with this process.
+    bound: Option<BoundKeeper>,
+    /// A scheduler announced the end of the job's time.
+    noticed: bool,
 }
 
-impl Follower<'_> {
-    async fn follow(&mut self, (mut interrupt, mut terminate): (Signal, Signal)) -> Outcome {
+impl<'a> Follower<'a> {
+    fn of(dir: &'a RunDir, since_ms: i64, bound: Option<BoundKeeper>) -> Self {
+        print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
+        let (printed, progress) = (0, Instant::now());
+        Self { dir, since_ms, printed, progress, asked: None, status: None, bound, noticed: false }
+    }
+
+    async fn follow(&mut self, mut signals: Signals) -> Outcome {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             let socket = self.dir.socket();
@@ -64,8 +90,7 @@ impl Follower<'_> {
             if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
-                self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, &mut interrupt, &mut terminate)
-                    .await;
+                self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, &mut signals).await;
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
@@ -92,8 +117,7 @@ impl Follower<'_> {
             tokio::select! {
                 // The files of a restarted keeper announce no change.
                 () = sleep(Duration::from_millis(100)) => {}
-                _ = interrupt.recv() => self.stop_without_keeper(),
-                _ = terminate.recv() => self.stop_without_keeper(),
+                signal = signals.next() => self.stop_without_keeper(signal),
             }
         }
     }
@@ -104,9 +128,9 @@ impl Follower<'_> {
     }
 
     /// Ends the run on a signal that arrives while no keeper listens.
-    fn stop_without_keeper(&mut self) {
+    fn stop_without_keeper(&mut self, signal: process::Signal) {
         self.asked = Some(Instant::now());
-        if client::stop_without_keeper(self.dir) {
+        if self.pass_on(signal) || client::stop_without_keeper(self.dir) {
             print_now("asked the keeper's parent to end the run");
         }
     }
@@ -150,8 +174,7 @@ impl Follower<'_> {
         &mut self,
         mut lines: Lines<BufReader<Take<OwnedReadHalf>>>,
         mut write: OwnedWriteHalf,
-        interrupt: &mut Signal,
-        terminate: &mut Signal,
+        signals: &mut Signals,
     ) {
         if send(&mut write, &Request::Subscribe).await.is_err() {
             return;
@@ -167,19 +190,32 @@ impl Follower<'_> {
                     }
                     _ => return,
                 },
-                _ = interrupt.recv() => self.request_stop(&mut write).await,
-                _ = terminate.recv() => self.request_stop(&mut write).await,
+                signal = signals.next() => self.request_stop(signal, &mut write).await,
             }
         }
     }
 
     /// Turns a signal into a stop request. A second signal forces the end, unless it follows at once:
     /// `timeout` and some shells send it twice.
-    async fn request_stop(&mut self, write: &mut OwnedWriteHalf) {
+    async fn request_stop(&mut self, signal: process::Signal, write: &mut OwnedWriteHalf) {
         if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
             self.asked = Some(Instant::now());
-            let _ = send(write, &Request::Stop).await;
+            if !self.pass_on(signal) {
+                let _ = send(write, &Request::Stop).await;
+            }
         }
+    }
+
+    /// Passes a signal on to the keeper of a run in a job, so that the run is known to be interrupted, not stopped by you.
+    fn pass_on(&mut self, signal: process::Signal) -> bool {
+        let Some(keeper) = &mut self.bound else { return false };
+        self.noticed |= signal == process::Signal::USR1;
+        let wish = signal == process::Signal::INT;
+        let passed = keeper.signal(if wish { signal } else { process::Signal::TERM });
+        if passed && self.noticed {
+            print_now("the job's time is almost over: saving and ending");
+        }
+        passed
     }
 
     fn handle_update(&mut self, update: Update) {
@@ -294,7 +330,16 @@ mod tests {
         };
         let seen = || {
             let (since_ms, printed, progress) = (0, 0, Instant::now());
-            let follower = Follower { dir: &dir, since_ms, printed, progress, asked: None, status: None };
+            let follower = Follower {
+                dir: &dir,
+                since_ms,
+                printed,
+                progress,
+                asked: None,
+                status: None,
+                bound: None,
+                noticed: false,
+            };
             (live_status(&dir).unwrap().state, follower.exit_code())
         };
         store(RunState::Stopped);

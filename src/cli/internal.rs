@@ -4,6 +4,7 @@ use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
 use crate::harness::{self, HarnessArgs, Purpose};
+use crate::keeper::lifeline::Lifetime;
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
@@ -122,9 +123,16 @@ pub struct KeeperArgs {
     /// Be the parent: start the keeper and restart it when it dies.
     #[arg(long)]
     parent: bool,
+    /// End the run when the other end of stdin is closed.
+    #[arg(long, conflicts_with = "detach")]
+    bound: bool,
 }
 
 impl KeeperArgs {
+    fn lifetime(&self) -> Lifetime {
+        if self.bound { Lifetime::Bound } else { Lifetime::Detached }
+    }
+
     fn launch(&self) -> Option<Launch> {
         let device = self.device.clone()?;
         Some(Launch { device, claim: self.claim.clone(), inject: self.inject.0.clone() })
@@ -245,14 +253,18 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
         detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
         return Ok(0);
     }
-    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref())?)
+    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref(), args.lifetime())?)
 }
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
 fn run_keeper(args: &KeeperArgs) -> Outcome {
-    let keeping =
-        keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch: args.launch(), asked_by: args.by_person.clone() };
+    let keeping = keeper::KeeperArgs {
+        run_dir: args.run_dir.clone(),
+        launch: args.launch(),
+        asked_by: args.by_person.clone(),
+        lifetime: args.lifetime(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {

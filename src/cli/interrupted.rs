@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Arguments of `resume --interrupted`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Interrupted {
     /// After a reboot: continue every run that was alive when the machine went down
     #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]

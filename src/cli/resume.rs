@@ -29,7 +29,7 @@ use clap::Args;
 use std::path::Path;
 
 /// Arguments of `resume`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ResumeArgs {
     #[command(flatten)]
     which: Which,
@@ -83,10 +83,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
     }
-    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
-    trust::require_approval(&run, args.trust)?;
-    has_room_to_go_on(&dir, &run)?;
-    let launch = match settle_launch(&dir, &run, args, trainer)? {
+    let launch = match ready(&dir, args, trainer)? {
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
     };
@@ -137,6 +134,24 @@ enum Settled {
     Start(Launch),
     /// Open the cockpit on the run that uses its device.
     Attach(RunDir),
+}
+
+/// Checks that a run without a keeper can continue.
+fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settled, Failure> {
+    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    trust::require_approval(&run, args.trust)?;
+    has_room_to_go_on(dir, &run)?;
+    settle_launch(dir, &run, args, trainer)
+}
+
+/// Checks that the run of a job, which has no keeper, can continue. Returns how to launch it.
+pub fn ready_in_job(dir: &RunDir, sharing: &Sharing, trust: Trust, trainer: &dyn Trainer) -> Result<Launch, Failure> {
+    permissions::check(dir)?;
+    let args = ResumeArgs { headless: true, sharing: sharing.clone(), trust, ..ResumeArgs::default() };
+    match ready(dir, &args, trainer)? {
+        Settled::Start(launch) => Ok(launch),
+        Settled::Attach(other) => Err(Failure::new(2, format!("{} uses the device", other.name()))),
+    }
 }
 
 /// Settles the devices of a run that has begun: the requested ones, or those of its last worker.

@@ -2,6 +2,7 @@
 
 use super::bad_value::BadValue;
 use super::devices::{Sharing, worker_device};
+use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
@@ -56,6 +57,10 @@ pub struct RunOptions {
     /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
+    /// Run as part of a batch job, headless: continue the run folder NAME if it exists, end with this process, and exit
+    /// with 75 when interrupted (see `downshift sbatch`)
+    #[arg(long, value_name = "NAME", conflicts_with = "after")]
+    job: Option<JobName>,
     #[command(flatten)]
     sharing: Sharing,
     /// Start once RUN is over, however it ends, and the device is free
@@ -76,9 +81,10 @@ pub struct RunOptions {
 impl RunOptions {
     /// Reports whether no option was given.
     pub fn is_default(&self) -> bool {
-        let Self { headless, sharing, after, overrides, rung, inject, trust } = self;
+        let Self { headless, job, sharing, after, overrides, rung, inject, trust } = self;
         let Overrides { set, device } = overrides;
-        let plain = after.is_none() && rung.is_none() && inject.0.is_empty() && *trust == Trust::default();
+        let plain =
+            job.is_none() && after.is_none() && rung.is_none() && inject.0.is_empty() && *trust == Trust::default();
         plain && !headless && *sharing == Sharing::default() && set.is_empty() && device == "auto"
     }
 }
@@ -126,6 +132,9 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.command.is_empty() {
         return begin(args.config.as_deref(), &args.options, runs, trainer);
     }
+    if let Some(dir) = earlier_start(&args.options, runs)? {
+        return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer);
+    }
     let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.overrides.set)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::approve_typed(&run);
@@ -134,11 +143,21 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 
 /// Starts a run from a run file and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    if let Some(dir) = earlier_start(options, runs)? {
+        return job::go_on(&dir, &options.sharing, options.trust, trainer);
+    }
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, options.trust)?;
     start(run, options, runs, trainer)
+}
+
+/// Finds the run of this job, if an earlier start of the job began one.
+fn earlier_start(options: &RunOptions, runs: &Path) -> Result<Option<RunDir>, Failure> {
+    let Some(job) = &options.job else { return Ok(None) };
+    job::refuse_several_nodes(std::env::var("SLURM_JOB_NUM_NODES").ok().as_deref())?;
+    Ok(job.find(runs))
 }
 
 /// Returns the run of a command that was typed instead of a run file.
@@ -157,11 +176,15 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
     let start = Start { device: &device, runs, trainer, approved: true };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
-    let claim = match occupied::settle_devices(&devices, &sharing, options.headless)? {
+    let headless = options.headless || options.job.is_some();
+    let claim = match occupied::settle_devices(&devices, &sharing, headless)? {
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
     };
-    let dir = RunDir::create(runs, &run)?;
+    let dir = match &options.job {
+        Some(job) => RunDir::create_named(runs, job.as_str(), &run)?,
+        None => RunDir::create(runs, &run)?,
+    };
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
@@ -169,6 +192,9 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
     let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
+    if options.job.is_some() {
+        return job::keep(&dir, &launch, 0);
+    }
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless, 0)
 }

@@ -15,6 +15,8 @@ pub enum Author {
     Signal(i32, Option<Process>),
     /// A signal passed on by the keeper's parent, with the parent's note about its sender.
     PassedOn(String),
+    /// The end of the process that a [bound](super::lifeline) run lives for.
+    EndOfJob,
     /// A command that acts in place of the keeper.
     Command(Process),
 }
@@ -54,7 +56,11 @@ impl Author {
     /// Reports whether the user surely asked for this: a machine shutdown sends no SIGINT.
     #[must_use]
     pub fn is_wish(&self) -> bool {
-        !matches!(self, Self::Signal(signal, _) if *signal != Signal::INT.as_raw())
+        match self {
+            Self::Signal(signal, _) => *signal == Signal::INT.as_raw(),
+            Self::EndOfJob => false,
+            Self::Client(_) | Self::PassedOn(_) | Self::Command(_) => true,
+        }
     }
 
     /// Reports whether this is a signal from that process.
@@ -78,6 +84,7 @@ impl Display for Author {
                 write!(f, "{} from the kernel or another container", signal_name(*signal))
             }
             Self::PassedOn(words) => f.write_str(words),
+            Self::EndOfJob => f.write_str("the end of the job's process"),
         }
     }
 }
@@ -134,6 +141,7 @@ mod tests {
         assert_eq!(texts[2], "SIGINT from process 47 (already exited)");
         assert_eq!(texts[3], "SIGTERM from the kernel or another container");
         assert_eq!(texts[4], "SIGTERM from init (process 1)");
+        assert!(!Author::EndOfJob.is_wish(), "an interrupted run continues with the next job");
         assert!(Process::own().to_string().contains(&format!("process {}", std::process::id())));
         assert_eq!(signal_name(64), "signal 64");
     }

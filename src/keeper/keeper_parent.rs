@@ -14,6 +14,7 @@ mod supervised;
 
 use super::detach;
 use super::failure::{Class, LastWord, may_pass};
+use super::lifeline::Lifetime;
 use super::offline::{self, Verdict};
 use super::run_loop::Launch;
 use crate::protocol::exit::signal_name;
@@ -50,11 +51,12 @@ const NEEDS_PERSON: u8 = 4;
 ///
 /// # Errors
 /// Returns an error when there is another parent, or when an unexpected end could not be written down.
-pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>) -> io::Result<u8> {
+pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>, lifetime: Lifetime) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Supervised::new(lock);
     ward.pass_on_signals()?;
+    ward.end_with(lifetime)?;
     // Orphans of a dead harness come here, where the keeper finds it. A system that refuses this only
     // makes it harder to find.
     let _ = set_child_subreaper(Some(getpid()));
@@ -62,6 +64,7 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>)
         run,
         launch,
         asked_by,
+        lifetime,
         ward,
         began: Instant::now(),
         deaths: VecDeque::new(),
@@ -95,6 +98,7 @@ struct Parent<'a> {
     launch: Option<&'a Launch>,
     /// Who asked for the next keeper, if it is not a restart after a death.
     asked_by: Option<&'a str>,
+    lifetime: Lifetime,
     ward: Supervised,
     began: Instant,
     deaths: VecDeque<Instant>,
@@ -111,7 +115,7 @@ impl Parent<'_> {
     /// Starts a keeper and waits for its end.
     fn keep_once(&mut self) -> End {
         let mut command = detach::keeper_command("keeper", self.run, self.launch);
-        command.args(self.asked_by.map(detach::by_person));
+        command.args(self.asked_by.map(detach::by_person)).args(self.lifetime.argument());
         command.process_group(0).stdout(Stdio::piped());
         let mut child = match self.ward.start_keeper(&mut command) {
             Ok(Ok(child)) => child,
@@ -216,6 +220,10 @@ impl Parent<'_> {
         let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
         let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
         self.ward.record_ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
+        if let (Lifetime::Bound, Some(worker)) = (self.lifetime, owners::worker(self.run)) {
+            // The harness of a command would wait for another keeper.
+            let _ = worker.signal(Signal::TERM);
+        }
         if offline::conclude_run(self.run, verdict, &why).is_ok() {
             self.ward.record_ending(None);
         }

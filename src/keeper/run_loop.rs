@@ -3,6 +3,7 @@
 use super::author::Author;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
+use super::lifeline::Lifetime;
 use super::socket;
 use super::{Input, planner, probe};
 use crate::policy::event::Event;
@@ -37,6 +38,8 @@ pub struct KeeperArgs {
     pub launch: Option<Launch>,
     /// The user started it, with this process: a fresh budget, and a paused or ended run continues.
     pub asked_by: Option<String>,
+    /// The process that the run lives for.
+    pub lifetime: Lifetime,
 }
 
 /// The part of the command line that a run stores.
@@ -85,16 +88,19 @@ pub async fn keep_run(args: KeeperArgs) -> Result<u8, KeeperError> {
     let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
     lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
     let mut keeper = Keeper::open(run_dir, &args, lock)?;
-    keeper.run_to_the_end(args.asked_by.as_deref()).await
+    keeper.run_to_the_end(args.asked_by.as_deref(), args.lifetime).await
 }
 
 impl Keeper {
-    async fn run_to_the_end(&mut self, asked_by: Option<&str>) -> Result<u8, KeeperError> {
+    async fn run_to_the_end(&mut self, asked_by: Option<&str>, lifetime: Lifetime) -> Result<u8, KeeperError> {
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
         };
         self.listen_for_signals().map_err(io("signals"))?;
+        let inputs = self.inputs.clone();
+        let end = move || drop(inputs.blocking_send(Input::Terminated(Author::EndOfJob)));
+        lifetime.watch(end).map_err(io("the lifeline"))?;
         let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
         let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
         tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));

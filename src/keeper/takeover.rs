@@ -2,6 +2,7 @@
 //! keeper is alive, and imports that worker's checkpoints.
 
 use super::author::Author;
+use super::batch_job::describe_job;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
@@ -228,6 +229,9 @@ impl Keeper {
             let what = if is_new { "start" } else { "resume" };
             let text = format!("{what} requested by {asked_by}");
             self.recorder.note(Level::Info, JournalKind::Request, text);
+            if let Some(job) = describe_job(|name| std::env::var(name).ok()) {
+                self.recorder.note(Level::Info, JournalKind::Run, job);
+            }
         }
         self.recorder.flush();
         before

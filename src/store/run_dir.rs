@@ -112,6 +112,26 @@ impl RunDir {
         Err(wrong(&runs, io::Error::other("a hundred runs of this name began within this second")))
     }
 
+    /// Creates the directory of a run that has a name of its own. One without a run.yaml was left by a start that was
+    /// killed, and is used.
+    ///
+    /// # Errors
+    /// Returns an error when it cannot be written, or holds a run.
+    pub fn create_named(runs: &Path, name: &str, run: &Run) -> Result<Self, RunDirError> {
+        let wrong = |path: &Path, source| RunDirError::Io { path: text::path(path), source };
+        passable(runs, 0)?;
+        fs::create_dir_all(runs).map_err(|error| wrong(runs, error))?;
+        let runs = runs.canonicalize().map_err(|error| wrong(runs, error))?;
+        let dir = Self { path: runs.join(name) };
+        passable(&dir.path, dir.path.as_os_str().len())?;
+        match DirBuilder::new().mode(0o755).create(&dir.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !dir.file("run.yaml").exists() => {}
+            created => created.map_err(|error| wrong(&dir.path, error))?,
+        }
+        dir.write_atomically("run.yaml", run.to_yaml().as_bytes()).map_err(|error| wrong(&dir.path, error))?;
+        Ok(dir)
+    }
+
     /// Opens the run at a path.
     ///
     /// # Errors

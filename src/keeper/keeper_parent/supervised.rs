@@ -2,6 +2,7 @@
 //! two keepers must end the run as well.
 
 use crate::keeper::author::Author;
+use crate::keeper::lifeline::Lifetime;
 use crate::store::lock::{Ending, Lock, Recovery};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -102,6 +103,15 @@ impl Supervised {
             }
         })?;
         Ok(())
+    }
+
+    /// Restarts no keeper once the process that the run lives for is gone. The keeper sees that end itself.
+    pub fn end_with(&self, lifetime: Lifetime) -> io::Result<()> {
+        let ward = self.clone();
+        lifetime.watch(move || {
+            ward.lock().told = Some((Instant::now(), Told { by: Author::EndOfJob.to_string(), wish: false }));
+            ward.0.1.notify_all();
+        })
     }
 
     fn handle_signal(&self, author: &Author) {

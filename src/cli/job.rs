@@ -1,0 +1,166 @@
+//! `run --job NAME`: a run inside a job of Slurm, Kubernetes or another scheduler. Every start of the job continues the same
+//! run folder, and nothing of the run outlives this process.
+//!
+//! ```text
+//!  no folder ────────────────▶ new run ──┐
+//!  folder, old keeper alive ─▶ wait ──┐  ▼
+//!  folder ───────────────────▶ resume ─▶ follow ──▶ 0 finished, 3 stopped, 4 … failed: the run's own code
+//!  folder, finished ─▶ 0                  └──────▶ 75 interrupted by a signal: start the job again
+//! ```
+
+use super::devices::Sharing;
+use super::headless::{JobEnd, follow_bound};
+use super::poll::poll_within;
+use super::trust::Trust;
+use super::{Failure, Outcome, client, resume, say};
+use crate::keeper::lifeline::BoundKeeper;
+use crate::keeper::{ENDED_BY_SIGNAL, Launch};
+use crate::protocol::control::RunState;
+use crate::store::command_line::record_command_line;
+use crate::store::owners;
+use crate::store::reader::{Reader, live_status};
+use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Exit code of a job whose run a signal interrupted: a later start of the job continues it.
+pub const INTERRUPTED: u8 = 75;
+/// Exit code of a run that ended on request; a signal is one, too.
+const STOPPED: u8 = 3;
+/// Exit code of a run that needs attention.
+const NEEDS_PERSON: u8 = 4;
+/// Time for an earlier start of the job to end. A scheduler may start the job again before the last process is gone.
+const HANDOVER: Duration = Duration::from_mins(1);
+/// Interval between two checks for the earlier keeper.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Longest name of a job.
+const LONGEST: usize = 100;
+
+/// The name of a job, and of its run folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobName(String);
+
+/// The text is not the name of a job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("write up to {LONGEST} letters, digits, `-`, `_` and `.`, without `-` or `.` in front, such as digits-123")]
+pub struct BadJobName;
+
+impl JobName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Finds the run that an earlier start of this job began.
+    pub fn find(&self, runs: &Path) -> Option<RunDir> {
+        RunDir::open(&runs.join(&self.0)).ok()
+    }
+}
+
+impl FromStr for JobName {
+    type Err = BadJobName;
+
+    fn from_str(text: &str) -> Result<Self, BadJobName> {
+        let allowed = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+        let fits =
+            !text.is_empty() && text.len() <= LONGEST && !text.starts_with(['-', '.']) && text.chars().all(allowed);
+        fits.then(|| Self(text.to_owned())).ok_or(BadJobName)
+    }
+}
+
+/// Refuses a job of several nodes: this process would train on the first, while the others stay idle.
+pub fn refuse_several_nodes(nodes: Option<&str>) -> Result<(), Failure> {
+    match nodes.and_then(|nodes| nodes.parse::<u64>().ok()).filter(|nodes| *nodes > 1) {
+        Some(nodes) => Err(Failure::new(2, format!("the job has {nodes} nodes; {ONE_NODE}"))),
+        None => Ok(()),
+    }
+}
+
+/// Explains why a job has one node.
+pub const ONE_NODE: &str = "a run has one keeper, which starts and watches processes of its own machine only, so the other \
+                            nodes would stay idle; use --nodes=1 and several GPUs";
+
+/// Continues the run of an earlier start of this job.
+pub fn go_on(dir: &RunDir, sharing: &Sharing, trust: Trust, trainer: &dyn Trainer) -> Outcome {
+    let since_ms = jiff::Timestamp::now().as_millisecond();
+    if live_status(dir).is_some_and(|status| status.state == RunState::Finished) {
+        say(&format!("{} has finished already", dir.name()));
+        return Ok(0);
+    }
+    wait_for_earlier_keeper(dir)?;
+    let launch = resume::ready_in_job(dir, sharing, trust, trainer)?;
+    record_command_line(dir);
+    keep(dir, &launch, since_ms)
+}
+
+/// Waits until the keeper of an earlier start is gone.
+fn wait_for_earlier_keeper(dir: &RunDir) -> Result<(), Failure> {
+    let gone = poll_within(HANDOVER, INTERVAL, || client::is_abandoned(dir).then_some(()));
+    gone.ok_or_else(|| {
+        let keeper =
+            owners::keeper(dir).map_or_else(|| "a process".to_owned(), |keeper| format!("process {}", keeper.pid));
+        let (name, stop) = (dir.name(), dir.command("stop"));
+        Failure::new(
+            1,
+            format!(
+                "{name} already has a keeper, {keeper}, and a run is never trained twice at once; `{stop}` ends it"
+            ),
+        )
+    })
+}
+
+/// Starts the keeper as part of this job and follows the run. Returns the exit code of the job.
+pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64) -> Outcome {
+    let began_ms = jiff::Timestamp::now().as_millisecond();
+    let before = durable_step(dir);
+    let keeper = BoundKeeper::start(dir, launch)?;
+    client::wait_for_keeper(dir, began_ms)?;
+    let JobEnd { code, noticed } = follow_bound(dir, since_ms, keeper)?;
+    if code != STOPPED || !was_interrupted(dir) {
+        return Ok(code);
+    }
+    if noticed && durable_step(dir) == before {
+        // Started again, it would come no further.
+        let name = dir.name();
+        return Err(Failure::new(
+            NEEDS_PERSON,
+            format!("{name} saved no new step in the whole time of this job; give it more time, or save more often"),
+        ));
+    }
+    Ok(INTERRUPTED)
+}
+
+fn durable_step(dir: &RunDir) -> Option<u64> {
+    live_status(dir).and_then(|status| status.durable_step)
+}
+
+/// Reports whether a signal ended the run, and not the user.
+fn was_interrupted(dir: &RunDir) -> bool {
+    let stored = || Reader::open(dir).ok().and_then(|reader| reader.fact::<Option<String>>(ENDED_BY_SIGNAL)).flatten();
+    owners::unwritten_end(dir).map_or_else(|| stored().is_some(), |ending| !ending.wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JobName, refuse_several_nodes};
+
+    #[test]
+    fn the_name_of_a_job_is_one_folder() {
+        for good in ["digits-123", "7", "a_b.c", "größe-7"] {
+            assert_eq!(good.parse::<JobName>().unwrap().as_str(), good);
+        }
+        for bad in ["", ".", "..", "../x", "a/b", "-x", "a b", "a\nb", "$x", &"a".repeat(101)] {
+            assert!(bad.parse::<JobName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn several_nodes_are_refused_with_the_reason() {
+        for one in [None, Some("1"), Some(""), Some("x")] {
+            assert!(refuse_several_nodes(one).is_ok());
+        }
+        let failure = refuse_several_nodes(Some("4")).unwrap_err();
+        assert!(failure.code == 2 && failure.message.contains("4 nodes; a run has one keeper"), "{}", failure.message);
+    }
+}
