@@ -196,10 +196,10 @@ mod tests {
     fn a_host_without_an_address_or_without_an_answer_is_named() {
         let refused = check_meeting("no-such-host.invalid", 29_500, false).unwrap_err();
         assert!(refused.to_string().starts_with("the host no-such-host.invalid of the ranks' meeting has no address"));
-        // No route leads to addresses of class E.
-        let refused = check_meeting("240.0.0.1", 29_500, false).unwrap_err();
-        assert!(matches!(&refused, NoMeeting::Unreachable { host, .. } if host == "240.0.0.1"), "{refused}");
+        // No machine has an address of this prefix, which is for documents.
+        let refused = check_meeting("2001:db8::1", 29_500, false).unwrap_err();
+        assert!(matches!(&refused, NoMeeting::Unreachable { host, .. } if host == "2001:db8::1"), "{refused}");
         assert!(!refused.is_certain());
-        assert_eq!(check_meeting("240.0.0.1", 29_500, true), Err(NoMeeting::Elsewhere("240.0.0.1".to_owned())));
+        assert_eq!(check_meeting("2001:db8::1", 29_500, true), Err(NoMeeting::Elsewhere("2001:db8::1".to_owned())));
     }
 }
