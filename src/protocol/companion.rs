@@ -107,6 +107,9 @@ pub struct Introduction {
     /// Name of a unit: `samples`, `tokens` or `steps`.
     #[serde(default)]
     pub unit: Option<String>,
+    /// Its weights are spread over the ranks: they resume on as many only.
+    #[serde(default)]
+    pub sharded: bool,
     /// Values in force, by the dotted names of run files.
     #[serde(default)]
     pub knobs: BTreeMap<String, Value>,
@@ -273,6 +276,9 @@ pub struct CompanionNews {
     pub unit: Option<String>,
     /// The number of ranks.
     pub world: u32,
+    /// Its weights are spread over the ranks: they resume on as many only.
+    #[serde(default)]
+    pub sharded: bool,
     /// Values in force, by the dotted names of run files.
     pub knobs: BTreeMap<String, Value>,
     /// The knobs of the rung whose value in force differs.
