@@ -40,59 +40,59 @@ fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
     let taken = format!("port {port}, where the ranks meet, is taken by ");
     let torchrun = |options: &str| format!("{TORCHRUN}, {options}, train.py");
     let meeting = format!("environment: {{ WORLD_SIZE: 2, RANK: 0, MASTER_ADDR: localhost, MASTER_PORT: {port} }}\n");
-    for (command, more, device, code, wanted) in [
+    for (command, more, device, verdict, wanted) in [
         (
             "train.py".to_owned(),
             "ranks: 4\n",
             "cuda:0,1",
-            13,
+            "fail",
             ["4 ranks on this machine need 4 GPUs, and 2 are visible", "start 2, choose 4 cards"],
         ),
         (
             torchrun("--standalone, --nproc-per-node=2"),
             "",
             "cuda:1",
-            13,
+            "fail",
             ["2 ranks on this machine need 2 GPUs, and 1 is visible", "--device cpu"],
         ),
-        (torchrun(&format!("--master-port={port}")), "", "cpu", 13, [&taken, "another port with --master-port"]),
-        (torchrun(&format!("--master_port, '{port}'")), "", "cpu", 13, [&own, "--standalone"]),
-        ("train.py".to_owned(), &meeting, "cpu", 13, [&taken, "another port with MASTER_PORT"]),
+        (torchrun(&format!("--master-port={port}")), "", "cpu", "fail", [&taken, "another port with --master-port"]),
+        (torchrun(&format!("--master_port, '{port}'")), "", "cpu", "fail", [&own, "--standalone"]),
+        ("train.py".to_owned(), &meeting, "cpu", "fail", [&taken, "another port with MASTER_PORT"]),
         (
             torchrun("--nnodes=2, --node-rank=1, --master-addr=no-such-host.invalid"),
             "",
             "cpu",
-            13,
+            "fail",
             ["no-such-host.invalid of the ranks' meeting has no address", "correct the host's name"],
         ),
         (
             torchrun("--nnodes=2, --node-rank=1, '--master-addr=2001:db8::1'"),
             "",
             "cpu",
-            3,
+            "warn",
             ["2001:db8::1 of the ranks' meeting cannot be reached", "no firewall"],
         ),
         (
             torchrun("'--master-addr=2001:db8::1'"),
             "",
             "cpu",
-            3,
+            "warn",
             ["2001:db8::1 is no address of this machine", "127.0.0.1 for one machine"],
         ),
         (
             torchrun("--nnodes=2, --standalone"),
             "",
             "cpu",
-            3,
+            "warn",
             ["on 2 machines: downshift keeps the ranks of this one", "on one machine"],
         ),
-        ("train.py".to_owned(), "ranks: 4\n", "cpu", 3, ["ok    ranks           4 ranks", ""]),
+        ("train.py".to_owned(), "ranks: 4\n", "cpu", "ok  ", ["4 ranks", ""]),
     ] {
         write_run(&place, &command, more);
         let checked = place.output(&["check", "--preflight", "run.yaml", "--device", device]);
         let said = text(&checked);
         assert!(wanted.iter().all(|words| said.contains(*words)), "{command}: {wanted:?}: {said}");
-        assert_eq!(checked.status.code(), Some(code), "{command}: {said}");
+        assert!(said.contains(&format!("{verdict}  ranks  ")), "{command}: {said}");
     }
     write_run(&place, &torchrun(&format!("--master-port={port}")), "");
     let started = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);

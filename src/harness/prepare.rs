@@ -11,7 +11,7 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::ranks::{RankFailures, RankVersions, find_obstacles};
+use super::ranks::{RankFailures, find_obstacles};
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
@@ -100,7 +100,6 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         progress,
         companion,
         ranks: RankFailures::default(),
-        versions: RankVersions::default(),
         hello,
         activity: Activity::new(now),
         life: Life::Running,

@@ -26,13 +26,14 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// Longest time for the launcher to end the other ranks and itself.
 const LAUNCHER: Duration = Duration::from_millis(400);
 
-/// The failures of ranks.
+/// The failures of ranks, and their versions.
 #[derive(Debug, Default)]
 pub struct RankFailures {
     /// The first rank that ended with a failure.
     first: Option<(Member, Exit)>,
     /// The reports of ranks, oldest first.
     reports: Vec<(Member, Failed)>,
+    versions: RankVersions,
 }
 
 /// How likely a report names the cause, the least likely first.
@@ -124,7 +125,7 @@ pub(super) fn find_obstacles(launch: &CommandLaunch, device: &str) -> Vec<String
 
 /// The versions that ranks were introduced with: other ones compute other numbers, or cannot join a collective.
 #[derive(Debug, Default)]
-pub struct RankVersions {
+struct RankVersions {
     first: Option<(Member, [Option<String>; 3])>,
     /// Another version was reported.
     told: bool,
@@ -158,7 +159,7 @@ impl Harness {
     /// Warns of ranks with different versions.
     pub(super) fn compare_versions(&mut self, introduction: &Introduction) {
         if introduction.world > 1
-            && let Some(text) = self.versions.compare(introduction)
+            && let Some(text) = self.ranks.versions.compare(introduction)
         {
             self.warn(text);
         }
@@ -232,7 +233,7 @@ impl Harness {
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, RankCause, RankFailures, find_restarts};
+    use super::{Member, RankCause, RankFailures, RankVersions, find_restarts};
     use crate::process_tree::EndedBy;
     use crate::protocol::exit::Exit;
     use crate::protocol::worker::{Failed, FailureClass};
@@ -257,6 +258,26 @@ mod tests {
         assert_eq!(ranks.cause(), RankCause { exit: Some((41, killed)), failed: None }, "it was killed without a word");
         ranks.record_report(rank(1), failed(FailureClass::DeviceOutOfMemory, "no memory"));
         assert_eq!(ranks.cause().failed.unwrap().message, "rank 1 of 2: no memory");
+    }
+
+    #[test]
+    fn another_version_on_a_rank_is_said_once() {
+        let introduction = |rank: u32, torch: &str| {
+            let news = serde_json::json!({
+                "protocol": 1, "pid": 40 + rank, "rank": rank, "world": 3, "torch": torch, "python": "3.11.7",
+                "framework": "loop", "grade": "exact",
+            });
+            serde_json::from_value(news).unwrap()
+        };
+        let mut versions = RankVersions::default();
+        assert_eq!(versions.compare(&introduction(1, "2.15.0")), None);
+        assert_eq!(versions.compare(&introduction(0, "2.15.0")), None);
+        let text = versions.compare(&introduction(2, "2.14.1")).unwrap();
+        assert!(
+            text.starts_with("rank 1 of 3 has torch 2.15.0, rank 2 of 3 has torch 2.14.1: start all ranks"),
+            "{text}"
+        );
+        assert_eq!(versions.compare(&introduction(2, "2.14.1")), None, "a value in its introduction changed");
     }
 
     #[test]

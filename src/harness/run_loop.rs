@@ -12,7 +12,7 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::ranks::{RankFailures, RankVersions};
+use super::ranks::RankFailures;
 use super::signals::Signals;
 use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
@@ -103,7 +103,6 @@ pub struct Harness {
     pub(super) progress: Progress,
     pub(super) companion: Companion,
     pub(super) ranks: RankFailures,
-    pub(super) versions: RankVersions,
     pub(super) hello: Hello,
     pub(super) activity: Activity,
     pub(super) life: Life,

@@ -250,6 +250,7 @@ pub enum CompanionOrder {
 }
 
 /// News of the companion, for the keeper.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompanionNews {
     /// The training loop.

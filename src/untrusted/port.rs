@@ -122,7 +122,7 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (found, answer) = mpsc::channel();
     let name = host.to_owned();
     thread::spawn(move || {
-        let _ = found.send((name.as_str(), port).to_socket_addrs().map(|addresses| addresses.collect::<Vec<_>>()));
+        let _ = found.send((name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>));
     });
     let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer from the name server"));
     let addresses = answer.recv_timeout(LIMIT).unwrap_or_else(late)?;
