@@ -94,7 +94,14 @@ fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
         assert!(wanted.iter().all(|words| said.contains(*words)), "{command}: {wanted:?}: {said}");
         assert!(said.contains(&format!("{verdict}  ranks  ")), "{command}: {said}");
     }
-    write_run(&place, &torchrun(&format!("--master-port={port}")), "");
+}
+
+#[test]
+fn nothing_is_started_while_the_port_is_taken() {
+    let place = place("exit 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "");
     let started = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
     assert_eq!(started.status.code(), Some(13), "{}", text(&started));
     assert!(place.newest().is_none(), "nothing was started");

@@ -363,7 +363,9 @@ mod tests {
 
     fn outcome(heard: Vec<(u32, Heard)>) -> Result<Progress, RankFailure> {
         let (told, receiver) = channel();
-        heard.into_iter().for_each(|heard| told.send(heard).unwrap());
+        for heard in heard {
+            told.send(heard).unwrap();
+        }
         follow(&trial(), &receiver)
     }
 

@@ -242,8 +242,8 @@ mod tests {
         Ranks::of(&launch, inherited)
     }
 
-    fn meeting(host: &str, port: u16, key: &'static str, is_here: bool) -> Option<Meeting> {
-        Some(Meeting { host: host.to_owned(), port, key, is_here })
+    fn meeting(host: &str, port: u16, key: &'static str, is_here: bool) -> Meeting {
+        Meeting { host: host.to_owned(), port, key, is_here }
     }
 
     #[test]
@@ -254,33 +254,38 @@ mod tests {
                 "python -m torch.distributed.run --nproc_per_node 2 t.py --nnodes 9",
                 Some(2),
                 1,
-                meeting("127.0.0.1", 29_500, "--master-port", true),
+                Some(meeting("127.0.0.1", 29_500, "--master-port", true)),
             ),
             (
                 "torchrun --nproc-per-node gpu --master_port=1234 t.py",
                 None,
                 1,
-                meeting("127.0.0.1", 1234, "--master-port", true),
+                Some(meeting("127.0.0.1", 1234, "--master-port", true)),
             ),
             (
                 "torchrun --nnodes=1:3 --node-rank=1 --master-addr=node-0 t.py",
                 Some(1),
                 3,
-                meeting("node-0", 29_500, "--master-port", false),
+                Some(meeting("node-0", 29_500, "--master-port", false)),
             ),
             (
                 "torchrun --rdzv-backend=c10d --rdzv-endpoint=[::1] t.py",
                 Some(1),
                 1,
-                meeting("::1", 29_400, "--rdzv-endpoint", false),
+                Some(meeting("::1", 29_400, "--rdzv-endpoint", false)),
             ),
-            ("torchrun --rdzv-endpoint=node-0:77 t.py", Some(1), 1, meeting("node-0", 77, "--rdzv-endpoint", true)),
+            (
+                "torchrun --rdzv-endpoint=node-0:77 t.py",
+                Some(1),
+                1,
+                Some(meeting("node-0", 77, "--rdzv-endpoint", true)),
+            ),
             ("torchrun --rdzv-endpoint=localhost:0 t.py", Some(1), 1, None),
             (
                 "accelerate launch --num_processes 6 --num_machines 2 t.py",
                 Some(3),
                 2,
-                meeting("127.0.0.1", 29_500, "--main_process_port", true),
+                Some(meeting("127.0.0.1", 29_500, "--main_process_port", true)),
             ),
             ("accelerate launch t.py", None, 1, None),
         ] {
@@ -289,7 +294,7 @@ mod tests {
         }
         let job = [("WORLD_SIZE", "8"), ("RANK", "4"), ("MASTER_ADDR", "node-0"), ("MASTER_PORT", "29500")];
         let found = ranks("python train.py", &job).unwrap();
-        assert_eq!((found.world(), found.meeting), (None, meeting("node-0", 29_500, "MASTER_PORT", false)));
+        assert_eq!((found.world(), found.meeting), (None, Some(meeting("node-0", 29_500, "MASTER_PORT", false))));
         assert_eq!(ranks("python train.py", &job[..2]), None);
         assert_eq!(ranks("torchrun --nnodes=2 --nproc-per-node=4 t.py", &job).unwrap().world(), Some(8));
     }
