@@ -54,6 +54,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/order.py",
     "downshift/position.py",
     "downshift/random_state.py",
+    "downshift/rank_check.py",
     "downshift/ranks.py",
     "downshift/rates.py",
     "downshift/report.py",

@@ -5,5 +5,6 @@ pub mod autostart;
 pub mod bundle;
 pub mod doctor;
 pub mod python;
+pub mod rank_check;
 pub mod readings;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! Proposes a run file for a training script. The script's source is parsed; nothing is executed.
 //!
 //! ```text
-//! command ─ command_line, shell ─▶ script ─ program ─▶ syntax trees of it and its own modules
+//! command ─ invocation, shell ─▶ script ─ program ─▶ syntax trees of it and its own modules
 //!                                              │ argparse, click, dataclasses, settings
 //!                                              ▼
 //!             --help (asked for) ─ help_text ─▶ flags ─ roles ─▶ proposal ─ run_file ─▶ YAML
@@ -9,7 +9,6 @@
 
 mod argparse;
 mod click;
-pub mod command_line;
 mod dataclasses;
 pub mod flag;
 mod given;

@@ -7,6 +7,7 @@
 //! command line ─ words ─▶ its words, as a shell splits them, and where they end
 //! pattern ─ glob ─▶ the paths that match, within a bounded search
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
+//! host and port ─ port ─▶ whether the ranks of a training can meet there, or what is in the way
 //! listener ─ accept ─▶ the next connection, also after too many open files
 //! SQLite file ─ database ─▶ a connection whose schema runs no code
 //! program ─ child ─▶ its exit, or none after a limit
@@ -20,5 +21,6 @@ pub mod database;
 pub mod file;
 pub mod glob;
 pub mod peer;
+pub mod port;
 pub mod text;
 pub mod words;

@@ -31,6 +31,7 @@ def main(given=None):
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--forget-part", action="store_true", help="a rank resumes from the part of rank 0, for the control")
     parser.add_argument("--fail", help="KIND@STEP: what the last rank does before a reduction: raise, oom or nan")
+    parser.add_argument("--other-torch", help="the version that the last rank claims to have")
     arguments = parser.parse_args(given)
     if arguments.forget_part:
         from downshift import snapshot
@@ -53,6 +54,8 @@ def main(given=None):
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40)
+    if arguments.other_torch and rank == world - 1:
+        torch.__version__ = arguments.other_torch
     run = downshift.attach(model, optimizer, scheduler, clip=0.5)
     kind, _, at = (arguments.fail or "").partition("@")
     ids, losses = [], []

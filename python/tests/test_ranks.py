@@ -176,7 +176,7 @@ class State(unittest.TestCase):
             weights["0.weight"] = {"shard": {"part": weights["0.weight"], "shape": [4, 3]}}
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(document, file)
-            with self.assertRaisesRegex(CheckpointError, "start it with 2 ranks again"):
+            with self.assertRaisesRegex(ConfigError, "spread over 2 ranks, and this training has 3: start it with 2 ranks again"):
                 snapshot.read(folder, ranks.Ranks(0, 3))
 
     def test_a_model_that_no_wrapper_reduces_is_refused(self):

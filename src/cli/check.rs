@@ -7,9 +7,11 @@ use super::run::{self, Overrides};
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
-use crate::config::command::CommandSpec;
+use crate::config::command::ranks::Ranks;
+use crate::config::command::{CommandSpec, first_launch};
 use crate::config::run::Run;
 use crate::config::trust::Grants;
+use crate::format::counted;
 use crate::recipe::class::{self, Change};
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::text;
@@ -56,6 +58,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if let Some(command) = &run.command {
         describe_command(command);
+        describe_ranks(&run);
     }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {
@@ -97,6 +100,17 @@ fn describe_command(command: &CommandSpec) {
         line!(
             "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
         );
+    }
+}
+
+/// Prints what the ranks of a command make of its batch.
+fn describe_ranks(run: &Run) {
+    let tree = run.preset_tree(0);
+    let Some(ranks) = first_launch(run, 0).and_then(|launch| Ranks::of(&launch, |_| None)) else { return };
+    let count = ranks.world().map_or("one rank for each card".to_owned(), |world| counted(u64::from(world), "rank"));
+    match class::effective_batch(&tree).filter(|_| run.rungs[0].preset.ranks.is_some()) {
+        Some(batch) => line!("{count}: effective batch = micro_batch × accumulation × ranks = {batch} samples"),
+        None => line!("{count}, each with its own micro-batches"),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use super::run::load_run_file;
 use super::{Failure, Format, Outcome, find_run, line};
+use crate::config::command::ranks::MAX_RANKS;
 use crate::config::run::{AsWritten, Run};
 use crate::config::shipped;
 use crate::diagnose::autostart::Autostart;
-use crate::diagnose::doctor::{Verdict, run_checks};
+use crate::diagnose::doctor::{Verdict, check_ranks, run_checks};
+use crate::diagnose::python::PythonEnvironment;
+use crate::diagnose::rank_check::Trial;
 use crate::trainer::Trainer;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +20,15 @@ pub struct DoctorArgs {
     /// A run, or a run file: also checks the Python environment of the command it starts
     #[arg(value_name = "RUN")]
     run: Option<PathBuf>,
+    /// Try out N ranks on this machine instead: join, sum, wait, bandwidth, over NCCL or, without cards, gloo
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    ranks: Option<u32>,
+    /// The Python of these ranks; defaults to that of RUN, or python3
+    #[arg(long, value_name = "PATH", requires = "ranks")]
+    python: Option<PathBuf>,
+    /// Time for these ranks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "ranks", value_parser = value_parser!(u64).range(1..=3600))]
+    limit: u64,
     /// The GPU's NVML index
     #[arg(long, default_value_t = 0)]
     gpu: u32,
@@ -55,7 +67,13 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
         return print_autostart(what, runs);
     }
     let run = args.run.as_deref().map(|run| find_settings(run, runs)).transpose()?;
-    let checks = run_checks(args.gpu, runs, run.as_ref());
+    let checks = match args.ranks {
+        Some(ranks) => {
+            let python = args.python.clone().map_or_else(|| python_of(run.as_ref()), Ok)?;
+            check_ranks(&Trial { ranks, python, limit: Duration::from_secs(args.limit) })
+        }
+        None => run_checks(args.gpu, runs, run.as_ref()),
+    };
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),
         Format::Text | Format::Tmux => {
@@ -73,6 +91,15 @@ fn find_settings(named: &Path, runs: &Path) -> Result<Run, Failure> {
         return load_run_file(Some(named), &[], "auto", &AsWritten);
     }
     Ok(find_run(runs, named.to_str())?.run()?)
+}
+
+/// Returns the Python of a run, or the one on the PATH.
+fn python_of(run: Option<&Run>) -> Result<PathBuf, Failure> {
+    match run.and_then(PythonEnvironment::of_run) {
+        Some(Ok(found)) => Ok(found.interpreter),
+        Some(Err(error)) => Err(Failure::new(2, format!("{error}; name its Python with --python"))),
+        None => Ok(PathBuf::from("python3")),
+    }
 }
 
 /// Prints what continues interrupted runs after a reboot, with the commands that install it.

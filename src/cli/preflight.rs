@@ -1,13 +1,15 @@
 //! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
+mod ranks;
+
 use super::devices::devices_of_start;
 use super::run;
 use super::trust;
 use super::{Failure, line, occupied, plan, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
-use crate::diagnose::doctor::{Check, other_users};
+use crate::diagnose::doctor::{Check, Verdict, other_users};
 use crate::diagnose::readings::read_once;
 use crate::format::{self, bytes, count};
 use crate::notify::secret;
@@ -109,6 +111,7 @@ impl Preflight {
                 }
                 self.devices = devices_of_start(run, start.device, &prospect.device);
                 self.others(start.runs, &prospect.device);
+                self.ranks(run);
                 self.prospect = Some(prospect);
             }
             Err(failure) if failure.code != DATA => {
@@ -174,6 +177,17 @@ impl Preflight {
         match reading.and_then(|reading| reading.gpu.map_err(|error| error.to_string())) {
             Ok(gpu) => self.checks.push(other_users(&gpu)),
             Err(why) => self.checks.push(Check::warn("others", format!("unknown: {why}"), "see `downshift doctor`")),
+        }
+    }
+
+    /// Checks the ranks of a command.
+    fn ranks(&mut self, run: &Run) {
+        for check in ranks::checks(run, &self.devices) {
+            if check.verdict == Verdict::Fail {
+                let message = format!("{}; {}", check.text, check.fix);
+                self.failure.get_or_insert(Failure::new(CONFIG, message));
+            }
+            self.checks.push(check);
         }
     }
 

@@ -55,6 +55,10 @@ pub fn batch_advice(full: &Preset, rung: &Preset) -> Option<String> {
     effective_batch(&full.tree())?;
     let wanted = full.training.micro_batch * full.training.accumulation;
     let (micro, times) = (rung.training.micro_batch, rung.training.accumulation);
+    let (had, has) = (u64::from(full.ranks.unwrap_or(1)), u64::from(rung.ranks.unwrap_or(1)));
+    if had != has {
+        return other_ranks_advice(wanted * had, rung, has);
+    }
     if micro * times == wanted {
         return None;
     }
@@ -69,6 +73,22 @@ pub fn batch_advice(full: &Preset, rung: &Preset) -> Option<String> {
         micro * times,
         working.join(", ")
     ))
+}
+
+/// Does the same for a rung with another number of ranks.
+fn other_ranks_advice(wanted: u64, rung: &Preset, ranks: u64) -> Option<String> {
+    let (micro, times) = (rung.training.micro_batch, rung.training.accumulation);
+    let batch = micro * times * ranks;
+    let keeps = wanted
+        .is_multiple_of(micro * ranks)
+        .then(|| format!("; training.accumulation: {} would keep it", wanted / (micro * ranks)));
+    (batch != wanted).then(|| {
+        format!(
+            "training.micro_batch × training.accumulation × ranks = {micro} × {times} × {ranks} = {batch} changes the effective \
+             batch from {wanted}{}",
+            keeps.unwrap_or_default()
+        )
+    })
 }
 
 fn check_training(preset: &Preset, found: &mut Findings) {
@@ -99,7 +119,7 @@ fn check_training(preset: &Preset, found: &mut Findings) {
         "a step needs at least one micro-batch",
         "write 1 or more",
     );
-    let batch = micro.saturating_mul(accumulation);
+    let batch = micro.saturating_mul(accumulation).saturating_mul(u64::from(preset.ranks.unwrap_or(1)));
     let fits = batch <= 1 << 24;
     found.unless(fits, "training.micro_batch", "the effective batch exceeds 16777216 samples", "write smaller numbers");
     let threads = training.loader.threads;

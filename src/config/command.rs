@@ -10,8 +10,10 @@
 pub mod check;
 pub mod cost;
 pub mod environment;
+pub mod invocation;
 pub mod knobs;
 pub mod launch;
+pub mod ranks;
 pub mod reach;
 pub mod signal;
 pub mod template;
@@ -19,7 +21,10 @@ pub mod template;
 mod tests;
 mod typed;
 
-pub use launch::{AttemptContext, CommandLaunch, names_checkpoint, names_run_folder, resolve_launch, resolve_pattern};
+pub use launch::{
+    AttemptContext, CommandLaunch, first_launch, names_checkpoint, names_run_folder, resolve_launch, resolve_pattern,
+    started_words,
+};
 pub use typed::run_file;
 
 use super::units::Every;

@@ -39,6 +39,9 @@ pub struct Preset {
     /// Variables that a command gets, with placeholders.
     #[serde(default, deserialize_with = "environment::read", skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
+    /// The ranks that a command is started in, under torchrun; as it is, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// Knobs of a command, by any name.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
     pub knobs: Section,

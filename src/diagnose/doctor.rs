@@ -4,6 +4,7 @@ mod check;
 mod gpu;
 mod machine;
 mod python;
+mod ranks;
 mod terminal;
 mod wsl;
 
@@ -11,6 +12,7 @@ use super::readings::read_once;
 use crate::config::run::Run;
 pub use check::{Check, Verdict};
 pub use gpu::other_users;
+pub use ranks::check_ranks;
 use std::path::Path;
 
 /// Runs all checks for the GPU with this NVML index and the folder of runs, and those of a run if one is given.

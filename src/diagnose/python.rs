@@ -10,7 +10,7 @@ mod packages;
 pub use interpreter::InterpreterError;
 pub use packages::{Package, TorchBuild};
 
-use crate::config::command::{AttemptContext, resolve_launch};
+use crate::config::command::first_launch;
 use crate::config::run::Run;
 use crate::untrusted::file::{Limit, read_text};
 use interpreter::{Search, find_interpreter};
@@ -38,16 +38,7 @@ impl PythonEnvironment {
     /// # Errors
     /// Returns an error when the interpreter cannot be found without running anything.
     pub fn of_run(run: &Run) -> Option<Result<Self, InterpreterError>> {
-        let spec = run.command.as_ref()?;
-        let attempt = AttemptContext {
-            run_dir: PathBuf::new(),
-            attempt_dir: PathBuf::new(),
-            rung_name: run.rungs[0].name.clone(),
-            attempt: 0,
-            checkpoint: None,
-            step: 0,
-        };
-        let launch = resolve_launch(spec, &run.rungs[0].preset, &attempt);
+        let launch = first_launch(run, 0)?;
         let search = Search { directory: &launch.directory, variables: &launch.environment };
         Some(find_interpreter(&launch.argv, &search).map(|interpreter| Self::at(&interpreter)))
     }

@@ -146,6 +146,7 @@ impl Harness {
                 self.companion.stacks.introduce(&introduction, &attempt_dir);
                 if role != Role::Other {
                     self.companion.publishing.parts.join(Member::of(&introduction));
+                    self.compare_versions(&introduction);
                 }
                 match role {
                     Role::Speaker => self.introduce_companion(*introduction),

@@ -11,7 +11,7 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::ranks::RankFailures;
+use super::ranks::{RankFailures, find_obstacles};
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
@@ -26,6 +26,7 @@ use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
+use crate::recipe::class;
 use crate::store::checkpoint;
 use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
@@ -126,6 +127,7 @@ fn start_with_companion(
     let prepared = setup::prepare(args, context, from, &timer, notes);
     fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
     let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
+    notes.extend(find_obstacles(&launch, &args.device));
     launch::write_files(&launch)?;
     let running = match standby.and_then(|standby| standby.begin(&launch)) {
         Some(running) => running,
@@ -234,7 +236,7 @@ pub(super) fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
     let knobs = args.preset.tree();
     let knob = |path: &str| knobs.pointer(path).and_then(serde_json::Value::as_u64);
     let (micro, times) = (knob("/training/micro_batch"), knob("/training/accumulation").unwrap_or(1));
-    let units = micro.map_or(1, |micro| micro.saturating_mul(times).max(1));
+    let units = micro.map_or(1, |micro| micro.saturating_mul(times).saturating_mul(class::ranks(&knobs)).max(1));
     (units, u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
 }
 

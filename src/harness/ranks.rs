@@ -9,11 +9,16 @@ use super::companion::NotWritten;
 use super::companion_link::Member;
 use super::ending::Reason;
 use super::run_loop::{Harness, Life, Report};
+use crate::config::command::CommandLaunch;
+use crate::config::command::ranks::Ranks;
 use crate::process_tree::{EndedBy, wait_for_end};
-use crate::protocol::companion::CompanionOrder;
+use crate::protocol::companion::{CompanionOrder, Introduction};
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Failed, FailureClass, Level};
+use crate::untrusted::port::check_meeting;
 use std::cmp::Reverse;
+use std::env;
 use std::time::Duration;
 
 /// Longest time from the end of a connection to that of its process. A companion may also fail in a process that lives on.
@@ -21,13 +26,14 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// Longest time for the launcher to end the other ranks and itself.
 const LAUNCHER: Duration = Duration::from_millis(400);
 
-/// The failures of ranks.
+/// The failures of ranks, and their versions.
 #[derive(Debug, Default)]
 pub struct RankFailures {
     /// The first rank that ended with a failure.
     first: Option<(Member, Exit)>,
     /// The reports of ranks, oldest first.
     reports: Vec<(Member, Failed)>,
+    versions: RankVersions,
 }
 
 /// How likely a report names the cause, the least likely first.
@@ -102,7 +108,63 @@ fn find_restarts(command: &[String]) -> Option<u32> {
     })
 }
 
+/// Returns what stands in the way of the ranks of a start. It is only noted, because the command itself decides.
+pub(super) fn find_obstacles(launch: &CommandLaunch, device: &str) -> Vec<String> {
+    let Some(ranks) = Ranks::of(launch, |name| env::var_os(name)) else { return Vec::new() };
+    let cards = match device.parse() {
+        Ok(DeviceChoice::Cuda(names)) => names.names().len(),
+        _ => 0,
+    };
+    let misfit = ranks.misfit(cards).map(|(wrong, fix)| format!("{wrong}: {fix}"));
+    let meeting = ranks.meeting.as_ref().and_then(|meeting| {
+        let refused = check_meeting(&meeting.host, meeting.port, meeting.is_here).err()?;
+        Some(format!("{refused}: {}", refused.fix(meeting.key)))
+    });
+    misfit.into_iter().chain(meeting).collect()
+}
+
+/// The versions that ranks were introduced with: other ones compute other numbers, or cannot join a collective.
+#[derive(Debug, Default)]
+struct RankVersions {
+    first: Option<(Member, [Option<String>; 3])>,
+    /// Another version was reported.
+    told: bool,
+}
+
+impl RankVersions {
+    /// Compares a rank with the first one. Returns a sentence for the first that differs.
+    fn compare(&mut self, introduction: &Introduction) -> Option<String> {
+        let Introduction { python, torch, version, .. } = introduction;
+        let (member, own) = (Member::of(introduction), [torch, python, version].map(Clone::clone));
+        let Some((first, of_first)) = &self.first else {
+            self.first = Some((member, own));
+            return None;
+        };
+        let framework = introduction.framework.to_string();
+        let names = ["torch", "Python", &framework];
+        let mut pairs = names.into_iter().zip(of_first.iter().zip(&own));
+        let (name, (one, other)) = pairs.find(|(_, (one, other))| one != other).filter(|_| !self.told)?;
+        self.told = true;
+        let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".to_owned());
+        Some(format!(
+            "{first} has {name} {}, {member} has {name} {}: start all ranks with the same environment, or their collectives \
+             may hang and their numbers differ",
+            shown(one),
+            shown(other)
+        ))
+    }
+}
+
 impl Harness {
+    /// Warns of ranks with different versions.
+    pub(super) fn compare_versions(&mut self, introduction: &Introduction) {
+        if introduction.world > 1
+            && let Some(text) = self.ranks.versions.compare(introduction)
+        {
+            self.warn(text);
+        }
+    }
+
     /// Warns of a launcher that would restart its ranks: it is ended before it can.
     pub(super) fn warn_of_restarts(&mut self, world: u32) {
         let restarts = find_restarts(&self.args.spec.command).filter(|restarts| world > 1 && *restarts > 0);
@@ -171,7 +233,7 @@ impl Harness {
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, RankCause, RankFailures, find_restarts};
+    use super::{Member, RankCause, RankFailures, RankVersions, find_restarts};
     use crate::process_tree::EndedBy;
     use crate::protocol::exit::Exit;
     use crate::protocol::worker::{Failed, FailureClass};
@@ -196,6 +258,26 @@ mod tests {
         assert_eq!(ranks.cause(), RankCause { exit: Some((41, killed)), failed: None }, "it was killed without a word");
         ranks.record_report(rank(1), failed(FailureClass::DeviceOutOfMemory, "no memory"));
         assert_eq!(ranks.cause().failed.unwrap().message, "rank 1 of 2: no memory");
+    }
+
+    #[test]
+    fn another_version_on_a_rank_is_said_once() {
+        let introduction = |rank: u32, torch: &str| {
+            let news = serde_json::json!({
+                "protocol": 1, "pid": 40 + rank, "rank": rank, "world": 3, "torch": torch, "python": "3.11.7",
+                "framework": "loop", "grade": "exact",
+            });
+            serde_json::from_value(news).unwrap()
+        };
+        let mut versions = RankVersions::default();
+        assert_eq!(versions.compare(&introduction(1, "2.15.0")), None);
+        assert_eq!(versions.compare(&introduction(0, "2.15.0")), None);
+        let text = versions.compare(&introduction(2, "2.14.1")).unwrap();
+        assert!(
+            text.starts_with("rank 1 of 3 has torch 2.15.0, rank 2 of 3 has torch 2.14.1: start all ranks"),
+            "{text}"
+        );
+        assert_eq!(versions.compare(&introduction(2, "2.14.1")), None, "a value in its introduction changed");
     }
 
     #[test]

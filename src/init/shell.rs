@@ -1,6 +1,6 @@
 //! Reads a shell script for the line that starts Python, and no further: nothing is expanded, nothing is run.
 
-use super::command_line::{Invocation, Target, find_script};
+use crate::config::command::invocation::{Invocation, Target, find_script};
 use crate::untrusted::words::{self, Place};
 
 /// Maximum lines examined.
@@ -52,7 +52,7 @@ fn split_words(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::find_python_line;
-    use crate::init::command_line::Target;
+    use crate::config::command::invocation::Target;
     use proptest::prelude::*;
 
     #[test]

@@ -11,12 +11,13 @@ use crate::protocol::companion::{CompanionNews, IgnoredKnob};
 use crate::protocol::control::JournalKind;
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
-use crate::recipe::class::compare_presets;
+use crate::recipe::class::{compare_presets, ranks};
 use serde_json::Value;
 
 impl Policy {
     /// Takes in the values in force: the journal names each ignored knob once, and a shift that changed nothing else.
     pub(super) fn compare_knobs(&mut self, companion: &CompanionNews) -> Vec<Effect> {
+        self.ledger.sharded = companion.sharded;
         // A knob that has another value now follows the rung after all; null is a value that cannot be seen.
         let is_stuck = |value: &Value, stuck: &Value| value.is_null() || value == stuck;
         self.ledger.ignored.retain(|name, stuck| companion.knobs.get(name).is_none_or(|value| is_stuck(value, stuck)));
@@ -45,6 +46,18 @@ impl Policy {
         let (Some(from), Some(to)) = (self.limits.knobs.get(from), self.limits.knobs.get(to)) else { return true };
         let changes = compare_presets(from, to);
         changes.is_empty() || changes.iter().any(|change| !self.ledger.ignored.contains_key(&change.path))
+    }
+
+    /// Returns why the run cannot go on from one rung to another; none if it can.
+    pub(super) fn barrier(&self, from: usize, to: usize) -> Option<String> {
+        let of_shape = self.limits.barriers.get(&(from, to)).cloned();
+        of_shape.or_else(|| {
+            let (had, has) = (ranks(self.limits.knobs.get(from)?), ranks(self.limits.knobs.get(to)?));
+            (self.ledger.sharded && had != has).then(|| {
+                let name = self.rung_name(to);
+                format!("the weights are spread over {had} ranks and resume on as many only, and {name} has {has}")
+            })
+        })
     }
 
     /// Returns the ignored knobs for which no rung from here on relieves a problem; empty if some rung does.

@@ -34,6 +34,8 @@ pub struct Ledger {
     pub unrelieved: Vec<Relief>,
     /// Knobs that the script ignores, and their values in force.
     pub ignored: BTreeMap<String, Value>,
+    /// The weights are spread over the ranks.
+    pub sharded: bool,
     /// Step at which the run finished.
     pub finished_at: Option<u64>,
     /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.

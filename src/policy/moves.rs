@@ -260,7 +260,7 @@ impl Policy {
 
     /// Reports whether the run can move to a rung, and would change by it.
     fn may_help(&self, rung: usize) -> bool {
-        !self.limits.barriers.contains_key(&(self.rung, rung)) && self.has_effect(self.rung, rung)
+        self.barrier(self.rung, rung).is_none() && self.has_effect(self.rung, rung)
     }
 }
 

@@ -145,7 +145,7 @@ impl Policy {
         if target == here {
             return Err(Refusal::SameRung(name()));
         }
-        self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(Refusal::OtherShape(why.clone())))
+        self.barrier(here, target).map_or(Ok(target), |why| Err(Refusal::OtherShape(why)))
     }
 
     /// Handles a resume. In any state of the run it opens a fresh restart budget.

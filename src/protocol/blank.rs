@@ -30,6 +30,7 @@ pub fn companion(grade: Grade, saves: bool) -> CompanionNews {
         epoch_units: None,
         unit: None,
         world: 1,
+        sharded: false,
         knobs: BTreeMap::new(),
         ignored: Vec::new(),
         imports_ahead: false,

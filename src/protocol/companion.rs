@@ -107,6 +107,9 @@ pub struct Introduction {
     /// Name of a unit: `samples`, `tokens` or `steps`.
     #[serde(default)]
     pub unit: Option<String>,
+    /// Its weights are spread over the ranks: they resume on as many only.
+    #[serde(default)]
+    pub sharded: bool,
     /// Values in force, by the dotted names of run files.
     #[serde(default)]
     pub knobs: BTreeMap<String, Value>,
@@ -247,6 +250,7 @@ pub enum CompanionOrder {
 }
 
 /// News of the companion, for the keeper.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompanionNews {
     /// The training loop.
@@ -273,6 +277,9 @@ pub struct CompanionNews {
     pub unit: Option<String>,
     /// The number of ranks.
     pub world: u32,
+    /// Its weights are spread over the ranks: they resume on as many only.
+    #[serde(default)]
+    pub sharded: bool,
     /// Values in force, by the dotted names of run files.
     pub knobs: BTreeMap<String, Value>,
     /// The knobs of the rung whose value in force differs.

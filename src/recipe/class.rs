@@ -77,13 +77,20 @@ pub fn carries_over(path: &str) -> bool {
     path == "model.lora" || path.starts_with("model.lora.")
 }
 
-/// Returns the samples per optimizer step of a preset; none for a command that does not write both of its
-/// factors, since its script may choose the other one.
+/// Returns the samples per optimizer step of a preset, over all its ranks; none for a command that does not write both
+/// of its factors, since its script may choose the other one.
 #[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
     // Presets are compared before their values are validated, so the product may overflow.
-    Some(training.get("micro_batch")?.as_u64()?.saturating_mul(training.get("accumulation")?.as_u64()?))
+    let of_rank = training.get("micro_batch")?.as_u64()?.saturating_mul(training.get("accumulation")?.as_u64()?);
+    Some(of_rank.saturating_mul(ranks(preset)))
+}
+
+/// Returns the ranks of a preset: each takes its own micro-batches.
+#[must_use]
+pub fn ranks(preset: &Value) -> u64 {
+    preset.get("ranks").and_then(Value::as_u64).unwrap_or(1)
 }
 
 /// Reports whether a preset's model takes its sizes from pretrained weights.

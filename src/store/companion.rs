@@ -79,6 +79,7 @@ mod tests {
             parameters: Some(7),
             epoch_units: None,
             unit: None,
+            sharded: false,
             world: 1,
             knobs: [("optimizer.lr".to_owned(), 0.1.into())].into(),
             ignored: vec![IgnoredKnob { name: "training.micro_batch".to_owned(), rung: 2.into(), in_force: 4.into() }],

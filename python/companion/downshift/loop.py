@@ -15,6 +15,7 @@ from downshift import batches as data
 from downshift import border, excepthook, gradients, inject, introduction, order, rates, report, sample, saver, snapshot, stacks
 from downshift import standby
 from downshift.excepthook import CheckpointError, ConfigError
+from downshift.ranks import are_sharded
 
 
 class Run:
@@ -369,6 +370,7 @@ class Run:
             guards=self._guards,
             parameters=self._parts.count_parameters(),
             resumed_from=self._resumed_from,
+            sharded=are_sharded(self._parts.models),
             knobs=self._knobs_in_force(),
             stacks_signal=self._stacks[0],
             stacks_file=self._stacks[1],

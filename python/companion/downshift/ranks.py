@@ -86,6 +86,11 @@ def is_shard(tensor):
     return hasattr(tensor, "to_local") and hasattr(tensor, "device_mesh")
 
 
+def are_sharded(models):
+    """Reports whether weights of these models are spread over the ranks."""
+    return any(is_shard(parameter) for model in models.values() for parameter in model.parameters())
+
+
 def local(tensor):
     """Returns the part of a tensor that this rank holds."""
     return tensor.to_local() if is_shard(tensor) else tensor

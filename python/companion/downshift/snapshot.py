@@ -11,7 +11,7 @@ import os
 import sys
 
 from downshift import random_state, ranks, safetensors, values
-from downshift.excepthook import CheckpointError
+from downshift.excepthook import CheckpointError, ConfigError
 
 VERSION = 1
 FILES = ("model", "optimizer", "python")
@@ -151,8 +151,9 @@ def read(folder, present):
     if kept.world == present.world:
         return kept.completed_by(Kept(folder, present.rank)) if present.rank else kept
     if kept.is_sharded():
-        message = "the checkpoint holds the parts of {} ranks, and this training has {}: start it with {} ranks again"
-        raise CheckpointError(message.format(kept.world, present.world, kept.world))
+        # No older checkpoint fits either, and this one is whole.
+        message = "the checkpoint holds weights spread over {} ranks, and this training has {}: start it with {} ranks again"
+        raise ConfigError(message.format(kept.world, present.world, kept.world))
     return kept
 
 

@@ -1,7 +1,7 @@
 //! Finds the script behind a command, and reads it.
 
 use crate::cli::Failure;
-use crate::init::command_line::{Invocation, Target, find_script, is_python};
+use crate::config::command::invocation::{Invocation, Target, find_script, is_python};
 use crate::init::flag::Declared;
 use crate::init::program::Program;
 use crate::init::shell::find_python_line;

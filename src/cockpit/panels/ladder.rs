@@ -7,7 +7,7 @@ use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
-use crate::recipe::class::{compare_presets, effective_batch, worst_class};
+use crate::recipe::class::{compare_presets, effective_batch, ranks, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -183,7 +183,9 @@ fn describe_batch(view: &RungView) -> String {
     let number = |key: &str| training?.get(key)?.as_u64();
     match (number("micro_batch"), number("accumulation"), effective_batch(&view.preset)) {
         (Some(micro), Some(passes), Some(batch)) => {
-            format!("micro-batch {micro} × {passes} = effective batch {batch}")
+            let ranks = Some(ranks(&view.preset)).filter(|ranks| *ranks > 1);
+            let times = ranks.map_or_else(String::new, |ranks| format!(" × {ranks} ranks"));
+            format!("micro-batch {micro} × {passes}{times} = effective batch {batch}")
         }
         _ => String::new(),
     }

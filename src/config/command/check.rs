@@ -1,6 +1,7 @@
 //! Errors in the sections of a command: placeholders, names, patterns, and sections that need each other.
 
 use super::launch::find_knob;
+use super::ranks::{MAX_RANKS, under_torchrun};
 use super::template::{self, Placeholder, Template};
 use super::{CommandSpec, SETUP_FILE, ScriptCheckpoints};
 use crate::config::ladder::Resolved;
@@ -73,7 +74,10 @@ pub fn check_command(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     problems.extend(resumed.filter_map(|name| check_variable("resume.environment", name)));
     let mut seen = HashSet::new();
     for rung in rungs {
-        let found = check_rung(rung).into_iter().filter(|problem| seen.insert(problem.path.clone()));
+        let found = check_rung(rung)
+            .into_iter()
+            .chain(check_ranks(spec, rungs, rung.rung.preset.ranks))
+            .filter(|problem| seen.insert(problem.path.clone()));
         problems.extend(found.map(|problem| rung.blame(problem)));
     }
     problems
@@ -257,6 +261,22 @@ fn check_rung(rung: &Resolved) -> Vec<Problem> {
     let fix = "a name consists of letters, digits, `_` and `-`";
     problems.extend(unnamed.map(|name| Problem::at(format!("knobs.{name}"), "no placeholder can name this", fix)));
     problems
+}
+
+/// Reports a number of ranks that cannot be started, or a command that cannot be started in ranks.
+fn check_ranks(spec: &CommandSpec, rungs: &[Resolved], ranks: Option<u32>) -> Option<Problem> {
+    let full = rungs.first().and_then(|full| full.rung.preset.ranks);
+    if full.is_some() != ranks.is_some() {
+        let wrong = "a rung may change the number of ranks, but not whether torchrun starts them";
+        return Some(Problem::at("ranks", wrong, "write `ranks: 1` in the body of the file for one rank"));
+    }
+    let ranks = ranks?;
+    if !(1..=MAX_RANKS).contains(&ranks) {
+        let fix = "write the number of cards that the script trains on";
+        return Some(Problem::at("ranks", format!("must be 1 to {MAX_RANKS}"), fix));
+    }
+    let error = under_torchrun(&spec.command, ranks).err()?;
+    Some(Problem::at("ranks", error.to_string(), error.fix()))
 }
 
 /// Reports a variable that cannot be set, or that belongs to downshift.

@@ -35,6 +35,8 @@ pub fn written_knobs(tree: &Value, environment: &BTreeMap<String, String>) -> Se
         let value = tree.get(section).filter(|value| value.as_object().is_some_and(|knobs| !knobs.is_empty()));
         written.extend(value.map(|value| (section.to_owned(), value.clone())));
     }
+    let ranks = tree.get("ranks").filter(|ranks| !ranks.is_null());
+    written.extend(ranks.map(|ranks| ("ranks".to_owned(), ranks.clone())));
     if !environment.is_empty() {
         written.insert("environment".to_owned(), json!(environment));
     }

@@ -1,10 +1,13 @@
 //! One start of a command: the file, the rung and the attempt become arguments, variables and files.
 
 use super::CommandSpec;
+use super::ranks::under_torchrun;
 use super::template::{Placeholder, Template};
 use crate::config::knobs::Preset;
+use crate::config::run::Run;
 use crate::untrusted::glob;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,11 +53,34 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     let more = resume.map(|resume| &resume.arguments);
     let variables = preset.environment.iter().chain(resume.into_iter().flat_map(|resume| &resume.environment));
     CommandLaunch {
-        argv: spec.command.iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
+        argv: started_words(spec, preset.ranks).iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
         directory: spec.directory.clone(),
         environment: variables.map(|(name, value)| (name.clone(), fill(value).into())).collect(),
         files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),
     }
+}
+
+/// Returns the first start of a rung, before the run has a directory; none for a run without a command.
+#[must_use]
+pub fn first_launch(run: &Run, rung: usize) -> Option<CommandLaunch> {
+    let (spec, rung) = (run.command.as_ref()?, run.rungs.get(rung)?);
+    let attempt = AttemptContext {
+        run_dir: PathBuf::new(),
+        attempt_dir: PathBuf::new(),
+        rung_name: rung.name.clone(),
+        attempt: 0,
+        checkpoint: None,
+        step: 0,
+    };
+    Some(resolve_launch(spec, &rung.preset, &attempt))
+}
+
+/// Returns the words that are started on a rung, with placeholders: those of the run file, or torchrun's. A command that
+/// cannot be started in ranks is refused before the start, so it stays as it is here.
+#[must_use]
+pub fn started_words(spec: &CommandSpec, ranks: Option<u32>) -> Cow<'_, [String]> {
+    let ranked = ranks.and_then(|ranks| under_torchrun(&spec.command, ranks).ok());
+    ranked.map_or(Cow::Borrowed(spec.command.as_slice()), Cow::Owned)
 }
 
 /// Reports whether a command that resumes is given the path of its checkpoint. Otherwise it finds one on its own.

@@ -65,9 +65,10 @@ fn unread_knob(path: &str, full: &Value) -> Problem {
     Problem::at(path, "no argument, variable or file takes this knob, so it changes nothing", fix)
 }
 
-/// Reports whether a knob, or one below or above it, is among those taken. A variable always reaches the script.
+/// Reports whether a knob, or one below or above it, is among those taken. Variables and ranks always reach the script.
 fn reaches(path: &str, taken: &BTreeSet<String>) -> bool {
-    is_at_or_below(path, "environment")
+    path == "ranks"
+        || is_at_or_below(path, "environment")
         || taken.iter().any(|knob| is_at_or_below(knob, path) || is_at_or_below(path, knob))
 }
 

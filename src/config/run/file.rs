@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Keys that only a command has.
-const OF_COMMAND: [&str; 13] = [
+const OF_COMMAND: [&str; 14] = [
     "command",
     "directory",
     "environment",
+    "ranks",
     "files",
     "knobs",
     "resume",
@@ -49,6 +50,8 @@ pub struct RunFile {
     directory: String,
     #[serde(default, deserialize_with = "environment::read")]
     environment: BTreeMap<String, String>,
+    #[serde(default)]
+    ranks: Option<u32>,
     #[serde(default)]
     files: BTreeMap<String, String>,
     #[serde(default)]
@@ -150,6 +153,7 @@ impl RunFile {
             evaluation: self.evaluation,
             checkpoint: self.checkpoint.clone(),
             environment: self.environment.clone(),
+            ranks: self.ranks,
             knobs: self.knobs.clone(),
             written: self.written.clone(),
         }

@@ -2,7 +2,7 @@
 //! learning rate does not ask again; a text may be the name of a program.
 
 use super::{Access, Grant, new_grant};
-use crate::config::command::CommandSpec;
+use crate::config::command::{CommandSpec, started_words};
 use crate::config::run::Run;
 use crate::format::quoted;
 use serde_json::Value;
@@ -10,7 +10,8 @@ use serde_json::Value;
 /// Returns the grants of a command.
 pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
     let words = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    let mut grants = vec![new_grant(Access::Command(words(&spec.command)), "command".to_owned())];
+    let started = started_words(spec, run.rungs[0].preset.ranks);
+    let mut grants = vec![new_grant(Access::Command(words(&started)), "command".to_owned())];
     let resume = spec.resume.iter().filter(|resume| !resume.arguments.is_empty());
     grants.extend(resume.map(|resume| {
         new_grant(Access::Command(format!("… {}", words(&resume.arguments))), "resume.arguments".to_owned())

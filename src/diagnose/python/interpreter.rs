@@ -1,6 +1,6 @@
 //! Finds the Python interpreter that a command starts, without starting anything.
 
-use crate::init::command_line::{Invocation, Target, find_script, is_python};
+use crate::config::command::invocation::{Invocation, Target, find_script, is_python};
 use crate::init::shell::find_python_line;
 use crate::untrusted::file::{Limit, read_text};
 use crate::untrusted::text;

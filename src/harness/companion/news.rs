@@ -11,7 +11,7 @@ const SAME: f64 = 1e-6;
 
 /// Returns the news about an introduction; `knobs` are those of the rung.
 pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNews {
-    let Introduction { framework, grade, saves, guards, parameters, epoch_units, world, .. } = *introduction;
+    let Introduction { framework, grade, saves, guards, parameters, epoch_units, world, sharded, .. } = *introduction;
     let differs = |(name, in_force): (&String, &Value)| {
         let rung = find_knob(knobs, name)?;
         (!is_same(rung, in_force)).then(|| IgnoredKnob {
@@ -33,6 +33,7 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNe
         epoch_units,
         unit: introduction.unit.clone(),
         world,
+        sharded,
         ignored: introduction.knobs.iter().filter_map(differs).collect(),
         knobs: introduction.knobs.clone(),
         imports_ahead: false,

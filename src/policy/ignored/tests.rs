@@ -152,3 +152,21 @@ fn a_shift_by_hand_is_possible_and_named() {
     begins(&mut policy, 6);
     assert!(policy.decide(in_force(4, 8), seconds(7)).contains(&Effect::UncountShift));
 }
+
+#[test]
+fn sharded_weights_stay_on_rungs_with_as_many_ranks() {
+    let ranked = |ranks: u64, micro: u64| json!({"ranks": ranks, "training": {"micro_batch": micro}});
+    let knobs = vec![ranked(2, 8), ranked(1, 8), ranked(2, 4), ranked(1, 4)];
+    for sharded in [false, true] {
+        let mut policy = begun(Limits { knobs: knobs.clone(), ..ladder() });
+        policy.decide(introduces(CompanionNews { sharded, ..companion(Grade::Exact, true) }), seconds(2));
+        let next = if sharded { 2 } else { 1 };
+        assert_eq!(starts(&run_out(&mut policy, 10)), [next], "the first rung that can go on");
+        let mut policy = begun(Limits { knobs: knobs.clone(), ..ladder() });
+        policy.decide(introduces(CompanionNews { sharded, ..companion(Grade::Exact, true) }), seconds(2));
+        let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(3));
+        let refused =
+            matches!(&effects[..], [Effect::Reply(Err(why))] if why.to_string().contains("resume on as many only"));
+        assert_eq!(refused, sharded, "{effects:?}");
+    }
+}

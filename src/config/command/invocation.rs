@@ -37,6 +37,17 @@ pub enum Launcher {
     DeepSpeed,
 }
 
+impl Launcher {
+    /// Returns its name, as it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accelerate => "accelerate launch",
+            Self::Torchrun => "torchrun",
+            Self::DeepSpeed => "deepspeed",
+        }
+    }
+}
+
 /// Options of `uv run` that take a value.
 const UV_VALUES: [&str; 14] = [
     "--with",

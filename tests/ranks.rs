@@ -1,0 +1,166 @@
+//! Wrong set-ups of several ranks: each is refused or named before a rank starts, with its way out. The real program with
+//! real ports, hosts and processes; `python/tests/end_to_end_worlds.py` does the same with PyTorch.
+
+#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
+
+mod helper;
+
+use helper::{Place, journal_says};
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// Creates a place with a Python that is a shell script.
+fn place(python: &str) -> Place {
+    let place = Place::real();
+    let path = place.dir.path().join("python");
+    fs::write(&path, format!("#!/bin/sh\n{python}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+fn write_run(place: &Place, command: &str, more: &str) {
+    let file = format!("name: ranked\ntask: command\ncommand: [./python, {command}]\n{more}");
+    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
+}
+
+const TORCHRUN: &str = "-m, torch.distributed.run";
+
+#[test]
+fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
+    let place = place("exit 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let own = format!("(process {})", std::process::id());
+    let taken = format!("port {port}, where the ranks meet, is taken by ");
+    let torchrun = |options: &str| format!("{TORCHRUN}, {options}, train.py");
+    let meeting = format!("environment: {{ WORLD_SIZE: 2, RANK: 0, MASTER_ADDR: localhost, MASTER_PORT: {port} }}\n");
+    for (command, more, device, verdict, wanted) in [
+        (
+            "train.py".to_owned(),
+            "ranks: 4\n",
+            "cuda:0,1",
+            "fail",
+            ["4 ranks on this machine need 4 GPUs, and 2 are visible", "start 2, choose 4 cards"],
+        ),
+        (
+            torchrun("--standalone, --nproc-per-node=2"),
+            "",
+            "cuda:1",
+            "fail",
+            ["2 ranks on this machine need 2 GPUs, and 1 is visible", "--device cpu"],
+        ),
+        (torchrun(&format!("--master-port={port}")), "", "cpu", "fail", [&taken, "another port with --master-port"]),
+        (torchrun(&format!("--master_port, '{port}'")), "", "cpu", "fail", [&own, "--standalone"]),
+        ("train.py".to_owned(), &meeting, "cpu", "fail", [&taken, "another port with MASTER_PORT"]),
+        (
+            torchrun("--nnodes=2, --node-rank=1, --master-addr=no-such-host.invalid"),
+            "",
+            "cpu",
+            "fail",
+            ["no-such-host.invalid of the ranks' meeting has no address", "correct the host's name"],
+        ),
+        (
+            torchrun("--nnodes=2, --node-rank=1, '--master-addr=2001:db8::1'"),
+            "",
+            "cpu",
+            "warn",
+            ["2001:db8::1 of the ranks' meeting cannot be reached", "no firewall"],
+        ),
+        (
+            torchrun("'--master-addr=2001:db8::1'"),
+            "",
+            "cpu",
+            "warn",
+            ["2001:db8::1 is no address of this machine", "127.0.0.1 for one machine"],
+        ),
+        (
+            torchrun("--nnodes=2, --standalone"),
+            "",
+            "cpu",
+            "warn",
+            ["on 2 machines: downshift keeps the ranks of this one", "on one machine"],
+        ),
+        ("train.py".to_owned(), "ranks: 4\n", "cpu", "ok  ", ["4 ranks", ""]),
+    ] {
+        write_run(&place, &command, more);
+        let checked = place.output(&["check", "--preflight", "run.yaml", "--device", device]);
+        let said = text(&checked);
+        assert!(wanted.iter().all(|words| said.contains(*words)), "{command}: {wanted:?}: {said}");
+        assert!(said.contains(&format!("{verdict}  ranks  ")), "{command}: {said}");
+    }
+}
+
+#[test]
+fn nothing_is_started_while_the_port_is_taken() {
+    let place = place("exit 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "");
+    let started = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    assert_eq!(started.status.code(), Some(13), "{}", text(&started));
+    assert!(place.newest().is_none(), "nothing was started");
+}
+
+#[test]
+fn a_port_that_is_taken_later_is_noted_as_the_keeper_starts() {
+    let place = place("exit 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "restart: from_start\n");
+    place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    let run = place.newest().unwrap();
+    let words = format!("port {port}, where the ranks meet, is taken");
+    assert!(!journal_says(&run, &words));
+    let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    place.output(&["resume", "--headless"]);
+    assert!(journal_says(&run, &words));
+}
+
+#[test]
+fn ranks_of_a_run_are_started_under_torchrun() {
+    let place = place("echo \"started: $*\"");
+    write_run(&place, "train.py, '--lr={optimizer.lr}'", "ranks: 2\noptimizer: { lr: 0.5 }\n");
+    let checked = text(&place.output(&["check", "run.yaml"]));
+    let launcher = "-m torch.distributed.run --standalone --nproc-per-node=2 --max-restarts=0 train.py";
+    assert!(checked.contains(launcher), "the approval shows what runs: {checked}");
+    place.succeed(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    let log = fs::read_to_string(place.newest().unwrap().file("worker.log")).unwrap();
+    assert!(log.contains(&format!("started: {launcher} --lr=0.5")), "{log}");
+}
+
+#[test]
+fn the_doctor_names_the_rank_that_fails_and_leaves_no_process() {
+    let done = |step: &str| format!("echo '{{\"done\": \"{step}\", \"torch\": \"2.15.0\"}}'");
+    let start = done("start");
+    let other = "echo \"{\\\"done\\\": \\\"start\\\", \\\"torch\\\": \\\"2.1$RANK.0\\\"}\"; sleep 100";
+    for (python, wanted) in [
+        ("echo no such library >&2; exit 3".to_owned(), "ended during start: no such library"),
+        (format!("{start}; [ $RANK = 1 ] && exit 3; sleep 100"), "rank 1 ended during init"),
+        (
+            format!("{start}; [ $RANK = 0 ] && {}; sleep 100", done("init")),
+            "no answer within 1 s: init has not ended on rank 1 of 2, and the others wait for it",
+        ),
+        (other.to_owned(), "rank 0 has torch 2.10.0, rank 1 has torch 2.11.0"),
+    ] {
+        let place = place(&python);
+        let checked = place.output(&["doctor", "--ranks", "2", "--limit", "1", "--python", "./python"]);
+        let said = text(&checked);
+        assert!(said.contains(wanted), "{wanted}: {said}");
+        assert!(said.contains('→'), "a way out: {said}");
+        assert_eq!(checked.status.code(), Some(1), "{said}");
+        let left = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+            let of_place = fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == place.dir.path());
+            of_place && process.file_name().to_string_lossy().parse::<u32>().is_ok()
+        });
+        assert_eq!(left.count(), 0, "{wanted}");
+    }
+    let missing = text(&place("").output(&["doctor", "--ranks", "2", "--python", "/no/python"]));
+    assert!(missing.contains("/no/python cannot be started") && missing.contains("--python"), "{missing}");
+}
