@@ -6,6 +6,7 @@
 //! their view, and the time from a key to the changed screen. Needs Python.
 
 mod help;
+#[expect(dead_code, reason = "the benchmark of the cockpit uses all of it")]
 #[path = "help/pty.rs"]
 mod pty;
 

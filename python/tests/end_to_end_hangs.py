@@ -116,12 +116,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="all 20 cases")
     parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../target/debug/downshift"))
-    parser.add_argument("--only", help="the kind of the cases")
+    parser.add_argument("--only", type=int, nargs="*", help="the numbers of the cases, from 1")
     given = parser.parse_args()
-    for case in cases(given.full):
-        if given.only in (None, case.kind):
+    for number, case in enumerate(cases(given.full), 1):
+        if given.only is None or number in given.only:
             took = try_case(os.path.abspath(given.program), case)
-            print("{}: {}".format(case, "no alarm" if took is None else "named after {:.1f} s".format(took)), flush=True)
+            outcome = "no alarm" if took is None else "named after {:.1f} s".format(took)
+            print("{:2} {}: {}".format(number, case, outcome), flush=True)
 
 
 if __name__ == "__main__":

@@ -230,15 +230,22 @@ fn spread_line(rows: &[RankRow], theme: &Theme) -> Line<'static> {
     ])
 }
 
-/// Names the rank that the others wait for, if it has stood for a while; otherwise says how many rows are not visible.
+/// Names the rank that the others wait for, if it has stood for a while, and says how many rows are not visible.
 fn render_foot(frame: &mut Frame<'_>, inner: Rect, state: &State, view: &Window, theme: &Theme) {
-    let line = match find_laggard(state.ranks()).filter(|last| last.row.stands_ms >= STANDS_MS) {
-        Some(last) => Line::styled(last.to_string(), theme.warn),
-        None if view.hidden > 0 => ui::more_note(view.from, view.hidden, theme),
-        None => Line::styled("own: the part of a step that a rank does not wait for others", theme.faint),
+    let last = find_laggard(state.ranks()).filter(|last| last.row.stands_ms >= STANDS_MS);
+    let (text, style) = match last {
+        Some(last) => (last.to_string(), theme.warn),
+        None => ("own: the part of a step that a rank does not wait for others".to_owned(), theme.faint),
     };
-    let place = Rect { y: inner.bottom().saturating_sub(1), height: 1, ..inner };
-    ui::render_line(frame, place, line);
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    lines.extend((view.hidden > 0).then(|| ui::more_note(view.from, view.hidden, theme)));
+    lines.extend(ui::wrap(&text, usize::from(inner.width)).into_iter().map(|line| Line::styled(line, style)));
+    // Of a sentence of two lines, the first has what is decisive; it comes before the count.
+    if lines.len() > usize::from(FOOT) {
+        lines.remove(0);
+    }
+    let height = u16::try_from(lines.len()).unwrap_or(FOOT).min(FOOT);
+    ui::render_lines(frame, Rect { y: inner.bottom().saturating_sub(height), height, ..inner }, lines);
 }
 
 fn why_empty(state: &State) -> &'static str {
