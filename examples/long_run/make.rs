@@ -229,6 +229,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         resume: None,
         companion: None,
         awaits_companion: false,
+        ranks: Vec::new(),
         step: steps,
         samples: steps * BATCH,
         total_samples: Some(steps * BATCH),

@@ -39,10 +39,10 @@ watch:
 """
 
 
-def run_file(arguments, restarts=1000):
+def run_file(arguments, restarts=1000, world=WORLD):
     torchrun = os.path.join(os.path.dirname(sys.executable), "torchrun")
     return RUN_FILE.format(
-        torchrun=torchrun, world=WORLD, script=SCRIPT, arguments=", ".join(arguments), restarts=restarts
+        torchrun=torchrun, world=world, script=SCRIPT, arguments=", ".join(arguments), restarts=restarts
     )
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import random
+import signal
+import threading
 import time
 
 import numpy
@@ -18,6 +21,9 @@ import torch.distributed as dist
 from plain_loop import Pictures
 
 import downshift
+
+
+FAULTS = ("raise", "oom", "nan", "stop", "sleep", "lock", "data", "compute", "evaluate", "save")
 
 
 def main(given=None):
@@ -30,7 +36,9 @@ def main(given=None):
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--forget-part", action="store_true", help="a rank resumes from the part of rank 0, for the control")
-    parser.add_argument("--fail", help="KIND@STEP: what the last rank does before a reduction: raise, oom or nan")
+    parser.add_argument("--fail", help="KIND@STEP: what a rank does in a step: " + ", ".join(FAULTS))
+    parser.add_argument("--fail-rank", type=int, help="the rank that does it; the last one by default")
+    parser.add_argument("--fail-seconds", type=float, default=3600.0)
     parser.add_argument("--other-torch", help="the version that the last rank claims to have")
     arguments = parser.parse_args(given)
     if arguments.forget_part:
@@ -58,13 +66,20 @@ def main(given=None):
         torch.__version__ = arguments.other_torch
     run = downshift.attach(model, optimizer, scheduler, clip=0.5)
     kind, _, at = (arguments.fail or "").partition("@")
+    is_faulty = bool(kind) and rank == (world - 1 if arguments.fail_rank is None else arguments.fail_rank)
+    fault = Fault(kind, arguments.fail_seconds, "{}.fault".format(arguments.log)) if is_faulty else None
+    pictures = Pictures(arguments.count)
+    if fault is not None and kind == "data":
+        pictures = fault.delay(pictures, run, int(at))
+    if fault is not None and kind == "save":
+        fault.delay_save(int(at))
     ids, losses = [], []
     settings = {"epochs": arguments.epochs, "batch_size": arguments.batch_size, "accumulation": arguments.accumulation}
     with open("{}.{}".format(arguments.log, rank), "a", encoding="utf-8") as log:
-        for inputs, targets, indices in run.batches(Pictures(arguments.count), **settings):
+        for inputs, targets, indices in run.batches(pictures, **settings):
             loss = torch.nn.functional.mse_loss(model(inputs).squeeze(1), targets)
-            if kind and rank == world - 1 and run.step_number + 1 == int(at):
-                loss = fail(kind, loss)
+            if fault is not None and run.step_number + 1 == int(at):
+                loss = fault.strike(loss, run)
             ids += indices.tolist()
             losses.append(loss.item())
             boundary = run.is_boundary
@@ -90,10 +105,76 @@ def hash_of(tensors):
     return digest.hexdigest()
 
 
-def fail(kind, loss):
-    if kind == "nan":
-        return loss * float("nan")
-    raise torch.OutOfMemoryError("Tried to allocate 64.00 GiB") if kind == "oom" else ValueError("sample 17 has no label")
+class Fault:
+    """What a rank does in one step: before the reduction, or where its kind says."""
+
+    def __init__(self, kind, seconds, marker):
+        self.kind, self.seconds, self.marker = kind, seconds, marker
+        self.struck = False
+
+    def strike(self, loss, run):
+        if self.struck or self.kind in ("data", "save"):
+            return loss
+        self.struck = True
+        self.mark()
+        if self.kind == "nan":
+            return loss * float("nan")
+        if self.kind == "oom":
+            raise torch.OutOfMemoryError("Tried to allocate 64.00 GiB")
+        if self.kind == "raise":
+            raise ValueError("sample 17 has no label")
+        if self.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif self.kind == "sleep":
+            time.sleep(self.seconds)
+        elif self.kind == "lock":
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire(timeout=self.seconds)
+        elif self.kind == "compute":
+            until = time.monotonic() + self.seconds
+            while time.monotonic() < until:
+                torch.ones(64, 64) @ torch.ones(64, 64)
+        elif self.kind == "evaluate":
+            with run.evaluating():
+                time.sleep(self.seconds)
+        return loss
+
+    def mark(self):
+        with open(self.marker, "w", encoding="utf-8") as file:
+            file.write(repr(time.time()))
+
+    def delay(self, pictures, run, at):
+        """Delays the first sample of a step."""
+        fault = self
+
+        class Slow:
+            def __len__(self):
+                return len(pictures)
+
+            def __getitem__(self, index):
+                if not fault.struck and run.step_number + 1 == at:
+                    fault.struck = True
+                    fault.mark()
+                    time.sleep(fault.seconds)
+                return pictures[index]
+
+        return Slow()
+
+    def delay_save(self, at):
+        """Delays the copy of the first checkpoint from a step on."""
+        from downshift import snapshot
+
+        original = snapshot.Capture.take
+
+        def take(capture, header):
+            if not self.struck and header["step"] >= at:
+                self.struck = True
+                self.mark()
+                time.sleep(self.seconds)
+            return original(capture, header)
+
+        snapshot.Capture.take = take
 
 
 if __name__ == "__main__":

@@ -277,6 +277,7 @@ pub const TABLE: &[Entry] = table![
     Views "runs" Action::View(View::Runs), [letter_key('6')], "runs", "all runs: open, compare, tag, delete";
     Views "samples" Action::View(View::Samples), [letter_key('7')], "samples", "samples: what the model does";
     Views "layers" Action::View(View::Layers), [letter_key('8')], "layers", "layers: weights, gradients, updates";
+    Views "ranks" Action::View(View::Ranks), [letter_key('9')], "ranks", "ranks: who waits for whom";
     Views "next-panel" Action::NextPanel, [named_key(KeyCode::Tab)], "panel", "next panel";
     Views "previous-panel" Action::PreviousPanel, [named_key(KeyCode::BackTab)], "panel", "previous panel";
     Views "up" Action::Up, [named_key(KeyCode::Up), letter_key('k')], "up", "up in the focused panel";

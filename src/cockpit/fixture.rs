@@ -1,5 +1,6 @@
 //! Deterministic runs for tests: identical on every machine and at any time.
 
+pub mod ranks;
 pub mod samples;
 
 use super::state::facts::{History, Loading};
@@ -59,6 +60,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         resume: None,
         companion: None,
         awaits_companion: false,
+        ranks: Vec::new(),
         step,
         samples: step.saturating_mul(32),
         total_samples: Some(43_110),

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn own_keys_replace_those_of_the_table() {
-        let keys = Keymap::parse("name: mine\nkeys:\n  shift-down: [J, F5]\n  axis: 9\n").unwrap();
+        let keys = Keymap::parse("name: mine\nkeys:\n  shift-down: [J, F5]\n  axis: 9\n  ranks: F9\n").unwrap();
         assert_eq!((keys.name.as_str(), keys.key_of(Action::ShiftDown).as_str()), ("mine", "J"));
         assert_eq!(keys.action_of(Key::parse("d").unwrap()), None);
         assert_eq!(keys.action_of(Key::parse("9").unwrap()), Some(Action::Axis));

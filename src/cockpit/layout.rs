@@ -165,19 +165,13 @@ pub fn lay_out((width, height): (u16, u16), look: &LayoutInput) -> Places {
         Constraint::Length(1),
     ])
     .areas(area);
-    let (tabs, progress, footer) = match room {
-        Room::Wide => {
-            let (tabs, progress) = split_off_tabs(second, look.tabs.full);
-            (tabs, Rect { width: progress.width.saturating_sub(1), ..progress }, last)
-        }
-        _ if width >= look.tabs.full + LEAST_FOOTER => {
-            let (tabs, footer) = split_off_tabs(last, look.tabs.full);
-            (tabs, Rect::ZERO, footer)
-        }
-        _ => {
-            let (tabs, footer) = split_off_tabs(last, look.tabs.short);
-            (tabs, Rect::ZERO, footer)
-        }
+    let (tabs, progress, footer) = if room == Room::Wide {
+        let (tabs, progress) = split_off_tabs(second, look.tabs.full);
+        (tabs, Rect { width: progress.width.saturating_sub(1), ..progress }, last)
+    } else {
+        let has_names = width >= look.tabs.full + LEAST_FOOTER;
+        let (tabs, footer) = split_off_tabs(last, if has_names { look.tabs.full } else { look.tabs.short });
+        (tabs, Rect::ZERO, footer)
     };
     // One blank column on each side.
     let body = Rect { x: 1, width: width - 2, ..body };
@@ -194,6 +188,7 @@ pub fn lay_out((width, height): (u16, u16), look: &LayoutInput) -> Places {
         (View::Runs, _) => lay_out_runs(body),
         (View::Samples, _) => lay_out_samples(body, look),
         (View::Layers, _) => vec![(Panel::Layers, body)],
+        (View::Ranks, _) => vec![(Panel::Ranks, body)],
     };
     Places { room, header, tabs, progress, verdict, learning, chart_bar, panels, footer }
 }

@@ -19,6 +19,7 @@ pub mod log;
 pub mod meters;
 pub mod outcome;
 pub mod progress;
+pub mod ranks;
 pub mod run_list;
 pub mod rung;
 pub mod samples;

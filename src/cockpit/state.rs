@@ -30,6 +30,7 @@ use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
+use crate::protocol::ranks::RankRow;
 use crate::protocol::worker::Level;
 use alerts::ActiveAlerts;
 use facts::Facts;
@@ -195,6 +196,19 @@ impl State {
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         self.facts.status.as_ref()
+    }
+
+    /// Returns where the ranks of the command stand; none of a single one, or in the past.
+    #[must_use]
+    pub fn ranks(&self) -> &[RankRow] {
+        self.status().filter(|_| self.moment.is_none()).map_or(&[], |status| &status.ranks)
+    }
+
+    /// Reports whether several ranks train.
+    #[must_use]
+    pub fn has_several_ranks(&self) -> bool {
+        let world = self.status().and_then(|status| status.companion.as_ref()).map_or(1, |companion| companion.world);
+        world > 1 || self.ranks().len() > 1
     }
 
     /// Returns the run's state, once known.

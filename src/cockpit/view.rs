@@ -42,6 +42,7 @@ fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
             Panel::Samples => panels::samples::render(frame, area, state, theme),
             Panel::Confusion => panels::confusion::render(frame, area, state, theme),
             Panel::Layers => panels::layers::render(frame, area, state, theme),
+            Panel::Ranks => panels::ranks::render(frame, area, state, theme),
         }
     }
     panels::footer::render(frame, places.footer, state, theme);

@@ -13,6 +13,7 @@ use self::publish::Publishing;
 use super::companion_link::{CompanionLink, LinkEvent, Member, Role};
 use super::container_state::ContainerState;
 use super::prepare::context_of;
+use super::rank_watch::RankWatch;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life};
 use super::save_timer::SaveTimer;
@@ -51,6 +52,8 @@ pub struct Companion {
     news: Option<CompanionNews>,
     /// The processes that can write their stacks.
     pub(super) stacks: StackWriters,
+    /// Where its ranks stand.
+    pub(super) ranks: RankWatch,
     /// It ends because it was asked to.
     stopping: bool,
     /// The first training of the command took its last step.
@@ -86,6 +89,7 @@ impl Companion {
             introduction: None,
             news: None,
             stacks: StackWriters::default(),
+            ranks: RankWatch::default(),
             stopping: false,
             first_has_ended: false,
             output_has_steps: false,
@@ -147,6 +151,9 @@ impl Harness {
                 if role != Role::Other {
                     self.companion.publishing.parts.join(Member::of(&introduction));
                     self.compare_versions(&introduction);
+                    if let Some(link) = &self.companion.link {
+                        self.companion.ranks.introduce(&introduction, link.socket());
+                    }
                 }
                 match role {
                     Role::Speaker => self.introduce_companion(*introduction),
@@ -167,6 +174,7 @@ impl Harness {
                 if role != Role::Other {
                     self.excuse_rank(member, Absence::Gone);
                     self.watch_rank_end(member);
+                    self.companion.ranks.forget(member);
                 }
                 self.discard_staged_by(member.pid);
                 self.companion.stacks.forget(member.pid);
@@ -201,6 +209,11 @@ impl Harness {
             }
             CompanionLine::Fingerprint(fingerprint) if self.args.purpose == Purpose::Trial => {
                 self.link.send(&Event::Command { news: CommandNews::Fingerprint(fingerprint) });
+            }
+            CompanionLine::Collective(collective) => {
+                if let Some(member) = member {
+                    self.take_collective(member, collective);
+                }
             }
             // Introductions come with the connection that they belong to.
             CompanionLine::Fingerprint(_) | CompanionLine::Companion(_) => {}

@@ -4,6 +4,7 @@
 //! hear the orders too. The first process that names a rank holds it while it is connected, since what a rank starts inherits
 //! its number. The report of a process without an introduction counts until rank 0 introduces itself: it may fail before that.
 
+use super::rank_files::remove_left_files;
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;
 use crate::protocol::worker::Event;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -124,6 +125,7 @@ impl CompanionLink {
     /// Returns the system's error.
     pub fn listen(socket: PathBuf) -> io::Result<Self> {
         let _ = fs::remove_file(&socket);
+        remove_left_files(&socket);
         let listener = UnixListener::bind(&socket)?;
         let (sender, incoming) = mpsc::channel(QUEUE);
         tokio::spawn(accept_all(listener, sender));
@@ -187,9 +189,11 @@ impl CompanionLink {
     fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
         match (self.role(number), message) {
             (Role::Speaker, _) => true,
-            (role, FromCompanion::Line(CompanionLine::Staged(_)) | FromCompanion::Event(Event::SaveFailed { .. })) => {
-                role == Role::Rank
-            }
+            (
+                role,
+                FromCompanion::Line(CompanionLine::Staged(_) | CompanionLine::Collective(_))
+                | FromCompanion::Event(Event::SaveFailed { .. }),
+            ) => role == Role::Rank,
             (_, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
                 self.member(number).is_some() || !self.has_speaker()
             }
@@ -224,6 +228,11 @@ impl CompanionLink {
         for peer in self.holders.values().filter_map(|number| self.peers.get(number)) {
             let _ = peer.orders.try_send(line.clone());
         }
+    }
+
+    /// Returns the socket, beside which ranks keep their files.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Reports whether a process reports the training.

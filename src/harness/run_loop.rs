@@ -215,7 +215,10 @@ impl Harness {
                 }
             }
             FromKeeper::Order(Order::Stop { checkpoint }) => self.stop(checkpoint),
-            FromKeeper::Order(Order::Stacks) => self.write_stacks(),
+            FromKeeper::Order(Order::Stacks) => {
+                self.ask_for_collectives();
+                self.write_stacks();
+            }
         }
     }
 
@@ -320,6 +323,7 @@ impl Harness {
         }
         self.look_for_checkpoint(Moment::Alive);
         self.tick_companion();
+        self.tick_ranks();
         if matches!(self.life, Life::Saving { until, .. } if now >= until) {
             self.give_up_stop();
         }

@@ -71,8 +71,15 @@ impl Harness {
         });
     }
 
-    /// Sends the keeper the files that hold stacks.
-    pub(super) fn report_stacks(&mut self, written: Vec<StackFile>) {
+    /// Sends the keeper the files that hold stacks, of several ranks those that tell something.
+    pub(super) fn report_stacks(&mut self, mut written: Vec<StackFile>) {
+        self.report_collectives();
+        let first = self.ranks_of_interest();
+        // The rank that left first, and one that waits for it: the others stand where one of these does.
+        if !first.is_empty() {
+            written.retain(|file| first.contains(&file.rank));
+            written.sort_by_key(|file| first.iter().position(|rank| *rank == file.rank));
+        }
         for StackFile { pid, rank, file } in written {
             let Ok(file) = file.strip_prefix(self.args.run_dir.path()).map(Path::to_owned) else { continue };
             self.link.send(&Event::Command { news: CommandNews::Stacks { pid, rank, file } });

@@ -152,7 +152,7 @@ impl Recorder {
         }
         self.status.rung = rung;
         rung_name.clone_into(&mut self.status.rung_name);
-        self.forget_ignored_knobs();
+        self.forget_last_processes();
         if let Some(passage) = &mut self.passage {
             passage.cross(rung_name, before, now);
         }

@@ -24,6 +24,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         resume: None,
         companion: None,
         awaits_companion: false,
+        ranks: Vec::new(),
         step: 0,
         samples: 0,
         total_samples: None,

@@ -169,6 +169,10 @@ impl Policy {
                 self.end_silence()
             }
             CommandNews::Companion(companion) => self.handle_companion(companion),
+            CommandNews::Ranks { rows } => {
+                self.watches.hang.ranks(rows, now);
+                Vec::new()
+            }
             CommandNews::WentBack { step, samples } => {
                 self.position.go_back(*step, *samples);
                 self.ledger.climb.rewind_to(*step);
@@ -223,11 +227,14 @@ impl Policy {
     pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
         self.limits.command.filter(|command| !command.may_end_hung())?;
         let long = format_span(self.watches.hang.limit());
-        self.watches.hang.active(now);
+        self.watches.hang.alarmed(now);
         if std::mem::replace(&mut self.worker.silent, true) {
             return Some(Vec::new());
         }
-        let text = format!("the command has printed nothing and used no CPU time for {long}; it is left alone");
+        let text = match self.watches.hang.describe_last_rank() {
+            Some(rank) => format!("the command has made no progress for {long}: {rank}; it is left alone"),
+            None => format!("the command has printed nothing and used no CPU time for {long}; it is left alone"),
+        };
         let mut effects = vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }];
         effects.extend(self.worker.companion.is_there.then_some(Effect::Order(Order::Stacks)));
         Some(effects)

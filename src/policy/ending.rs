@@ -67,7 +67,10 @@ impl Policy {
             return told;
         }
         let limit = self.watches.hang.limit().as_secs();
-        let cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
+        let mut cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
+        if let Some(rank) = self.watches.hang.describe_last_rank() {
+            cause = format!("{cause}: {rank}");
+        }
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
         let told = format!("{cause}; the worker gets SIGTERM, and SIGKILL after {grace} s");
         let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];

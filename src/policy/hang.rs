@@ -1,6 +1,7 @@
 //! Decides when silence is a hang: one limit per phase, learned from earlier steps.
 
 use crate::config::watch::{self, span};
+use crate::protocol::ranks::{RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,6 +28,52 @@ pub struct HangWatch {
     longest_eval: Option<Duration>,
     /// How a command is watched.
     command: Option<OfCommand>,
+    /// The rank that the others wait for.
+    last_rank: Option<LastRank>,
+    /// When the silence of a command that is left alone raised an alarm.
+    alarmed: Duration,
+}
+
+/// The rank that stands at the lowest step and phase.
+#[derive(Debug, Clone)]
+struct LastRank {
+    allowed: Allowed,
+    /// When it last changed its phase or, where work counts as progress, used the processor.
+    moved: Duration,
+    /// Its description.
+    text: String,
+}
+
+/// The silence that a phase of the last rank allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    /// That of a step: it was stopped, is idle within a step, or all wait in the reduction.
+    Step,
+    /// That of an announced phase.
+    Phase(Phase),
+    /// As without ranks: it works, or runs the script's own code.
+    Usual,
+}
+
+impl LastRank {
+    fn of(rows: &[RankRow], now: Duration) -> Option<Self> {
+        let last = find_laggard(rows)?;
+        let ago = |ms: u64| now.saturating_sub(Duration::from_millis(ms));
+        let stood = ago(last.row.stands_ms);
+        let (allowed, moved) = match last.row.phase {
+            _ if last.row.is_halted() => (Allowed::Step, stood),
+            // One that waits for a device or the others may use the processor all the time.
+            RankPhase::Reduction => (Allowed::Step, stood),
+            // One that works may compile, for longer than any step takes.
+            RankPhase::Data | RankPhase::Compute if last.row.idle_ms > 0 => {
+                (Allowed::Step, stood.max(ago(last.row.idle_ms)))
+            }
+            RankPhase::Evaluating => (Allowed::Phase(Phase::Evaluating), stood),
+            RankPhase::Saving => (Allowed::Phase(Phase::Checkpointing), stood),
+            _ => (Allowed::Usual, stood),
+        };
+        Some(Self { allowed, moved, text: last.to_string() })
+    }
 }
 
 /// A command announces no evaluation and no save, so other signs of life count too.
@@ -54,7 +101,20 @@ impl HangWatch {
             took: VecDeque::new(),
             longest_eval: None,
             command: None,
+            last_rank: None,
+            alarmed: now,
         }
+    }
+
+    /// Records where the ranks stand.
+    pub fn ranks(&mut self, rows: &[RankRow], now: Duration) {
+        self.last_rank = LastRank::of(rows, now);
+    }
+
+    /// Describes the rank that left the others first, if there are several.
+    #[must_use]
+    pub fn describe_last_rank(&self) -> Option<&str> {
+        self.last_rank.as_ref().map(|last| last.text.as_str())
     }
 
     /// Watches a command; `is_ended` if it is ended when it hangs.
@@ -74,6 +134,12 @@ impl HangWatch {
         if let Some(command) = &mut self.command {
             command.active = now;
         }
+    }
+
+    /// Records an alarm about a command that is left alone: the next one takes as long.
+    pub fn alarmed(&mut self, now: Duration) {
+        self.alarmed = now;
+        self.active(now);
     }
 
     /// Records that the worker entered another phase.
@@ -104,6 +170,9 @@ impl HangWatch {
         if let Some(command) = &mut self.command {
             command.active = (command.active + delay).min(now);
         }
+        if let Some(last) = &mut self.last_rank {
+            last.moved = (last.moved + delay).min(now);
+        }
     }
 
     /// Returns the moment when silence becomes a hang.
@@ -112,6 +181,9 @@ impl HangWatch {
         let limit = self.limit();
         let Some(command) = self.command else { return self.since + limit };
         let active = self.since.max(command.active);
+        if let Some(last) = self.last_rank_of_training().filter(|last| last.allowed != Allowed::Usual) {
+            return self.since.max(last.moved).max(self.alarmed) + limit;
+        }
         match self.phase {
             _ if !command.is_ended => active + limit,
             Phase::Starting => active + limit,
@@ -127,27 +199,48 @@ impl HangWatch {
     /// Returns how long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        let learned = |longest: Duration| longest.mul_f64(self.limits.factor).max(self.least);
         let first_steps = span(self.limits.first_steps);
+        match self.last_rank_of_training().map(|last| last.allowed) {
+            Some(Allowed::Step) => return self.limit_of(Phase::Training),
+            Some(Allowed::Phase(phase)) => return self.limit_of(phase),
+            Some(Allowed::Usual) | None => {}
+        }
         if let (Some(command), Phase::Training) = (self.command, self.phase) {
             if command.reports_steps && self.took.len() >= LEARNED_AFTER {
-                return learned(self.longest_step()).max(UNANNOUNCED.min(first_steps));
+                return self.learned(self.longest_step()).max(UNANNOUNCED.min(first_steps));
             }
-            let limit = learned(self.longest_step()).max(first_steps);
+            let limit = self.learned(self.longest_step()).max(first_steps);
             if command.reports_steps {
                 return limit;
             }
             let may_evaluate = command.is_ended && command.active > self.since;
             return if may_evaluate { limit.max(span(self.limits.evaluating)) } else { limit };
         }
-        match self.phase {
+        self.limit_of(self.phase)
+    }
+
+    /// Returns the limit of a phase of any worker.
+    fn limit_of(&self, phase: Phase) -> Duration {
+        match phase {
             Phase::Starting => span(self.limits.starting),
             Phase::Compiling => span(self.limits.compiling),
             Phase::Checkpointing => span(self.limits.checkpointing),
-            Phase::Evaluating => self.longest_eval.map_or(span(self.limits.evaluating), learned),
-            Phase::Training if self.took.len() >= LEARNED_AFTER => learned(self.longest_step()),
-            Phase::Training => first_steps.max(self.least),
+            Phase::Evaluating => {
+                self.longest_eval.map_or(span(self.limits.evaluating), |longest| self.learned(longest))
+            }
+            Phase::Training if self.took.len() >= LEARNED_AFTER => self.learned(self.longest_step()),
+            Phase::Training => span(self.limits.first_steps).max(self.least),
         }
+    }
+
+    fn learned(&self, longest: Duration) -> Duration {
+        longest.mul_f64(self.limits.factor).max(self.least)
+    }
+
+    /// Returns the rank that the others wait for, while the command trains under a companion that reports each step.
+    fn last_rank_of_training(&self) -> Option<&LastRank> {
+        let counts = self.phase == Phase::Training && self.command.is_some_and(|command| command.reports_steps);
+        self.last_rank.as_ref().filter(|_| counts)
     }
 
     /// Returns the longest step in the window.
@@ -161,6 +254,8 @@ impl HangWatch {
 mod tests {
     use super::HangWatch;
     use crate::config::watch::Watch;
+    use crate::protocol::ranks::tests::row;
+    use crate::protocol::ranks::{ProcessState, RankPhase, RankRow};
     use crate::protocol::worker::Phase;
     use std::time::Duration;
 
@@ -214,6 +309,35 @@ mod tests {
         let mut unsaved = with_companion(false);
         unsaved.active(seconds(5000));
         assert_eq!(unsaved.deadline(), seconds(5000 + 60), "an alarm about silence, however long");
+    }
+
+    #[test]
+    fn a_rank_that_stands_within_a_step_hangs_after_the_limit_of_a_step() {
+        use RankPhase::{Compute, Data, Evaluating, Reduction, Saving, Script};
+        let stands = |phase, idle_ms, process| {
+            let last = RankRow { stands_ms: 4000, idle_ms, process: Some(process), ..row(1, 30, phase) };
+            let mut watch = with_companion(true);
+            // The script prints or works elsewhere all the time.
+            watch.active(seconds(40));
+            watch.ranks(&[row(0, 30, Reduction), last], seconds(40));
+            watch.deadline()
+        };
+        let asleep = ProcessState::Sleeping;
+        let usual = seconds(40 + 60);
+        assert_eq!(stands(Compute, 3000, asleep), seconds(37 + 10), "idle since 37 s");
+        assert_eq!(stands(Data, 4000, asleep), seconds(36 + 10));
+        assert_eq!(stands(Reduction, 0, asleep), seconds(36 + 10), "all of them wait");
+        assert_eq!(stands(Compute, 0, asleep), usual, "it works");
+        assert_eq!(stands(Compute, 0, ProcessState::Stopped), seconds(36 + 10));
+        assert_eq!(stands(Script, 4000, ProcessState::Stopped), seconds(36 + 10));
+        assert_eq!(stands(Script, 4000, asleep), usual, "it may write files");
+        assert_eq!(stands(Evaluating, 4000, asleep), seconds(36 + 600));
+        assert_eq!(stands(Saving, 4000, asleep), seconds(36 + 420));
+        let mut watch = with_companion(true);
+        watch.ranks(&[row(0, 30, Reduction), row(1, 30, Compute)], seconds(40));
+        assert!(watch.describe_last_rank().is_some_and(|text| text.starts_with("rank 1 of 2 left first")));
+        watch.phase(Phase::Checkpointing, seconds(41));
+        assert_eq!(watch.deadline(), seconds(41 + 420), "an announced save has its own limit");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod setup;
 
 use super::line;
+use super::ranks::Collective;
 use super::worker::Event;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,6 +50,8 @@ pub enum CompanionLine {
     },
     /// A fingerprint of a step, in a trial.
     Fingerprint(Fingerprint),
+    /// The newest collective operation of a rank, as it was asked for.
+    Collective(Collective),
 }
 
 /// A companion's introduction.
@@ -119,6 +122,9 @@ pub struct Introduction {
     /// The file that it writes them to.
     #[serde(default)]
     pub stacks_file: Option<PathBuf>,
+    /// The file in which it records where it stands, if it is one of several ranks.
+    #[serde(default)]
+    pub rank_file: Option<PathBuf>,
 }
 
 fn one() -> u32 {
@@ -235,6 +241,8 @@ pub enum CompanionOrder {
     },
     /// Train on: the stop that was ordered took too long.
     WithdrawStop,
+    /// Tell the newest collective: the run hangs.
+    Collective,
     /// A staged or written checkpoint is durable.
     Published {
         /// Its step.

@@ -8,6 +8,7 @@
 
 use super::companion::CompanionNews;
 use super::metrics;
+use super::ranks::RankRow;
 use super::resume::Resume;
 use super::worker::{Eval, KernelCount};
 use crate::recipe::learning::Setback;
@@ -205,6 +206,9 @@ pub struct Status {
     /// For a command: its companion may report yet, and then its level changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaits_companion: bool,
+    /// For a command of several ranks: where each one stands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankRow>,
     /// Optimizer steps attempted.
     pub step: u64,
     /// The run's clock: units consumed.

@@ -2,6 +2,7 @@
 
 use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
+use super::ranks::RankRow;
 use super::samples::LayerStats;
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
@@ -202,6 +203,11 @@ pub enum CommandNews {
         rank: u32,
         /// The file, relative to the run directory.
         file: PathBuf,
+    },
+    /// Where the ranks of a distributed training stand; sent at intervals.
+    Ranks {
+        /// All ranks, by number.
+        rows: Vec<RankRow>,
     },
     /// A fingerprint of a step; only in a trial.
     Fingerprint(Fingerprint),

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 
-from downshift import excepthook, fetch, gradients, hf_checkpoint, knobs, report
+from downshift import excepthook, fetch, gradients, hf_checkpoint, knobs, rank_file, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
@@ -88,6 +88,7 @@ class Training:
     @shielded
     def before_step(self, step):
         self._flush_step()
+        self.report.enter(rank_file.COMPUTE)
         excepthook.set_step(step)
 
     @shielded
@@ -249,7 +250,9 @@ class Training:
     def _wrap_get_batch_samples(self, original):
         def get_batch_samples(*args, **kwargs):
             begin = time.perf_counter()
+            self.report.enter(rank_file.DATA)
             result = original(*args, **kwargs)
+            self.report.enter(rank_file.SCRIPT)
             self.wait += time.perf_counter() - begin
             self.batches = len(result[0])
             return result

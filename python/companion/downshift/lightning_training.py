@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, loader_state, random_state, report
+from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, loader_state, random_state, rank_file, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
@@ -95,6 +95,7 @@ class Training:
             missing = random_state.restore(states)
             if missing is not None:
                 self.companion.note(missing)
+        self.report.enter(rank_file.COMPUTE)
         now = time.perf_counter()
         self.wait += now - self.waiting_since
         self.started = self.started or now

@@ -12,8 +12,8 @@ import os
 import time
 
 from downshift import batches as data
-from downshift import border, excepthook, gradients, inject, introduction, order, rates, report, sample, saver, snapshot, stacks
-from downshift import standby
+from downshift import border, excepthook, gradients, inject, introduction, order, rank_file, rates, report, sample, saver, snapshot
+from downshift import stacks, standby
 from downshift.excepthook import CheckpointError, ConfigError
 from downshift.ranks import are_sharded
 
@@ -101,7 +101,7 @@ class Run:
         part = loss if micro.weight == 1.0 else loss * micro.weight
         part = self._ranks.spread_non_finite(part)
         scaler = self._parts.scaler
-        (part if scaler is None else scaler.scale(part)).backward()
+        self._ranks.backward(part if scaler is None else scaler.scale(part), micro.is_boundary)
         part = part.detach() if micro.share == micro.weight else loss.detach() * micro.share
         self._loss = part if self._loss is None else self._loss + part
         self._micros += 1
@@ -125,10 +125,12 @@ class Run:
     @contextlib.contextmanager
     def evaluating(self):
         """Marks an evaluation, whose time is not that of a step: `with run.evaluating(): …`."""
+        self._ranks.file.enter(rank_file.EVALUATING)
         self._send({"event": "phase", "phase": "evaluating"})
         try:
             yield
         finally:
+            self._ranks.file.enter(rank_file.SCRIPT)
             self._send({"event": "phase", "phase": "training"})
 
     def sample(self, text=None, image=None):
@@ -156,9 +158,11 @@ class Run:
         iterator = iter(self._source.iterate(dict(self._position)))
         self._try(self._introduce)
         while True:
+            self._ranks.file.enter(rank_file.DATA)
             begun = time.perf_counter()
             pair = next(iterator, None)
             self._entered = time.perf_counter()
+            self._ranks.file.enter(rank_file.COMPUTE)
             self._wait += self._entered - begun
             if pair is None:
                 break
@@ -220,6 +224,7 @@ class Run:
         self._step += 1
         self._stepped = True
         excepthook.set_step(self._step)
+        self._ranks.file.took(self._step, loss)
         # Ranks have different losses, but the same norm, and must decide alike.
         finite = math.isfinite(norm) and (self._ranks.are_several or math.isfinite(loss))
         if finite or (scaler is None and not self._guards):
@@ -238,6 +243,7 @@ class Run:
         if self._due.slow:
             time.sleep(9 * (self._compute + time.perf_counter() - self._entered))
         self._loss, self._micros, self._wait, self._compute = None, 0, 0.0, 0.0
+        self._ranks.file.enter(rank_file.SCRIPT)
 
     def _report_step(self, micro, loss, norm, rate):
         seconds = (self._wait, self._compute + time.perf_counter() - self._entered)
@@ -302,6 +308,7 @@ class Run:
         if self._metrics:
             self.evaluated(**self._metrics)
         self._try(self._save_last)
+        self._ranks.file.enter(rank_file.ENDED)
         self._send({"event": "ended", "step": self._step})
 
     def _save_last(self):
@@ -362,19 +369,16 @@ class Run:
 
     def _introduce(self):
         companion, source = self._companion, self._source
+        self._ranks.begin(companion, self._step)
         self._saver = saver.Saver(companion, snapshot.Capture(self._parts), self._resumed_from, self._ranks)
         self._agreement = border.Agreement(companion.attempt_dir, self._ranks.rank, self._ranks.world)
         obstacle = self._saver.check(self._header())
         event = introduction.describe_source(source, self._position, self._step, obstacle, self._other_world)
         event.update(
-            guards=self._guards,
-            parameters=self._parts.count_parameters(),
-            resumed_from=self._resumed_from,
-            sharded=are_sharded(self._parts.models),
-            knobs=self._knobs_in_force(),
-            stacks_signal=self._stacks[0],
-            stacks_file=self._stacks[1],
-        )
+            guards=self._guards, parameters=self._parts.count_parameters(), resumed_from=self._resumed_from,
+            knobs=self._knobs_in_force(), stacks_signal=self._stacks[0], stacks_file=self._stacks[1],
+            rank_file=self._ranks.file.path, sharded=are_sharded(self._parts.models),
+        )  # fmt: skip
         companion.send(event)
         self._send({"event": "phase", "phase": "training"})
 

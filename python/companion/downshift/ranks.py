@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from downshift import report, wire
+from downshift import rank_file, report, wire
 from downshift.excepthook import ConfigError
 
 
@@ -19,6 +19,12 @@ class Ranks:
         self.rank = rank
         self.world = world
         self._wrappers = []
+        self.file = rank_file.NoFile()
+
+    def begin(self, companion, step):
+        """Records from now on where this rank stands."""
+        self.file = rank_file.open_for(companion, self.rank, self.world)
+        self.file.resume(step)
 
     @property
     def are_several(self):
@@ -35,6 +41,12 @@ class Ranks:
                 model.set_requires_gradient_sync(is_boundary)
             elif find_replica(model) is not None:
                 find_replica(model).require_backward_grad_sync = is_boundary
+
+    def backward(self, loss, is_boundary):
+        """Runs the backward pass, and records when it waits for the other ranks: at the border of a step only."""
+        if is_boundary and self.are_several:
+            rank_file.watch_reduction(loss, self.file)
+        loss.backward()
 
     def spread_non_finite(self, loss):
         """Gives a NaN or infinite loss a NaN gradient. The reduction carries it to every rank, so all drop the step."""

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 
-from downshift import stacks, standby
+from downshift import rank_file, stacks, standby
 
 # The outermost frameworks own a training from its first line to its last. The others only see optimizer steps.
 OWNERS = ("loop", "transformers", "lightning")
@@ -94,6 +94,7 @@ class Report:
         self.step_offset, self.sample_offset = _steps_before, _samples_before
         self.last_step, self.last_samples = _steps_before, _samples_before
         self._hello = None
+        self.file = rank_file.NoFile()
 
     def hello(self, **values):
         """Introduces the training: sent again only when a value changed."""
@@ -110,16 +111,29 @@ class Report:
                 hello[name] += offset
         hello["samples"] = (hello["samples"] or 0) + self.sample_offset
         hello["stacks_signal"], hello["stacks_file"] = stacks.register(self.companion)
+        if self.world > 1 and self._hello is None and not self.muted:
+            self.file = rank_file.open_for(self.companion, self.rank, self.world)
+            self.file.resume((hello["resumed_from"] or 0) + self.step_offset)
+            self.enter(rank_file.SCRIPT)
+        hello["rank_file"] = self.file.path
         if hello != self._hello and not self.muted:
             self._hello = hello
             self.companion.send(hello)
 
+    def enter(self, phase):
+        """Records what this rank does now; an observer of optimizer steps cannot know it."""
+        self.file.enter(phase if self.framework in OWNERS else rank_file.TRAINING)
+
     def step(self, step, samples, **values):
         """Reports a step that was taken."""
+        self.file.took(step + self.step_offset, values.get("loss"))
+        self.enter(rank_file.SCRIPT)
         self._send_at("step", step, samples, values)
 
     def skipped(self, step, samples, **values):
         """Reports a step with a NaN or infinite value."""
+        self.file.took(step + self.step_offset, float("nan") if values.get("what") == "loss" else None)
+        self.enter(rank_file.SCRIPT)
         self._send_at("skipped", step, samples, values)
 
     def eval(self, step, samples, loss, metrics):
@@ -132,6 +146,7 @@ class Report:
 
     def phase(self, phase):
         """Reports another phase: `training`, `evaluating`, `checkpointing`."""
+        self.enter({"evaluating": rank_file.EVALUATING, "checkpointing": rank_file.SAVING}.get(phase, rank_file.SCRIPT))
         self._send({"event": "phase", "phase": phase})
 
     def save_failed(self, step, error):
@@ -152,6 +167,7 @@ class Report:
 
     def ended(self, step):
         """Reports that the training reached its own last step."""
+        self.file.enter(rank_file.ENDED)
         self._send({"event": "ended", "step": step + self.step_offset})
 
     def fingerprint(self, step, ids, rate, scale):

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 
-from downshift import best, values, wire
+from downshift import best, rank_file, values, wire
 from downshift.safetensors import FormatError
 
 OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -70,6 +70,7 @@ class Saver:
         """Copies the state, and writes it in the background."""
         self.wait_written()
         begun = time.perf_counter()
+        self._ranks.file.enter(rank_file.SAVING)
         self._send_phase("checkpointing")
         self._since, self._error, self._is_best = time.monotonic(), None, False
         self._last = self._pending = step
@@ -96,6 +97,7 @@ class Saver:
             return "the state of this training cannot be saved"
         if step == self._durable:
             return None
+        self._ranks.file.enter(rank_file.SAVING)
         if self._pending == step and self._wait_published(step) is None:
             return None
         self.begin(step, samples, header)

@@ -271,6 +271,11 @@ class Line:
                 if self.stop_withdrawn:
                     self.withdrawn_steps.add(order.get("step"))
                 self._changed.notify_all()
+        elif kind == "collective":
+            # On this thread: the one that trains hangs.
+            from downshift import flight
+
+            self.send(flight.describe_newest())
         elif kind == "withdraw_stop":
             self.stop_withdrawn = True
         else:

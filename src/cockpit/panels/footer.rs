@@ -59,6 +59,7 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::Samples => &[Action::Left, Action::Down, Action::Confirm, Action::PageDown],
         Panel::Confusion => &[Action::Down, Action::NextPanel],
         Panel::Layers => &[Action::Confirm, Action::Left, Action::Down],
+        Panel::Ranks => &[Action::Down],
         Panel::Gauges => &[],
     }
 }

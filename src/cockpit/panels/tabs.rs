@@ -22,7 +22,7 @@ pub struct Widths {
 #[must_use]
 pub fn widths(state: &State) -> Widths {
     let sum = |full: bool| {
-        let columns: usize = View::ALL.iter().map(|view| tab_text(state, *view, full).width()).sum();
+        let columns: usize = visible(state).map(|view| tab_text(state, view, full).width()).sum();
         u16::try_from(columns).unwrap_or(u16::MAX)
     };
     Widths { full: sum(true), short: sum(false) }
@@ -43,17 +43,23 @@ pub fn view_at(state: &State, area: Rect, column: u16) -> Option<View> {
     place_tabs(state, area).into_iter().find(|(place, ..)| hit(place)).map(|(_, view, _)| view)
 }
 
+/// Returns the views that have a tab: that of the ranks only if there are several, or while it is open.
+fn visible(state: &State) -> impl Iterator<Item = View> {
+    let has_ranks = state.has_several_ranks() || state.screen.view == View::Ranks;
+    View::ALL.into_iter().filter(move |view| *view != View::Ranks || has_ranks)
+}
+
 fn place_tabs(state: &State, area: Rect) -> Vec<(Rect, View, String)> {
     let full = area.width >= widths(state).full;
     let mut x = area.x;
-    let place = |view: &View| {
-        let text = tab_text(state, *view, full);
+    let place = |view: View| {
+        let text = tab_text(state, view, full);
         let width = u16::try_from(text.width()).unwrap_or(u16::MAX).min(area.right().saturating_sub(x));
         let place = Rect { x, width, ..area };
         x += width;
-        (place, *view, text)
+        (place, view, text)
     };
-    View::ALL.iter().map(place).collect()
+    visible(state).map(place).collect()
 }
 
 fn tab_text(state: &State, view: View, full: bool) -> String {
@@ -75,7 +81,7 @@ mod tests {
     fn a_click_on_any_tab_opens_its_view() {
         for size in [(60, 16), (80, 24), (120, 40), (200, 50)] {
             for wanted in View::ALL {
-                let mut state = fixture::training(size);
+                let mut state = fixture::ranks::with_ranks(size, fixture::ranks::rows(4));
                 let tabs = lay_out_state(&state).tabs;
                 let column = (tabs.x..tabs.right()).rfind(|column| view_at(&state, tabs, *column) == Some(wanted));
                 let (column, row) = (column.unwrap(), tabs.y);

@@ -39,9 +39,13 @@ impl State {
             Panel::Checkpoints if self.chosen_checkpoint().is_some() => Ok(Opened::CheckpointMenu),
             Panel::Checkpoints => self.own_view_or(Refusal::NoCheckpoint),
             Panel::Ladder | Panel::Rung => self.chosen_shift(),
-            Panel::Gauges | Panel::Log | Panel::Compare | Panel::Samples | Panel::Confusion | Panel::Layers => {
-                self.own_view_or(Refusal::NothingToOpen)
-            }
+            Panel::Gauges
+            | Panel::Log
+            | Panel::Compare
+            | Panel::Samples
+            | Panel::Confusion
+            | Panel::Layers
+            | Panel::Ranks => self.own_view_or(Refusal::NothingToOpen),
         }
     }
 

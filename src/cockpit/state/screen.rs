@@ -26,12 +26,23 @@ pub enum View {
     Samples,
     /// The state of the model's layers.
     Layers,
+    /// The ranks of a distributed training.
+    Ranks,
 }
 
 impl View {
     /// All views, in key order.
-    pub const ALL: [Self; 8] =
-        [Self::Overview, Self::Charts, Self::Ladder, Self::Log, Self::Health, Self::Runs, Self::Samples, Self::Layers];
+    pub const ALL: [Self; 9] = [
+        Self::Overview,
+        Self::Charts,
+        Self::Ladder,
+        Self::Log,
+        Self::Health,
+        Self::Runs,
+        Self::Samples,
+        Self::Layers,
+        Self::Ranks,
+    ];
 
     /// Returns the name.
     #[must_use]
@@ -45,6 +56,7 @@ impl View {
             Self::Runs => "runs",
             Self::Samples => "samples",
             Self::Layers => "layers",
+            Self::Ranks => "ranks",
         }
     }
 }
@@ -78,6 +90,8 @@ pub enum Panel {
     Confusion,
     /// A value of each layer over the evaluations.
     Layers,
+    /// The ranks of a distributed training.
+    Ranks,
 }
 
 impl Panel {
@@ -92,6 +106,7 @@ impl Panel {
             Self::RunList | Self::Compare | Self::Difference => View::Runs,
             Self::Samples | Self::Confusion => View::Samples,
             Self::Layers => View::Layers,
+            Self::Ranks => View::Ranks,
         }
     }
 }
@@ -208,6 +223,8 @@ pub struct Screen {
     pub samples: SampleCursor,
     /// Position in the layers view.
     pub layers: LayerCursor,
+    /// Number of ranks scrolled past before the first visible one.
+    pub ranks_from: usize,
     /// Text that lines of journal and log must contain.
     pub filter: String,
     /// Search text in the palette.
@@ -245,6 +262,7 @@ impl Screen {
             chosen_checkpoint: 0,
             samples: SampleCursor::default(),
             layers: LayerCursor::default(),
+            ranks_from: 0,
             filter: String::new(),
             search: String::new(),
             input: String::new(),

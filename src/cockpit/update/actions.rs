@@ -7,7 +7,7 @@ use crate::cockpit::action::Action;
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
-use crate::cockpit::panels::rung;
+use crate::cockpit::panels::{ranks, rung};
 use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
@@ -269,6 +269,9 @@ pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect
     if matches!(panel, Panel::Samples | Panel::Confusion) {
         return samples::scroll(state, panel, -lines);
     }
+    if panel == Panel::Ranks {
+        return scroll_ranks(state, lines);
+    }
     if panel == Panel::Layers {
         return layers::move_layer(state, -lines);
     }
@@ -300,6 +303,13 @@ pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect
         }
         _ => return Vec::new(),
     }
+    vec![Effect::Redraw]
+}
+
+fn scroll_ranks(state: &mut State, lines: isize) -> Vec<Effect> {
+    let area = lay_out_state(state.shown()).area_of(Panel::Ranks).unwrap_or_default();
+    let most = ranks::hidden_rows(state.shown(), area);
+    state.screen.ranks_from = state.screen.ranks_from.min(most).saturating_add_signed(-lines).min(most);
     vec![Effect::Redraw]
 }
 

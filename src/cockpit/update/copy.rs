@@ -11,6 +11,7 @@ use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::Panel;
 use crate::format::clock;
 use crate::protocol::control::EvalRow;
+use crate::protocol::ranks::find_laggard;
 use crate::untrusted::text::escape_line;
 use std::path::Path;
 
@@ -56,6 +57,7 @@ fn find_item(state: &State) -> Option<String> {
             let rung = state.screen.chosen_rung.or(state.rung())?;
             state.ladder.get(rung).map(|rung| rung.name.clone())
         }
+        Panel::Ranks => find_laggard(state.ranks()).map(|last| last.to_string()),
         Panel::Gauges => None,
     }
 }

@@ -5,6 +5,7 @@ mod keys;
 mod learning;
 mod overlays;
 mod preview;
+mod ranks;
 mod recovery;
 mod samples;
 mod speed;

@@ -35,8 +35,9 @@ impl Recorder {
         self.status.shifts = self.status.shifts.saturating_sub(1);
     }
 
-    /// Forgets the knobs that the script ignored on the last rung: those of this one are not known yet.
-    pub(super) fn forget_ignored_knobs(&mut self) {
+    /// Forgets the knobs that the script ignored on the last rung, and its ranks: those of this one are not known yet.
+    pub(super) fn forget_last_processes(&mut self) {
+        self.status.ranks.clear();
         if let Some(companion) = &mut self.status.companion {
             companion.ignored.clear();
         }

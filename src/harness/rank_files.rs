@@ -1,0 +1,239 @@
+//! The files in which ranks record where they stand. The companion writes one at each change of phase, which wakes nobody;
+//! the harness reads all of them at intervals. The format is that of `python/companion/downshift/rank_file.py`.
+
+use crate::protocol::ranks::{ProcessState, RankPhase};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the format.
+const VERSION: u64 = 1;
+/// Numbers in a record, of eight bytes each.
+const NUMBERS: usize = 23;
+/// Attempts to read a record that is being written.
+const ATTEMPTS: usize = 3;
+/// Clock ticks in a second of /proc, the same on every Linux machine.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Bytes in a page of /proc.
+const PAGE: u64 = 4096;
+
+/// The record of a rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Record {
+    /// The last step that it took.
+    pub step: u64,
+    /// What it does.
+    pub phase: RankPhase,
+    /// When that began, on the clock of [`monotonic_now`].
+    pub since: Duration,
+    /// Steps that this process took.
+    pub steps: u64,
+    /// Seconds spent in each phase before this one, in the order of [`RankPhase::ALL`].
+    pub spent_s: [f64; 8],
+    /// Its own losses that were finite.
+    pub losses: Losses,
+    /// The first step whose loss was NaN or infinite.
+    pub bad_step: Option<u64>,
+    /// Bytes of device memory: allocated, reserved.
+    pub device_bytes: Option<(u64, u64)>,
+    /// The index of its GPU.
+    pub card: Option<u32>,
+}
+
+/// Sums over the losses of a rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Losses {
+    /// Their number.
+    pub count: u64,
+    /// The newest.
+    pub newest: f64,
+    /// Their sum.
+    pub sum: f64,
+    /// The sum of their squares.
+    pub squares: f64,
+}
+
+/// The file of a rank, open.
+#[derive(Debug)]
+pub struct RankFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl RankFile {
+    /// Opens the file that a companion named. Only one beside the socket of this attempt is read.
+    pub fn open(path: &Path, socket: &Path) -> Option<Self> {
+        let name = path.as_os_str().as_encoded_bytes();
+        let prefix = [socket.as_os_str().as_encoded_bytes(), b".rank-"].concat();
+        let is_ours = name.strip_prefix(prefix.as_slice()).is_some_and(|rest| !rest.contains(&b'/'));
+        let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(no_link).open(path).ok().filter(|_| is_ours)?;
+        Some(Self { path: path.to_owned(), file })
+    }
+
+    /// Reads the record; none while it is being written, or if its format is another one.
+    pub fn read(&self) -> Option<Record> {
+        (0..ATTEMPTS).find_map(|_| {
+            let mut bytes = [0; NUMBERS * 8];
+            self.file.read_exact_at(&mut bytes, 0).ok()?;
+            parse(&bytes)
+        })
+    }
+}
+
+impl Drop for RankFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the files that an earlier attempt has left beside its socket.
+pub fn remove_left_files(socket: &Path) {
+    let Some((folder, name)) = socket.parent().zip(socket.file_name()) else { return };
+    let prefix = [name.as_encoded_bytes(), b".rank-"].concat();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(&prefix) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn parse(bytes: &[u8; NUMBERS * 8]) -> Option<Record> {
+    let mut words = [0; NUMBERS];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().ok()?);
+    }
+    let [version, write, step, phase, since, steps, ..] = words;
+    if version != VERSION || write != words[NUMBERS - 1] {
+        return None;
+    }
+    let real = |at: usize| Some(f64::from_bits(words[at])).filter(|value| value.is_finite());
+    let mut spent_s = [0.0; 8];
+    for (at, spent) in spent_s.iter_mut().enumerate() {
+        *spent = real(6 + at)?.max(0.0);
+    }
+    let losses = Losses { count: words[14], newest: real(15).unwrap_or_default(), sum: real(16)?, squares: real(17)? };
+    let card = u32::try_from(words[21].cast_signed()).ok();
+    Some(Record {
+        step,
+        phase: *RankPhase::ALL.get(usize::try_from(phase).ok()?)?,
+        since: Duration::try_from_secs_f64(f64::from_bits(since)).ok()?,
+        steps,
+        spent_s,
+        losses,
+        bad_step: Some(words[18]).filter(|step| *step > 0),
+        device_bytes: card.map(|_| (words[19], words[20])),
+        card,
+    })
+}
+
+/// Returns the time of the clock that Python's `time.monotonic` shows.
+pub fn monotonic_now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+}
+
+/// What /proc shows of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProcessReading {
+    /// Its state.
+    pub state: ProcessState,
+    /// Processor time that it has used, in seconds.
+    pub cpu_s: f64,
+    /// Its resident memory.
+    pub resident_bytes: u64,
+}
+
+impl ProcessReading {
+    /// Reads a process.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        parse_stat(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn parse_stat(stat: &str) -> Option<ProcessReading> {
+    // The name in parentheses may contain anything, also parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(ProcessReading {
+        state: ProcessState::of_letter(fields.first()?)?,
+        cpu_s: (number(11)? + number(12)?) as f64 / TICKS_PER_SECOND,
+        resident_bytes: number(21)?.saturating_mul(PAGE),
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse, parse_stat, remove_left_files};
+    use crate::protocol::ranks::{ProcessState, RankPhase};
+    use std::path::Path;
+
+    /// Returns the bytes of a rank in a phase after a step, as a companion writes them.
+    pub fn bytes_of(step: u64, phase: RankPhase, losses: &[f64], bad_step: u64, card: i64) -> [u8; NUMBERS * 8] {
+        let index = RankPhase::ALL.iter().position(|known| *known == phase).unwrap() as u64;
+        let mut words = [0_u64; NUMBERS];
+        words[..6].copy_from_slice(&[1, 9, step, index, monotonic_now().as_secs_f64().to_bits(), step]);
+        let (count, sum) = (losses.len() as u64, losses.iter().sum::<f64>());
+        let squares = losses.iter().map(|loss| loss * loss).sum::<f64>();
+        words[14] = count;
+        for (at, value) in [(15, losses.last().copied().unwrap_or(f64::NAN)), (16, sum), (17, squares)] {
+            words[at] = value.to_bits();
+        }
+        words[18..].copy_from_slice(&[bad_step, 5, 6, card.cast_unsigned(), 9]);
+        let mut bytes = [0; NUMBERS * 8];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_read_whole_or_not_at_all() {
+        let mut bytes = bytes_of(12, RankPhase::Reduction, &[2.0, 4.0], 0, -1);
+        let Record { step, phase, losses, bad_step, card, device_bytes, .. } = parse(&bytes).unwrap();
+        assert_eq!((step, phase, bad_step, card, device_bytes), (12, RankPhase::Reduction, None, None, None));
+        assert_eq!((losses.count, losses.newest, losses.sum, losses.squares), (2, 4.0, 6.0, 20.0));
+        let on_card = parse(&bytes_of(12, RankPhase::Data, &[], 7, 3)).unwrap();
+        assert_eq!((on_card.card, on_card.device_bytes, on_card.bad_step), (Some(3), Some((5, 6)), Some(7)));
+        for at in [0, 8, 24] {
+            let before = bytes[at];
+            bytes[at] = 77;
+            assert_eq!(parse(&bytes), None, "byte {at}");
+            bytes[at] = before;
+        }
+    }
+
+    #[test]
+    fn only_a_file_beside_the_socket_is_read_and_none_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("a.sock");
+        let (own, strange) = (dir.path().join("a.sock.rank-1.7"), dir.path().join("b.sock.rank-1.7"));
+        for path in [&own, &strange] {
+            std::fs::write(path, bytes_of(3, RankPhase::Data, &[], 0, -1)).unwrap();
+        }
+        assert!(RankFile::open(&strange, &socket).is_none());
+        assert!(RankFile::open(Path::new("/etc/passwd"), &socket).is_none());
+        let file = RankFile::open(&own, &socket).unwrap();
+        assert_eq!(file.read().map(|record| record.step), Some(3));
+        drop(file);
+        assert!(!own.exists() && strange.exists());
+        std::fs::write(&own, "").unwrap();
+        remove_left_files(&socket);
+        assert!(!own.exists() && strange.exists());
+    }
+
+    #[test]
+    fn the_kernel_names_the_state_of_a_process() {
+        let line = "12 (a ) R 3) T 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 1 0 98765 0 10";
+        let reading = ProcessReading { state: ProcessState::Stopped, cpu_s: 3.0, resident_bytes: 40960 };
+        assert_eq!(parse_stat(line), Some(reading));
+        assert_eq!(parse_stat("garbage"), None);
+        assert!(ProcessReading::of(std::process::id()).is_ok_and(|own| own.resident_bytes > 0));
+    }
+}

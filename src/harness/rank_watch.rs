@@ -1,0 +1,299 @@
+//! Where the ranks stand: read at intervals from their files and /proc, and condensed into one message for the keeper. On a
+//! hang, the flight recorders of the ranks tell who has not begun the operation in which the others wait.
+
+use super::companion_link::Member;
+use super::rank_files::{ProcessReading, RankFile, Record, monotonic_now};
+use super::rank_marks::{MeanLoss, RankMarks, Sign};
+use super::run_loop::{Harness, Life};
+use crate::process_tree::{descendants, scan};
+use crate::protocol::companion::{CompanionOrder, Introduction};
+use crate::protocol::ranks::{Collective, RankPhase, RankRow, find_laggard};
+use crate::protocol::worker::{CommandNews, Event, Level};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::Duration;
+
+/// Time over which means are taken.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Most readings in a window.
+const READINGS: usize = 64;
+/// Share of a core below which a process is idle.
+const IDLE: f64 = 0.05;
+/// A rank that stands idle this long is watched with all that it has started: a compiler, say.
+const STANDS: Duration = Duration::from_secs(2);
+
+/// The ranks of the command.
+#[derive(Debug, Default)]
+pub struct RankWatch {
+    ranks: BTreeMap<u32, Rank>,
+    marks: RankMarks,
+    /// The newest collectives of the ranks, asked for on a hang.
+    collectives: BTreeMap<u32, Collective>,
+    world: u32,
+}
+
+#[derive(Debug)]
+struct Rank {
+    pid: u32,
+    file: RankFile,
+    /// Readings of the last seconds, oldest first.
+    window: VecDeque<(Duration, Record)>,
+    loss: MeanLoss,
+    cpu: Use,
+    helpers: Use,
+    /// When it last used the processor.
+    active: Duration,
+}
+
+/// The processor time of something, when it was last read.
+#[derive(Debug, Default)]
+struct Use(Option<(Duration, f64)>);
+
+impl Use {
+    /// Returns the share of a core since the last reading.
+    fn measure(&mut self, cpu_s: f64, now: Duration) -> Option<f64> {
+        let (at, before) = self.0.replace((now, cpu_s))?;
+        let took = now.saturating_sub(at).as_secs_f64();
+        (took > 0.0).then(|| (cpu_s - before).max(0.0) / took)
+    }
+}
+
+impl RankWatch {
+    /// Takes in the introduction of a rank.
+    pub fn introduce(&mut self, introduction: &Introduction, socket: &Path) {
+        let known = self.ranks.get(&introduction.rank).is_some_and(|rank| rank.pid == introduction.pid);
+        let Some(path) = introduction.rank_file.as_ref().filter(|_| introduction.world > 1 && !known) else { return };
+        let Some(file) = RankFile::open(path, socket) else { return };
+        self.world = introduction.world;
+        let (pid, active) = (introduction.pid, monotonic_now());
+        let (window, loss, cpu, helpers) = Default::default();
+        self.ranks.insert(introduction.rank, Rank { pid, file, window, loss, cpu, helpers, active });
+    }
+
+    /// Forgets a rank that is gone.
+    pub fn forget(&mut self, member: Member) {
+        self.ranks.retain(|_, rank| rank.pid != member.pid);
+    }
+
+    /// Reads all ranks. Returns their rows, and what to tell the user about one that differs. Rows are of no use before all
+    /// ranks are there.
+    fn read(&mut self, now: Duration) -> (Vec<RankRow>, Vec<String>) {
+        let read = self.ranks.iter_mut().map(|(number, rank)| rank.read(*number, now));
+        let Some(mut rows) = read.collect::<Option<Vec<RankRow>>>().filter(|rows| rows.len() == self.world as usize)
+        else {
+            return Default::default();
+        };
+        self.watch_helpers(&mut rows, now);
+        let signs: Vec<Sign> = self.ranks.values().map(Rank::sign).collect();
+        let texts = self.marks.mark(&mut rows, &signs, now);
+        (rows, texts)
+    }
+
+    /// Counts the work of what the last rank has started as its own: a script may wait for a compiler. This reads all
+    /// of /proc, so only for a rank that seems to hang.
+    fn watch_helpers(&mut self, rows: &mut [RankRow], now: Duration) {
+        let idle = |row: &RankRow| row.stands_ms.min(row.idle_ms) >= in_ms(STANDS);
+        let Some(last) = find_laggard(rows).map(|laggard| laggard.row).filter(|row| idle(row)) else { return };
+        let (number, pid) = (last.rank, last.pid);
+        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let all = scan();
+        let ticks: u64 =
+            descendants(&all, pid).iter().filter(|found| found.pid != pid).map(|found| found.cpu_ticks).sum();
+        if rank.helpers.measure(ticks as f64 / 100.0, now).is_some_and(|share| share >= IDLE) {
+            rank.active = now;
+            rows.iter_mut().filter(|row| row.rank == number).for_each(|row| row.idle_ms = 0);
+        }
+    }
+
+    /// Returns which ranks have not begun the newest collective, from their flight recorders; none if all have.
+    fn describe_collectives(&self) -> Option<String> {
+        let newest = self.collectives.values().max_by_key(|found| found.number).filter(|found| found.number > 0)?;
+        let waits = self.collectives.values().filter(|found| found.number == newest.number && !found.done).count();
+        let behind = |rank: &&u32| self.collectives.get(rank).is_some_and(|found| found.number < newest.number);
+        let silent = |rank: &&u32| !self.collectives.contains_key(rank);
+        let list = |ranks: Vec<&u32>| ranks.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let (behind, silent): (Vec<&u32>, Vec<&u32>) =
+            (self.ranks.keys().filter(behind).collect(), self.ranks.keys().filter(silent).collect());
+        if waits == 0 || behind.is_empty() && silent.is_empty() {
+            return None;
+        }
+        let mut parts = Vec::new();
+        if !behind.is_empty() {
+            parts.push(format!("not begun by rank {}", list(behind)));
+        }
+        if !silent.is_empty() {
+            parts.push(format!("no answer from rank {}", list(silent)));
+        }
+        let (name, number) = (crate::untrusted::text::escape_line(&newest.name).into_owned(), newest.number);
+        Some(format!(
+            "flight recorder: {waits} of {} ranks wait in {name}, number {number}; {}",
+            self.world,
+            parts.join(", ")
+        ))
+    }
+}
+
+impl Rank {
+    /// Reads its file and its process.
+    fn read(&mut self, number: u32, now: Duration) -> Option<RankRow> {
+        let record = self.file.read()?;
+        self.window.push_back((now, record));
+        while self.window.len() > READINGS
+            || self.window.front().is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW)
+        {
+            self.window.pop_front();
+        }
+        self.loss.record(record.losses);
+        let process = ProcessReading::of(self.pid).ok();
+        let cpu = process.and_then(|process| self.cpu.measure(process.cpu_s, now));
+        if cpu.is_none_or(|share| share >= IDLE) {
+            self.active = now;
+        }
+        let means = self.means();
+        let (device, resident) = (record.device_bytes, process.map(|process| process.resident_bytes));
+        Some(RankRow {
+            rank: number,
+            pid: self.pid,
+            card: record.card,
+            step: record.step,
+            phase: record.phase,
+            stands_ms: in_ms(now.saturating_sub(record.since)),
+            idle_ms: in_ms(now.saturating_sub(self.active)),
+            process: process.map(|process| process.state),
+            cpu,
+            step_ms: means.map(|means| means.step),
+            own_ms: means.map(|means| means.own),
+            data_wait_ms: means.map(|means| means.data_wait),
+            loss: (record.losses.count > 0).then_some(record.losses.newest),
+            memory_bytes: device.map(|(allocated, _)| allocated).or(resident),
+            reserved_bytes: device.map(|(_, reserved)| reserved),
+            mark: None,
+        })
+    }
+
+    fn sign(&self) -> Sign {
+        Sign { loss: self.loss, bad_step: self.window.back().and_then(|(_, record)| record.bad_step) }
+    }
+
+    fn means(&self) -> Option<Means> {
+        let ((_, first), (_, last)) = (self.window.front()?, self.window.back()?);
+        let steps = last.steps.checked_sub(first.steps).filter(|steps| *steps > 0)? as f64;
+        let per_step = |phases: &[RankPhase]| -> f64 {
+            let of = |phase: &RankPhase| RankPhase::ALL.iter().position(|known| known == phase).unwrap_or(0);
+            let spent = phases.iter().map(of).map(|at| (last.spent_s[at] - first.spent_s[at]).max(0.0));
+            spent.sum::<f64>() / steps * 1000.0
+        };
+        let own = per_step(&[RankPhase::Data, RankPhase::Compute, RankPhase::Script, RankPhase::Training]);
+        let step = own + per_step(&[RankPhase::Reduction]);
+        Some(Means { step, own, data_wait: per_step(&[RankPhase::Data]) })
+    }
+}
+
+/// Mean times of a step over the window of a rank, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Means {
+    step: f64,
+    own: f64,
+    data_wait: f64,
+}
+
+fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Harness {
+    /// Sends the keeper where the ranks stand, and names one that differs from the others.
+    pub(super) fn tick_ranks(&mut self) {
+        if self.companion.ranks.ranks.is_empty() || !matches!(self.life, Life::Running | Life::Saving { .. }) {
+            return;
+        }
+        let (rows, texts) = self.companion.ranks.read(monotonic_now());
+        if !rows.is_empty() {
+            self.link.send_unkept(&Event::Command { news: CommandNews::Ranks { rows } });
+        }
+        for text in texts {
+            self.warn(text);
+        }
+    }
+
+    /// Asks all ranks for their newest collective.
+    pub(super) fn ask_for_collectives(&mut self) {
+        self.companion.ranks.collectives.clear();
+        if self.companion.ranks.world > 1 {
+            self.companion.order(&CompanionOrder::Collective);
+        }
+    }
+
+    /// Takes the newest collective of a rank.
+    pub(super) fn take_collective(&mut self, member: Member, collective: Collective) {
+        self.companion.ranks.collectives.insert(member.rank, collective);
+    }
+
+    /// Tells which ranks have not begun the collective in which the others wait.
+    pub(super) fn report_collectives(&mut self) {
+        if let Some(text) = self.companion.ranks.describe_collectives() {
+            self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+        self.companion.ranks.collectives.clear();
+    }
+
+    /// Returns the rank that left first, and one of those that wait for it: their stacks come first.
+    pub(super) fn ranks_of_interest(&mut self) -> Vec<u32> {
+        let (rows, _) = self.companion.ranks.read(monotonic_now());
+        let Some(last) = find_laggard(&rows).map(|laggard| laggard.row.rank) else { return Vec::new() };
+        let waits = rows.iter().find(|row| row.rank != last && row.phase == RankPhase::Reduction).map(|row| row.rank);
+        [last].into_iter().chain(waits).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Collective, Introduction, RankWatch, find_laggard};
+    use crate::harness::rank_files::monotonic_now;
+    use crate::harness::rank_files::tests::bytes_of;
+    use crate::protocol::ranks::RankPhase;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn watch_of(place: &std::path::Path, phases: &[RankPhase]) -> RankWatch {
+        let socket = place.join("s.sock");
+        let mut watch = RankWatch::default();
+        for (rank, phase) in phases.iter().enumerate() {
+            let file = place.join(format!("s.sock.rank-{rank}.1"));
+            std::fs::write(&file, bytes_of(12, *phase, &[1.5], 0, -1)).unwrap();
+            let introduction: Introduction = serde_json::from_value(json!({
+                "protocol": 1, "pid": std::process::id(), "rank": rank, "world": phases.len(), "framework": "loop",
+                "grade": "exact", "rank_file": file,
+            }))
+            .unwrap();
+            watch.introduce(&introduction, &socket);
+        }
+        watch
+    }
+
+    #[test]
+    fn the_ranks_are_read_from_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = watch_of(dir.path(), &[RankPhase::Reduction, RankPhase::Compute, RankPhase::Reduction]);
+        let (rows, _) = watch.read(monotonic_now() + Duration::from_secs(3));
+        assert_eq!(find_laggard(&rows).map(|laggard| (laggard.row.rank, laggard.waiting)), Some((1, 2)));
+        assert!(rows[1].stands_ms >= 3000 && rows[1].memory_bytes.is_some() && rows[1].loss == Some(1.5), "{rows:?}");
+        watch.ranks.remove(&2);
+        assert!(watch.read(monotonic_now()).0.is_empty(), "a rank is missing");
+    }
+
+    #[test]
+    fn the_flight_recorders_name_who_has_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = watch_of(dir.path(), &[RankPhase::Training; 3]);
+        let collective = |number, done| Collective { number, name: "gloo:all_reduce".to_owned(), done };
+        assert_eq!(watch.describe_collectives(), None);
+        watch.collectives = [(0, collective(37, false)), (1, collective(36, true)), (2, collective(37, false))].into();
+        let text = "flight recorder: 2 of 3 ranks wait in gloo:all_reduce, number 37; not begun by rank 1";
+        assert_eq!(watch.describe_collectives().as_deref(), Some(text));
+        watch.collectives.remove(&1);
+        assert!(watch.describe_collectives().is_some_and(|text| text.ends_with("no answer from rank 1")));
+        watch.collectives = [0, 1, 2].map(|rank| (rank, collective(37, false))).into();
+        assert_eq!(watch.describe_collectives(), None, "all have begun it");
+    }
+}
