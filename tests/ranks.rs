@@ -29,14 +29,19 @@ fn write_run(place: &Place, command: &str, more: &str) {
     fs::write(place.dir.path().join("run.yaml"), file).unwrap();
 }
 
+/// Takes a free port.
+fn listen() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
 const TORCHRUN: &str = "-m, torch.distributed.run";
 
 #[test]
 fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
     let place = place("exit 1");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let own = format!("(process {})", std::process::id());
+    let (_listener, port) = listen();
     let taken = format!("port {port}, where the ranks meet, is taken by ");
     let torchrun = |options: &str| format!("{TORCHRUN}, {options}, train.py");
     let meeting = format!("environment: {{ WORLD_SIZE: 2, RANK: 0, MASTER_ADDR: localhost, MASTER_PORT: {port} }}\n");
@@ -56,7 +61,6 @@ fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
             ["2 ranks on this machine need 2 GPUs, and 1 is visible", "--device cpu"],
         ),
         (torchrun(&format!("--master-port={port}")), "", "cpu", "fail", [&taken, "another port with --master-port"]),
-        (torchrun(&format!("--master_port, '{port}'")), "", "cpu", "fail", [&own, "--standalone"]),
         ("train.py".to_owned(), &meeting, "cpu", "fail", [&taken, "another port with MASTER_PORT"]),
         (
             torchrun("--nnodes=2, --node-rank=1, --master-addr=no-such-host.invalid"),
@@ -99,8 +103,7 @@ fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
 #[test]
 fn nothing_is_started_while_the_port_is_taken() {
     let place = place("exit 1");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (_listener, port) = listen();
     write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "");
     let started = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
     assert_eq!(started.status.code(), Some(13), "{}", text(&started));
@@ -110,8 +113,7 @@ fn nothing_is_started_while_the_port_is_taken() {
 #[test]
 fn a_port_that_is_taken_later_is_noted_as_the_keeper_starts() {
     let place = place("exit 1");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listen();
     drop(listener);
     write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "restart: from_start\n");
     place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
