@@ -16,7 +16,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 
 import torch
 
-from downshift import batches, border, ranks, saver, snapshot, wire
+from downshift import batches, border, flight, rank_file, ranks, saver, snapshot, wire
 from downshift.excepthook import CheckpointError, ConfigError
 
 torch.set_num_threads(1)
@@ -123,6 +123,53 @@ class DistributedDataParallel(torch.nn.Module):
     def __init__(self, module):
         super().__init__()
         self.module = module
+
+
+class Places(unittest.TestCase):
+    def read(self, file):
+        with open(file.path, "rb") as record:
+            return rank_file.LAYOUT.unpack(record.read())
+
+    def test_the_file_says_where_the_rank_stands_and_how_its_losses_were(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = rank_file.RankFile(os.path.join(folder, "s.sock"), 1)
+            file.resume(7)
+            for loss in (2.0, 4.0, float("nan"), float("inf"), None):
+                file.enter(rank_file.COMPUTE)
+                file.took(file._step + 1, loss)
+            file.enter(rank_file.REDUCTION)
+            found = self.read(file)
+            self.assertEqual((found[0], found[2:4], found[5]), (rank_file.VERSION, (12, rank_file.REDUCTION), 5))
+            self.assertEqual(found[14:19], (2, 4.0, 6.0, 20.0, 10))
+            self.assertEqual(found[1], found[-1], "the number of the write stands on both sides")
+            self.assertGreater(found[6 + rank_file.COMPUTE], 0.0)
+            self.assertEqual(os.path.basename(file.path), "s.sock.rank-1.{}".format(os.getpid()))
+
+    def test_a_forked_process_and_a_full_disk_change_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = rank_file.RankFile(os.path.join(folder, "s.sock"), 0)
+            before = self.read(file)
+            with unittest.mock.patch.object(os, "getpid", return_value=-1):
+                file.enter(rank_file.DATA)
+            with unittest.mock.patch.object(os, "pwrite", side_effect=OSError(errno.ENOSPC, "full")):
+                file.enter(rank_file.DATA)
+            self.assertEqual(repr(self.read(file)), repr(before))
+
+    def test_the_reduction_begins_when_the_own_backward_pass_is_done(self):
+        weight, entered = torch.ones(3, requires_grad=True), []
+        weight.register_hook(lambda _: entered.append("own gradient"))
+        file = unittest.mock.Mock(**{"enter.side_effect": entered.append})
+        loss = weight.sum() * 1.0
+        rank_file.watch_reduction(loss, file)
+        loss.backward()
+        self.assertEqual(entered, ["own gradient", rank_file.REDUCTION])
+
+    def test_without_a_process_group_no_collective_is_named(self):
+        self.assertEqual(flight.describe_newest()["number"], 0)
+
+    def test_one_process_has_no_file(self):
+        self.assertIsNone(rank_file.open_for(unittest.mock.Mock(), 0, 1).path)
+        self.assertIsNone(rank_file.open_for(None, 0, 2).path)
 
 
 class State(unittest.TestCase):

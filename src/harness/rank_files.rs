@@ -2,9 +2,10 @@
 //! the harness reads all of them at intervals. The format is that of `python/companion/downshift/rank_file.py`.
 
 use crate::protocol::ranks::{ProcessState, RankPhase};
+use crate::untrusted::file;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,12 +65,11 @@ pub struct RankFile {
 
 impl RankFile {
     /// Opens the file that a companion named. Only one beside the socket of this attempt is read.
-    pub fn open(path: &Path, socket: &Path) -> Option<Self> {
+    pub fn named(path: &Path, socket: &Path) -> Option<Self> {
         let name = path.as_os_str().as_encoded_bytes();
         let prefix = [socket.as_os_str().as_encoded_bytes(), b".rank-"].concat();
         let is_ours = name.strip_prefix(prefix.as_slice()).is_some_and(|rest| !rest.contains(&b'/'));
-        let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = File::options().read(true).custom_flags(no_link).open(path).ok().filter(|_| is_ours)?;
+        let file = is_ours.then(|| file::open(path).ok())??;
         Some(Self { path: path.to_owned(), file })
     }
 
@@ -217,9 +217,9 @@ pub(super) mod tests {
         for path in [&own, &strange] {
             std::fs::write(path, bytes_of(3, RankPhase::Data, &[], 0, -1)).unwrap();
         }
-        assert!(RankFile::open(&strange, &socket).is_none());
-        assert!(RankFile::open(Path::new("/etc/passwd"), &socket).is_none());
-        let file = RankFile::open(&own, &socket).unwrap();
+        assert!(RankFile::named(&strange, &socket).is_none());
+        assert!(RankFile::named(Path::new("/etc/passwd"), &socket).is_none());
+        let file = RankFile::named(&own, &socket).unwrap();
         assert_eq!(file.read().map(|record| record.step), Some(3));
         drop(file);
         assert!(!own.exists() && strange.exists());

@@ -63,7 +63,7 @@ impl RankWatch {
     pub fn introduce(&mut self, introduction: &Introduction, socket: &Path) {
         let known = self.ranks.get(&introduction.rank).is_some_and(|rank| rank.pid == introduction.pid);
         let Some(path) = introduction.rank_file.as_ref().filter(|_| introduction.world > 1 && !known) else { return };
-        let Some(file) = RankFile::open(path, socket) else { return };
+        let Some(file) = RankFile::named(path, socket) else { return };
         self.world = introduction.world;
         let (pid, active) = (introduction.pid, monotonic_now());
         let (window, loss, cpu, helpers) = Default::default();
