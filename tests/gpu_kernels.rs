@@ -37,7 +37,10 @@ fn on_card(name: &str, test: impl FnOnce()) {
         symlink(built_library("libsoft_card_driver.so"), place.path().join(library)).unwrap();
     }
     symlink(built_library("libsoft_card_nvrtc.so"), place.path().join("libnvrtc.so")).unwrap();
-    let done = Command::new(std::env::current_exe().unwrap())
+    // A kernel that never ends, such as at a barrier that some threads miss, must not stop all tests.
+    let done = Command::new("timeout")
+        .args(["--kill-after=5", "600"])
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(HAS_CARD, "1")
         .env("LD_LIBRARY_PATH", place.path())
@@ -70,12 +73,15 @@ fn values<const D: usize>(tensor: Tensor<Inner, D>) -> TensorData {
     tensor.cast(FloatDType::F32).into_data()
 }
 
-/// Formats, and how far a kernel may be from f32 on the same inputs: its output is rounded once.
-const FORMATS: [(FloatDType, f32); 3] = [(FloatDType::F32, 1e-5), (FloatDType::F16, 1e-3), (FloatDType::BF16, 8e-3)];
+/// Formats, and how far each number may be from that in f32 on the same inputs: outputs are rounded once.
+const FORMATS: [(FloatDType, f32); 3] = [(FloatDType::F32, 1e-5), (FloatDType::F16, 1e-3), (FloatDType::BF16, 4e-3)];
+/// How far a sum whose parts cancel out may be off.
+const CANCELLED: f32 = 4e-5;
 
+/// Compares numbers of which most are far below 1.
 #[track_caller]
 fn check(found: &TensorData, expected: &TensorData, apart: f32) {
-    found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(apart, apart));
+    found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(apart, 5e-6));
 }
 
 fn no_nans(data: &TensorData) -> bool {
@@ -85,9 +91,11 @@ fn no_nans(data: &TensorData) -> bool {
 #[test]
 fn norms_match_composed_ones() {
     on_card("norms_match_composed_ones", || {
+        let limits = [[1, 3, 1], [1, 2, 4096]].map(|shape| (FORMATS[0], shape));
         for ((dtype, apart), shape, centered) in [[2, 35, 16], [1, 33, 33], [3, 1, 1600]]
             .into_iter()
             .flat_map(|shape| FORMATS.map(|format| (format, shape)))
+            .chain(limits)
             .flat_map(|(format, shape)| [true, false].map(|centered| (format, shape, centered)))
         {
             let norm = |dtype| {
@@ -121,8 +129,7 @@ fn norms_match_composed_ones() {
             };
             let (found, expected) = (run(dtype, true), run(FloatDType::F32, false));
             for (found, expected) in found.iter().zip(&expected) {
-                // A sum of rows is as exact as its largest part.
-                check(found, expected, 4.0 * apart);
+                found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(apart, CANCELLED));
             }
             assert_eq!(found.len(), expected.len());
         }
@@ -132,15 +139,17 @@ fn norms_match_composed_ones() {
 #[test]
 fn causal_softmax_matches_a_masked_one() {
     on_card("causal_softmax_matches_a_masked_one", || {
-        for (length, (dtype, apart)) in [7, 72].into_iter().flat_map(|length| FORMATS.map(|f| (length, f))) {
-            let shape = [3, length, length];
+        for (length, (dtype, apart)) in [1, 7, 72, 264, 523].into_iter().flat_map(|length| FORMATS.map(|f| (length, f)))
+        {
+            // Rows of one thread, of two planes of eight numbers a thread, and longer than the threads of a row.
+            let shape = [if length > 100 { 1 } else { 3 }, length, length];
             let exact = |salt| tensor::<Inner, 3>(shape, salt, dtype).cast(FloatDType::F32);
             let mask = Tensor::<Inner, 2>::ones([length, length], &device()).triu(1) * -1e30;
-            let expected = activation::softmax(exact(1) * 3.0 + mask.unsqueeze(), 2);
-            let weights = ops::causal_softmax((exact(1) * 3.0).cast(dtype)).unwrap();
+            let scores = (exact(1) * 3.0).cast(dtype);
+            let expected = activation::softmax(scores.clone().cast(FloatDType::F32) + mask.unsqueeze(), 2);
+            let weights = ops::causal_softmax(scores).unwrap();
             assert_eq!(weights.dtype(), DType::from(dtype));
-            // Scores are rounded too.
-            check(&values(weights.clone()), &values(expected), 6.0 * apart);
+            check(&values(weights.clone()), &values(expected), apart);
 
             let rounded = weights.clone().cast(FloatDType::F32);
             let mean = (exact(9) * rounded.clone()).sum_dim(2);
@@ -179,6 +188,33 @@ fn cross_entropy_matches_a_composed_one() {
             check(&values(Tensor::<Inner, 1>::from_primitive(losses)), &values(expected.reshape([rows])), 1e-5);
             check(&values(grads), &values(activation::softmax(exact, 1) - onehot), apart);
         }
+    });
+}
+
+#[test]
+fn a_nan_spoils_its_row_alone() {
+    on_card("a_nan_spoils_its_row_alone", || {
+        let mut scores: Vec<f32> = numbers([1, 40, 40], 1).to_vec().unwrap();
+        scores[20 * 40 + 7] = f32::NAN;
+        // A later position, which is not read.
+        scores[5 * 40 + 6] = f32::NAN;
+        let scores = Tensor::<Inner, 3>::from_data(TensorData::new(scores, [1, 40, 40]), &device());
+        let weights = values(ops::causal_softmax(scores).unwrap()).to_vec::<f32>().unwrap();
+        for (row, weights) in weights.chunks(40).enumerate() {
+            assert_eq!(weights[..=row].iter().all(|weight| weight.is_nan()), row == 20, "row {row}");
+            assert!(row == 20 || weights.iter().all(|weight| weight.is_finite()), "row {row}");
+        }
+    });
+}
+
+#[test]
+fn shapes_without_a_kernel_are_left_to_burn() {
+    on_card("shapes_without_a_kernel_are_left_to_burn", || {
+        let options = NormOptions { epsilon: 1e-5, relu: false };
+        let wide = |salt| tensor::<Inner, 1>([4097], salt, FloatDType::F32);
+        let x = tensor::<Inner, 3>([1, 2, 4097], 0, FloatDType::F32);
+        assert!(ops::norm(&x, &wide(1), Some(&wide(2)), options).is_none());
+        assert!(ops::causal_softmax(tensor::<Inner, 3>([2, 1, 8], 0, FloatDType::F32)).is_err(), "one query of eight");
     });
 }
 

@@ -8,8 +8,9 @@
 //!                     └─ None: another backend or number format, or `training.fused_kernels: false`;
 //!                        the caller composes the operation of Burn's own
 //! ```
-//! [`applies`], and `gpu::applies` for a GPU, are the only places that decide. A backend is recognized by the type of its tensors, so models stay
-//! generic over all backends, and a kernel is compiled once instead of once for each task.
+//! [`applies`], and `gpu::applies` for a GPU, decide by backend and number format; an operation may also refuse a shape. A backend
+//! is recognized by the type of its tensors, so models stay generic over all backends, and a kernel is compiled once instead of
+//! once for each task.
 
 #[cfg(feature = "cuda")]
 mod gpu;

@@ -122,24 +122,48 @@ fn gradients_of_a_transformer_are_those_of_the_cpu() {
     compare_text(&place_with_card(), "f32").check(1e-5, GELU);
 }
 
-/// Trains with fused kernels, and those of our own: norms, attention weights, cross-entropy.
-fn compare_fused_text(place: &Place, precision: &str) -> Differences {
+/// Kernels of our own.
+const OWN: [&str; 5] = ["causal_softmax", "causal_softmax_grad", "cross_entropy", "normalize", "normalize_grad"];
+
+/// Trains with fused kernels and with those of our own, which the card must have run.
+fn compare_fused_text(place: &mut Place, precision: &str) -> Differences {
+    let trace = place.dir.path().join("trace");
+    place.variables.push(("SOFT_CARD_TRACE", trace.clone()));
     let data = write_text(place);
-    let [fused @ .., _, _] = TINY;
-    let words = ["text"].iter().chain(&fused).copied().chain(["--set", &data]);
-    compare_step(place, &words.collect::<Vec<&str>>(), precision)
+    let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data, "--set", "training.fused_kernels=true"]);
+    let differences = compare_step(place, &words.collect::<Vec<&str>>(), precision);
+    let trace = fs::read_to_string(trace).unwrap();
+    for name in OWN {
+        assert!(is_launched(&trace, name), "{name} is not among the launched kernels");
+    }
+    differences
+}
+
+fn is_launched(trace: &str, name: &str) -> bool {
+    let starts = [format!("\"{name}_f"), format!("\"{name}_bf"), format!("\"{name}\"")];
+    trace.lines().any(|line| line.starts_with(r#"{"launch""#) && starts.iter().any(|start| line.contains(start)))
+}
+
+#[test]
+fn without_fused_kernels_none_of_our_own_runs() {
+    let mut place = place_with_card();
+    let trace = place.dir.path().join("trace");
+    place.variables.push(("SOFT_CARD_TRACE", trace.clone()));
+    compare_text(&place, "f32");
+    let trace = fs::read_to_string(trace).unwrap();
+    assert!(trace.contains(r#"{"launch""#) && OWN.iter().all(|name| !is_launched(&trace, name)));
 }
 
 #[test]
 fn gradients_of_fused_operations_are_those_of_the_cpu() {
-    compare_fused_text(&place_with_card(), "f32").check(1e-5, GELU);
+    compare_fused_text(&mut place_with_card(), "f32").check(1e-5, GELU);
 }
 
 #[test]
 fn gradients_of_fused_operations_in_bf16_are_those_of_f32_within_their_rounding() {
     let mut place = place_with_unused_card();
     place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    compare_fused_text(&place, "bf16").check(1e-2, 5e-2);
+    compare_fused_text(&mut place, "bf16").check(1e-2, 5e-2);
 }
 
 /// Trains low-rank adapters, and then whole blocks with groups of parameters.

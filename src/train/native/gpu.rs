@@ -6,7 +6,7 @@
 //!  └─── apply ─ Operation   several kernels and products as one node of Burn's graph
 //! ```
 //! Kernels compute in f32 and read and write the number format of their tensors. None adds in an order that depends on
-//! timing, so a step gives the same bits again. The first output is written over the first input if nothing else holds that.
+//! timing. The first output is written over the first input if nothing else holds that.
 #![expect(
     clippy::trivially_copy_pass_by_ref,
     clippy::used_underscore_binding,
@@ -50,7 +50,7 @@ pub trait Kernel<const I: usize, const O: usize>: Debug + Clone + Send + Sync + 
     /// Returns shape and number format of the outputs.
     fn outputs(&self, inputs: [(Shape, DType); I]) -> [(Shape, DType); O];
 
-    /// Launches it.
+    /// Launches it. The first output takes the buffer of the first input (`layout::output_over`): the memory plan counts on it.
     fn launch(&self, inputs: [GpuTensor; I]) -> [GpuTensor; O];
 }
 

@@ -1,4 +1,4 @@
-//! Operations on tensors. Each returns `None` if native operations do not apply.
+//! Operations on tensors. Each returns `None`, or its inputs, if native operations do not apply.
 
 mod activation;
 mod attention;

@@ -1,4 +1,4 @@
-//! Softmax of attention scores, on a GPU alone. Each returns its inputs if kernels do not apply.
+//! Softmax of attention scores, on a GPU alone. Each returns its inputs if kernels do not apply, or the scores are not square.
 
 #[cfg(feature = "cuda")]
 use crate::train::native::gpu::{self, CausalSoftmax, CausalSoftmaxGrad};
@@ -11,6 +11,10 @@ use burn::tensor::{Tensor, backend::Backend};
 /// # Errors
 /// Returns the scores.
 pub fn causal_softmax<B: Backend, const D: usize>(scores: Tensor<B, D>) -> Result<Tensor<B, D>, Tensor<B, D>> {
+    #[cfg(feature = "cuda")]
+    if !is_square(&scores) {
+        return Err(scores);
+    }
     #[cfg(feature = "cuda")]
     return match gpu::run::<B, _, 1, 1>(CausalSoftmax, [erase_rank(scores)]) {
         Ok([weights]) => Ok(with_rank(weights)),
@@ -29,10 +33,21 @@ pub fn causal_softmax_grad<B: Backend, const D: usize>(
     weights: Tensor<B, D>,
 ) -> Result<Tensor<B, D>, [Tensor<B, D>; 2]> {
     #[cfg(feature = "cuda")]
+    if !is_square(&weights) || grad.dims() != weights.dims() || grad.dtype() != weights.dtype() {
+        return Err([grad, weights]);
+    }
+    #[cfg(feature = "cuda")]
     return match gpu::run::<B, _, 2, 1>(CausalSoftmaxGrad, [grad, weights].map(erase_rank)) {
         Ok([grad]) => Ok(with_rank(grad)),
         Err(inputs) => Err(inputs.map(with_rank)),
     };
     #[cfg(not(feature = "cuda"))]
     Err([grad, weights])
+}
+
+/// Reports whether there are as many positions as those they attend to.
+#[cfg(feature = "cuda")]
+fn is_square<B: Backend, const D: usize>(scores: &Tensor<B, D>) -> bool {
+    let dims = scores.dims();
+    D >= 2 && dims[D - 1] == dims[D - 2]
 }

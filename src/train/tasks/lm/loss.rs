@@ -7,7 +7,7 @@
 //! ```
 //! The head is a sum of terms x·W: the layer itself, its adapter's low-rank part, its bias as ones·b.
 //! Gradients are computed in the forward pass, where d is available, and [`inject_grad`] delivers them. They are
-//! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
+//! gradients of the sum of the losses, and are divided at the end, in f32. In f16 a chunk stays small, so that its sum fits.
 
 use crate::train::inject_grad::{inject_grad, is_tracked};
 use crate::train::native::ops;
@@ -18,7 +18,8 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};
 use std::ops::Range;
 
-/// The most logits in a chunk: 32 MB in f32.
+/// The most logits in a chunk: 32 MB in f32. In f16 no chunk is larger: its gradient of W is a sum over all of its tokens, which
+/// no scale of the loss keeps from overflowing.
 const MAX_LOGITS: usize = 8 << 20;
 /// The most bytes of a chunk's logits where their gradients are written over them, so that there are no copies. Each
 /// chunk reads all of W and adds to its whole gradient.
@@ -75,7 +76,10 @@ pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
 
 fn max_logits<B: Backend>(terms: &Terms<B>) -> usize {
     let on_gpu = terms.first().filter(|term| ops::has_gpu_kernels(&term.x));
-    on_gpu.map_or(MAX_LOGITS, |term| MAX_LOGIT_BYTES / term.x.dtype().size())
+    on_gpu.map_or(MAX_LOGITS, |term| match term.x.dtype() {
+        DType::F16 => MAX_LOGITS,
+        dtype => MAX_LOGIT_BYTES / dtype.size(),
+    })
 }
 
 /// Returns the cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
