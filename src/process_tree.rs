@@ -148,6 +148,12 @@ fn token_in(environment: &[u8]) -> Option<String> {
     String::from_utf8(value.to_owned()).ok().filter(|token| !token.is_empty())
 }
 
+/// Returns clock ticks of /proc in seconds.
+#[must_use]
+pub fn ticks_in_seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Process, descendants, members, new_token, parse_stat, scan, token_in};

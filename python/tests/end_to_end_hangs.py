@@ -1,6 +1,7 @@
 """Ranks that hang under torchrun and the real program: the journal names the rank that left first, with what it does and the
 state of its process, within the limit of a hang; one that fails is named within a second. A long save, evaluation or
-computation of one rank raises no alarm.
+computation of one rank raises no alarm. Times are printed, and held against the limits with --full: a small machine that does
+something else may be late.
 
 Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_hangs.py [--full] [--program DOWNSHIFT]`.
 """
@@ -19,6 +20,8 @@ from end_to_end_ranks import RankedRun, run_file
 
 # `watch.hang_min`, and the second beyond it that a hang may take to be noticed.
 LIMIT_SECONDS = 10.0 + 1.0
+# A file system may stall for a minute.
+DATA_LIMIT_SECONDS = 60.0 + 1.0
 DEATH_SECONDS = 1.0
 # A step is learned from the 22nd on.
 AT = 40
@@ -58,7 +61,7 @@ def cases(full):
     return found
 
 
-def try_case(program, case):
+def try_case(program, case, is_timed):
     """Returns the time from the fault to the line that names it; none for a case that must raise no alarm."""
     with tempfile.TemporaryDirectory() as folder:
         run = RankedRun(program, folder, case.run_file())
@@ -66,13 +69,13 @@ def try_case(program, case):
             if case.kind in QUIET:
                 expect_quiet(run)
                 return None
-            return expect_name(run, case)
+            return expect_name(run, case, is_timed)
         finally:
             run.call("stop")
             run.process.wait(120)
 
 
-def expect_name(run, case):
+def expect_name(run, case, is_timed):
     if case.kind in HANGS:
         place, state = HANGS[case.kind]
         wanted = r"hang: no progress .*: rank {} of {} left first: {} in step {}, {}".format(case.rank, case.world, place, AT, state)
@@ -88,8 +91,8 @@ def expect_name(run, case):
             run.fail("{}: the journal lacks `{}`".format(case, wanted))
         time.sleep(0.02)
     took = time.time() - struck_at(run)
-    limit = LIMIT_SECONDS if case.kind in HANGS else DEATH_SECONDS
-    if took > limit:
+    limit = DEATH_SECONDS if case.kind in DEATHS else DATA_LIMIT_SECONDS if case.kind == "data" else LIMIT_SECONDS
+    if is_timed and took > limit:
         run.fail("{}: named after {:.1f} s, limit {} s".format(case, took, limit))
     return took
 
@@ -120,7 +123,7 @@ def main():
     given = parser.parse_args()
     for number, case in enumerate(cases(given.full), 1):
         if given.only is None or number in given.only:
-            took = try_case(os.path.abspath(given.program), case)
+            took = try_case(os.path.abspath(given.program), case, given.full)
             outcome = "no alarm" if took is None else "named after {:.1f} s".format(took)
             print("{:2} {}: {}".format(number, case, outcome), flush=True)
 

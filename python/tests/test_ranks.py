@@ -144,6 +144,10 @@ class Places(unittest.TestCase):
             self.assertEqual(found[1], found[-1], "the number of the write stands on both sides")
             self.assertGreater(found[6 + rank_file.COMPUTE], 0.0)
             self.assertEqual(os.path.basename(file.path), "s.sock.rank-1.{}".format(os.getpid()))
+            for step, kept in ((209, 10), (210, 210)):
+                file.took(step, float("nan"))
+                file.enter(rank_file.SCRIPT)
+                self.assertEqual(self.read(file)[18], kept)
 
     def test_a_forked_process_and_a_full_disk_change_nothing(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,15 +1,13 @@
 //! Detects whether the command is active: it prints, or it uses CPU time. Silence alone proves nothing, since many
 //! scripts report a step only every quarter of an hour.
 
-use crate::process_tree::{Family, Process, scan};
+use crate::process_tree::{Family, Process, scan, ticks_in_seconds};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between two reports.
 const EVERY: Duration = Duration::from_secs(10);
 /// Share of a CPU core that counts as work.
 const WORKING: f64 = 0.05;
-/// Clock ticks in a second of /proc, the same on every Linux machine.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Watches the command.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ impl Activity {
 }
 
 fn is_work(ticks: u64, time: Duration) -> bool {
-    ticks as f64 / TICKS_PER_SECOND > WORKING * time.as_secs_f64()
+    ticks_in_seconds(ticks) > WORKING * time.as_secs_f64()
 }
 
 #[cfg(test)]

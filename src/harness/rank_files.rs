@@ -1,8 +1,10 @@
 //! The files in which ranks record where they stand. The companion writes one at each change of phase, which wakes nobody;
 //! the harness reads all of them at intervals. The format is that of `python/companion/downshift/rank_file.py`.
 
+use crate::process_tree::ticks_in_seconds;
 use crate::protocol::ranks::{ProcessState, RankPhase};
 use crate::untrusted::file;
+use rustix::param::page_size;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,10 +17,6 @@ const VERSION: u64 = 1;
 const NUMBERS: usize = 23;
 /// Attempts to read a record that is being written.
 const ATTEMPTS: usize = 3;
-/// Clock ticks in a second of /proc, the same on every Linux machine.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// Bytes in a page of /proc.
-const PAGE: u64 = 4096;
 
 /// The record of a rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +33,7 @@ pub struct Record {
     pub spent_s: [f64; 8],
     /// Its own losses that were finite.
     pub losses: Losses,
-    /// The first step whose loss was NaN or infinite.
+    /// The first step of late whose loss was NaN or infinite.
     pub bad_step: Option<u64>,
     /// Bytes of device memory: allocated, reserved.
     pub device_bytes: Option<(u64, u64)>,
@@ -64,12 +62,13 @@ pub struct RankFile {
 }
 
 impl RankFile {
-    /// Opens the file that a companion named. Only one beside the socket of this attempt is read.
+    /// Opens the file that a companion named. Only a regular file beside the socket of this attempt is read, and no link.
     pub fn named(path: &Path, socket: &Path) -> Option<Self> {
         let name = path.as_os_str().as_encoded_bytes();
         let prefix = [socket.as_os_str().as_encoded_bytes(), b".rank-"].concat();
         let is_ours = name.strip_prefix(prefix.as_slice()).is_some_and(|rest| !rest.contains(&b'/'));
-        let file = is_ours.then(|| file::open(path).ok())??;
+        let is_file = || fs::symlink_metadata(path).is_ok_and(|about| about.is_file());
+        let file = (is_ours && is_file()).then(|| file::open(path).ok())??;
         Some(Self { path: path.to_owned(), file })
     }
 
@@ -163,15 +162,17 @@ fn parse_stat(stat: &str) -> Option<ProcessReading> {
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some(ProcessReading {
         state: ProcessState::of_letter(fields.first()?)?,
-        cpu_s: (number(11)? + number(12)?) as f64 / TICKS_PER_SECOND,
-        resident_bytes: number(21)?.saturating_mul(PAGE),
+        cpu_s: ticks_in_seconds(number(11)?.saturating_add(number(12)?)),
+        resident_bytes: number(21)?.saturating_mul(page_size() as u64),
     })
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::{NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse, parse_stat, remove_left_files};
+    use crate::process_tree::ticks_in_seconds;
     use crate::protocol::ranks::{ProcessState, RankPhase};
+    use rustix::param::page_size;
     use std::path::Path;
 
     /// Returns the bytes of a rank in a phase after a step, as a companion writes them.
@@ -219,6 +220,10 @@ pub(super) mod tests {
         }
         assert!(RankFile::named(&strange, &socket).is_none());
         assert!(RankFile::named(Path::new("/etc/passwd"), &socket).is_none());
+        let (link, pipe) = (dir.path().join("a.sock.rank-2.7"), dir.path().join("a.sock.rank-3.7"));
+        std::os::unix::fs::symlink(&strange, &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(RankFile::named(&link, &socket).is_none() && RankFile::named(&pipe, &socket).is_none());
         let file = RankFile::named(&own, &socket).unwrap();
         assert_eq!(file.read().map(|record| record.step), Some(3));
         drop(file);
@@ -231,7 +236,11 @@ pub(super) mod tests {
     #[test]
     fn the_kernel_names_the_state_of_a_process() {
         let line = "12 (a ) R 3) T 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 1 0 98765 0 10";
-        let reading = ProcessReading { state: ProcessState::Stopped, cpu_s: 3.0, resident_bytes: 40960 };
+        let reading = ProcessReading {
+            state: ProcessState::Stopped,
+            cpu_s: ticks_in_seconds(300),
+            resident_bytes: 10 * page_size() as u64,
+        };
         assert_eq!(parse_stat(line), Some(reading));
         assert_eq!(parse_stat("garbage"), None);
         assert!(ProcessReading::of(std::process::id()).is_ok_and(|own| own.resident_bytes > 0));

@@ -11,6 +11,8 @@ const SLOW: (f64, f64) = (1.25, 2.0);
 const APART: (f64, f64) = (6.0, 0.25);
 /// How long a rank must differ before it is named in the journal.
 const PERSISTS: Duration = Duration::from_secs(30);
+/// Steps for which a loss that was not finite marks its rank. The companion keeps the first one of as many steps.
+const RECENT: u64 = 200;
 /// Losses in a mean.
 const LOSSES: u64 = 64;
 
@@ -42,7 +44,7 @@ impl MeanLoss {
 pub struct Sign {
     /// Its mean loss.
     pub loss: MeanLoss,
-    /// Its first step whose loss was not finite.
+    /// Its first step of late whose loss was not finite.
     pub bad_step: Option<u64>,
 }
 
@@ -89,7 +91,8 @@ impl RankMarks {
 /// Finds the rank whose loss was the first that was not finite, once every rank has passed that step; none if several had such
 /// a loss in the same step.
 fn find_first_bad(rows: &[RankRow], signs: &[Sign]) -> Option<(usize, u64)> {
-    let bad = || signs.iter().enumerate().filter_map(|(at, sign)| Some((at, sign.bad_step?)));
+    let recent = |(row, sign): (&RankRow, &Sign)| sign.bad_step.filter(|step| row.step.saturating_sub(*step) < RECENT);
+    let bad = || rows.iter().zip(signs).map(recent).enumerate().filter_map(|(at, step)| Some((at, step?)));
     let (at, step) = bad().min_by_key(|(_, step)| *step)?;
     let is_alone = bad().filter(|(_, other)| *other == step).count() == 1;
     (is_alone && rows.iter().all(|row| row.step >= step)).then_some((at, step))
@@ -134,7 +137,7 @@ fn describe_apart(signs: &[Sign], at: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOSSES, MeanLoss, PERSISTS, RankMarks, Sign};
+    use super::{LOSSES, MeanLoss, PERSISTS, RECENT, RankMarks, Sign};
     use crate::harness::rank_files::Losses;
     use crate::protocol::ranks::tests::row;
     use crate::protocol::ranks::{RankMark, RankPhase, RankRow};
@@ -194,6 +197,12 @@ mod tests {
             ["rank 2 of 3: the loss of step 48 is NaN or infinite, and that of no other rank was before"]
         );
         assert_eq!(marks_of(&all), [None, None, Some(RankMark::NonFinite)]);
+        let mut later = rows(&[10.0, 10.0, 40.0]);
+        for row in &mut later {
+            row.step = 48 + RECENT;
+        }
+        assert!(told(&mut later, [None, None, Some(48)]).is_empty());
+        assert_eq!(marks_of(&later), [None, None, Some(RankMark::Straggler)], "an old loss hides nothing");
     }
 
     #[test]

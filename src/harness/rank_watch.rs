@@ -5,7 +5,7 @@ use super::companion_link::Member;
 use super::rank_files::{ProcessReading, RankFile, Record, monotonic_now};
 use super::rank_marks::{MeanLoss, RankMarks, Sign};
 use super::run_loop::{Harness, Life};
-use crate::process_tree::{descendants, scan};
+use crate::process_tree::{descendants, scan, ticks_in_seconds};
 use crate::protocol::companion::{CompanionOrder, Introduction};
 use crate::protocol::ranks::{Collective, RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::{CommandNews, Event, Level};
@@ -21,11 +21,15 @@ const READINGS: usize = 64;
 const IDLE: f64 = 0.05;
 /// A rank that stands idle this long is watched with all that it has started: a compiler, say.
 const STANDS: Duration = Duration::from_secs(2);
+/// Ranks whose stacks are shown where no single one is known to have left first.
+const TELLING: usize = 4;
 
 /// The ranks of the command.
 #[derive(Debug, Default)]
 pub struct RankWatch {
     ranks: BTreeMap<u32, Rank>,
+    /// Where they stood at the newest reading; none while one of them is missing.
+    rows: Vec<RankRow>,
     marks: RankMarks,
     /// The newest collectives of the ranks, asked for on a hang.
     collectives: BTreeMap<u32, Collective>,
@@ -78,6 +82,7 @@ impl RankWatch {
     /// Reads all ranks. Returns their rows, and what to tell the user about one that differs. Rows are of no use before all
     /// ranks are there.
     fn read(&mut self, now: Duration) -> (Vec<RankRow>, Vec<String>) {
+        self.rows.clear();
         let read = self.ranks.iter_mut().map(|(number, rank)| rank.read(*number, now));
         let Some(mut rows) = read.collect::<Option<Vec<RankRow>>>().filter(|rows| rows.len() == self.world as usize)
         else {
@@ -86,23 +91,37 @@ impl RankWatch {
         self.watch_helpers(&mut rows, now);
         let signs: Vec<Sign> = self.ranks.values().map(Rank::sign).collect();
         let texts = self.marks.mark(&mut rows, &signs, now);
+        self.rows.clone_from(&rows);
         (rows, texts)
     }
 
-    /// Counts the work of what the last rank has started as its own: a script may wait for a compiler. This reads all
-    /// of /proc, so only for a rank that seems to hang.
+    /// Counts the work of what the last ranks have started as their own: a script may wait for a compiler. This reads all
+    /// of /proc, so only for ranks that seem to hang.
     fn watch_helpers(&mut self, rows: &mut [RankRow], now: Duration) {
         let idle = |row: &RankRow| row.stands_ms.min(row.idle_ms) >= in_ms(STANDS);
-        let Some(last) = find_laggard(rows).map(|laggard| laggard.row).filter(|row| idle(row)) else { return };
-        let (number, pid) = (last.rank, last.pid);
-        let Some(rank) = self.ranks.get_mut(&number) else { return };
+        let Some(last) = find_laggard(rows).filter(|last| last.together().all(idle)) else { return };
+        let numbers: Vec<u32> = last.together().map(|row| row.rank).collect();
         let all = scan();
-        let ticks: u64 =
-            descendants(&all, pid).iter().filter(|found| found.pid != pid).map(|found| found.cpu_ticks).sum();
-        if rank.helpers.measure(ticks as f64 / 100.0, now).is_some_and(|share| share >= IDLE) {
-            rank.active = now;
-            rows.iter_mut().filter(|row| row.rank == number).for_each(|row| row.idle_ms = 0);
+        for row in rows.iter_mut().filter(|row| numbers.contains(&row.rank)) {
+            let Some(rank) = self.ranks.get_mut(&row.rank) else { continue };
+            let helpers = descendants(&all, row.pid).into_iter().filter(|found| found.pid != row.pid);
+            let used = ticks_in_seconds(helpers.map(|found| found.cpu_ticks).sum());
+            if rank.helpers.measure(used, now).is_some_and(|share| share >= IDLE) {
+                rank.active = now;
+                row.idle_ms = 0;
+            }
         }
+    }
+
+    /// Returns the rank that left first, and one of those that wait for it; or the ranks among which it cannot be told.
+    fn find_telling(&self) -> Vec<u32> {
+        let Some(last) = find_laggard(&self.rows) else { return Vec::new() };
+        if last.is_one_of_several() {
+            return last.together().map(|row| row.rank).take(TELLING).collect();
+        }
+        let first = last.row.rank;
+        let waits = self.rows.iter().find(|row| row.rank != first && row.phase == RankPhase::Reduction);
+        [first].into_iter().chain(waits.map(|row| row.rank)).collect()
     }
 
     /// Returns which ranks have not begun the newest collective, from their flight recorders; none if all have.
@@ -237,12 +256,9 @@ impl Harness {
         self.companion.ranks.collectives.clear();
     }
 
-    /// Returns the rank that left first, and one of those that wait for it: their stacks come first.
-    pub(super) fn ranks_of_interest(&mut self) -> Vec<u32> {
-        let (rows, _) = self.companion.ranks.read(monotonic_now());
-        let Some(last) = find_laggard(&rows).map(|laggard| laggard.row.rank) else { return Vec::new() };
-        let waits = rows.iter().find(|row| row.rank != last && row.phase == RankPhase::Reduction).map(|row| row.rank);
-        [last].into_iter().chain(waits).collect()
+    /// Returns the ranks whose stacks tell something.
+    pub(super) fn ranks_of_interest(&self) -> Vec<u32> {
+        self.companion.ranks.find_telling()
     }
 }
 
@@ -278,8 +294,14 @@ mod tests {
         let (rows, _) = watch.read(monotonic_now() + Duration::from_secs(3));
         assert_eq!(find_laggard(&rows).map(|laggard| (laggard.row.rank, laggard.waiting)), Some((1, 2)));
         assert!(rows[1].stands_ms >= 3000 && rows[1].memory_bytes.is_some() && rows[1].loss == Some(1.5), "{rows:?}");
+        assert_eq!(watch.find_telling(), [1, 0]);
         watch.ranks.remove(&2);
-        assert!(watch.read(monotonic_now()).0.is_empty(), "a rank is missing");
+        assert!(watch.read(monotonic_now()).0.is_empty() && watch.find_telling().is_empty(), "a rank is missing");
+        let mut alike = watch_of(dir.path(), &[RankPhase::Compute; 2]);
+        let _ = alike.read(monotonic_now());
+        alike.rows[0].stands_ms = 7;
+        alike.rows[1].stands_ms = 9;
+        assert_eq!(alike.find_telling(), [1, 0], "either may have left first");
     }
 
     #[test]

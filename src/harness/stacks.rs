@@ -75,7 +75,7 @@ impl Harness {
     pub(super) fn report_stacks(&mut self, mut written: Vec<StackFile>) {
         self.report_collectives();
         let first = self.ranks_of_interest();
-        // The rank that left first, and one that waits for it: the others stand where one of these does.
+        // The others stand where one of these does.
         if !first.is_empty() {
             written.retain(|file| first.contains(&file.rank));
             written.sort_by_key(|file| first.iter().position(|rank| *rank == file.rank));

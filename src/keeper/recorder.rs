@@ -84,8 +84,8 @@ impl Recorder {
         let mut status = store.fact::<Status>("status")?.unwrap_or_else(|| fresh.clone());
         status.passage = None;
         status.exit_code = None;
-        status.pid_worker = None;
-        status.pid_probe = None;
+        (status.pid_worker, status.pid_probe) = (None, None);
+        status.ranks.clear();
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
         let (next_journal, facts) = (store.last_journal_id()? + 1, store.facts()?);
@@ -326,6 +326,7 @@ impl Recorder {
         (self.row.ended_ms, self.row.outcome) = (Some(ended_ms), Some(words.to_owned()));
         self.put_attempt();
         self.status.pid_worker = None;
+        self.status.ranks.clear();
         let step = self.status.step;
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| fault) {
             record.fault = Some((words.to_owned(), step));

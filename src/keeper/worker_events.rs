@@ -33,7 +33,7 @@ impl Keeper {
                 self.worker.command = Some((*pid, Exit::of_command(*code, *signal)));
             }
             WorkerEvent::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
-            WorkerEvent::Command { news: CommandNews::Ranks { rows } } => self.recorder.status.ranks.clone_from(rows),
+            WorkerEvent::Command { news: CommandNews::Ranks { rows } } => self.recorder.record_ranks(rows),
             WorkerEvent::Command { news: CommandNews::Stacks { pid, rank, file } } => {
                 self.record_stacks(*pid, *rank, file);
             }

@@ -1,7 +1,7 @@
 //! Decides when silence is a hang: one limit per phase, learned from earlier steps.
 
 use crate::config::watch::{self, span};
-use crate::protocol::ranks::{RankPhase, RankRow, find_laggard};
+use crate::protocol::ranks::{Laggard, ProcessState, RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,8 +12,7 @@ const FREE_STEPS: u64 = 5;
 const LEARNED_AFTER: usize = 16;
 /// Steps in the learning window.
 const WINDOW: usize = 64;
-/// Least silence of an idle script that reports each step: it may write or upload files between two steps without
-/// saying so. A smaller `watch.hang.first_steps` lowers it.
+/// Least silence of an idle script that reports each step: it may read, write or upload files without saying so. A smaller `watch.hang.first_steps` lowers it.
 const UNANNOUNCED: Duration = Duration::from_mins(1);
 
 /// Watches one worker's progress.
@@ -47,8 +46,10 @@ struct LastRank {
 /// The silence that a phase of the last rank allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Allowed {
-    /// That of a step: it was stopped, is idle within a step, or all wait in the reduction.
+    /// That of a step: it was stopped, is idle within a step, or all wait in the gradient sync.
     Step,
+    /// That of a step, and of an idle script at least: it reads, perhaps from a file system that stalls.
+    Input,
     /// That of an announced phase.
     Phase(Phase),
     /// As without ranks: it works, or runs the script's own code.
@@ -60,20 +61,26 @@ impl LastRank {
         let last = find_laggard(rows)?;
         let ago = |ms: u64| now.saturating_sub(Duration::from_millis(ms));
         let stood = ago(last.row.stands_ms);
+        let waits = if may_read(&last) { Allowed::Input } else { Allowed::Step };
+        // One that waits inside a pass stands where the one does that it waits for: while any of them works, none hangs.
+        let idle_ms = last.together().map(|row| row.idle_ms).min().unwrap_or(0);
         let (allowed, moved) = match last.row.phase {
             _ if last.row.is_halted() => (Allowed::Step, stood),
             // One that waits for a device or the others may use the processor all the time.
-            RankPhase::Reduction => (Allowed::Step, stood),
+            RankPhase::Reduction => (waits, stood),
             // One that works may compile, for longer than any step takes.
-            RankPhase::Data | RankPhase::Compute if last.row.idle_ms > 0 => {
-                (Allowed::Step, stood.max(ago(last.row.idle_ms)))
-            }
+            RankPhase::Data | RankPhase::Compute if idle_ms > 0 => (waits, stood.max(ago(idle_ms))),
             RankPhase::Evaluating => (Allowed::Phase(Phase::Evaluating), stood),
             RankPhase::Saving => (Allowed::Phase(Phase::Checkpointing), stood),
             _ => (Allowed::Usual, stood),
         };
         Some(Self { allowed, moved, text: last.to_string() })
     }
+}
+
+/// Reports whether one of the ranks at the lowest place waits for a file or a device.
+fn may_read(last: &Laggard<'_>) -> bool {
+    last.together().any(|row| row.phase == RankPhase::Data || row.process == Some(ProcessState::Uninterruptible))
 }
 
 /// A command announces no evaluation and no save, so other signs of life count too.
@@ -202,6 +209,7 @@ impl HangWatch {
         let first_steps = span(self.limits.first_steps);
         match self.last_rank_of_training().map(|last| last.allowed) {
             Some(Allowed::Step) => return self.limit_of(Phase::Training),
+            Some(Allowed::Input) => return self.limit_of(Phase::Training).max(UNANNOUNCED.min(first_steps)),
             Some(Allowed::Phase(phase)) => return self.limit_of(phase),
             Some(Allowed::Usual) | None => {}
         }
@@ -325,7 +333,9 @@ mod tests {
         let asleep = ProcessState::Sleeping;
         let usual = seconds(40 + 60);
         assert_eq!(stands(Compute, 3000, asleep), seconds(37 + 10), "idle since 37 s");
-        assert_eq!(stands(Data, 4000, asleep), seconds(36 + 10));
+        assert_eq!(stands(Data, 4000, asleep), seconds(36 + 60), "a file system may stall");
+        assert_eq!(stands(Compute, 4000, ProcessState::Uninterruptible), seconds(36 + 60));
+        assert_eq!(stands(Data, 4000, ProcessState::Stopped), seconds(36 + 10));
         assert_eq!(stands(Reduction, 0, asleep), seconds(36 + 10), "all of them wait");
         assert_eq!(stands(Compute, 0, asleep), usual, "it works");
         assert_eq!(stands(Compute, 0, ProcessState::Stopped), seconds(36 + 10));
@@ -338,6 +348,25 @@ mod tests {
         assert!(watch.describe_last_rank().is_some_and(|text| text.starts_with("rank 1 of 2 left first")));
         watch.phase(Phase::Checkpointing, seconds(41));
         assert_eq!(watch.deadline(), seconds(41 + 420), "an announced save has its own limit");
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_one_that_works_does_not_hang() {
+        let deadline = |busy: RankRow, waits: RankRow| {
+            let mut watch = with_companion(true);
+            watch.active(seconds(50));
+            watch.ranks(&[busy, waits], seconds(50));
+            watch.deadline()
+        };
+        let busy = RankRow { stands_ms: 15_000, ..row(0, 30, RankPhase::Compute) };
+        let waits = RankRow { stands_ms: 16_000, idle_ms: 14_000, ..row(1, 30, RankPhase::Compute) };
+        assert_eq!(deadline(busy.clone(), waits.clone()), seconds(50 + 60));
+        let paused = RankRow { idle_ms: 500, ..busy.clone() };
+        assert_eq!(deadline(paused, waits.clone()), Duration::from_millis(49_500) + seconds(10), "it has just worked");
+        let behind = RankRow { step: 29, ..waits.clone() };
+        assert_eq!(deadline(busy, behind), seconds(36 + 10), "a step behind: nobody holds it up");
+        let idle = RankRow { idle_ms: 13_000, ..waits.clone() };
+        assert_eq!(deadline(idle, waits), seconds(37 + 10), "both are idle");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Ranks that a sentence lists.
+const LISTED: usize = 4;
+
 /// What a rank does. In each step it passes data, compute and reduction in this order; at the border after a step it runs
 /// the script's own code, evaluates or saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +15,7 @@ pub enum RankPhase {
     Data,
     /// Forward and backward pass.
     Compute,
-    /// It waits for the gradients of the other ranks.
+    /// It waits for the gradients of the other ranks: in the all-reduce, or the reduce-scatter of sharded weights.
     Reduction,
     /// The script's own code between two steps.
     Script,
@@ -56,7 +59,7 @@ impl RankPhase {
         match self {
             Self::Data => "data",
             Self::Compute => "compute",
-            Self::Reduction => "reduction",
+            Self::Reduction => "grad sync",
             Self::Script => "script",
             Self::Evaluating => "evaluating",
             Self::Saving => "saving",
@@ -70,7 +73,7 @@ impl RankPhase {
         match self {
             Self::Data => "waiting for data",
             Self::Compute => "computing",
-            Self::Reduction => "waiting in the reduction",
+            Self::Reduction => "waiting in gradient sync",
             Self::Script => "in the script's own code",
             Self::Evaluating => "evaluating",
             Self::Saving => "saving",
@@ -195,6 +198,7 @@ pub struct RankRow {
 }
 
 impl RankRow {
+    /// Returns where it stands: the rank with the lowest place is behind.
     fn place(&self) -> (u64, u8) {
         (self.step, self.phase.order())
     }
@@ -207,16 +211,16 @@ impl RankRow {
 }
 
 /// The rank that left the others first.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Laggard<'a> {
     /// The rank.
     pub row: &'a RankRow,
     /// The number of ranks.
     pub world: usize,
-    /// Ranks that wait for it in the reduction.
+    /// Ranks that wait for the gradients of all.
     pub waiting: usize,
     /// Other ranks that stand where it stands.
-    pub beside: usize,
+    pub beside: Vec<&'a RankRow>,
 }
 
 /// Finds the rank that the others wait for: one that was stopped, or else the one that stands at the lowest (step, phase).
@@ -229,7 +233,7 @@ pub fn find_laggard(rows: &[RankRow]) -> Option<Laggard<'_>> {
     let first = halted.or_else(|| open().min_by_key(|row| (row.place(), u64::MAX - row.stands_ms, row.rank)))?;
     let others = || open().filter(|row| row.rank != first.rank);
     let waiting = others().filter(|row| row.phase == RankPhase::Reduction && row.place() > first.place()).count();
-    let beside = others().filter(|row| row.place() == first.place()).count();
+    let beside = others().filter(|row| row.place() == first.place()).collect();
     (world > 1).then_some(Laggard { row: first, world, waiting, beside })
 }
 
@@ -238,6 +242,28 @@ impl Laggard<'_> {
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.row.phase == RankPhase::Reduction && !self.row.is_halted()
+    }
+
+    /// Reports whether it is one of several that stand at the lowest place, and nobody waits for them: some of them may wait
+    /// for another one, and their places do not tell for which.
+    #[must_use]
+    pub fn is_one_of_several(&self) -> bool {
+        !self.is_all() && !self.row.is_halted() && !self.beside.is_empty() && self.waiting == 0
+    }
+
+    /// Returns the ranks that stand at the lowest place.
+    pub fn together(&self) -> impl Iterator<Item = &RankRow> {
+        [self.row].into_iter().chain(self.beside.iter().copied())
+    }
+
+    /// Lists the ranks that stand at the lowest place: `ranks 0, 1, 2 and 61 more`.
+    fn list(&self) -> String {
+        let mut numbers: Vec<u32> = self.together().map(|row| row.rank).collect();
+        numbers.sort_unstable();
+        let (named, more) = numbers.split_at(numbers.len().min(LISTED));
+        let mut words: Vec<String> = named.iter().map(ToString::to_string).collect();
+        let last = if more.is_empty() { words.pop().unwrap_or_default() } else { format!("{} more", more.len()) };
+        format!("ranks {} and {last}", words.join(", "))
     }
 }
 
@@ -248,15 +274,19 @@ impl fmt::Display for Laggard<'_> {
         if self.is_all() {
             return write!(
                 formatter,
-                "all ranks wait in the reduction of step {within}: no rank left it, the network may"
+                "all ranks wait in the gradient sync of step {within}: no rank left it, the network may"
             );
         }
-        let place = match row.phase.order() {
-            0 => format!("{} after step {}", row.phase.clause(), row.step),
-            _ => format!("{} in step {within}", row.phase.clause()),
+        let (what, spot) = match row.phase.order() {
+            0 => (row.phase.clause(), format!("after step {}", row.step)),
+            _ => (row.phase.clause(), format!("in step {within}")),
         };
-        if *beside > 0 && !row.is_halted() {
-            write!(formatter, "rank {} and {beside} more of {world} left first: {place}", row.rank)?;
+        if self.is_one_of_several() {
+            return write!(formatter, "{} of {world} stand {spot}, {what}", self.list());
+        }
+        let place = format!("{what} {spot}");
+        if !beside.is_empty() && !row.is_halted() {
+            write!(formatter, "{} of {world} left first: {place}", self.list())?;
         } else {
             write!(formatter, "rank {} of {world} left first: {place}", row.rank)?;
         }
@@ -265,8 +295,8 @@ impl fmt::Display for Laggard<'_> {
         }
         match waiting {
             0 => Ok(()),
-            1 => formatter.write_str("; 1 rank waits for it in the reduction"),
-            waiting => write!(formatter, "; {waiting} ranks wait for it in the reduction"),
+            1 => formatter.write_str("; 1 rank waits in gradient sync"),
+            waiting => write!(formatter, "; {waiting} ranks wait in gradient sync"),
         }
     }
 }
@@ -311,71 +341,4 @@ pub fn median_of_sorted(sorted: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::{ProcessState, RankPhase, RankRow, find_laggard, find_spread};
-
-    /// Returns a rank that computes in a step.
-    pub fn row(rank: u32, step: u64, phase: RankPhase) -> RankRow {
-        RankRow {
-            rank,
-            pid: 100 + rank,
-            card: None,
-            step,
-            phase,
-            stands_ms: 0,
-            idle_ms: 0,
-            process: Some(ProcessState::Sleeping),
-            cpu: None,
-            step_ms: None,
-            own_ms: None,
-            data_wait_ms: None,
-            loss: None,
-            memory_bytes: None,
-            reserved_bytes: None,
-            mark: None,
-        }
-    }
-
-    fn named(rows: &[RankRow]) -> String {
-        find_laggard(rows).unwrap().to_string()
-    }
-
-    #[test]
-    fn the_rank_at_the_lowest_step_and_phase_left_first() {
-        use RankPhase::{Compute, Data, Evaluating, Reduction, Script};
-        let mut rows: Vec<RankRow> = (0..4).map(|rank| row(rank, 12, Reduction)).collect();
-        assert!(named(&rows).starts_with("all ranks wait in the reduction of step 13"));
-        rows[2].phase = Compute;
-        let text = "rank 2 of 4 left first: computing in step 13, asleep; 3 ranks wait for it in the reduction";
-        assert_eq!(named(&rows), text);
-        rows[1].phase = Data;
-        assert_eq!(find_laggard(&rows).unwrap().row.rank, 1);
-        rows[3] = row(3, 12, Script);
-        assert!(named(&rows).contains("rank 3 of 4 left first: in the script's own code after step 12"));
-        rows[0] = row(0, 11, Reduction);
-        assert_eq!(find_laggard(&rows).unwrap().row.rank, 0, "the step comes first");
-        rows[0] = row(0, 11, RankPhase::Ended);
-        rows[1] = row(1, 12, Evaluating);
-        assert!(named(&rows).contains("and 1 more of 4 left first"), "{}", named(&rows));
-    }
-
-    #[test]
-    fn a_stopped_rank_is_the_cause_wherever_it_stands() {
-        let mut rows = [row(0, 12, RankPhase::Compute), row(1, 12, RankPhase::Reduction)];
-        rows[1].process = Some(ProcessState::Stopped);
-        let text = "rank 1 of 2 left first: waiting in the reduction in step 13, stopped by a signal (T)";
-        assert_eq!(named(&rows), text);
-        assert!(find_laggard(&rows[..1]).is_none(), "one rank waits for nobody");
-    }
-
-    #[test]
-    fn the_spread_is_of_own_times() {
-        let mut rows: Vec<RankRow> = (0..4).map(|rank| row(rank, 1, RankPhase::Data)).collect();
-        assert_eq!(find_spread(&rows), None);
-        for (row, ms) in rows.iter_mut().zip([10.0, 30.0, 12.0, 14.0]) {
-            row.own_ms = Some(ms);
-        }
-        let spread = find_spread(&rows).unwrap();
-        assert_eq!((spread.least_ms, spread.median_ms, spread.most_ms), (10.0, 13.0, 30.0));
-    }
-}
+pub(crate) mod tests;

@@ -213,6 +213,9 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     let mut status = stored()?;
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = owners::worker(run).map(|worker| worker.pid);
+    if status.pid_worker.is_none() {
+        status.ranks.clear();
+    }
     if let Some(ending) = owners::unwritten_end(run).filter(|_| parent.is_some() || !status.state.is_over()) {
         // The parent holds the keeper's lock while it writes.
         (status.pid_keeper, status.pid_probe) = (None, None);

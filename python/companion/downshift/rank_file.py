@@ -20,6 +20,8 @@ DATA, COMPUTE, REDUCTION, SCRIPT, EVALUATING, SAVING, ENDED, TRAINING = range(8)
 LAYOUT = struct.Struct("<QQQQdQ8dQdddQQQqQ")
 VERSION = 1
 MEMORY_SECONDS = 1.0
+# For as many steps the first bad one is kept.
+BAD_STEPS = 200
 
 
 class RankFile:
@@ -57,8 +59,8 @@ class RankFile:
             self._loss = loss
             self._sum += loss
             self._squares += loss * loss
-        else:
-            self._bad = self._bad or step
+        elif not self._bad or step - self._bad >= BAD_STEPS:
+            self._bad = step
 
     def resume(self, step):
         """Records the step that the training goes on from."""

@@ -234,6 +234,8 @@ fn spread_line(rows: &[RankRow], theme: &Theme) -> Line<'static> {
 fn render_foot(frame: &mut Frame<'_>, inner: Rect, state: &State, view: &Window, theme: &Theme) {
     let last = find_laggard(state.ranks()).filter(|last| last.row.stands_ms >= STANDS_MS);
     let (text, style) = match last {
+        // A long step looks the same on all ranks.
+        Some(last) if last.is_one_of_several() => (last.to_string(), theme.dim),
         Some(last) => (last.to_string(), theme.warn),
         None => ("own: the part of a step that a rank does not wait for others".to_owned(), theme.faint),
     };

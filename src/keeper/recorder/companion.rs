@@ -3,6 +3,7 @@
 use super::Recorder;
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::StageName;
+use crate::protocol::ranks::RankRow;
 use std::time::Duration;
 
 impl Recorder {
@@ -35,11 +36,55 @@ impl Recorder {
         self.status.shifts = self.status.shifts.saturating_sub(1);
     }
 
-    /// Forgets the knobs that the script ignored on the last rung, and its ranks: those of this one are not known yet.
+    /// Records where the ranks of the worker stand.
+    pub fn record_ranks(&mut self, rows: &[RankRow]) {
+        // A message may be read after the end of the worker that sent it.
+        if self.status.pid_worker.is_some() {
+            self.status.ranks = rows.to_vec();
+        }
+    }
+
+    /// Forgets the knobs that the script ignored in the last attempt, and its ranks: those of this one are not known yet.
     pub(super) fn forget_last_processes(&mut self) {
         self.status.ranks.clear();
         if let Some(companion) = &mut self.status.companion {
             companion.ignored.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recorder;
+    use crate::protocol::blank;
+    use crate::protocol::ranks::RankPhase;
+    use crate::protocol::ranks::tests::row;
+    use crate::store::writer::Writer;
+    use std::time::Duration;
+
+    #[test]
+    fn the_ranks_of_a_worker_are_forgotten_once_it_is_gone() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("run.db");
+        let mut recorder = Recorder::new(Writer::open(&path).unwrap(), blank::status()).unwrap();
+        let rows = [row(0, 9, RankPhase::Compute), row(1, 9, RankPhase::Compute)];
+        for attempt in 1..=2 {
+            recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+            recorder.record_worker(70 + attempt);
+            recorder.record_ranks(&rows);
+            assert_eq!(recorder.status.ranks, rows);
+            recorder.record_exit("exit code 1", true);
+            assert!(recorder.status.ranks.is_empty(), "attempt {attempt}");
+        }
+        recorder.record_ranks(&rows);
+        assert!(recorder.status.ranks.is_empty(), "a late message");
+        recorder.record_worker(73);
+        recorder.record_ranks(&rows);
+        let stored = recorder.status.clone();
+        recorder.put_fact("status", &stored);
+        recorder.flush();
+        drop(recorder);
+        let next = Recorder::new(Writer::open(&path).unwrap(), blank::status()).unwrap();
+        assert!(next.status.ranks.is_empty(), "those that an earlier keeper stored");
     }
 }
