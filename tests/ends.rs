@@ -2,6 +2,7 @@
 
 mod helper;
 
+use downshift::keeper::lifeline::Lifetime;
 use downshift::keeper::offline::{Verdict, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
 use downshift::protocol::control::{RunState, Status, Update};
@@ -103,8 +104,11 @@ fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
         let reader = Reader::open(&run).unwrap();
         (reader.status().unwrap().state, reader.fact::<Option<String>>(ENDED_BY_SIGNAL).flatten().is_some())
     };
-    assert_eq!(end(RunState::Training, Verdict::Signalled), (RunState::Stopped, true));
-    assert_eq!(end(RunState::Paused, Verdict::Signalled), (RunState::Stopped, false), "a pause is your own wish");
+    let signalled = Verdict::Signalled(Lifetime::Detached);
+    assert_eq!(end(RunState::Training, signalled), (RunState::Stopped, true));
+    assert_eq!(end(RunState::Paused, signalled), (RunState::Stopped, false), "a pause is your own wish");
+    let in_job = Verdict::Signalled(Lifetime::Bound);
+    assert_eq!(end(RunState::Paused, in_job), (RunState::Stopped, true), "a job is started again");
     assert_eq!(end(RunState::Training, Verdict::Stopped), (RunState::Stopped, false));
     assert_eq!(end(RunState::Training, Verdict::NeedsPerson), (RunState::NeedsPerson, false));
 }

@@ -13,8 +13,9 @@ use helper::{Place, journal_says, kill, send_signal, wait_for, wait_status};
 use rustix::process::Signal;
 use serde_yaml::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 const JOB: [&str; 4] = ["run", "run.yaml", "--job", "scripted-7"];
 
@@ -28,6 +29,23 @@ fn start(place: &Place, words: &[&str], step: u64) -> (Child, RunDir) {
     let run = wait_for("the job's run", find);
     wait_status(&run, "a durable step", |status| status.step > step && status.durable_step.is_some());
     (child, run)
+}
+
+/// Starts the job once more, and returns when it waits for its living start.
+fn start_that_waits(place: &Place) -> (Child, BufReader<ChildStderr>) {
+    let mut child = place.command(&JOB).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut line) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    while !line.contains("waiting for the earlier start of this job (process ") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it does not wait");
+    }
+    (child, said)
+}
+
+fn rest(mut said: BufReader<ChildStderr>) -> String {
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    text
 }
 
 fn place() -> Place {
@@ -94,14 +112,57 @@ fn a_job_that_dies_with_its_keeper_leaves_no_worker() {
 fn a_second_start_of_a_living_job_never_trains() {
     let place = place();
     let (mut child, run) = start(&place, &[], 60);
-    let mut second = place.command(&JOB).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut second, said) = start_that_waits(&place);
     send_signal(child.id(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(75));
-    // It waited for the first, and continues.
-    assert_eq!(second.wait().unwrap().code(), Some(0));
+    assert_eq!(second.wait().unwrap().code(), Some(0), "it continues: {:?}", rest(said));
     let attempts = Reader::open(&run).unwrap().attempts().unwrap();
     assert_eq!(attempts.len(), 2);
     assert!(attempts[1].from_step > Some(60), "{attempts:?}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_an_earlier_start() {
+    let place = place();
+    let (mut child, run) = start(&place, &[], 60);
+    for (signal, code) in [(Signal::TERM, 75), (Signal::USR1, 4), (Signal::INT, 3)] {
+        let (mut second, said) = start_that_waits(&place);
+        send_signal(second.id(), signal);
+        assert_eq!(second.wait().unwrap().code(), Some(code), "{:?}", rest(said));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the first trains on to its end");
+    assert_eq!(Reader::open(&run).unwrap().attempts().unwrap().len(), 1);
+}
+
+#[test]
+fn of_two_starts_that_wait_one_trains_and_the_other_lets_it() {
+    let place = place();
+    let (mut child, run) = start(&place, &[], 60);
+    let waiting = [start_that_waits(&place), start_that_waits(&place)];
+    send_signal(child.id(), Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    let mut codes = waiting.map(|(mut child, said)| {
+        let said = rest(said);
+        let code = child.wait().unwrap().code();
+        // The slower one fails, or waits until the other has finished.
+        assert!(code == Some(0) || said.contains("another start of this job trains scripted-7"), "{code:?}: {said}");
+        code
+    });
+    codes.sort_unstable();
+    assert!(matches!(codes, [Some(0), Some(0 | 1)]), "{codes:?}");
+    assert_eq!(Reader::open(&run).unwrap().attempts().unwrap().len(), 2);
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
+}
+
+#[test]
+fn a_paused_job_is_interrupted_like_any_other() {
+    let place = place();
+    let (mut child, run) = start(&place, &[], 60);
+    place.succeed(&["pause", "scripted-7"]);
+    wait_status(&run, "the pause", |status| status.state == RunState::Paused);
+    send_signal(child.id(), Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert_eq!(place.output(&JOB).status.code(), Some(0), "its next start trains on");
 }
 
 #[test]
@@ -152,6 +213,48 @@ fn the_script_of_a_job_runs_under_bash_in_a_folder_with_blanks() {
         ["#SBATCH --time=1:00:00\n", "#SBATCH \"--comment=a b\"\n", "#SBATCH -A vision\n", "it's a \\\"folder\\\""]
     {
         assert!(script.contains(line), "{line}: {script}");
+    }
+}
+
+/// Plays `scontrol`: shows the job with a reason, and records a requeue.
+const SCONTROL: &str = "#!/bin/sh\nif [ $1 = show ]; then cat shown; else echo \"$*\" > requeued; fi\n";
+
+#[test]
+fn a_job_goes_back_to_the_queue_after_the_notice_unless_it_was_cancelled() {
+    let at_limit = "JobId=7 JobState=COMPLETING Reason=TimeLimit Dependency=(null)";
+    let cancelled = "JobId=7 JobState=COMPLETING Reason=None Dependency=(null)";
+    for (signals, shown, requeued) in [
+        (&[Signal::USR1][..], "", true),
+        (&[Signal::USR1, Signal::TERM], at_limit, true),
+        (&[Signal::USR1, Signal::TERM], cancelled, false),
+        (&[Signal::TERM], at_limit, false),
+    ] {
+        let place = Place::scripted();
+        place.script("{ step_ms: 10, save_ms: 1500 }", "");
+        let folder = place.dir.path();
+        fs::write(folder.join("scontrol"), SCONTROL).unwrap();
+        fs::set_permissions(folder.join("scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.join("shown"), shown).unwrap();
+        place.succeed(&["sbatch", "run.yaml", "--out", "job.sh"]);
+        let (program, mut script) = (place.command(&[]), Command::new("bash"));
+        script.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        script.arg("job.sh").current_dir(folder).env("PATH", path).env("SLURM_JOB_ID", "7").stdout(Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let run = wait_for("the job's run", || RunDir::open(&folder.join("runs/scripted-7")).ok());
+        wait_for("its status", || live_status(&run));
+        wait_status(&run, "a durable step", |status| status.durable_step.is_some());
+        for signal in signals {
+            send_signal(child.id(), *signal);
+            if *signal == Signal::USR1 {
+                assert!(said.any(|line| line.contains("the job's time is almost over")), "the notice arrives");
+            }
+        }
+        // The script writes on: its output is read to the end.
+        let said: Vec<String> = said.collect();
+        assert_eq!(child.wait().unwrap().code(), Some(75), "{signals:?} {shown}: {said:?}");
+        assert_eq!(folder.join("requeued").exists(), requeued, "{signals:?} {shown}");
     }
 }
 

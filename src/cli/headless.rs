@@ -15,6 +15,7 @@ use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{peer, text};
 use rustix::process;
+pub use signals::JobSignals;
 use signals::Signals;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -38,7 +39,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Follows a run to its end and prints events from `since_ms` on. Returns the run's exit code.
 pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { Follower::of(dir, since_ms, None).follow(Signals::listen(false)?).await })
+    runtime.block_on(async { Follower::of(dir, since_ms, None).follow(&mut Signals::listen(false)?).await })
 }
 
 /// The end of a run in a job.
@@ -50,10 +51,14 @@ pub struct JobEnd {
 }
 
 /// Follows a run that ends with this process, and passes signals on to it. Returns once no process of the run is left.
-pub fn follow_bound(dir: &RunDir, since_ms: i64, keeper: BoundKeeper) -> Result<JobEnd, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+pub fn follow_bound(
+    dir: &RunDir,
+    since_ms: i64,
+    keeper: BoundKeeper,
+    JobSignals { runtime, signals }: &mut JobSignals,
+) -> Result<JobEnd, Failure> {
     let mut follower = Follower::of(dir, since_ms, Some(keeper));
-    let code = runtime.block_on(async { follower.follow(Signals::listen(true)?).await })?;
+    let code = runtime.block_on(follower.follow(signals))?;
     follower.bound.map_or(Ok(()), BoundKeeper::wait)?;
     Ok(JobEnd { code, noticed: follower.noticed })
 }
@@ -81,7 +86,7 @@ impl<'a> Follower<'a> {
         Self { dir, since_ms, printed, progress, asked: None, status: None, bound, noticed: false }
     }
 
-    async fn follow(&mut self, mut signals: Signals) -> Outcome {
+    async fn follow(&mut self, signals: &mut Signals) -> Outcome {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             let socket = self.dir.socket();
@@ -90,7 +95,7 @@ impl<'a> Follower<'a> {
             if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
-                self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, &mut signals).await;
+                self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, signals).await;
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
@@ -129,8 +134,13 @@ impl<'a> Follower<'a> {
 
     /// Ends the run on a signal that arrives while no keeper listens.
     fn stop_without_keeper(&mut self, signal: process::Signal) {
+        self.noticed |= signal == process::Signal::USR1;
         self.asked = Some(Instant::now());
-        if self.pass_on(signal) || client::stop_without_keeper(self.dir) {
+        let asked = match self.bound {
+            Some(_) => self.pass_on(signal),
+            None => client::stop_without_keeper(self.dir),
+        };
+        if asked {
             print_now("asked the keeper's parent to end the run");
         }
     }
@@ -198,9 +208,16 @@ impl<'a> Follower<'a> {
     /// Turns a signal into a stop request. A second signal forces the end, unless it follows at once:
     /// `timeout` and some shells send it twice.
     async fn request_stop(&mut self, signal: process::Signal, write: &mut OwnedWriteHalf) {
+        self.noticed |= signal == process::Signal::USR1;
         if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
+            if self.asked.is_some() && self.bound.is_some() && signal == process::Signal::TERM {
+                print_now("a further SIGTERM does not end the run sooner; SIGINT or a request to stop does");
+            }
             self.asked = Some(Instant::now());
-            if !self.pass_on(signal) {
+            if self.bound.is_some() {
+                // A request to stop would be yours, and may reach the keeper of another start.
+                self.pass_on(signal);
+            } else {
                 let _ = send(write, &Request::Stop).await;
             }
         }
@@ -209,10 +226,9 @@ impl<'a> Follower<'a> {
     /// Passes a signal on to the keeper of a run in a job, so that the run is known to be interrupted, not stopped by you.
     fn pass_on(&mut self, signal: process::Signal) -> bool {
         let Some(keeper) = &mut self.bound else { return false };
-        self.noticed |= signal == process::Signal::USR1;
         let wish = signal == process::Signal::INT;
         let passed = keeper.signal(if wish { signal } else { process::Signal::TERM });
-        if passed && self.noticed {
+        if passed && signal == process::Signal::USR1 {
             print_now("the job's time is almost over: saving and ending");
         }
         passed

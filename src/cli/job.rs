@@ -5,12 +5,11 @@
 //!  no folder ────────────────▶ new run ──┐
 //!  folder, old keeper alive ─▶ wait ──┐  ▼
 //!  folder ───────────────────▶ resume ─▶ follow ──▶ 0 finished, 3 stopped, 4 … failed: the run's own code
-//!  folder, finished ─▶ 0                  └──────▶ 75 interrupted by a signal: start the job again
+//!  folder, finished ─▶ 0                  └──────▶ 75 interrupted by a signal, also while waiting: start the job again
 //! ```
 
 use super::devices::Sharing;
-use super::headless::{JobEnd, follow_bound};
-use super::poll::poll_within;
+use super::headless::{JobEnd, JobSignals, follow_bound};
 use super::trust::Trust;
 use super::{Failure, Outcome, client, resume, say};
 use crate::keeper::lifeline::BoundKeeper;
@@ -21,9 +20,10 @@ use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
+use rustix::process::Signal;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit code of a job whose run a signal interrupted: a later start of the job continues it.
 pub const INTERRUPTED: u8 = 75;
@@ -82,51 +82,88 @@ pub const ONE_NODE: &str = "a run has one keeper, which starts and watches proce
                             nodes would stay idle; use --nodes=1 and several GPUs";
 
 /// Continues the run of an earlier start of this job.
-pub fn go_on(dir: &RunDir, sharing: &Sharing, trust: Trust, trainer: &dyn Trainer) -> Outcome {
+pub fn go_on(
+    dir: &RunDir,
+    sharing: &Sharing,
+    trust: Trust,
+    trainer: &dyn Trainer,
+    signals: &mut JobSignals,
+) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
-    if live_status(dir).is_some_and(|status| status.state == RunState::Finished) {
+    let has_finished = || live_status(dir).is_some_and(|status| status.state == RunState::Finished);
+    let earlier = if has_finished() { None } else { wait_for_earlier_keeper(dir, signals)? };
+    if let Some(signal) = earlier {
+        return interrupted_early(signal, &dir.name());
+    }
+    if has_finished() {
         say(&format!("{} has finished already", dir.name()));
         return Ok(0);
     }
-    wait_for_earlier_keeper(dir)?;
     let launch = resume::ready_in_job(dir, sharing, trust, trainer)?;
+    if let Some(signal) = signals.arrived() {
+        return interrupted_early(signal, &dir.name());
+    }
     record_command_line(dir);
-    keep(dir, &launch, since_ms)
+    keep(dir, &launch, since_ms, signals)
 }
 
-/// Waits until the keeper of an earlier start is gone.
-fn wait_for_earlier_keeper(dir: &RunDir) -> Result<(), Failure> {
-    let gone = poll_within(HANDOVER, INTERVAL, || client::is_abandoned(dir).then_some(()));
-    gone.ok_or_else(|| {
-        let keeper =
-            owners::keeper(dir).map_or_else(|| "a process".to_owned(), |keeper| format!("process {}", keeper.pid));
-        let (name, stop) = (dir.name(), dir.command("stop"));
-        Failure::new(
-            1,
-            format!(
-                "{name} already has a keeper, {keeper}, and a run is never trained twice at once; `{stop}` ends it"
-            ),
-        )
-    })
+/// Waits until the keeper of an earlier start is gone. Returns the signal that ended the wait.
+fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Option<Signal>, Failure> {
+    let (began, mut told) = (Instant::now(), false);
+    while !client::is_abandoned(dir) {
+        let owner = owners::keeper(dir).or_else(|| owners::parent_record(dir).map(|parent| parent.owner));
+        let process = owner.map_or_else(|| "a process".to_owned(), |owner| format!("process {}", owner.pid));
+        if began.elapsed() >= HANDOVER {
+            let (name, stop) = (dir.name(), dir.command("stop"));
+            let held = format!("{name} already has a keeper, {process}, and a run is never trained twice at once");
+            return Err(Failure::new(1, format!("{held}; `{stop}` ends it")));
+        }
+        if !std::mem::replace(&mut told, true) {
+            say(&format!("waiting for the earlier start of this job ({process})"));
+        }
+        if let Some(signal) = signals.next_within(INTERVAL) {
+            return Ok(Some(signal));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the exit code of a job that a signal ends before its run has begun or continued.
+pub fn interrupted_early(signal: Signal, name: &str) -> Outcome {
+    match signal {
+        // Started again, it would come no further.
+        Signal::USR1 => Err(no_new_step(name)),
+        Signal::INT => Ok(STOPPED),
+        _ => {
+            say(&format!("interrupted before {name} was started"));
+            Ok(INTERRUPTED)
+        }
+    }
+}
+
+fn no_new_step(name: &str) -> Failure {
+    let text = format!("{name} saved no new step in the whole time of this job; give it more time, or save more often");
+    Failure::new(NEEDS_PERSON, text)
 }
 
 /// Starts the keeper as part of this job and follows the run. Returns the exit code of the job.
-pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64) -> Outcome {
+pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64, signals: &mut JobSignals) -> Outcome {
     let began_ms = jiff::Timestamp::now().as_millisecond();
     let before = durable_step(dir);
     let keeper = BoundKeeper::start(dir, launch)?;
     client::wait_for_keeper(dir, began_ms)?;
-    let JobEnd { code, noticed } = follow_bound(dir, since_ms, keeper)?;
+    // Two starts may have waited for the same keeper. One of them became the parent of the next.
+    if let Some(other) = owners::parent_record(dir).filter(|parent| parent.owner.pid != keeper.id()) {
+        let (name, pid) = (dir.name(), other.owner.pid);
+        return Err(Failure::new(1, format!("another start of this job trains {name}, by process {pid}")));
+    }
+    let JobEnd { code, noticed } = follow_bound(dir, since_ms, keeper, signals)?;
     if code != STOPPED || !was_interrupted(dir) {
         return Ok(code);
     }
     if noticed && durable_step(dir) == before {
         // Started again, it would come no further.
-        let name = dir.name();
-        return Err(Failure::new(
-            NEEDS_PERSON,
-            format!("{name} saved no new step in the whole time of this job; give it more time, or save more often"),
-        ));
+        return Err(no_new_step(&dir.name()));
     }
     Ok(INTERRUPTED)
 }

@@ -2,6 +2,7 @@
 
 use super::bad_value::BadValue;
 use super::devices::{Sharing, worker_device};
+use super::headless::JobSignals;
 use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
@@ -132,32 +133,41 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.command.is_empty() {
         return begin(args.config.as_deref(), &args.options, runs, trainer);
     }
-    if let Some(dir) = earlier_start(&args.options, runs)? {
-        return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer);
+    let mut signals = signals_of_job(&args.options)?;
+    if let (Some(dir), Some(signals)) = (earlier_start(&args.options, runs), &mut signals) {
+        return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer, signals);
     }
     let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.overrides.set)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::approve_typed(&run);
-    start(run, &args.options, runs, trainer)
+    start(run, &args.options, runs, trainer, signals)
 }
 
 /// Starts a run from a run file and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    if let Some(dir) = earlier_start(options, runs)? {
-        return job::go_on(&dir, &options.sharing, options.trust, trainer);
+    let mut signals = signals_of_job(options)?;
+    if let (Some(dir), Some(signals)) = (earlier_start(options, runs), &mut signals) {
+        return job::go_on(&dir, &options.sharing, options.trust, trainer, signals);
     }
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, options.trust)?;
-    start(run, options, runs, trainer)
+    start(run, options, runs, trainer, signals)
 }
 
 /// Finds the run of this job, if an earlier start of the job began one.
-fn earlier_start(options: &RunOptions, runs: &Path) -> Result<Option<RunDir>, Failure> {
-    let Some(job) = &options.job else { return Ok(None) };
+fn earlier_start(options: &RunOptions, runs: &Path) -> Option<RunDir> {
+    options.job.as_ref()?.find(runs)
+}
+
+/// Listens for the signals to a job, which may come at any time.
+fn signals_of_job(options: &RunOptions) -> Result<Option<JobSignals>, Failure> {
+    if options.job.is_none() {
+        return Ok(None);
+    }
     job::refuse_several_nodes(std::env::var("SLURM_JOB_NUM_NODES").ok().as_deref())?;
-    Ok(job.find(runs))
+    Ok(Some(JobSignals::listen()?))
 }
 
 /// Returns the run of a command that was typed instead of a run file.
@@ -167,8 +177,14 @@ fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)])
     Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
 }
 
-/// Starts an approved run and follows it.
-fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+/// Starts an approved run and follows it. `signals`: those to its job.
+fn start(
+    run: Run,
+    options: &RunOptions,
+    runs: &Path,
+    trainer: &dyn Trainer,
+    mut signals: Option<JobSignals>,
+) -> Outcome {
     let device = &options.overrides.device;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
@@ -181,6 +197,11 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
     };
+    if let (Some(job), Some(signals)) = (&options.job, &mut signals)
+        && let Some(signal) = signals.arrived()
+    {
+        return job::interrupted_early(signal, job.as_str());
+    }
     let dir = match &options.job {
         Some(job) => RunDir::create_named(runs, job.as_str(), &run)?,
         None => RunDir::create(runs, &run)?,
@@ -192,8 +213,8 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
     let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
-    if options.job.is_some() {
-        return job::keep(&dir, &launch, 0);
+    if let Some(signals) = &mut signals {
+        return job::keep(&dir, &launch, 0, signals);
     }
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless, 0)

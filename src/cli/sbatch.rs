@@ -1,11 +1,12 @@
 //! `sbatch`: writes a Slurm job that keeps a run across requeues, or submits it.
 
+mod limit;
 mod script;
 
 use super::job::ONE_NODE;
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, line, print_raw};
+use super::{Failure, Outcome, line, print_raw, say};
 use crate::store::run_dir::write_whole;
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
@@ -15,6 +16,9 @@ use script::Script;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Least time between the start of a job and its notice, in seconds; Slurm may send it a minute early.
+const LEAST_TRAINING_S: u64 = 120;
 
 /// Arguments of `sbatch`.
 #[derive(Debug, Args)]
@@ -82,6 +86,14 @@ pub fn sbatch(args: &SbatchArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         more: args.more.clone(),
     };
     let text = script.render()?;
+    // Zero is no limit.
+    let least = u64::from(args.lead) + LEAST_TRAINING_S;
+    if args.time.as_deref().and_then(limit::seconds).is_some_and(|time| (1..least).contains(&time)) {
+        say(&format!(
+            "--time leaves little or no time to train: the notice comes {} s before its end or earlier",
+            args.lead
+        ));
+    }
     if let Some(path) = &args.out {
         write_whole(path, text.as_bytes())?;
     }

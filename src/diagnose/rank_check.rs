@@ -26,6 +26,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 const AFTER_FAILURE: Duration = Duration::from_millis(300);
 /// Longest time for the processes to be gone.
 const KILL: Duration = Duration::from_secs(5);
+/// Interval between two looks at a process that was killed.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What is tried.
 #[derive(Debug, Clone)]
@@ -159,6 +161,14 @@ pub enum RankFailure {
         /// The time that they had.
         limit: Duration,
     },
+    /// Processes of the ranks cannot be killed.
+    #[error("{}{} cannot be ended, so a driver may hold it", cause.as_ref().map_or_else(String::new, |cause| format!("{cause}; ")), listed(pids))]
+    Stuck {
+        /// Why the ranks do not work together, if they do not.
+        cause: Option<Box<RankFailure>>,
+        /// The processes.
+        pids: Vec<u32>,
+    },
     /// Two ranks have different versions.
     #[error("rank 0 has {name} {first}, rank {rank} has {name} {other}")]
     Versions {
@@ -175,6 +185,11 @@ pub enum RankFailure {
 
 fn said(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {}", text::escape_line(message)) }
+}
+
+fn listed(pids: &[u32]) -> String {
+    let numbers: Vec<String> = pids.iter().map(|pid| format!("process {pid}")).collect();
+    numbers.join(" and ")
 }
 
 fn named(late: &[u32], ranks: u32) -> String {
@@ -274,11 +289,26 @@ pub fn try_ranks(trial: &Trial) -> Result<Vec<Found>, RankFailure> {
     drop(told);
     let outcome = started.and_then(|()| follow(trial, &heard));
     let _ = kill_all(&Family::Attempt { token, root: std::process::id() }, KILL);
-    for mut child in children {
-        let _ = child.kill();
-        let _ = child.wait();
+    let stuck = reap(children);
+    if !stuck.is_empty() {
+        return Err(RankFailure::Stuck { cause: outcome.err().map(Box::new), pids: stuck });
     }
     outcome.map(slowest)
+}
+
+/// Waits for the killed ranks. Returns the ids of those that do not end: a driver may hold a process.
+fn reap(mut children: Vec<Child>) -> Vec<u32> {
+    let deadline = Instant::now() + KILL;
+    loop {
+        children.retain_mut(|child| {
+            let _ = child.kill();
+            matches!(child.try_wait(), Ok(None))
+        });
+        if children.is_empty() || Instant::now() >= deadline {
+            return children.iter().map(Child::id).collect();
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 fn start_rank(trial: &Trial, rank: u32, port: u16, token: &str, package: &Path) -> Result<Child, RankFailure> {
@@ -297,20 +327,34 @@ fn start_rank(trial: &Trial, rank: u32, port: u16, token: &str, package: &Path) 
     command.spawn().map_err(|source| RankFailure::Python { python: trial.python.clone(), source })
 }
 
-/// Reads the output of a rank in a thread.
+/// Reads the output of a rank in threads, one for each pipe: a full one would stop the rank.
 fn listen(rank: u32, child: &mut Child, told: &Sender<(u32, Heard)>) {
     let (stdout, stderr, told) = (child.stdout.take(), child.stderr.take(), told.clone());
-    thread::spawn(move || {
-        let lines =
-            stdout.into_iter().flat_map(|stdout| BufReader::new(stdout.take(MAX_OUTPUT)).lines().map_while(Result::ok));
-        for line in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
-            let _ = told.send((rank, Heard::Line(line)));
-        }
-        let errors =
-            stderr.into_iter().flat_map(|stderr| BufReader::new(stderr.take(MAX_OUTPUT)).lines().map_while(Result::ok));
-        let last = errors.filter(|line| !line.trim().is_empty()).last().unwrap_or_default();
-        let _ = told.send((rank, Heard::Ended(last)));
+    let errors = thread::spawn(move || {
+        let mut last = String::new();
+        for_each_line(stderr, |line| {
+            if !line.trim().is_empty() {
+                last = line;
+            }
+        });
+        last
     });
+    thread::spawn(move || {
+        for_each_line(stdout, |line| {
+            if let Ok(line) = serde_json::from_str(&line) {
+                let _ = told.send((rank, Heard::Line(line)));
+            }
+        });
+        let _ = told.send((rank, Heard::Ended(errors.join().unwrap_or_default())));
+    });
+}
+
+/// Acts on each line of an output up to the limit, and reads on to its end.
+fn for_each_line(output: Option<impl Read>, act: impl FnMut(String)) {
+    let Some(output) = output else { return };
+    let mut output = BufReader::new(output.take(MAX_OUTPUT));
+    output.by_ref().lines().map_while(Result::ok).for_each(act);
+    let _ = io::copy(output.get_mut().get_mut(), &mut io::sink());
 }
 
 /// Follows the ranks until all are done, one fails, or the time is over.
@@ -349,7 +393,8 @@ fn slowest(progress: Progress) -> Vec<Found> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, Heard, Line, Progress, RankFailure, Step, Trial, follow, slowest};
+    use super::{Found, Heard, Line, Progress, RankFailure, Step, Trial, follow, listen, slowest};
+    use std::process::{Command, Stdio};
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -400,6 +445,20 @@ mod tests {
         }
         let own = vec![(0, closed()), (0, ended())];
         assert!(outcome(own).unwrap_err().to_string().starts_with("rank 0 failed in all_reduce: connection closed"));
+    }
+
+    #[test]
+    fn a_rank_that_writes_more_than_a_pipe_holds_is_read_to_its_end() {
+        let (told, heard) = channel();
+        let mut command = Command::new("sh");
+        command.args(["-c", "yes noise | head -c 3000000 >&2; yes noise | head -c 3000000; exit 3"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        listen(0, &mut child, &told);
+        drop(told);
+        let ends: Vec<_> =
+            heard.iter().filter(|(_, heard)| matches!(heard, Heard::Ended(last) if last == "noise")).collect();
+        assert_eq!(ends.len(), 1);
+        assert_eq!(child.wait().unwrap().code(), Some(3));
     }
 
     #[test]

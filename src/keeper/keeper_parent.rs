@@ -217,7 +217,7 @@ impl Parent<'_> {
 
     /// Records who ended the run. The lock file says so until run.db does: run.db may be locked, or the disk full.
     fn stopped(&self, told: &Told) -> u8 {
-        let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
+        let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled(self.lifetime) };
         let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
         self.ward.record_ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
         if let (Lifetime::Bound, Some(worker)) = (self.lifetime, owners::worker(self.run)) {

@@ -7,6 +7,7 @@ use super::companion::describe_resume;
 use super::delay::DelayWatch;
 use super::failure::KeeperError;
 use super::file_watch::FileWatch;
+use super::lifeline::Lifetime;
 use super::recorder::{self, Recorder};
 use super::run_dir_watch::RunDirWatch;
 use super::run_loop::KeeperArgs;
@@ -69,9 +70,10 @@ pub(super) struct Files {
 }
 
 /// Who asked for the action under way.
-#[derive(Default)]
 pub(super) struct Requester {
     pub(super) author: Option<Author>,
+    /// The process that the run lives for.
+    pub(super) lifetime: Lifetime,
     /// The boot in which a signal asked the run to end, unless the user did later.
     pub(super) signalled_in: Option<String>,
 }
@@ -179,7 +181,7 @@ impl Keeper {
             stored: known.launch,
             recorder,
             clients: Clients::default(),
-            requester: Requester::default(),
+            requester: Requester { author: None, lifetime: args.lifetime, signalled_in: None },
             worker: CurrentWorker {
                 process: None,
                 standby: None,

@@ -91,6 +91,12 @@ impl BoundKeeper {
         Ok(Self { parent: command.spawn()? })
     }
 
+    /// Returns the id of the parent.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.parent.id()
+    }
+
     /// Passes a signal on to the run. Returns false if the parent is gone.
     pub fn signal(&mut self, signal: Signal) -> bool {
         let pid = Pid::from_raw(self.parent.id().cast_signed());

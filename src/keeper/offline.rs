@@ -3,6 +3,7 @@
 
 use super::author::{Author, Process};
 use super::failure::KeeperError;
+use super::lifeline::Lifetime;
 use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, describe_replacement};
 use super::retention::{self, KeptError};
@@ -46,7 +47,7 @@ pub enum Verdict {
     /// You ended it.
     Stopped,
     /// A signal ended it, such as a machine shutdown sends.
-    Signalled,
+    Signalled(Lifetime),
     /// The run file is unusable.
     Config,
     /// The keeper dies repeatedly, or cannot run.
@@ -58,7 +59,7 @@ impl Verdict {
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Stopped | Self::Signalled => 3,
+            Self::Stopped | Self::Signalled(_) => 3,
             Self::NeedsPerson => 4,
             Self::Config => 13,
         }
@@ -95,13 +96,17 @@ fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Keeper
         recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
     }
     let (level, state, words) = match verdict {
-        Verdict::Stopped | Verdict::Signalled => (Level::Warn, RunState::Stopped, ""),
+        Verdict::Stopped | Verdict::Signalled(_) => (Level::Warn, RunState::Stopped, ""),
         Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
         Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs attention: "),
     };
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
-    // A paused run waits for you, whatever ends its keeper.
-    let signalled = verdict == Verdict::Signalled && recorder.status.state != RunState::Paused;
+    let signalled = match verdict {
+        // A paused run waits for you, whatever ends its keeper.
+        Verdict::Signalled(Lifetime::Detached) => recorder.status.state != RunState::Paused,
+        Verdict::Signalled(Lifetime::Bound) => true,
+        _ => false,
+    };
     recorder.put_fact(ENDED_BY_SIGNAL, &signalled.then(|| Identity::own().boot));
     recorder.status.state = state;
     recorder.status.why = Some(why.to_owned());

@@ -1,6 +1,8 @@
 //! Performs the policy's effects.
 
+use super::author::Author;
 use super::keeper_state::Keeper;
+use super::lifeline::Lifetime;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
@@ -18,14 +20,20 @@ pub const ENDED_BY_SIGNAL: &str = "ended_by_signal";
 
 impl Keeper {
     /// Handles a signal to end: the run stops as on a request, but `resume --interrupted` can tell the two apart.
-    /// A run that you have already paused or stopped does not count as interrupted.
-    pub(super) fn handle_end_signal(&mut self, wish: bool) {
-        let resting = matches!(
-            self.policy.life(),
-            Lifecycle::Paused
-                | Lifecycle::Stopping { then: Then::Pause, .. }
-                | Lifecycle::Stopping { then: Then::End, .. }
-        );
+    /// A run that you have already stopped does not count as interrupted, nor does one that you have paused: except in a
+    /// batch job, which would not be started again.
+    pub(super) fn handle_end_signal(&mut self, author: &Author) {
+        let (wish, in_job) = (author.is_wish(), self.requester.lifetime == Lifetime::Bound);
+        let resting = match self.policy.life() {
+            Lifecycle::Stopping { then: Then::End, .. } => true,
+            Lifecycle::Paused | Lifecycle::Stopping { then: Then::Pause, .. } => !in_job,
+            _ => false,
+        };
+        let is_ending = matches!(self.policy.life(), Lifecycle::Stopping { then: Then::End, .. });
+        if in_job && is_ending && !wish && *author != Author::EndOfJob && self.requester.signalled_in.is_some() {
+            // At the time limit Slurm signals every process once more, and grants them further time to save.
+            return;
+        }
         if wish {
             self.requester.signalled_in = None;
         } else if !resting {

@@ -207,9 +207,8 @@ impl Keeper {
                 self.clients.send(id, &Update::Reply { accepted: false, message });
             }
             Input::Terminated(author) => {
-                let wish = author.is_wish();
-                self.requester.author = Some(self.resolve_author(author));
-                self.handle_end_signal(wish);
+                self.requester.author = Some(self.resolve_author(author.clone()));
+                self.handle_end_signal(&author);
             }
         }
     }

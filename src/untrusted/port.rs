@@ -21,15 +21,17 @@ const LISTENING: &str = "0A";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoMeeting {
     /// The name has no address.
-    #[error("the host {} of the ranks' meeting has no address: {reason}", text::escape_line(host))]
+    #[error("rendezvous host {} does not resolve: {reason}", text::escape_line(host))]
     NoAddress {
         /// The name.
         host: String,
         /// The system's reason.
         reason: String,
+        /// It will not appear later: rank 0 is started here, and the name servers have answered.
+        is_final: bool,
     },
     /// Another process listens at the port.
-    #[error("port {port}, where the ranks meet, is taken{}", by.as_ref().map_or_else(String::new, |by| format!(" by {by}")))]
+    #[error("rendezvous port {port} is in use{}", by.as_ref().map_or_else(String::new, |by| format!(" by {by}")))]
     Taken {
         /// The port.
         port: u16,
@@ -37,7 +39,7 @@ pub enum NoMeeting {
         by: Option<Listener>,
     },
     /// The machine of rank 0 does not answer.
-    #[error("the host {} of the ranks' meeting cannot be reached: {reason}", text::escape_line(host))]
+    #[error("rendezvous host {} cannot be reached: {reason}", text::escape_line(host))]
     Unreachable {
         /// The name.
         host: String,
@@ -82,10 +84,11 @@ impl NoMeeting {
         }
     }
 
-    /// Reports whether every start must fail. A machine may answer later, and one behind a router has other addresses.
+    /// Reports whether every start must fail. A machine may answer later, a name may be known later (a service of
+    /// Kubernetes), and a machine behind a router has other addresses.
     #[must_use]
     pub fn is_certain(&self) -> bool {
-        matches!(self, Self::NoAddress { .. } | Self::Taken { .. })
+        matches!(self, Self::NoAddress { is_final: true, .. } | Self::Taken { .. })
     }
 }
 
@@ -94,8 +97,11 @@ impl NoMeeting {
 /// # Errors
 /// Returns why they cannot meet.
 pub fn check_meeting(host: &str, port: u16, is_here: bool) -> Result<(), NoMeeting> {
-    let addresses = resolve(host, port)
-        .map_err(|error| NoMeeting::NoAddress { host: host.to_owned(), reason: error.to_string() })?;
+    let addresses = resolve(host, port).map_err(|error| NoMeeting::NoAddress {
+        host: host.to_owned(),
+        reason: error.to_string(),
+        is_final: is_here && error.kind() != io::ErrorKind::TimedOut,
+    })?;
     let is_ours = addresses.iter().any(|address| is_of_this_machine(address.ip()));
     if is_here && !is_ours {
         return Err(NoMeeting::Elsewhere(host.to_owned()));
@@ -194,8 +200,9 @@ mod tests {
 
     #[test]
     fn a_host_without_an_address_or_without_an_answer_is_named() {
-        let refused = check_meeting("no-such-host.invalid", 29_500, false).unwrap_err();
-        assert!(refused.to_string().starts_with("the host no-such-host.invalid of the ranks' meeting has no address"));
+        let refused = |is_here| check_meeting("no-such-host.invalid", 29_500, is_here).unwrap_err();
+        assert!(refused(false).to_string().starts_with("rendezvous host no-such-host.invalid does not resolve: "));
+        assert!(!refused(false).is_certain(), "the machine of rank 0 may be known later");
         // No machine has an address of this prefix, which is for documents.
         let refused = check_meeting("2001:db8::1", 29_500, false).unwrap_err();
         assert!(matches!(&refused, NoMeeting::Unreachable { host, .. } if host == "2001:db8::1"), "{refused}");

@@ -2,7 +2,10 @@
 
 use rustix::process::Signal;
 use std::io;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
 
 /// The signals on which a followed run stops.
 pub struct Signals {
@@ -35,5 +38,36 @@ impl Signals {
             _ = self.terminate.recv() => Signal::TERM,
             _ = notice => Signal::USR1,
         }
+    }
+}
+
+/// The signals to the process of a job, from its beginning on: before this process listens, the notice of a scheduler would
+/// end it, and the first process of a container ignores SIGTERM.
+pub struct JobSignals {
+    pub(super) runtime: Runtime,
+    pub(super) signals: Signals,
+}
+
+impl JobSignals {
+    /// Starts to listen.
+    pub fn listen() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let signals = {
+            let _entered = runtime.enter();
+            Signals::listen(true)?
+        };
+        Ok(Self { runtime, signals })
+    }
+
+    /// Returns a signal that has arrived.
+    pub fn arrived(&mut self) -> Option<Signal> {
+        // The runtime looks for signals while it sleeps.
+        self.next_within(Duration::from_millis(1))
+    }
+
+    /// Sleeps until a signal arrives, for this time at most.
+    pub fn next_within(&mut self, limit: Duration) -> Option<Signal> {
+        let Self { runtime, signals } = self;
+        runtime.block_on(async { timeout(limit, signals.next()).await.ok() })
     }
 }

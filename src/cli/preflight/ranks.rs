@@ -21,7 +21,10 @@ pub fn checks(run: &Run, devices: &Devices) -> Vec<Check> {
     let misfit = |rung: usize| {
         let (wrong, fix) = on(rung)?.misfit(cards)?;
         let place = if rung == 0 { String::new() } else { format!(", on rung `{}`", run.rungs[rung].name) };
-        Some(Check::fail(NAME, format!("{wrong}{place}"), fix))
+        // Ranks of a launcher of your own may share a card, or train on the CPU.
+        let asked_for = run.rungs[rung].preset.ranks.is_some();
+        let new = if asked_for { Check::fail } else { Check::warn };
+        Some(new(NAME, format!("{wrong}{place}"), fix))
     };
     // Rungs inherit the number of ranks.
     let misfit = (0..run.rungs.len()).find_map(misfit);

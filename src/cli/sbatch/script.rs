@@ -32,11 +32,12 @@ pub struct Script {
     pub more: Vec<String>,
 }
 
-const SIGNALS: &str = r#"# Slurm signals this shell: SIGUSR1 ahead of the time limit, SIGTERM for scancel, a preemption or `scontrol requeue`.
-# On each of them downshift saves and ends; only after the first is it up to this script to go back to the queue.
-requeue='' signalled=''
-trap 'requeue=yes; signalled=yes; kill -USR1 "$downshift" 2>/dev/null' USR1
-trap 'requeue=; signalled=yes; kill -TERM "$downshift" 2>/dev/null' TERM
+const SIGNALS: &str = r#"# Slurm signals this shell: SIGUSR1 ahead of the time limit, SIGTERM at the limit, for scancel, a preemption or
+# `scontrol requeue`. On each of them downshift saves and ends; a SIGTERM while it saves does not end it sooner.
+# Only after the notice is it up to this script to go back to the queue.
+notice='' end='' signalled=''
+trap 'notice=yes; signalled=yes; kill -USR1 "$downshift" 2>/dev/null' USR1
+trap 'end=yes; signalled=yes; kill -TERM "$downshift" 2>/dev/null' TERM
 "#;
 
 const WAIT: &str = r#"downshift=$!
@@ -49,8 +50,11 @@ while :; do
   [ "$signalled" ] || break
 done
 
+# A cancelled job must not come back. While it ends, Slurm shows the same state as at the time limit, for another reason.
+at_limit() { [[ "$(scontrol show job -o "$SLURM_JOB_ID")" == *" Reason=TimeLimit "* ]]; }
+
 # 75: interrupted, with its last step saved. Every other end is final: finished (0), stopped by you (3), failed.
-if [ "$code" = 75 ] && [ "$requeue" ]; then
+if [ "$code" = 75 ] && [ "$notice" ] && { [ ! "$end" ] || at_limit; }; then
   echo "back to the queue: scontrol requeue $SLURM_JOB_ID"
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -33,6 +33,9 @@ fn fix(failure: &RankFailure) -> &'static str {
     match failure {
         RankFailure::Package(_) | RankFailure::System(_) => "see the message of the system",
         RankFailure::Python { .. } => "name the interpreter of the training with --python",
+        RankFailure::Stuck { .. } => {
+            "see `dmesg`; a reset of the card or a reboot ends a process that its driver holds"
+        }
         RankFailure::Versions { .. } => "start all ranks with the same environment",
         RankFailure::Failed { step: Step::Start, message, .. } if message.contains("GPUs") => {
             "try fewer ranks, or the CPU with CUDA_VISIBLE_DEVICES= before the command"
