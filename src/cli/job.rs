@@ -100,6 +100,7 @@ pub fn go_on(
         return Ok(0);
     }
     let launch = resume::ready_in_job(dir, sharing, trust, trainer)?;
+    say(&format!("continues {} as its own run.yaml says; a changed CONFIG, --set or --device is not read", dir.name()));
     if let Some(signal) = signals.arrived() {
         return interrupted_early(signal, &dir.name());
     }
