@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most output that is read of one rank.
-const MAX_OUTPUT: u64 = 1 << 20;
+/// Most bytes of a line that are read at once.
+const MAX_LINE: u64 = 1 << 16;
 /// Time to hear from the others after the first failure: the cause may come second.
 const AFTER_FAILURE: Duration = Duration::from_millis(300);
 /// Longest time for the processes to be gone.
@@ -349,12 +349,15 @@ fn listen(rank: u32, child: &mut Child, told: &Sender<(u32, Heard)>) {
     });
 }
 
-/// Acts on each line of an output up to the limit, and reads on to its end.
-fn for_each_line(output: Option<impl Read>, act: impl FnMut(String)) {
+/// Acts on each line of an output to its end; a line longer than the limit comes in parts.
+fn for_each_line(output: Option<impl Read>, mut act: impl FnMut(String)) {
     let Some(output) = output else { return };
-    let mut output = BufReader::new(output.take(MAX_OUTPUT));
-    output.by_ref().lines().map_while(Result::ok).for_each(act);
-    let _ = io::copy(output.get_mut().get_mut(), &mut io::sink());
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        act(String::from_utf8_lossy(&line).trim_end().to_owned());
+        line.clear();
+    }
 }
 
 /// Follows the ranks until all are done, one fails, or the time is over.
