@@ -23,8 +23,8 @@ fn launches_and_copies(skip: bool) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for line in fs::read_to_string(trace).unwrap().lines() {
         if line.starts_with(r#"{"launch""#) || line.starts_with(r#"{"copy""#) {
-            // Of products that compute the same, CubeCL takes one or the other, whose arguments have other sizes.
-            let end = ["_lhs_", ",\"grid\"", ",\"bytes\""].iter().find_map(|end| line.find(end));
+            // Of products and reductions that compute the same, CubeCL takes one or the other, whose vectors have other sizes.
+            let end = ["_lhs_", "reduce_kernel_in_", ",\"grid\"", ",\"bytes\""].iter().find_map(|end| line.find(end));
             *counts.entry(line[..end.unwrap_or(line.len())].to_owned()).or_default() += 1;
         }
     }
