@@ -5,7 +5,7 @@
 
 mod helper;
 
-use helper::{Place, journal_says};
+use helper::{Place, journal_says, wait_for};
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -111,18 +111,35 @@ fn nothing_is_started_while_the_port_is_taken() {
 }
 
 #[test]
-fn a_port_that_is_taken_later_is_noted_as_the_keeper_starts() {
+fn a_port_that_is_taken_later_refuses_a_resume() {
     let place = place("exit 1");
     let (listener, port) = listen();
     drop(listener);
     write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "restart: from_start\n");
     place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
-    let run = place.newest().unwrap();
-    let words = format!("rendezvous port {port} is in use");
-    assert!(!journal_says(&run, &words));
     let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    place.output(&["resume", "--headless"]);
-    assert!(journal_says(&run, &words));
+    let resumed = place.output(&["resume", "--headless"]);
+    assert_eq!(resumed.status.code(), Some(13), "{}", text(&resumed));
+    let words = format!("rendezvous port {port} is in use by ");
+    let said = text(&resumed);
+    assert!(said.contains(&words) && said.contains("another port with --master-port"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_between_two_attempts_is_noted() {
+    let place = place("touch begun; until [ -e taken ]; do sleep 0.05; done; exit 1");
+    let (listener, port) = listen();
+    drop(listener);
+    write_run(&place, &format!("{TORCHRUN}, --master-port={port}, train.py"), "restart: from_start\n");
+    std::thread::scope(|scope| {
+        scope.spawn(|| place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]));
+        wait_for("the first attempt", || place.dir.path().join("begun").exists().then_some(()));
+        let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        fs::write(place.dir.path().join("taken"), "").unwrap();
+        let words = format!("rendezvous port {port} is in use");
+        let run = place.newest().unwrap();
+        wait_for("the note of the second attempt", || journal_says(&run, &words).then_some(()));
+    });
 }
 
 #[test]

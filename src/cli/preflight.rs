@@ -183,9 +183,8 @@ impl Preflight {
     /// Checks the ranks of a command.
     fn ranks(&mut self, run: &Run) {
         for check in ranks::checks(run, &self.devices) {
-            if check.verdict == Verdict::Fail {
-                let message = format!("{}; {}", check.text, check.fix);
-                self.failure.get_or_insert(Failure::new(CONFIG, message));
+            if let Some(failure) = refusal_of(&check) {
+                self.failure.get_or_insert(failure);
             }
             self.checks.push(check);
         }
@@ -234,6 +233,26 @@ impl Preflight {
         let cleared = self.run.zip(self.prospect).map(|(run, prospect)| Cleared { run, prospect, devices });
         cleared.ok_or_else(|| Failure::new(1, "the run could not be checked"))
     }
+}
+
+/// Checks the ranks of a run that continues. A start checks them with everything else.
+///
+/// # Errors
+/// Returns an error when they cannot start on these devices.
+pub fn check_ranks(run: &Run, devices: &Devices) -> Result<(), Failure> {
+    for check in ranks::checks(run, devices) {
+        if let Some(failure) = refusal_of(&check) {
+            return Err(failure);
+        }
+        if check.verdict == Verdict::Warn {
+            say(&format!("{}; {}", check.text, check.fix));
+        }
+    }
+    Ok(())
+}
+
+fn refusal_of(check: &Check) -> Option<Failure> {
+    (check.verdict == Verdict::Fail).then(|| Failure::new(CONFIG, format!("{}; {}", check.text, check.fix)))
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

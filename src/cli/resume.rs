@@ -6,6 +6,7 @@ use super::devices::{Sharing, devices_of_start, worker_device};
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::occupied::{self, Answer};
+use super::preflight::check_ranks;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
@@ -172,6 +173,7 @@ fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Train
     match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
         Answer::Attach(other) => Ok(Settled::Attach(other)),
         Answer::Start(claim) => {
+            check_ranks(run, &devices)?;
             let device = device.or(stored.map(|stored| stored.device)).unwrap_or_else(|| "auto".to_owned());
             let claim = ClaimRequest { after: earlier.after, ..claim };
             Ok(Settled::Start(Launch { device, claim: Some(claim), inject }))
@@ -224,6 +226,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let devices = devices_of_start(&run, &device, &prospect.device);
+    check_ranks(&run, &devices)?;
     let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
         Answer::Start(claim) => claim,
         Answer::Attach(other) => return attach::open(&other),

@@ -105,6 +105,13 @@ pub fn check_model(model: &TextModel) -> Vec<Problem> {
     if let Some(Err(error)) = model.shape.as_ref().map(Shape::check) {
         need(false, "model.shape", error.to_string(), "omit it; it is read from the model's config.json");
     }
+    let described = model.shape.is_none() || model.init_from.is_some();
+    need(
+        described,
+        "model.shape",
+        "it describes a pretrained model, and model.init_from names none".into(),
+        "omit it; layers, heads and width size a fresh model",
+    );
     if heads > 0 && heads.max(width) <= MOST_WIDTH && !width.is_multiple_of(heads) {
         let fix = suggest_heads(heads, width);
         need(false, "model.heads", format!("{heads} heads do not divide a width of {width} evenly"), &fix);

@@ -1,6 +1,7 @@
 use super::layer_builder::ModelSpec;
 use super::model::Transformer;
 use super::model_config::{self, suggest_heads};
+use super::shape::Shape;
 use super::text::Codec;
 use super::{Corpus, LanguageModel, Sources, TextBatch, TextData, TextModel};
 use crate::train::lora::Lora;
@@ -43,7 +44,7 @@ fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
 #[test]
 fn invalid_values_are_named_with_a_fix() {
     type Case = (&'static str, fn(&mut TextData, &mut TextModel));
-    let table: [Case; 14] = [
+    let table: [Case; 15] = [
         ("data.source", |data, _| data.source = Sources::Many(vec![])),
         ("data.source", |data, _| data.source = Sources::One("embedded:bible".into())),
         ("data.tokenizer", |data, _| data.tokenizer = Some(String::new())),
@@ -54,6 +55,7 @@ fn invalid_values_are_named_with_a_fix() {
         ("model.heads", |_, model| model.heads = Some(3)),
         ("model.dropout", |_, model| model.dropout = -0.1),
         ("model.width", |_, model| (model.init_from, model.width) = (Some("embedded:tiny-llama".into()), Some(64))),
+        ("model.shape", |_, model| model.shape = Some(tiny_llama_shape())),
         ("model.lora.rank", |_, model| model.lora = Some(Lora { rank: 0, ..lora() })),
         ("model.lora.alpha", |_, model| model.lora = Some(Lora { alpha: Some(-1.0), ..lora() })),
         ("model.lora.dropout", |_, model| model.lora = Some(Lora { dropout: 1.0, ..lora() })),
@@ -69,6 +71,12 @@ fn invalid_values_are_named_with_a_fix() {
     }
     assert_eq!(suggest_heads(3, 128), "2 or 4 heads work");
     assert_eq!(suggest_heads(200, 128), "128 works");
+}
+
+fn tiny_llama_shape() -> Shape {
+    let mut model = TextModel { init_from: Some("embedded:tiny-llama".into()), ..TextModel::default() };
+    model_config::complete_model(&mut model, &str::to_owned);
+    model.shape.unwrap()
 }
 
 #[test]
