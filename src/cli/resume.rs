@@ -3,6 +3,7 @@
 use super::bad_value::BadValue;
 use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
+use super::elsewhere::take_over_ended;
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::occupied::{self, Answer};
@@ -43,6 +44,9 @@ pub struct ResumeArgs {
     device: Option<String>,
     #[command(flatten)]
     after_reboot: Interrupted,
+    /// Take the run over from another host, where you know that no process of it is left
+    #[arg(long, conflicts_with_all = ["interrupted", "branch", "as_base"])]
+    take_over: bool,
     /// Roll back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
@@ -79,6 +83,9 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     }
     if args.branch {
         return begin_from(&dir, Origin::Checkpoint, args, runs, trainer);
+    }
+    if owners::keeper_elsewhere(&dir).is_some() {
+        take_over_ended(&dir, args.take_over)?;
     }
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);

@@ -1,5 +1,6 @@
 //! The schema of run.db, and how to open it.
 
+use super::file_system::is_shared;
 use crate::untrusted::database::distrust_schema;
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
@@ -141,8 +142,9 @@ pub fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Opens run.db for its only writer. The second value is false when the file system does not support a
-/// write-ahead log (such as WSL's /mnt/c), and a rollback journal is used instead.
+/// Opens run.db for its only writer. The second value is false when a rollback journal is used instead of a write-ahead
+/// log: in a [shared](super::shared_folder) folder, since readers on other hosts do not see the log's index, which is
+/// shared memory; and where the file system has no such memory (WSL's /mnt/c).
 ///
 /// # Errors
 /// Returns the error of `SQLite`, or [`NewerStore`].
@@ -152,14 +154,21 @@ pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connect
     connection.busy_timeout(patience)?;
     // Check the version first: a newer store must stay unchanged.
     let found = check_version(&connection)?;
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    let logged = mode.eq_ignore_ascii_case("wal");
-    if !logged {
-        connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
+    let logged = !path.parent().is_some_and(is_shared) && set_journal(&connection, "WAL")?;
+    if !logged && set_journal(&connection, "TRUNCATE")? {
+        let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+        let why = "another process has it open, so its write-ahead log cannot be turned off; close that process";
+        return Err(Error::SqliteFailure(busy, Some(why.to_owned())));
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     migrate(&connection, found)?;
     Ok((connection, logged))
+}
+
+/// Asks for a journal mode. Returns whether the store uses a write-ahead log then.
+fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<bool> {
+    let mode: String = connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))?;
+    Ok(mode.eq_ignore_ascii_case("wal"))
 }
 
 /// Brings the schema of a store up to date, completely or not at all.
@@ -210,8 +219,21 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     {
         return Err(Error::ToSqlConversionFailure(Box::new(error)));
     }
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match open_for_reading(path, read_only) {
+        Err(Error::SqliteFailure(code, _)) if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => {
+            // A writer was killed within a transaction. SQLite takes it back only for those who may write.
+            let any = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = open_for_reading(path, any)?;
+            connection.pragma_update(None, "query_only", true)?;
+            Ok(connection)
+        }
+        opened => opened,
+    }
+}
+
+fn open_for_reading(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
     distrust_schema(&connection)?;
     connection.busy_timeout(Duration::from_secs(2))?;
     check_version(&connection)?;
