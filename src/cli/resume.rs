@@ -122,7 +122,7 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
             Ok(Reply::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
-                if last_try {
+                if last_try || owners::keeper_elsewhere(dir).is_some() {
                     return Err(failure);
                 }
                 continue;

@@ -116,6 +116,7 @@ impl Keeper {
         let plans = self.run.command.is_none();
         let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.take_over_run(asked_by, &path).await?;
+        folder.iter().for_each(FolderThread::read_orders);
         self.clock.delay.restart();
         while self.outcome.is_none() {
             self.run_turn().await;

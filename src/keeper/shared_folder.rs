@@ -48,30 +48,44 @@ pub(super) enum News {
     Lost(Box<Lease>),
 }
 
+/// A word to the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// The run has begun: read orders.
+    Read,
+    /// The keeper ends: write the last replies.
+    End,
+}
+
 /// The thread.
 #[derive(Debug)]
 pub(super) struct FolderThread {
-    stop: Sender<()>,
+    words: Sender<Word>,
     done: Receiver<()>,
 }
 
 impl FolderThread {
     /// Starts the thread of a run whose lease this process holds.
     pub(super) fn start(run: &RunDir, renewal: Renewal, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
-        let ((stop, stopped), (ended, done)) = (channel(), channel());
+        let ((words, heard), (ended, done)) = (channel(), channel());
         let (run, waiting) = (run.path().to_owned(), Vec::new());
         let mut desk = Desk { run, renewal, inputs, inbox: None, waiting, next: FIRST, trouble: None };
         let work = move || {
-            desk.work(&stopped);
+            desk.work(&heard);
             let _ = ended.send(());
         };
         thread::Builder::new().name("shared folder".to_owned()).spawn(work)?;
-        Ok(Self { stop, done })
+        Ok(Self { words, done })
+    }
+
+    /// Lets the thread read orders: the policy refuses them before the run has begun.
+    pub(super) fn read_orders(&self) {
+        let _ = self.words.send(Word::Read);
     }
 
     /// Lets the thread write the last replies.
     pub(super) fn finish(self) {
-        let _ = self.stop.send(());
+        let _ = self.words.send(Word::End);
         let _ = self.done.recv_timeout(LAST);
     }
 }
@@ -99,8 +113,8 @@ struct Desk {
 }
 
 impl Desk {
-    fn work(&mut self, stopped: &Receiver<()>) {
-        let mut beaten: Option<Instant> = None;
+    fn work(&mut self, words: &Receiver<Word>) {
+        let (mut beaten, mut reads) = (None::<Instant>, false);
         loop {
             let mut trouble = None;
             if beaten.is_none_or(|at| at.elapsed() >= BEAT) {
@@ -110,7 +124,7 @@ impl Desk {
                     Err(error) => trouble = Some(format!("the lease of this run cannot be renewed: {error}")),
                 }
             }
-            if let Err(error) = self.read_orders() {
+            if reads && let Err(error) = self.read_orders() {
                 trouble = trouble.or_else(|| Some(format!("orders from other hosts cannot be read: {error}")));
             }
             if let Err(error) = self.answer_soon() {
@@ -122,9 +136,10 @@ impl Desk {
                 self.trouble.clone_from(&trouble);
                 self.tell(News::Trouble(trouble));
             }
-            if !matches!(stopped.recv_timeout(POLL), Err(RecvTimeoutError::Timeout)) {
-                let _ = self.answer();
-                return;
+            match words.recv_timeout(POLL) {
+                Ok(Word::Read) => reads = true,
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => return drop(self.answer()),
             }
         }
     }

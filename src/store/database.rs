@@ -149,12 +149,16 @@ pub fn is_damage(error: &Error) -> bool {
 /// # Errors
 /// Returns the error of `SQLite`, or [`NewerStore`].
 pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connection, bool)> {
+    open_writer_in(path, patience, path.parent().is_some_and(is_shared))
+}
+
+fn open_writer_in(path: &Path, patience: Duration, shared: bool) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     distrust_schema(&connection)?;
     connection.busy_timeout(patience)?;
     // Check the version first: a newer store must stay unchanged.
     let found = check_version(&connection)?;
-    let logged = !path.parent().is_some_and(is_shared) && set_journal(&connection, "WAL")?;
+    let logged = !shared && set_journal(&connection, "WAL")?;
     if !logged && set_journal(&connection, "TRUNCATE")? {
         let busy = ffi::Error::new(ffi::SQLITE_BUSY);
         let why = "another process has it open, so its write-ahead log cannot be turned off; close that process";
@@ -280,7 +284,7 @@ fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{open_reader, open_writer};
+    use super::{open_reader, open_writer, open_writer_in};
     use crate::protocol::control::StepRow;
     use crate::protocol::metrics::{ACCURACY, Metrics};
     use crate::store::reader::Reader;
@@ -346,6 +350,77 @@ mod tests {
         assert_eq!(lr, None);
         let verdict: String = other.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(verdict, "ok");
+    }
+
+    fn journals(connection: &Connection) -> i64 {
+        connection.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
+    }
+
+    const LINE: &str =
+        "INSERT INTO journal (time_ms, level, kind, text) VALUES (1, '\"info\"', '\"note\"', hex(randomblob(400)))";
+
+    #[test]
+    fn a_store_gives_its_log_up_in_a_shared_folder_and_gets_it_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.db");
+        let soon = Duration::from_millis(20);
+        let (local, logged) = open_writer_in(&path, soon, false).unwrap();
+        local.execute(LINE, []).unwrap();
+        assert!(logged && dir.path().join("run.db-wal").exists());
+        // Another process of this host reads: its place in the log must not vanish.
+        let busy = open_writer_in(&path, soon, true).unwrap_err();
+        assert_eq!(busy.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{busy}");
+        drop(local);
+        for (shared, lines) in [(true, 1), (true, 2), (false, 3), (true, 4)] {
+            let (writer, logged) = open_writer_in(&path, soon, shared).unwrap();
+            assert_eq!((logged, journals(&writer)), (!shared, lines));
+            writer.execute(LINE, []).unwrap();
+            assert_eq!(dir.path().join("run.db-wal").exists(), !shared);
+            assert_eq!(journals(&open_reader(&path).unwrap()), lines + 1);
+        }
+    }
+
+    #[test]
+    fn readers_and_the_writer_of_a_rollback_journal_wait_for_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.db");
+        let (writer, _) = open_writer_in(&path, Duration::from_secs(30), true).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let read = || {
+                let mut seen = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let now = journals(&open_reader(&path).unwrap());
+                    assert!(now % 3 == 0 && now >= seen, "half a transaction: {now} after {seen}");
+                    seen = now;
+                }
+            };
+            let readers = [scope.spawn(read), scope.spawn(read)];
+            for _ in 0..60 {
+                writer.execute_batch(&format!("BEGIN IMMEDIATE; {LINE}; {LINE}; {LINE}; COMMIT")).unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+        assert_eq!(journals(&open_reader(&path).unwrap()), 180);
+    }
+
+    #[test]
+    fn a_reader_takes_back_what_a_killed_writer_left_half_written() {
+        let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = dir.path().join("run.db");
+        let (writer, _) = open_writer_in(&path, Duration::ZERO, true).unwrap();
+        writer.execute(LINE, []).unwrap();
+        writer.execute_batch(&format!("PRAGMA cache_size = 2; BEGIN; {}", format!("{LINE};").repeat(300))).unwrap();
+        // The files as a kill at this moment leaves them; the copy has no lock.
+        for name in ["run.db", "run.db-journal"] {
+            std::fs::copy(dir.path().join(name), killed.path().join(name)).unwrap();
+        }
+        let copy = killed.path().join("run.db");
+        assert!(std::fs::metadata(&copy).unwrap().len() > 50_000, "nothing was written");
+        let reader = open_reader(&copy).unwrap();
+        assert_eq!(journals(&reader), 1);
+        assert!(reader.execute(LINE, []).is_err(), "it still only reads");
     }
 
     #[test]

@@ -43,8 +43,12 @@ pub fn keeper_elsewhere(run: &RunDir) -> Option<Lease> {
 /// Makes this process the parent of a run's keeper.
 ///
 /// # Errors
-/// Returns an error when there is another parent, or the lock file is unusable.
+/// Returns an error when there is another parent, another host holds the run, or the lock file is unusable.
 pub fn become_parent(run: &RunDir) -> Result<Lock, LockError> {
+    // Where locks end at the host, this one would overwrite the file of the other parent.
+    if let Some(lease) = keeper_elsewhere(run) {
+        return Err(LockError::Elsewhere(Box::new(lease)));
+    }
     Lock::take(&run.file(PARENT))
 }
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Timeout for the first reply; the keeper looks twice a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval between two looks for a reply.
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -341,7 +341,7 @@ pub(super) mod tests {
         let refused = take(dir.path()).unwrap().unwrap_err();
         assert!(refused.holder().starts_with("process 4711 on host node7, since 2"), "{}", refused.holder());
         assert!(supersede(dir.path(), &other, "its job has ended").unwrap());
-        assert!(!supersede(dir.path(), &other, "its job has ended").unwrap(), "one process ends a lease");
+        assert!(!supersede(dir.path(), &other, "by hand").unwrap(), "one process ends a lease");
         assert_eq!(elsewhere(dir.path()), None);
         assert!(take(dir.path()).unwrap().is_ok());
     }
