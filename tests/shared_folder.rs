@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
+#[path = "tmux/terminal.rs"]
+#[expect(dead_code, reason = "the tests of the cockpit use the rest")]
+mod terminal;
 
 use downshift::protocol::control::{Request, Target};
 use downshift::store::run_dir::RunDir;
@@ -17,6 +20,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use terminal::Terminal;
 
 const NODE: &str = "node7";
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
@@ -131,13 +135,55 @@ fn orders_reach_the_keeper_on_another_host_through_the_folder() {
 }
 
 #[test]
+fn the_cockpit_follows_and_steers_a_run_on_another_host() {
+    let Some(hosts) = Hosts::new() else { return };
+    let (mut child, run) = hosts.start();
+    let terminal = Terminal::open(&hosts.place, (120, 40));
+    terminal.write(&format!("{} attach\n", env!("CARGO_BIN_EXE_downshift")));
+    terminal.wait("the host", |screen| screen.contains("● training") && screen.contains("on host node7"));
+    terminal.press(&["d"]);
+    terminal.wait("the preview", |screen| screen.contains("accumulate"));
+    terminal.press(&["Enter"]);
+    terminal.wait("the next rung", |screen| screen.contains("rung 1 accumulate"));
+    assert_eq!(shifts(&run), 1);
+    let keeper = hosts.place.status_json()["pid_keeper"].as_u64().unwrap();
+    kill(keeper as u32);
+    let text = "the keeper was killed by SIGKILL and was restarted";
+    wait_for("the next keeper", || journal_says(&run, text).then_some(()));
+    let step = hosts.place.status_json()["step"].as_u64().unwrap();
+    hosts.wait_step(step + 20);
+    hosts.place.succeed(&["stop"]);
+    terminal.wait("the end", |screen| screen.contains("○ stopped"));
+    child.wait().unwrap();
+}
+
+#[test]
+fn on_a_disk_of_this_host_nothing_is_shared() {
+    let mut place = Place::scripted();
+    place.variables.push(("DOWNSHIFT_SHARED_FOLDER", PathBuf::from("no")));
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    wait_for("steps", || (place.status_json()["step"].as_u64() > Some(5)).then_some(()));
+    assert!(run.file("run.db-wal").exists());
+    assert!(!run.file("leases").exists() && !run.file("requests").exists());
+    place.succeed(&["stop"]);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+
+    place.variables[0].1 = PathBuf::from("true");
+    let wrong = place.output(&["runs"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(shown(&wrong).contains("DOWNSHIFT_SHARED_FOLDER is `true`; write `yes`"), "{}", shown(&wrong));
+}
+
+#[test]
 fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     let Some(hosts) = Hosts::new() else { return };
     let (mut child, run) = hosts.start();
     let path = run.path().to_str().unwrap();
     let holder = |text: &str| text.contains("process ") && text.contains(" on host node7, since 2");
     let second = || {
-        for words in [&["keeper", "--run-dir", path, "--device", "cpu"][..], &["keeper", "--parent", "--run-dir", path]] {
+        for words in [&["keeper", "--run-dir", path, "--device", "cpu"][..], &["keeper", "--parent", "--run-dir", path]]
+        {
             let refused = hosts.place.output(words);
             assert!(!refused.status.success() && holder(&shown(&refused)), "{words:?}: {}", shown(&refused));
         }

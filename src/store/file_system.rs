@@ -144,7 +144,10 @@ mod tests {
 
     #[test]
     fn the_override_is_yes_or_no() {
-        assert_eq!([parse_override(""), parse_override("yes"), parse_override("no")], [Ok(None), Ok(Some(true)), Ok(Some(false))]);
+        assert_eq!(
+            [parse_override(""), parse_override("yes"), parse_override("no")],
+            [Ok(None), Ok(Some(true)), Ok(Some(false))]
+        );
         assert!(parse_override("true").unwrap_err().to_string().contains("is `true`; write `yes`"));
     }
 }

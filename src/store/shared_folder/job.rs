@@ -99,7 +99,9 @@ fn judge(told: &Told) -> JobState {
     match state {
         Some(state) if told.worked && ENDED.contains(&state) => JobState::Ended(state.to_owned()),
         Some(state) if told.worked => JobState::Lives(state.to_owned()),
-        None if told.worked || told.wrong.contains("Invalid job id specified") => JobState::Ended("forgotten".to_owned()),
+        None if told.worked || told.wrong.contains("Invalid job id specified") => {
+            JobState::Ended("forgotten".to_owned())
+        }
         _ => JobState::Unknown,
     }
 }
@@ -148,7 +150,8 @@ mod tests {
 
     #[test]
     fn only_a_final_state_is_an_end() {
-        let judged = |worked, out: &str, wrong: &str| judge(&Told { worked, out: out.to_owned(), wrong: wrong.to_owned() });
+        let judged =
+            |worked, out: &str, wrong: &str| judge(&Told { worked, out: out.to_owned(), wrong: wrong.to_owned() });
         for state in ["COMPLETED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PENDING"] {
             assert_eq!(judged(true, &format!("{state}\n"), ""), JobState::Ended(state.to_owned()));
         }

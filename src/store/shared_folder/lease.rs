@@ -171,7 +171,9 @@ fn create(folder: &Path, lease: &Lease) -> io::Result<bool> {
     let made = match linked {
         Ok(()) => true,
         // The server may have made the link although its answer was lost.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(folder, lease.number).is_ok_and(|it| it == *lease),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read(folder, lease.number).is_ok_and(|it| it == *lease)
+        }
         Err(error) => {
             fs::remove_file(&draft).ok();
             return Err(error);
@@ -190,7 +192,9 @@ fn create(folder: &Path, lease: &Lease) -> io::Result<bool> {
 fn rewrite(folder: &Path, lease: &Lease) -> io::Result<()> {
     let (path, content) = (place(folder, lease.number), serde_json::to_vec(lease)?);
     match write_unsynced(&path, &content) {
-        Err(error) if [Errno::NOSPC, Errno::DQUOT].iter().any(|full| error.raw_os_error() == Some(full.raw_os_error())) => {
+        Err(error)
+            if [Errno::NOSPC, Errno::DQUOT].iter().any(|full| error.raw_os_error() == Some(full.raw_os_error())) =>
+        {
             // A full disk has no room for another file.
             let file = fs::OpenOptions::new().write(true).open(&path)?;
             file.write_all_at(&content, 0)?;

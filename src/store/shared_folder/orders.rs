@@ -338,7 +338,10 @@ mod tests {
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         let refused = inbox.read().unwrap_err().to_string();
-        assert!(refused.contains("requests is open to others (mode 755)") && refused.contains("`chmod 700`"), "{refused}");
+        assert!(
+            refused.contains("requests is open to others (mode 755)") && refused.contains("`chmod 700`"),
+            "{refused}"
+        );
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(&inbox.read().unwrap()[..], [Found { order: Ok(_), .. }]));
         fs::remove_dir_all(&folder).unwrap();

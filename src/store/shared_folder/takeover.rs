@@ -198,7 +198,9 @@ mod tests {
             let progress = takeover.judge(Some(&lease), &here, None, begun + Duration::from_secs(later), &run);
             let Progress::Refused(refusal @ Refusal::Held { .. }) = progress else { panic!("{later}: {progress:?}") };
             let text = refusal.to_string();
-            for part in ["process 4711 on host node7 in Slurm job 7, since 2", "its job is RUNNING", "resume --take-over"] {
+            for part in
+                ["process 4711 on host node7 in Slurm job 7, since 2", "its job is RUNNING", "resume --take-over"]
+            {
                 assert!(text.contains(part), "{text}");
             }
         }
