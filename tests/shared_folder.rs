@@ -4,7 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
+#[cfg(test)]
 mod helper;
+#[cfg(test)]
 #[path = "tmux/terminal.rs"]
 #[expect(dead_code, reason = "the tests of the cockpit use the rest")]
 mod terminal;
@@ -197,7 +199,7 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     second();
 
     // Both at once, as a node that loses its power.
-    hosts.place.processes().into_iter().for_each(kill);
+    hosts.place.processes().into_iter().chain([child.id()]).for_each(kill);
     child.wait().unwrap();
     second();
     assert_eq!(hosts.place.status_json()["host"], NODE, "nothing here knows that it is gone");

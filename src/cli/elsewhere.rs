@@ -5,7 +5,16 @@ use super::{Failure, say};
 use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::lease::{Host, Lease};
 use crate::store::shared_folder::takeover::{Progress, Takeover};
+use clap::Args;
 use std::time::Duration;
+
+/// Whether a run is taken from another host.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct TakeOver {
+    /// Take the run over from another host, where you know that no process of it is left
+    #[arg(long, conflicts_with_all = ["interrupted", "branch", "as_base"])]
+    pub take_over: bool,
+}
 
 /// Interval between two looks at the lease of a run that is being taken over.
 const WATCH: Duration = Duration::from_secs(1);
@@ -17,25 +26,17 @@ const WATCH: Duration = Duration::from_secs(1);
 /// Returns an error when the lease cannot be read or ended, or you vouch for a keeper that is alive.
 pub fn take_over_ended(run: &RunDir, by_hand: bool) -> Result<(), Failure> {
     let (mut takeover, mut told) = (Takeover::new(by_hand), false);
-    poll(WATCH, || {
-        let step = match takeover.look(run) {
-            Ok(Progress::Free) => Ok(true),
-            Ok(Progress::Refused(refusal)) if by_hand => Err(Failure::new(1, refusal.to_string())),
-            Ok(Progress::Refused(_)) => Ok(true),
-            Ok(Progress::Ready(_)) => Ok(false),
-            Ok(Progress::Watching(why, left)) => {
-                if !std::mem::replace(&mut told, true) {
-                    say(&describe_watch(&why, left));
-                }
-                Ok(false)
+    poll(WATCH, || match takeover.look(run) {
+        Ok(Progress::Refused(refusal)) if by_hand => Some(Err(Failure::new(1, refusal.to_string()))),
+        Ok(Progress::Free | Progress::Refused(_)) => Some(Ok(())),
+        Ok(Progress::Ready(_)) => None,
+        Ok(Progress::Watching(why, left)) => {
+            if !std::mem::replace(&mut told, true) {
+                say(&describe_watch(&why, left));
             }
-            Err(error) => Err(Failure::new(1, format!("{}: {error}", run.name()))),
-        };
-        match step {
-            Ok(false) => None,
-            Ok(true) => Some(Ok(())),
-            Err(failure) => Some(Err(failure)),
+            None
         }
+        Err(error) => Some(Err(Failure::new(1, format!("{}: {error}", run.name())))),
     })
 }
 

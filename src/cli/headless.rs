@@ -111,7 +111,7 @@ impl<'a> Follower<'a> {
                 (lost, told) = (None, false);
                 tokio::select! {
                     () = sleep(ELSEWHERE) => {}
-                    signal = signals.next() => self.stop_elsewhere(signal),
+                    _ = signals.next() => self.stop_elsewhere(),
                 }
                 continue;
             }
@@ -147,7 +147,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Asks a keeper on another host to end the run.
-    fn stop_elsewhere(&mut self, _signal: process::Signal) {
+    fn stop_elsewhere(&self) {
         match client::send_request(self.dir, &Request::Stop) {
             Ok(answer) => print_now(&answer),
             Err(failure) => print_now(&failure.message),

@@ -3,7 +3,7 @@
 use super::bad_value::BadValue;
 use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
-use super::elsewhere::take_over_ended;
+use super::elsewhere::{TakeOver, take_over_ended};
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::occupied::{self, Answer};
@@ -44,9 +44,8 @@ pub struct ResumeArgs {
     device: Option<String>,
     #[command(flatten)]
     after_reboot: Interrupted,
-    /// Take the run over from another host, where you know that no process of it is left
-    #[arg(long, conflicts_with_all = ["interrupted", "branch", "as_base"])]
-    take_over: bool,
+    #[command(flatten)]
+    elsewhere: TakeOver,
     /// Roll back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
@@ -85,7 +84,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         return begin_from(&dir, Origin::Checkpoint, args, runs, trainer);
     }
     if owners::keeper_elsewhere(&dir).is_some() {
-        take_over_ended(&dir, args.take_over)?;
+        take_over_ended(&dir, args.elsewhere.take_over)?;
     }
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);

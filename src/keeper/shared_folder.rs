@@ -196,6 +196,10 @@ impl Desk {
                     }
                 }
             }
+            if order.written > 0 && inbox.has_left(&order.id) {
+                left.push(order.client);
+                continue;
+            }
             if order.said.len() > order.written {
                 match inbox.answer(&order.id, &order.said) {
                     Ok(()) => order.written = order.said.len(),

@@ -400,7 +400,9 @@ mod tests {
                 writer.execute_batch(&format!("BEGIN IMMEDIATE; {LINE}; {LINE}; {LINE}; COMMIT")).unwrap();
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            for reader in readers {
+                reader.join().unwrap();
+            }
         });
         assert_eq!(journals(&open_reader(&path).unwrap()), 180);
     }

@@ -140,7 +140,9 @@ impl Inbox {
         self.known.extend(found.iter().map(|found| found.id.clone()));
         let age = |path: &PathBuf| now.duration_since(fs::symlink_metadata(path).ok()?.modified().ok()?).ok();
         answers.retain(|path| age(path).is_some_and(|age| age > OLD_ANSWER));
-        answers.iter().for_each(|path| drop(fs::remove_file(path)));
+        for path in answers {
+            fs::remove_file(path).ok();
+        }
         Ok(found)
     }
 
@@ -176,6 +178,12 @@ impl Inbox {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Reports whether the client of an answered order has left: it removes the answer then.
+    #[must_use]
+    pub fn has_left(&self, id: &str) -> bool {
+        matches!(self.folder.join(format!("{id}.answer")).try_exists(), Ok(false))
     }
 
     fn taken(&self, id: &str) -> PathBuf {
@@ -294,7 +302,9 @@ mod tests {
         assert_eq!((placed[0].news().unwrap(), placed[0].news().unwrap()), (vec!["second".to_owned()], Vec::new()));
         let again = Inbox::open(dir.path()).unwrap().read().unwrap();
         assert_eq!(again, found[1..], "what a killed keeper had taken is read by the next one");
-        found[1..].iter().for_each(|found| inbox.answer(&found.id, "late\n").unwrap());
+        for found in &found[1..] {
+            inbox.answer(&found.id, "late\n").unwrap();
+        }
         assert_eq!(inbox.read().unwrap(), []);
         let withdrawn = place(dir.path(), &order(Request::Stop)).unwrap();
         assert!(withdrawn.withdraw());
@@ -308,7 +318,7 @@ mod tests {
         let mut inbox = Inbox::open(dir.path()).unwrap();
         let file = |name: &str| dir.path().join(FOLDER).join(name);
         let late = place(dir.path(), &order(Request::Stop)).unwrap();
-        let past = SystemTime::now() - OLD - Duration::from_secs(2);
+        let past = SystemTime::now().checked_sub(OLD + Duration::from_secs(2)).unwrap();
         File::options().write(true).open(late.order()).unwrap().set_modified(past).unwrap();
         let other = place(dir.path(), &Order { to: "another boot".to_owned(), ..order(Request::Stop) }).unwrap();
         fs::write(file("a.json"), "{").unwrap();

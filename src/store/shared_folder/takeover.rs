@@ -217,7 +217,7 @@ mod tests {
             let mut takeover = Takeover { asked: ended(), ..Takeover::new(by_hand) };
             let still = takeover.judge(Some(&lease), &here, None, begun, &run);
             assert!(matches!(&still, Progress::Watching(_, left) if *left == STILL), "{still:?}");
-            let before = begun + STILL - Duration::from_millis(1);
+            let before = begun + Duration::from_secs(STILL.as_secs() - 1);
             assert!(matches!(takeover.judge(Some(&lease), &here, None, before, &run), Progress::Watching(..)));
             assert!(matches!(takeover.judge(Some(&lease), &here, None, begun + STILL, &run), Progress::Ready(_)));
 
