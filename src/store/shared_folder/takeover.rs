@@ -4,6 +4,7 @@
 use super::job::{Job, JobState};
 use super::lease::{self, BEAT, Host, Lease};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -17,20 +18,35 @@ const ASK: Duration = Duration::from_secs(5);
 pub enum Refusal {
     /// Nothing says that the holder has ended.
     #[error(
-        "{run} has a keeper, {holder}; {known}. `{stop}` ends it through the run's folder. If that process is surely gone, \
-         `{take_over}` takes the run over once its lease has not moved for {} s", STILL.as_secs()
+        "{run} has a keeper, {holder}, and nothing here can tell whether it has ended. `{stop}` ends it through the run's \
+         folder. If that process is surely gone, `{take_over}` takes the run over once its lease has not moved for {} s",
+        STILL.as_secs()
     )]
-    Held {
+    Unknown {
         /// The run's name.
         run: String,
         /// The holder of the lease.
         holder: String,
-        /// What is known of its job.
-        known: String,
         /// The command that ends the run.
         stop: String,
         /// The command that takes it over.
         take_over: String,
+    },
+    /// Slurm says that the holder's job may have processes; it may be suspended.
+    #[error(
+        "{run} has a keeper, {holder}, whose job is {state}; `{stop}` ends it through the run's folder, or `scancel {job}`"
+    )]
+    JobLives {
+        /// The run's name.
+        run: String,
+        /// The holder of the lease.
+        holder: String,
+        /// Its job.
+        job: String,
+        /// The state of that job.
+        state: String,
+        /// The command that ends the run.
+        stop: String,
     },
     /// The holder renews its lease.
     #[error("{run} is not taken over: {holder}, renews its lease, so it is alive; `{stop}` ends it")]
@@ -108,19 +124,19 @@ impl Takeover {
             }
         };
         let state = self.asked.as_ref().map_or(&JobState::Unknown, |(_, state)| state);
-        let (name, holder, stop) = (run.name(), lease.holder(), run.command("stop"));
-        let by_hand = || self.by_hand.then(|| "taken over by hand".to_owned());
-        let Some(why) = reason_to_think_it_ended(lease, host, own, state).or_else(by_hand) else {
-            let known = match (&lease.job, state) {
-                (Some(_), JobState::Lives(state)) => format!("Slurm says that its job is {state}"),
-                (Some(_), _) => "Slurm cannot be asked here whether that job has ended".to_owned(),
-                (None, _) => "nothing here can tell whether it has ended".to_owned(),
-            };
-            let take_over = run.command("resume --take-over");
-            return Progress::Refused(Refusal::Held { run: name, holder, known, stop, take_over });
+        let (run, holder, stop, take_over) =
+            (run.name(), lease.holder(), run.command("stop"), run.command("resume --take-over"));
+        let why = match (reason_to_think_it_ended(lease, host, own, state), &lease.job, state) {
+            (Some(why), ..) => why,
+            (None, Some(job), JobState::Lives(state)) => {
+                let (job, state) = (job.id.clone(), text::escape_line(state).into_owned());
+                return Progress::Refused(Refusal::JobLives { run, holder, job, state, stop });
+            }
+            _ if self.by_hand => "taken over by hand".to_owned(),
+            _ => return Progress::Refused(Refusal::Unknown { run, holder, stop, take_over }),
         };
         if self.moved {
-            return Progress::Refused(Refusal::Moves { run: name, holder, stop });
+            return Progress::Refused(Refusal::Moves { run, holder, stop });
         }
         match STILL.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero()) {
             Some(left) => Progress::Watching(format!("{holder}: {why}"), left),
@@ -190,21 +206,24 @@ mod tests {
     fn a_lease_whose_holder_may_live_is_refused_whether_it_moves_or_not() {
         let (_dir, run) = run();
         let (here, begun, mut lease) = (Host::own(), Instant::now(), foreign(1));
-        lease.job = Some(job(0));
-        let mut takeover = Takeover::new(false);
-        takeover.asked = Some((begun, JobState::Lives("RUNNING".to_owned())));
-        for (later, beat) in [(0, 0), (10, 1), (20, 2), (100, 2), (1000, 2)] {
-            lease.beat = beat;
-            let progress = takeover.judge(Some(&lease), &here, None, begun + Duration::from_secs(later), &run);
-            let Progress::Refused(refusal @ Refusal::Held { .. }) = progress else { panic!("{later}: {progress:?}") };
-            let text = refusal.to_string();
-            for part in
-                ["process 4711 on host node7 in Slurm job 7, since 2", "its job is RUNNING", "resume --take-over"]
-            {
-                assert!(text.contains(part), "{text}");
+        let mut text = String::new();
+        // Your word does not outweigh Slurm's: the job may be suspended.
+        for (in_job, by_hand) in [(false, false), (true, false), (true, true)] {
+            lease.job = in_job.then(|| job(0));
+            let mut takeover = Takeover::new(by_hand);
+            takeover.asked = in_job.then(|| (begun, JobState::Lives("SUSPENDED".to_owned())));
+            for (later, beat) in [(0, 0), (10, 1), (20, 2), (100, 2), (1000, 2)] {
+                lease.beat = beat;
+                let progress = takeover.judge(Some(&lease), &here, None, begun + Duration::from_secs(later), &run);
+                let Progress::Refused(refusal) = progress else { panic!("{later}: {progress:?}") };
+                assert_eq!(matches!(refusal, Refusal::JobLives { .. }), in_job, "{refusal}");
+                text = refusal.to_string();
+                let way_out = if in_job { "or `scancel 7`" } else { "resume --take-over" };
+                assert!(text.contains("process 4711 on host node7") && text.contains(way_out), "{text}");
             }
+            assert_eq!(takeover.judge(None, &here, None, begun, &run), Progress::Free);
         }
-        assert_eq!(takeover.judge(None, &here, None, begun, &run), Progress::Free);
+        assert!(text.contains(" in Slurm job 7, since 2") && text.contains("whose job is SUSPENDED"), "{text}");
     }
 
     #[test]
