@@ -20,7 +20,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use terminal::Terminal;
 
@@ -133,7 +134,7 @@ fn orders_reach_the_keeper_on_another_host_through_the_folder() {
     let status = hosts.place.status_json();
     assert_eq!((&status["host"], &status["state"]), (&Value::Null, &json!("stopped")));
     assert_eq!(files(&run, "requests"), Vec::<String>::new());
-    assert_eq!((shifts(&run), lease::newest(run.path()).unwrap().unwrap().end.as_deref()), (1, Some("given back")));
+    assert_eq!((shifts(&run), lease::newest(run.path()).unwrap().unwrap().end.as_deref()), (2, Some("given back")));
 }
 
 #[test]
@@ -225,6 +226,53 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     });
     hosts.place.succeed(&["stop"]);
     child.wait().unwrap();
+}
+
+/// Mounts a folder over SFTP: a file system of its own, with a cache of its own, whose locks end at it.
+fn mount_sshfs(folder: &Path, at: PathBuf) -> Option<Disk> {
+    fs::create_dir(&at).unwrap();
+    let servers = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server"];
+    let server = servers.iter().find(|server| Path::new(server).exists())?;
+    let mut serving = Command::new(server).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut client = Command::new("sshfs");
+    client.args(["-f", "-o", "passive"]).arg(format!(":{}", folder.display())).arg(&at);
+    client.stdin(serving.stdout.take().unwrap()).stdout(serving.stdin.take().unwrap()).stderr(Stdio::null());
+    let mut client = client.spawn().ok()?;
+    wait_for("the mount", || {
+        let ended = client.try_wait().unwrap().is_some();
+        let mounted = fs::metadata(&at).unwrap().dev() != fs::metadata(at.parent().unwrap()).unwrap().dev();
+        (ended || mounted).then_some(mounted)
+    })
+    .then_some(Disk(at))
+}
+
+#[test]
+fn a_lease_and_orders_suffice_where_locks_end_at_the_mount() {
+    let Some(hosts) = Hosts::new() else { return };
+    let runs = hosts.place.dir.path().join("runs");
+    let (mut child, run) = hosts.start();
+    let Some(far) = mount_sshfs(&runs, hosts.place.dir.path().join("far")) else {
+        println!("not tested: sshfs cannot mount a folder here");
+        return;
+    };
+    let on_login = |words: &[&str]| {
+        let mut command = hosts.place.command(words);
+        // Detected, not told.
+        command.env_remove("DOWNSHIFT_SHARED_FOLDER").env("DOWNSHIFT_RUNS_DIR", &far.0).output().unwrap()
+    };
+    assert!(shown(&on_login(&["status"])).contains("on host node7, through the run's folder"));
+    let there = far.0.join(run.path().file_name().unwrap());
+    let second = on_login(&["keeper", "--run-dir", there.to_str().unwrap(), "--device", "cpu"]);
+    assert!(
+        shown(&second).contains("the run has a keeper, process ") && !second.status.success(),
+        "{}",
+        shown(&second)
+    );
+    let shifted = on_login(&["shift", "down"]);
+    assert!(shown(&shifted).contains("will shift to accumulate"), "{}", shown(&shifted));
+    assert!(on_login(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(shifts(&run), 1);
 }
 
 /// An order as a client on another host writes it.
