@@ -13,6 +13,7 @@ mod delete;
 mod devices;
 mod doctor;
 mod drill;
+mod elsewhere;
 mod errand;
 mod export;
 mod headless;
@@ -48,6 +49,7 @@ mod watching;
 use crate::config::run::AsWritten;
 use crate::diagnose::readings::read_once;
 use crate::protocol::inject::{Inject, InjectError};
+use crate::store::file_system::check_override;
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
 use crate::trainer::command::WithCommands;
@@ -228,6 +230,10 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
     let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
+    if let Err(wrong) = check_override() {
+        say(&wrong.to_string());
+        return ExitCode::from(2);
+    }
     let outcome = match cli.command {
         None => start::start(&cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),

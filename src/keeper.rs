@@ -36,6 +36,7 @@ mod retention;
 mod run_dir_watch;
 mod run_loop;
 pub mod sentences;
+mod shared_folder;
 mod shift_timer;
 mod socket;
 mod standby;
@@ -80,6 +81,8 @@ enum Input {
     Garbled(u64),
     /// A client disconnected.
     Left(u64),
+    /// News of a run directory that other hosts use too.
+    Folder(shared_folder::News),
     /// A signal asks the keeper to end.
     Terminated(Author),
 }

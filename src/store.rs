@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  samples/  adopted/  attempts/  kernels/  *.log
-//!                 companion.json  verified.json
+//!                 companion.json  verified.json  leases/  requests/
 //! ```
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only the
 //! keeper writes run.db and deletes checkpoints; any process may read.
@@ -17,6 +17,7 @@ pub mod curve;
 mod damaged;
 pub mod database;
 pub mod disk;
+pub mod file_system;
 pub mod foreign;
 pub mod identity;
 pub mod kernels;
@@ -32,6 +33,7 @@ pub mod rows;
 pub mod run_dir;
 pub mod run_summary;
 pub mod samples;
+pub mod shared_folder;
 pub mod socket_place;
 pub mod stamp;
 pub mod step_metrics;

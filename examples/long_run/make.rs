@@ -254,6 +254,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         kernels: None,
         device: Some("made".to_owned()),
         parameters: Some(829_696),
+        host: None,
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -1,6 +1,6 @@
 """Ranks that hang under torchrun and the real program: the journal names the rank that left first, with what it does and the
-state of its process, within the limit of a hang; one that fails is named within a second. A long save, evaluation or
-computation of one rank raises no alarm. Times are printed, and held against the limits with --full: a small machine that does
+state of its process, within the limit of a hang; one that fails is named within a second. Two ranks whose network is cut are
+not named: all of them wait. A long save, evaluation or computation of one rank raises no alarm. Times are printed, and held against the limits with --full: a small machine that does
 something else may be late.
 
 Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_hangs.py [--full] [--program DOWNSHIFT]`.
@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
 
 # This script's folder is on the path; importing the other one adds the companion's.
-from end_to_end_ranks import RankedRun, run_file
+from end_to_end_loop import HERE
+from end_to_end_ranks import SCRIPT, RankedRun, run_file
 
 # `watch.hang_min`, and the second beyond it that a hang may take to be noticed.
 LIMIT_SECONDS = 10.0 + 1.0
@@ -31,6 +33,7 @@ STOPPED, ASLEEP = r"stopped by a signal \(T\)", "asleep"
 HANGS = {"stop": ("computing", STOPPED), "sleep": ("computing", ASLEEP), "lock": ("computing", ASLEEP), "data": ("waiting for data", ASLEEP)}
 DEATHS = {"raise": "ValueError: sample 17 has no label", "oom": "OutOfMemoryError"}
 QUIET = ("save", "evaluate", "compute")
+PARTED = r"hang: no progress .*: all ranks wait in the gradient sync of step {}: no rank left it, the network may".format(AT)
 
 
 class Case:
@@ -45,19 +48,44 @@ class Case:
         arguments = ["--fail={}@{}".format(self.kind, AT), "--fail-rank={}".format(self.rank), "--fail-seconds={}".format(seconds)]
         # Steps of the same size on all ranks: 23 in an epoch.
         arguments += ["--epochs=4", "--count={}".format(92 * self.world), "--step-ms=20"] + (["--sharded"] if self.sharded else [])
+        if self.kind == "partition":
+            return networks_file(arguments)
         text = run_file(arguments, restarts=1, world=self.world)
         if self.kind == "save":
             text += "checkpoint: {{ every: {} steps }}\n".format(AT)
         return text
 
 
+def networks_file(arguments):
+    """Returns the run file of two ranks in two networks."""
+    text = run_file(arguments, restarts=1)
+    words = own_network() + [sys.executable, os.path.join(HERE, "two_networks.py"), SCRIPT]
+    command = "command: [{}, \"{{run_dir}}/steps.log\", {}]".format(", ".join(words), ", ".join(arguments))
+    return re.sub(r"(?m)^command: .*$", lambda _: command, text)
+
+
+def own_network():
+    return ["unshare", "--net"] + (["--map-root-user"] if os.geteuid() else [])
+
+
+def why_no_networks():
+    """Returns why two networks cannot be made here; none if they can."""
+    cable = ["ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]
+    try:
+        tried = subprocess.run(own_network() + cable, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    return None if tried.returncode == 0 else tried.stderr.strip() or "unshare failed"
+
+
 def cases(full):
     if not full:
-        return [Case("stop", 1), Case("sleep", 1), Case("raise", 1), Case("evaluate", 0)]
+        return [Case("stop", 1), Case("sleep", 1), Case("raise", 1), Case("evaluate", 0), Case("partition", 1)]
     found = [Case(kind, rank) for kind in HANGS for rank in (0, 1)]
     found += [Case(kind, rank) for kind in DEATHS for rank in (0, 1)]
     found += [Case("stop", 2, 3), Case("sleep", 1, 3), Case("stop", 1, sharded=True), Case("sleep", 0, sharded=True)]
     found += [Case("save", 1), Case("evaluate", 0), Case("evaluate", 1), Case("compute", 1)]
+    found += [Case("partition", 0), Case("partition", 1)]
     return found
 
 
@@ -76,7 +104,9 @@ def try_case(program, case, is_timed):
 
 
 def expect_name(run, case, is_timed):
-    if case.kind in HANGS:
+    if case.kind == "partition":
+        wanted = PARTED
+    elif case.kind in HANGS:
         place, state = HANGS[case.kind]
         wanted = r"hang: no progress .*: rank {} of {} left first: {} in step {}, {}".format(case.rank, case.world, place, AT, state)
     else:
@@ -117,12 +147,16 @@ def struck_at(run):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="all 20 cases")
+    parser.add_argument("--full", action="store_true", help="all 22 cases")
     parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../target/debug/downshift"))
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the cases, from 1")
     given = parser.parse_args()
     for number, case in enumerate(cases(given.full), 1):
         if given.only is None or number in given.only:
+            why = why_no_networks() if case.kind == "partition" else None
+            if why:
+                print("{:2} {}: not tested, {}".format(number, case, why), flush=True)
+                continue
             took = try_case(os.path.abspath(given.program), case, given.full)
             outcome = "no alarm" if took is None else "named after {:.1f} s".format(took)
             print("{:2} {}: {}".format(number, case, outcome), flush=True)

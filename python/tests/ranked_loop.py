@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 
@@ -23,7 +24,7 @@ from plain_loop import Pictures
 import downshift
 
 
-FAULTS = ("raise", "oom", "nan", "stop", "sleep", "lock", "data", "compute", "evaluate", "save")
+FAULTS = ("raise", "oom", "nan", "stop", "sleep", "lock", "data", "compute", "evaluate", "save", "partition")
 
 
 def main(given=None):
@@ -127,6 +128,8 @@ class Fault:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self.kind == "sleep":
             time.sleep(self.seconds)
+        elif self.kind == "partition":
+            subprocess.run(["ip", "link", "set", os.environ["GLOO_SOCKET_IFNAME"], "down"], check=True)
         elif self.kind == "lock":
             lock = threading.Lock()
             lock.acquire()

@@ -3,6 +3,7 @@
 use super::preferences::{self, UserFiles};
 use super::{Failure, Outcome, Which, errand, find_run, say};
 use crate::cockpit::action::Action;
+use crate::cockpit::connect::KeeperSource;
 use crate::cockpit::errand::Errand;
 use crate::cockpit::glyphs::Glyphs;
 use crate::cockpit::pictures;
@@ -10,6 +11,7 @@ use crate::cockpit::readers;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::state::screen::View;
 use crate::config::theme::Colours;
+use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::IsTerminal;
@@ -78,10 +80,16 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let (glyphs, preferences) = (Glyphs::detect(variable), preferences::remembered());
     Ok(Attach {
         run_dir: dir.path().to_owned(),
-        socket: Arc::new({
-            let dir = dir.clone();
-            move || dir.socket()
-        }),
+        keeper: KeeperSource {
+            socket: Arc::new({
+                let dir = dir.clone();
+                move || dir.socket()
+            }),
+            folder: Arc::new({
+                let dir = dir.clone();
+                move || owners::keeper_elsewhere(&dir).map(|_| dir.clone())
+            }),
+        },
         ladder: readers::rung_views(&run),
         command: run.command,
         watch: run.watch,

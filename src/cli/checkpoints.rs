@@ -11,9 +11,9 @@ use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
+use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
-use crate::store::{owners, permissions};
 use crate::trainer::Trainer;
 use crate::untrusted::text;
 use clap::Args;
@@ -209,7 +209,7 @@ fn verify(run: &RunDir) -> u8 {
 
 /// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
-    if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
+    if !client::is_abandoned(run) {
         match client::send_request(run, &Request::Prune) {
             Ok(answer) => {
                 line!("{}: {answer}", run.name());

@@ -8,6 +8,7 @@ use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::store::shared_folder::asking::{Asked, Reply};
 use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Take, Write};
@@ -59,6 +60,12 @@ pub enum Answer {
     Refused(String),
 }
 
+impl From<Reply> for Answer {
+    fn from(Reply { accepted, message }: Reply) -> Self {
+        if accepted { Self::Accepted(message) } else { Self::Refused(message) }
+    }
+}
+
 impl Answer {
     /// Returns the message if the keeper accepts.
     fn accepted(self) -> Result<String, Failure> {
@@ -84,6 +91,7 @@ pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> 
 pub fn ask_keeper(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
     match Connection::open(run, request)? {
         Connection::Keeper(stream) => read_reply(run, &mut replies(stream)),
+        Connection::Elsewhere(mut asked) => Ok(asked.first_reply()?.into()),
         Connection::Parent(answer) => Ok(Answer::Accepted(answer)),
     }
 }
@@ -96,6 +104,10 @@ pub fn ask_keeper(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
 pub fn stop(run: &RunDir, heard: impl FnOnce(&str)) -> Result<String, Failure> {
     let stream = match Connection::open(run, &Request::Stop)? {
         Connection::Keeper(stream) => stream,
+        Connection::Elsewhere(mut asked) => {
+            heard(&Answer::from(asked.first_reply()?).accepted()?);
+            return Answer::from(asked.outcome()?).accepted();
+        }
         Connection::Parent(answer) => return Ok(answer),
     };
     let mut lines = replies(stream.try_clone()?);
@@ -126,6 +138,8 @@ fn read_reply(run: &RunDir, lines: &mut Lines<BufReader<Take<UnixStream>>>) -> R
 enum Connection {
     /// The keeper; the request was sent to it.
     Keeper(UnixStream),
+    /// A keeper on another host; the request lies in the run's folder.
+    Elsewhere(Box<Asked>),
     /// The keeper's parent handled the request; this is its answer.
     Parent(String),
 }
@@ -152,6 +166,9 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
 
 /// Returns none while the keeper is being restarted, up to the deadline.
 fn try_connect(run: &RunDir, request: &Request, deadline: Instant) -> Result<Option<Connection>, Failure> {
+    if let Some(lease) = owners::keeper_elsewhere(run) {
+        return Ok(Some(Connection::Elsewhere(Box::new(Asked::new(run, lease, request)?))));
+    }
     let socket = run.socket();
     if let Ok(stream) = UnixStream::connect(&socket) {
         peer::check_listener(&stream, &socket)?;
@@ -258,14 +275,17 @@ pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
 /// Returns an error when it neither answers nor ends; its log gives the reason.
 pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
     // A keeper without its lock file still listens.
-    let answers = || if keeper_answers(run) { Some(true) } else { is_abandoned(run).then_some(false) };
+    let answers = || {
+        let watched = owners::keeper_elsewhere(run).is_some() || keeper_answers(run);
+        if watched { Some(true) } else { is_abandoned(run).then_some(false) }
+    };
     let watched = poll_within(STARTING, INTERVAL, answers);
     watched.ok_or_else(|| did_not_start(run))
 }
 
 /// Reports whether the run has neither a keeper nor a parent that would start one.
 pub fn is_abandoned(run: &RunDir) -> bool {
-    owners::keeper(run).is_none() && owners::parent_record(run).is_none()
+    owners::keeper(run).is_none() && owners::parent_record(run).is_none() && owners::keeper_elsewhere(run).is_none()
 }
 
 fn did_not_start(run: &RunDir) -> Failure {

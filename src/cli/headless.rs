@@ -11,7 +11,7 @@ use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, U
 use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::owners;
-use crate::store::reader::Reader;
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{peer, text};
 use rustix::process;
@@ -30,6 +30,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const FORCE: Duration = Duration::from_secs(1);
 /// Time to wait for a dead keeper to come back; it usually takes under a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Interval between two looks at a run whose keeper is on another host.
+const ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Exit code of a run that needs attention.
 const NEEDS_PERSON: u8 = 4;
@@ -104,6 +107,14 @@ impl<'a> Follower<'a> {
             if let Some(code) = self.unwritten_end().or_else(|| self.exit_code()) {
                 return Ok(code);
             }
+            if self.follow_elsewhere() {
+                (lost, told) = (None, false);
+                tokio::select! {
+                    () = sleep(ELSEWHERE) => {}
+                    _ = signals.next() => self.stop_elsewhere(),
+                }
+                continue;
+            }
             if since > SILENCE && !told {
                 told = true;
                 let why = recovering.clone().unwrap_or_else(|| "waiting for its restart".to_owned());
@@ -124,6 +135,22 @@ impl<'a> Follower<'a> {
                 () = sleep(Duration::from_millis(100)) => {}
                 signal = signals.next() => self.stop_without_keeper(signal),
             }
+        }
+    }
+
+    /// Reads the status of a run whose keeper is on another host. Returns false for any other run.
+    fn follow_elsewhere(&mut self) -> bool {
+        let Some(status) = live_status(self.dir).filter(|status| status.host.is_some()) else { return false };
+        self.status = Some(status);
+        self.show_progress();
+        true
+    }
+
+    /// Asks a keeper on another host to end the run.
+    fn stop_elsewhere(&self) {
+        match client::send_request(self.dir, &Request::Stop) {
+            Ok(answer) => print_now(&answer),
+            Err(failure) => print_now(&failure.message),
         }
     }
 
@@ -148,7 +175,7 @@ impl<'a> Follower<'a> {
     /// Returns the exit code of a run whose end is recorded, or was reported by the keeper when a full
     /// disk could not store it.
     fn exit_code(&self) -> Option<u8> {
-        if owners::keeper(self.dir).is_some() {
+        if owners::keeper(self.dir).is_some() || owners::keeper_elsewhere(self.dir).is_some() {
             return None;
         }
         if let Some(code) = self.status.as_ref().filter(|last| last.state.is_over()).and_then(|last| last.exit_code) {
@@ -171,7 +198,7 @@ impl<'a> Follower<'a> {
 
     /// Prints the end of a run that its keeper's parent could not write to run.db. Returns the exit code.
     fn unwritten_end(&self) -> Option<u8> {
-        if owners::keeper(self.dir).is_some() || owners::parent_record(self.dir).is_some() {
+        if !client::is_abandoned(self.dir) {
             return None;
         }
         let ending = owners::unwritten_end(self.dir)?;
@@ -318,60 +345,4 @@ async fn send(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Follower, format_line};
-    use crate::cockpit::fixture;
-    use crate::config::run::{AsWritten, Run, Source};
-    use crate::protocol::control::RunState;
-    use crate::store::lock::Recovery;
-    use crate::store::owners;
-    use crate::store::reader::live_status;
-    use crate::store::run_dir::RunDir;
-    use crate::store::writer::Writer;
-    use std::path::Path;
-    use tokio::time::Instant;
-
-    #[test]
-    fn an_end_in_the_store_gives_way_to_a_recovery() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = "name: x\ntask: t\ntraining: { steps: 4, micro_batch: 8 }\noptimizer: { lr: 0.1 }\n";
-        let source = Source { file: "x.yaml", text, base: Path::new("/"), overrides: &[] };
-        let run = Run::read(&source, &AsWritten).unwrap();
-        let dir = RunDir::create(folder.path(), &run).unwrap();
-        let store = |state: RunState| {
-            let status = fixture::status(state, 5);
-            let mut store = Writer::open(&dir.file("run.db")).unwrap();
-            store.put_fact("status", &status).unwrap();
-            store.put_fact("exit_code", &3).unwrap();
-        };
-        let seen = || {
-            let (since_ms, printed, progress) = (0, 0, Instant::now());
-            let follower = Follower {
-                dir: &dir,
-                since_ms,
-                printed,
-                progress,
-                asked: None,
-                status: None,
-                bound: None,
-                noticed: false,
-            };
-            (live_status(&dir).unwrap().state, follower.exit_code())
-        };
-        store(RunState::Stopped);
-        assert_eq!(seen(), (RunState::Stopped, Some(3)));
-        let mut parent = owners::become_parent(&dir).unwrap();
-        parent.update(|record| record.recovery = Some(Recovery::default())).unwrap();
-        assert_eq!(seen(), (RunState::Recovering, None), "the end that an earlier keeper wrote");
-        parent.release();
-        store(RunState::Training);
-        assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");
-    }
-
-    #[test]
-    fn a_note_cannot_reach_the_terminal_or_another_line() {
-        let note = "done\u{1b}]52;c;aGk=\u{7}\n12:00:00  the run failed \u{202e}";
-        let wanted = "12:00:01  done\\u001b]52;c;aGk=\\u0007\\n12:00:00  the run failed \\u202e";
-        assert_eq!(format_line("12:00:01", note), wanted);
-    }
-}
+mod tests;

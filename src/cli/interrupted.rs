@@ -1,9 +1,11 @@
 //! `resume --interrupted`: after a reboot, continues every run that was alive.
 
+use super::client::is_abandoned;
+use super::elsewhere::{is_of_this_machine, take_over_ended};
 use super::poll::poll;
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
-use super::{Failure, line};
+use super::{Failure, line, say};
 use crate::format::count;
 use crate::keeper::ENDED_BY_SIGNAL;
 use crate::protocol::control::RunState;
@@ -112,11 +114,17 @@ fn is_unfinished(dir: &RunDir) -> bool {
 /// Reports whether the run has a keeper or is about to get one back: by the lock files, or by the socket
 /// if those were deleted.
 fn is_alive(dir: &RunDir) -> bool {
-    owners::keeper(dir).is_some() || owners::parent_record(dir).is_some() || UnixStream::connect(dir.socket()).is_ok()
+    !is_abandoned(dir) || UnixStream::connect(dir.socket()).is_ok()
 }
 
 /// Determines the state from the keeper's last status and from the living processes.
 fn find_state(dir: &RunDir) -> Found {
+    // A power cut left the lease of this machine; it is taken back after some seconds.
+    if owners::keeper_elsewhere(dir).is_some_and(|lease| is_of_this_machine(&lease))
+        && let Err(failure) = take_over_ended(dir, false)
+    {
+        say(&failure.message);
+    }
     if is_alive(dir) {
         return Found::Alive;
     }

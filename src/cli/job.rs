@@ -9,6 +9,7 @@
 //! ```
 
 use super::devices::Sharing;
+use super::elsewhere::describe_watch;
 use super::headless::{JobEnd, JobSignals, follow_bound};
 use super::trust::Trust;
 use super::{Failure, Outcome, client, resume, say};
@@ -19,6 +20,7 @@ use crate::store::command_line::record_command_line;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::store::shared_folder::takeover::{Progress, Takeover};
 use crate::trainer::Trainer;
 use rustix::process::Signal;
 use std::path::Path;
@@ -35,6 +37,8 @@ const NEEDS_PERSON: u8 = 4;
 const HANDOVER: Duration = Duration::from_mins(1);
 /// Interval between two checks for the earlier keeper.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between two looks at the lease of a keeper on another host.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest name of a job.
 const LONGEST: usize = 100;
 
@@ -110,10 +114,28 @@ pub fn go_on(
 
 /// Waits until the keeper of an earlier start is gone. Returns the signal that ended the wait.
 fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Option<Signal>, Failure> {
-    let (began, mut told) = (Instant::now(), false);
+    let (began, mut told, mut watched) = (Instant::now(), false, false);
+    let (mut takeover, mut looked, mut refused) = (Takeover::new(false), None::<Instant>, None);
     while !client::is_abandoned(dir) {
+        if owners::keeper_elsewhere(dir).is_some() && looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            match takeover.look(dir)? {
+                Progress::Refused(why) => refused = Some(why),
+                Progress::Watching(why, left) if !std::mem::replace(&mut watched, true) => {
+                    say(&describe_watch(&why, left));
+                }
+                _ => {}
+            }
+        }
         let owner = owners::keeper(dir).or_else(|| owners::parent_record(dir).map(|parent| parent.owner));
-        let process = owner.map_or_else(|| "a process".to_owned(), |owner| format!("process {}", owner.pid));
+        let process = match (owner, owners::keeper_elsewhere(dir)) {
+            (Some(owner), _) => format!("process {}", owner.pid),
+            (None, Some(lease)) => lease.holder(),
+            (None, None) => "a process".to_owned(),
+        };
+        if let Some(refusal) = refused.take_if(|_| began.elapsed() >= HANDOVER) {
+            return Err(Failure::new(1, refusal.to_string()));
+        }
         if began.elapsed() >= HANDOVER {
             let (name, stop) = (dir.name(), dir.command("stop"));
             let held = format!("{name} already has a keeper, {process}, and a run is never trained twice at once");

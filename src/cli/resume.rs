@@ -3,6 +3,7 @@
 use super::bad_value::BadValue;
 use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
+use super::elsewhere::{TakeOver, take_over_ended};
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::occupied::{self, Answer};
@@ -44,6 +45,8 @@ pub struct ResumeArgs {
     device: Option<String>,
     #[command(flatten)]
     after_reboot: Interrupted,
+    #[command(flatten)]
+    elsewhere: TakeOver,
     /// Roll back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
@@ -81,6 +84,9 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.branch {
         return begin_from(&dir, Origin::Checkpoint, args, runs, trainer);
     }
+    if owners::keeper_elsewhere(&dir).is_some() {
+        take_over_ended(&dir, args.elsewhere.take_over)?;
+    }
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
     }
@@ -116,7 +122,7 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
             Ok(Reply::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
-                if last_try {
+                if last_try || owners::keeper_elsewhere(dir).is_some() {
                     return Err(failure);
                 }
                 continue;

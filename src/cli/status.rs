@@ -89,6 +89,9 @@ pub fn status_line(status: &Status) -> String {
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
     }
+    if let Some(host) = &status.host {
+        let _ = write!(line, "  (on host {host}, through the run's folder)");
+    }
     if let Some(ignored) = status.companion.as_ref().and_then(|companion| describe_ignored(&companion.ignored)) {
         let _ = write!(line, "  ({ignored})");
     }

@@ -1,8 +1,11 @@
 //! The keeper's client: subscribes, forwards its updates and reconnects when the keeper returns.
 
+mod folder;
+
 use super::update::Msg;
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
+use crate::store::run_dir::RunDir;
 use crate::untrusted::peer;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,18 +22,35 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// Returns the keeper's current socket; a new keeper may listen elsewhere.
 pub type SocketSource = Arc<dyn Fn() -> PathBuf + Send + Sync>;
 
+/// Returns the run if its keeper is on another host, where no socket reaches it.
+pub type FolderSource = Arc<dyn Fn() -> Option<RunDir> + Send + Sync>;
+
+/// The ways to a keeper.
+#[derive(Clone)]
+pub struct KeeperSource {
+    /// Its socket.
+    pub socket: SocketSource,
+    /// The run's folder.
+    pub folder: FolderSource,
+}
+
 /// Runs until the cockpit closes: sends requests, receives updates, and reconnects as often as
 /// needed. Requests made while disconnected are dropped; the screen already shows that the keeper is
 /// unreachable.
-pub async fn run_client(socket: SocketSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
+pub async fn run_client(keeper: KeeperSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
     let mut wait = FIRST_WAIT;
     loop {
-        let ended = match subscribe(&socket()).await {
-            Ok(stream) => {
-                wait = FIRST_WAIT;
-                exchange_messages(stream, &mut requests, &inbox).await
+        let ended = if let Some(run) = (keeper.folder)() {
+            wait = FIRST_WAIT;
+            folder::follow_run(run, &mut requests, &inbox).await
+        } else {
+            match subscribe(&(keeper.socket)()).await {
+                Ok(stream) => {
+                    wait = FIRST_WAIT;
+                    exchange_messages(stream, &mut requests, &inbox).await
+                }
+                Err(error) => Ended::Lost(error.to_string()),
             }
-            Err(error) => Ended::Lost(error.to_string()),
         };
         let Ended::Lost(reason) = ended else { return };
         if inbox.send(Msg::KeeperLost(reason)).await.is_err() {
@@ -90,7 +110,7 @@ async fn exchange_messages(stream: UnixStream, requests: &mut Receiver<Request>,
 
 #[cfg(test)]
 mod tests {
-    use super::run_client;
+    use super::{KeeperSource, run_client};
     use crate::cockpit::update::Msg;
     use crate::protocol::control::{Request, Update};
     use crate::protocol::line;
@@ -112,7 +132,8 @@ mod tests {
         let (inbox, mut messages) = mpsc::channel(16);
         let (ask, requests) = mpsc::channel(16);
         let place = socket.clone();
-        let client = tokio::spawn(run_client(Arc::new(move || place.clone()), requests, inbox));
+        let keeper = KeeperSource { socket: Arc::new(move || place.clone()), folder: Arc::new(|| None) };
+        let client = tokio::spawn(run_client(keeper, requests, inbox));
         assert!(matches!(next_message(&mut messages).await, Msg::KeeperLost(_)));
         for round in 0..2 {
             let _ = std::fs::remove_file(&socket);

@@ -85,6 +85,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         kernels: None,
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
+        host: None,
         pid_keeper: Some(1),
         pid_worker: Some(2),
         pid_probe: Some(3),

@@ -4,7 +4,7 @@
 mod background;
 
 use super::clipboard;
-use super::connect::{self, SocketSource};
+use super::connect::{self, KeeperSource};
 use super::errand::Errand;
 use super::glyphs::Glyphs;
 use super::keymap::Keymap;
@@ -96,8 +96,8 @@ pub struct Sources {
 pub struct Attach {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// Location of the keeper's socket.
-    pub socket: SocketSource,
+    /// The ways to the keeper.
+    pub keeper: KeeperSource,
     /// The rungs, fastest first.
     pub ladder: Vec<RungView>,
     /// The command, in a run that starts one.
@@ -160,7 +160,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let support = attach.pictures.map(ask::force_support);
     let asked = support.is_none() && ask::send_query().is_ok();
     background.spawn(read_terminal(inbox.clone(), asked));
-    background.spawn(connect::run_client(attach.socket, requests, inbox.clone()));
+    background.spawn(connect::run_client(attach.keeper, requests, inbox.clone()));
     background.spawn(forward_stops(inbox.clone()));
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());

@@ -17,6 +17,8 @@ pub enum Author {
     PassedOn(String),
     /// The end of the process that a [bound](super::lifeline) run lives for.
     EndOfJob,
+    /// A client on another host, in its words.
+    Elsewhere(String),
     /// A command that acts in place of the keeper.
     Command(Process),
 }
@@ -59,7 +61,7 @@ impl Author {
         match self {
             Self::Signal(signal, _) => *signal == Signal::INT.as_raw(),
             Self::EndOfJob => false,
-            Self::Client(_) | Self::PassedOn(_) | Self::Command(_) => true,
+            Self::Client(_) | Self::Elsewhere(_) | Self::PassedOn(_) | Self::Command(_) => true,
         }
     }
 
@@ -83,7 +85,7 @@ impl Display for Author {
             Self::Signal(signal, None) => {
                 write!(f, "{} from the kernel or another container", signal_name(*signal))
             }
-            Self::PassedOn(words) => f.write_str(words),
+            Self::Elsewhere(words) | Self::PassedOn(words) => f.write_str(words),
             Self::EndOfJob => f.write_str("the end of the job's process"),
         }
     }

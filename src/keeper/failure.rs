@@ -65,7 +65,7 @@ impl KeeperError {
             Self::RunDir(RunDirError::Io { source, .. })
             | Self::Lock { source: LockError::Io(source), .. }
             | Self::Io { source, .. } => may_pass(source),
-            Self::RunDir(_) | Self::Lock { source: LockError::NotAFile, .. } => false,
+            Self::RunDir(_) | Self::Lock { source: LockError::NotAFile | LockError::Elsewhere(_), .. } => false,
             Self::Store(error) => error.sqlite_error_code().is_some_and(store_may_pass),
         };
         if transient { Class::Transient } else { Class::Final }

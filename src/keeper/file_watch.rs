@@ -41,6 +41,9 @@ impl Keeper {
     /// Recreates a deleted lock, and reports a run file that became unreadable. If another keeper took the
     /// lock meanwhile, that keeper stays.
     pub(super) fn check_files(&mut self) -> Result<(), LockError> {
+        if let Some(lease) = self.files.lost_to.take() {
+            return Err(LockError::Elsewhere(lease));
+        }
         if self.files.watch.looked.elapsed() < RHYTHM {
             return Ok(());
         }

@@ -11,6 +11,7 @@ use super::lifeline::Lifetime;
 use super::recorder::{self, Recorder};
 use super::run_dir_watch::RunDirWatch;
 use super::run_loop::KeeperArgs;
+use super::shared_folder::Obeyed;
 use super::socket::Clients;
 use super::standby::Standby;
 use super::status_snapshot::{blank_status, policy_limits};
@@ -26,9 +27,11 @@ use crate::protocol::control::{JournalKind, RunState};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::companion::KnownCompanion;
+use crate::store::file_system::{FileSystem, is_shared};
 use crate::store::lock::Lock;
 use crate::store::reserve;
 use crate::store::run_dir::RunDir;
+use crate::store::shared_folder::lease::Lease;
 use crate::store::writer::Writer;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,6 +40,18 @@ use tokio::time::Instant;
 
 const NOT_LOGGED: &str =
     "this file system does not support a write-ahead log; run.db uses a rollback journal, which is slower";
+
+/// Describes how the store is written, unless it is as usual.
+fn describe_journal(run: &RunDir, is_logged: bool) -> Option<(Level, String)> {
+    if is_shared(run.path()) {
+        let kind = FileSystem::of(run.path()).word();
+        let text = format!(
+            "the run directory is on {kind}: run.db uses a rollback journal, and orders from other hosts come through requests/"
+        );
+        return Some((Level::Info, text));
+    }
+    (!is_logged).then(|| (Level::Warn, NOT_LOGGED.to_owned()))
+}
 
 /// The keeper of one run.
 pub(super) struct Keeper {
@@ -60,6 +75,8 @@ pub(super) struct Keeper {
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints being deleted.
     pub(super) deletions: Vec<JoinHandle<()>>,
+    /// Orders from other hosts that were obeyed.
+    pub(super) obeyed: Obeyed,
 }
 
 /// Files that must stay in place while the run continues.
@@ -67,6 +84,8 @@ pub(super) struct Files {
     pub(super) run_dir: RunDirWatch,
     pub(super) lock: Lock,
     pub(super) watch: FileWatch,
+    /// The lease of another host that has taken the run over.
+    pub(super) lost_to: Option<Box<Lease>>,
 }
 
 /// Who asked for the action under way.
@@ -164,8 +183,9 @@ impl Keeper {
         if let Some(companion) = &recorder.status.companion {
             policy.restore_companion(companion);
         }
-        for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
-            recorder.note(Level::Warn, JournalKind::Health, text);
+        let lost = lost.map(|text| (Level::Warn, text));
+        for (level, text) in lost.into_iter().chain(describe_journal(&run_dir, logged)) {
+            recorder.note(level, JournalKind::Health, text);
         }
         let (inputs, heard) = mpsc::channel(4096);
         let clock = Clock::start();
@@ -175,7 +195,7 @@ impl Keeper {
             policy,
             alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
-            files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },
+            files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir), lost_to: None },
             run_dir,
             run,
             stored: known.launch,
@@ -199,6 +219,7 @@ impl Keeper {
             clock,
             outcome: None,
             deletions: Vec::new(),
+            obeyed: known.obeyed,
         })
     }
 

@@ -4,6 +4,7 @@ use super::author::Author;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
+use super::shared_folder::FolderThread;
 use super::socket;
 use super::{Input, planner, probe};
 use crate::policy::event::Event;
@@ -104,6 +105,9 @@ impl Keeper {
         let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
         let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
         tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
+        let renewal = self.files.lock.lease_renewal();
+        let folder = renewal.map(|renewal| FolderThread::start(&self.run_dir, renewal, self.inputs.clone()));
+        let folder = folder.transpose().map_err(io("the thread of the shared folder"))?;
         let gpu = self.stored.launch.first_gpu();
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
@@ -112,6 +116,7 @@ impl Keeper {
         let plans = self.run.command.is_none();
         let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.take_over_run(asked_by, &path).await?;
+        folder.iter().for_each(FolderThread::read_orders);
         self.clock.delay.restart();
         while self.outcome.is_none() {
             self.run_turn().await;
@@ -119,6 +124,7 @@ impl Keeper {
         }
         drop(planner);
         self.send_last_update().await;
+        folder.into_iter().for_each(FolderThread::finish);
         self.leave_registry();
         let _ = std::fs::remove_file(path);
         Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
@@ -202,6 +208,7 @@ impl Keeper {
                 }
                 self.decide(Event::Request(request), Some(id));
             }
+            Input::Folder(news) => self.handle_folder_news(news),
             Input::Garbled(id) => {
                 let message = "unrecognized request: is this client another version of downshift?".to_owned();
                 self.clients.send(id, &Update::Reply { accepted: false, message });

@@ -44,6 +44,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         kernels: None,
         device: None,
         parameters: None,
+        host: None,
         pid_keeper: Some(std::process::id()),
         pid_worker: None,
         pid_probe: None,

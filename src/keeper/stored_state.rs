@@ -2,6 +2,7 @@
 
 use super::alarms::EccSeen;
 use super::run_loop::{KeeperArgs, Launch};
+use super::shared_folder::{OBEYED, Obeyed};
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
@@ -28,6 +29,8 @@ pub struct StoredState {
     pub launch: LaunchState,
     /// The policy's ledger: the budget and more.
     pub ledger: Ledger,
+    /// Orders from other hosts that were obeyed.
+    pub obeyed: Obeyed,
     /// The current rung.
     pub rung: usize,
     /// GPU memory in use before the first start.
@@ -64,6 +67,7 @@ impl StoredState {
             rung,
             baseline: store.fact("baseline")?,
             ecc_seen: store.fact(ECC_SEEN)?,
+            obeyed: store.fact(OBEYED)?.unwrap_or_default(),
         })
     }
 }

@@ -251,7 +251,10 @@ pub struct Status {
     pub device: Option<String>,
     /// Trainable parameters.
     pub parameters: Option<u64>,
-    /// Process id of the keeper; none when it is not alive.
+    /// The host of the keeper, when the status was read on another one, through the run's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Process id of the keeper, on its host; none when it is not alive.
     pub pid_keeper: Option<u32>,
     /// Process id of the worker; none when it is not alive.
     pub pid_worker: Option<u32>,

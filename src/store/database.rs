@@ -1,5 +1,6 @@
 //! The schema of run.db, and how to open it.
 
+use super::file_system::is_shared;
 use crate::untrusted::database::distrust_schema;
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
@@ -141,25 +142,37 @@ pub fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Opens run.db for its only writer. The second value is false when the file system does not support a
-/// write-ahead log (such as WSL's /mnt/c), and a rollback journal is used instead.
+/// Opens run.db for its only writer. The second value is false when a rollback journal is used instead of a write-ahead
+/// log: in a [shared](super::shared_folder) folder, since readers on other hosts do not see the log's index, which is
+/// shared memory; and where the file system has no such memory (WSL's /mnt/c).
 ///
 /// # Errors
 /// Returns the error of `SQLite`, or [`NewerStore`].
 pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connection, bool)> {
+    open_writer_in(path, patience, path.parent().is_some_and(is_shared))
+}
+
+fn open_writer_in(path: &Path, patience: Duration, shared: bool) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     distrust_schema(&connection)?;
     connection.busy_timeout(patience)?;
     // Check the version first: a newer store must stay unchanged.
     let found = check_version(&connection)?;
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    let logged = mode.eq_ignore_ascii_case("wal");
-    if !logged {
-        connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
+    let logged = !shared && set_journal(&connection, "WAL")?;
+    if !logged && set_journal(&connection, "TRUNCATE")? {
+        let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+        let why = "another process has it open, so its write-ahead log cannot be turned off; close that process";
+        return Err(Error::SqliteFailure(busy, Some(why.to_owned())));
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     migrate(&connection, found)?;
     Ok((connection, logged))
+}
+
+/// Asks for a journal mode. Returns whether the store uses a write-ahead log then.
+fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<bool> {
+    let mode: String = connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))?;
+    Ok(mode.eq_ignore_ascii_case("wal"))
 }
 
 /// Brings the schema of a store up to date, completely or not at all.
@@ -210,8 +223,21 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     {
         return Err(Error::ToSqlConversionFailure(Box::new(error)));
     }
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match open_for_reading(path, read_only) {
+        Err(Error::SqliteFailure(code, _)) if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => {
+            // A writer was killed within a transaction. SQLite takes it back only for those who may write.
+            let any = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = open_for_reading(path, any)?;
+            connection.pragma_update(None, "query_only", true)?;
+            Ok(connection)
+        }
+        opened => opened,
+    }
+}
+
+fn open_for_reading(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
     distrust_schema(&connection)?;
     connection.busy_timeout(Duration::from_secs(2))?;
     check_version(&connection)?;
@@ -257,92 +283,4 @@ fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{open_reader, open_writer};
-    use crate::protocol::control::StepRow;
-    use crate::protocol::metrics::{ACCURACY, Metrics};
-    use crate::store::reader::Reader;
-    use crate::store::writer::{Batch, Writer};
-    use rusqlite::Connection;
-    use std::path::Path;
-    use std::time::Duration;
-
-    /// The schema of the first version, as it was released.
-    const FIRST: &str = include_str!("../../tests/data/schema_1.sql");
-
-    fn first_store(path: &Path) -> Connection {
-        let old = Connection::open(path).unwrap();
-        old.execute_batch(FIRST).unwrap();
-        let rows = "INSERT INTO steps VALUES (1, 1, 0, 32, 0, 0.5, 0.001, 1.0, 0, 0.1, 9.0, 1000);
-                    INSERT INTO checkpoints VALUES (1, 32, 'checkpoints/step-000000001', 9, 1000, 1.0, 2.0, 0.25, 1, 1);
-                    INSERT INTO evals VALUES (1, 1, 1000, '{\"step\":1,\"samples\":32,\"loss\":0.25,\"accuracy\":0.5}');";
-        old.execute_batch(rows).unwrap();
-        old
-    }
-
-    #[test]
-    fn a_store_of_the_first_version_is_read_as_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.db");
-        drop(first_store(&path));
-        let before = std::fs::read(&path).unwrap();
-        let reader = Reader { connection: open_reader(&path).unwrap() };
-        let checkpoints = reader.checkpoints().unwrap();
-        assert_eq!((checkpoints.len(), checkpoints[0].eval_loss, checkpoints[0].proven), (1, Some(0.25), false));
-        let mut rows = Vec::new();
-        reader.each_step(|row| rows.push(row)).unwrap();
-        assert_eq!((rows.len(), rows[0].loss, rows[0].lr), (1, Some(0.5), Some(0.001)));
-        let mut pieces = 0;
-        reader.curve(|_, _| pieces += 1).unwrap();
-        let eval = reader.evals().unwrap().remove(0).eval;
-        assert_eq!((pieces, eval.loss, eval.value(ACCURACY)), (1, Some(0.25), Some(0.5)));
-        assert!(reader.metric_names().unwrap().is_empty());
-        assert!(reader.layers(None).unwrap().is_empty() && reader.first_non_finite().is_none());
-        drop(reader);
-        assert_eq!(std::fs::read(&path).unwrap(), before, "a reader changed the store");
-    }
-
-    #[test]
-    fn a_store_of_the_first_version_takes_rows_of_this_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.db");
-        // Another process that still has the store open.
-        let other = first_store(&path);
-        let mut writer = Writer::open(&path).unwrap();
-        let metrics = Metrics::from([("tokens_per_s".to_owned(), 1e6)]);
-        let row = StepRow { attempt: 1, step: 2, loss: Some(0.4), metrics: metrics.clone(), ..StepRow::default() };
-        writer.append(&Batch { steps: vec![row.clone()], ..Batch::default() }).unwrap();
-        drop(writer);
-        // The second time, there is nothing to bring up to date.
-        drop(Writer::open(&path).unwrap());
-        let reader = Reader { connection: open_reader(&path).unwrap() };
-        let mut rows = Vec::new();
-        reader.each_step(|row| rows.push(row)).unwrap();
-        assert_eq!((rows.len(), rows[0].lr, &rows[1]), (2, Some(0.001), &row), "no rate, and a metric");
-        assert_eq!(reader.checkpoints().unwrap()[0].metrics, Metrics::new());
-        let lr: Option<f64> = other.query_row("SELECT lr FROM steps WHERE step = 2", [], |row| row.get(0)).unwrap();
-        assert_eq!(lr, None);
-        let verdict: String = other.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-        assert_eq!(verdict, "ok");
-    }
-
-    #[test]
-    fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.db");
-        let planted = "DROP TABLE journal; CREATE VIEW journal AS
-             WITH RECURSIVE endless(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless) SELECT id FROM endless;
-             CREATE TABLE marks (mark TEXT);
-             CREATE TRIGGER on_fact AFTER INSERT ON facts BEGIN INSERT INTO marks VALUES ('ran'); END;";
-        drop(open_writer(&path, Duration::ZERO).unwrap());
-        Connection::open(&path).unwrap().execute_batch(planted).unwrap();
-        let reader = open_reader(&path).unwrap();
-        let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
-        assert!(first.is_err(), "the view was read: {first:?}");
-        Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
-        let (writer, _) = open_writer(&path, Duration::ZERO).unwrap();
-        writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
-        let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
-        assert_eq!(marks, 0, "the trigger ran");
-    }
-}
+mod tests;

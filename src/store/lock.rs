@@ -1,10 +1,13 @@
 //! Lock files: one owner at a time, enforced by `flock`. The file holds the owner's identity, for
 //! people and for programs that need it without taking the lock.
 
+use super::file_system::is_shared;
 use super::identity::Identity;
+use super::shared_folder::lease::{HeldLease, Lease, Renewal};
 use crate::protocol::claim::Claim;
 use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -86,6 +89,8 @@ pub struct Lock {
     record: Record,
     /// A directory that is locked as well: its files can be deleted, but not the directory in use.
     _folder: Option<File>,
+    /// The lease of the run, where other hosts may use its directory.
+    lease: Option<HeldLease>,
 }
 
 /// Reason why a lock was not taken.
@@ -94,6 +99,9 @@ pub enum LockError {
     /// Another process holds it.
     #[error("held by process {}", .0.as_ref().map_or_else(|| "?".to_owned(), |owner| owner.pid.to_string()))]
     Held(Option<Identity>),
+    /// A process of another host holds the run.
+    #[error("the run has a keeper, {}", .0.holder())]
+    Elsewhere(Box<Lease>),
     /// The path is not a regular file.
     #[error("a symbolic link, or not a regular file; remove it")]
     NotAFile,
@@ -133,16 +141,28 @@ impl Lock {
         let guard = OpenOptions::new().read(true).custom_flags(directory).open(folder)?;
         match flock(&guard, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Self::take_with(path, Some(guard)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Held(owner_guarding(path, folder))),
+            Err(Errno::WOULDBLOCK) => Err(LockError::Held(owner_guarding(path, folder))),
             Err(_) => Self::take_with(path, None),
         }
     }
 
     fn take_with(path: &Path, folder: Option<File>) -> Result<Self, LockError> {
         let record = Record::own();
-        let mut lock = Self { file: locked(path)?, path: path.to_owned(), record, _folder: folder };
+        let mut lock = Self { file: locked(path)?, path: path.to_owned(), record, _folder: folder, lease: None };
         lock.write()?;
         Ok(lock)
+    }
+
+    /// Keeps the lease of the run as long as the lock.
+    #[must_use]
+    pub fn with_lease(self, lease: HeldLease) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// Returns what renews the lease, if there is one.
+    #[must_use]
+    pub fn lease_renewal(&self) -> Option<Renewal> {
+        self.lease.as_ref().map(HeldLease::renewal)
     }
 
     /// Changes the content of the lock file.
@@ -259,7 +279,7 @@ pub fn no_link() -> i32 {
 }
 
 fn is_a_link(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// Opens the file at `path`, locked by this process.
@@ -279,7 +299,13 @@ fn locked(path: &Path) -> Result<File, LockError> {
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LockError::Held(owner(path))),
+            Err(Errno::WOULDBLOCK) => return Err(LockError::Held(owner(path))),
+            // A mount without locks (Lustre without `flock`, NFS with a dead lock service): the content has to suffice.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) if path.parent().is_some_and(is_shared) => {
+                if let Some(living) = living_owner(path).filter(|living| *living != Identity::own()) {
+                    return Err(LockError::Held(Some(living)));
+                }
+            }
             Err(error) => return Err(LockError::Io(error.into())),
         }
         if fs::symlink_metadata(path).is_ok_and(|here| same_file(&here, &held)) {

@@ -5,9 +5,11 @@
 //! second one even if the lock files are deleted.
 
 use super::checkpoint;
+use super::file_system::is_shared;
 use super::identity::Identity;
 use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
 use super::run_dir::RunDir;
+use super::shared_folder::lease::{self, Lease};
 use std::fs;
 use std::path::Path;
 
@@ -18,16 +20,35 @@ const WORKER: &str = "worker.lock";
 /// Makes this process the keeper of a run.
 ///
 /// # Errors
-/// Returns an error when there is another keeper, or the lock file is unusable.
+/// Returns an error when there is another keeper, or the lock file or the lease is unusable.
 pub fn become_keeper(run: &RunDir) -> Result<Lock, LockError> {
-    Lock::take_guarding(&run.file(KEEPER), run.path())
+    if !is_shared(run.path()) {
+        return Lock::take_guarding(&run.file(KEEPER), run.path());
+    }
+    // Locks may not reach other hosts, so the lease is asked first, and taken under the locks of this host.
+    if let Some(lease) = lease::newest(run.path())?.filter(Lease::is_elsewhere) {
+        return Err(LockError::Elsewhere(Box::new(lease)));
+    }
+    let lock = Lock::take_guarding(&run.file(KEEPER), run.path())?;
+    let lease = lease::take(run.path())?.map_err(LockError::Elsewhere)?;
+    Ok(lock.with_lease(lease))
+}
+
+/// Returns the lease of a keeper on another host, which may be alive; none on a disk of this host.
+#[must_use]
+pub fn keeper_elsewhere(run: &RunDir) -> Option<Lease> {
+    is_shared(run.path()).then(|| lease::elsewhere(run.path())).flatten()
 }
 
 /// Makes this process the parent of a run's keeper.
 ///
 /// # Errors
-/// Returns an error when there is another parent, or the lock file is unusable.
+/// Returns an error when there is another parent, another host holds the run, or the lock file is unusable.
 pub fn become_parent(run: &RunDir) -> Result<Lock, LockError> {
+    // Where locks end at the host, this one would overwrite the file of the other parent.
+    if let Some(lease) = keeper_elsewhere(run) {
+        return Err(LockError::Elsewhere(Box::new(lease)));
+    }
     Lock::take(&run.file(PARENT))
 }
 

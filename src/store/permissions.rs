@@ -1,6 +1,7 @@
 //! Ownership of a run directory. Write access to run.yaml decides what `resume` starts, and write
 //! access to the directory allows replacing run.yaml.
 
+use super::file_system::FileSystem;
 use super::run_dir::RunDir;
 use rustix::process::getuid;
 use std::fs::{self, Metadata};
@@ -51,7 +52,7 @@ pub enum NotYours {
 /// # Errors
 /// Returns an error when others own or can write one of them.
 pub fn check(run: &RunDir) -> Result<(), NotYours> {
-    let modes_count = keeps_permissions(run.path());
+    let modes_count = FileSystem::of(run.path()).keeps_permissions();
     for path in [run.path().to_owned(), run.file("run.yaml")] {
         match fs::metadata(&path) {
             Ok(about) => judge(&path, &about, getuid().as_raw(), modes_count)?,
@@ -79,16 +80,6 @@ fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<
         mode if mode & others != 0 => Err(NotYours::Writable { path, mode }),
         _ => Ok(()),
     }
-}
-
-/// Reports whether owners and modes are meaningful there. A Windows drive under WSL (`/mnt/c`), a
-/// network share or a USB stick shows the same owner and mode for every file, usually 0777; Windows or
-/// the server controls access.
-fn keeps_permissions(path: &Path) -> bool {
-    /// FAT, exFAT, NTFS (both drivers), SMB (two), 9P (WSL's drives), FUSE (NTFS-3G, virtiofs).
-    const WITHOUT: [u32; 8] =
-        [0x4d44, 0x2011_bab0, 0x5346_544e, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x6573_5546];
-    rustix::fs::statfs(path).map_or(true, |about| !WITHOUT.contains(&(about.f_type as u32)))
 }
 
 #[cfg(test)]

@@ -210,7 +210,15 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     let (keeper, parent) = (owners::keeper(run), owners::parent_record(run));
     let record = owners::keeper_record(run);
     let opening = record.as_ref().is_some_and(|record| record.opening);
+    let elsewhere = owners::keeper_elsewhere(run);
     let mut status = stored()?;
+    if let Some(lease) = elsewhere {
+        // Processes of that host are not seen from here; the store says where they stand.
+        status.pid_keeper = Some(lease.owner.pid);
+        status.host = Some(text::escape_line(&lease.host.name).into_owned());
+        return Some(status);
+    }
+    status.host = None;
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = owners::worker(run).map(|worker| worker.pid);
     if status.pid_worker.is_none() {

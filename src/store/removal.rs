@@ -112,7 +112,8 @@ pub fn check_removal(runs: &Path, run: &RunDir) -> Result<(), RemovalError> {
     let keeper = owners::keeper(run).map(|owner| format!("keeper {}", owner.pid));
     let parent = || owners::parent_record(run).map(|record| format!("keeper's parent {}", record.owner.pid));
     let worker = || owners::worker(run).map(|owner| format!("worker {}", owner.pid));
-    if let Some(process) = keeper.or_else(parent).or_else(worker) {
+    let elsewhere = owners::keeper_elsewhere(run).map(|lease| lease.holder());
+    if let Some(process) = elsewhere.or(keeper).or_else(parent).or_else(worker) {
         return Err(RemovalError::Alive { run: run.name(), process, stop: run.command("stop") });
     }
     // A command outlives a keeper and a harness that were killed.

@@ -116,6 +116,10 @@ fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (
     left.extend(
         state.command.as_ref().map(|command| Field::new(8, vec![text(describe_known_level(command, status, wide))])),
     );
+    if let Some(host) = &status.host {
+        let way = if wide { ", through the run's folder" } else { "" };
+        left.push(Field::new(4, vec![Span::styled(format!("on host {}{way}", ui::cut(host, 24)), theme.accent)]));
+    }
     if state.read_only {
         left.push(Field::new(4, vec![Span::styled("read-only", theme.accent)]));
     }

@@ -104,6 +104,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         }),
         setback: None,
         kernels: None,
+        host: None,
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -1,0 +1,160 @@
+use super::{open_reader, open_writer, open_writer_in};
+use crate::protocol::control::StepRow;
+use crate::protocol::metrics::{ACCURACY, Metrics};
+use crate::store::reader::Reader;
+use crate::store::writer::{Batch, Writer};
+use rusqlite::Connection;
+use std::path::Path;
+use std::time::Duration;
+
+/// The schema of the first version, as it was released.
+const FIRST: &str = include_str!("../../../tests/data/schema_1.sql");
+
+fn first_store(path: &Path) -> Connection {
+    let old = Connection::open(path).unwrap();
+    old.execute_batch(FIRST).unwrap();
+    let rows = "INSERT INTO steps VALUES (1, 1, 0, 32, 0, 0.5, 0.001, 1.0, 0, 0.1, 9.0, 1000);
+                INSERT INTO checkpoints VALUES (1, 32, 'checkpoints/step-000000001', 9, 1000, 1.0, 2.0, 0.25, 1, 1);
+                INSERT INTO evals VALUES (1, 1, 1000, '{\"step\":1,\"samples\":32,\"loss\":0.25,\"accuracy\":0.5}');";
+    old.execute_batch(rows).unwrap();
+    old
+}
+
+#[test]
+fn a_store_of_the_first_version_is_read_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    drop(first_store(&path));
+    let before = std::fs::read(&path).unwrap();
+    let reader = Reader { connection: open_reader(&path).unwrap() };
+    let checkpoints = reader.checkpoints().unwrap();
+    assert_eq!((checkpoints.len(), checkpoints[0].eval_loss, checkpoints[0].proven), (1, Some(0.25), false));
+    let mut rows = Vec::new();
+    reader.each_step(|row| rows.push(row)).unwrap();
+    assert_eq!((rows.len(), rows[0].loss, rows[0].lr), (1, Some(0.5), Some(0.001)));
+    let mut pieces = 0;
+    reader.curve(|_, _| pieces += 1).unwrap();
+    let eval = reader.evals().unwrap().remove(0).eval;
+    assert_eq!((pieces, eval.loss, eval.value(ACCURACY)), (1, Some(0.25), Some(0.5)));
+    assert!(reader.metric_names().unwrap().is_empty());
+    assert!(reader.layers(None).unwrap().is_empty() && reader.first_non_finite().is_none());
+    drop(reader);
+    assert_eq!(std::fs::read(&path).unwrap(), before, "a reader changed the store");
+}
+
+#[test]
+fn a_store_of_the_first_version_takes_rows_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    // Another process that still has the store open.
+    let other = first_store(&path);
+    let mut writer = Writer::open(&path).unwrap();
+    let metrics = Metrics::from([("tokens_per_s".to_owned(), 1e6)]);
+    let row = StepRow { attempt: 1, step: 2, loss: Some(0.4), metrics: metrics.clone(), ..StepRow::default() };
+    writer.append(&Batch { steps: vec![row.clone()], ..Batch::default() }).unwrap();
+    drop(writer);
+    // The second time, there is nothing to bring up to date.
+    drop(Writer::open(&path).unwrap());
+    let reader = Reader { connection: open_reader(&path).unwrap() };
+    let mut rows = Vec::new();
+    reader.each_step(|row| rows.push(row)).unwrap();
+    assert_eq!((rows.len(), rows[0].lr, &rows[1]), (2, Some(0.001), &row), "no rate, and a metric");
+    assert_eq!(reader.checkpoints().unwrap()[0].metrics, Metrics::new());
+    let lr: Option<f64> = other.query_row("SELECT lr FROM steps WHERE step = 2", [], |row| row.get(0)).unwrap();
+    assert_eq!(lr, None);
+    let verdict: String = other.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+fn journals(connection: &Connection) -> i64 {
+    connection.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
+}
+
+const LINE: &str =
+    "INSERT INTO journal (time_ms, level, kind, text) VALUES (1, '\"info\"', '\"note\"', hex(randomblob(400)))";
+
+#[test]
+fn a_store_gives_its_log_up_in_a_shared_folder_and_gets_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    let soon = Duration::from_millis(20);
+    let (local, logged) = open_writer_in(&path, soon, false).unwrap();
+    local.execute(LINE, []).unwrap();
+    assert!(logged && dir.path().join("run.db-wal").exists());
+    // Another process of this host reads: its place in the log must not vanish.
+    let busy = open_writer_in(&path, soon, true).unwrap_err();
+    assert_eq!(busy.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{busy}");
+    drop(local);
+    for (shared, lines) in [(true, 1), (true, 2), (false, 3), (true, 4)] {
+        let (writer, logged) = open_writer_in(&path, soon, shared).unwrap();
+        assert_eq!((logged, journals(&writer)), (!shared, lines));
+        writer.execute(LINE, []).unwrap();
+        assert_eq!(dir.path().join("run.db-wal").exists(), !shared);
+        assert_eq!(journals(&open_reader(&path).unwrap()), lines + 1);
+    }
+}
+
+#[test]
+fn readers_and_the_writer_of_a_rollback_journal_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    let (writer, _) = open_writer_in(&path, Duration::from_secs(30), true).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = || {
+            let mut seen = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let now = journals(&open_reader(&path).unwrap());
+                assert!(now % 3 == 0 && now >= seen, "half a transaction: {now} after {seen}");
+                seen = now;
+            }
+        };
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        for _ in 0..60 {
+            writer.execute_batch(&format!("BEGIN IMMEDIATE; {LINE}; {LINE}; {LINE}; COMMIT")).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+    assert_eq!(journals(&open_reader(&path).unwrap()), 180);
+}
+
+#[test]
+fn a_reader_takes_back_what_a_killed_writer_left_half_written() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("run.db");
+    let (writer, _) = open_writer_in(&path, Duration::ZERO, true).unwrap();
+    writer.execute(LINE, []).unwrap();
+    writer.execute_batch(&format!("PRAGMA cache_size = 2; BEGIN; {}", format!("{LINE};").repeat(300))).unwrap();
+    // The files as a kill at this moment leaves them; the copy has no lock.
+    for name in ["run.db", "run.db-journal"] {
+        std::fs::copy(dir.path().join(name), killed.path().join(name)).unwrap();
+    }
+    let copy = killed.path().join("run.db");
+    assert!(std::fs::metadata(&copy).unwrap().len() > 50_000, "nothing was written");
+    let reader = open_reader(&copy).unwrap();
+    assert_eq!(journals(&reader), 1);
+    assert!(reader.execute(LINE, []).is_err(), "it still only reads");
+}
+
+#[test]
+fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    let planted = "DROP TABLE journal; CREATE VIEW journal AS
+         WITH RECURSIVE endless(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless) SELECT id FROM endless;
+         CREATE TABLE marks (mark TEXT);
+         CREATE TRIGGER on_fact AFTER INSERT ON facts BEGIN INSERT INTO marks VALUES ('ran'); END;";
+    drop(open_writer(&path, Duration::ZERO).unwrap());
+    Connection::open(&path).unwrap().execute_batch(planted).unwrap();
+    let reader = open_reader(&path).unwrap();
+    let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
+    assert!(first.is_err(), "the view was read: {first:?}");
+    Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
+    let (writer, _) = open_writer(&path, Duration::ZERO).unwrap();
+    writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
+    let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
+    assert_eq!(marks, 0, "the trigger ran");
+}
