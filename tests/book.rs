@@ -102,7 +102,10 @@ fn known_keys(text: &str, path: &str) -> BTreeSet<String> {
     let overrides = [with_unknown_key(path)];
     let source = Source { file: "k.yaml", text, base: Path::new("/"), overrides: &overrides };
     let refusal = Run::read(&source, &AsWritten).expect_err(path).to_string();
-    let line = refusal.lines().find(|line| line.contains(UNKNOWN)).unwrap_or_else(|| panic!("{path}: {refusal}"));
+    let line = refusal
+        .lines()
+        .find(|line| line.contains(&format!("{UNKNOWN}: unknown key")))
+        .unwrap_or_else(|| panic!("{path}: {refusal}"));
     let list = line.split("choose from: ").nth(1).unwrap_or_else(|| panic!("{path}: {line}"));
     list.split(',').map(|key| key.trim().to_owned()).collect()
 }

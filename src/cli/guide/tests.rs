@@ -13,7 +13,7 @@ fn every_command_is_in_one_group_with_examples_that_parse() {
     grouped.sort_unstable();
     let command = Cli::command();
     let mut visible: Vec<&str> =
-        command.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
+        command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
     visible.sort_unstable();
     assert_eq!(grouped, visible);
     for entry in GROUPS.iter().flat_map(|group| group.commands) {
