@@ -2,6 +2,8 @@
 //! and restarts all work with it:
 //! `cargo run --release --example own_task -- run examples/own_task.yaml`
 
+use downshift::burn;
+
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};

@@ -9,6 +9,7 @@ mod check;
 mod checkpoints;
 mod client;
 mod compare_knob;
+mod completions;
 mod delete;
 mod devices;
 mod doctor;
@@ -16,12 +17,14 @@ mod drill;
 mod elsewhere;
 mod errand;
 mod export;
+mod guide;
 mod headless;
 mod init;
 mod internal;
 mod interrupted;
 mod job;
 mod labels;
+mod man;
 mod measure;
 mod notify;
 mod occupied;
@@ -38,6 +41,7 @@ mod run;
 mod runs;
 mod samples;
 mod sbatch;
+mod show;
 mod start;
 mod status;
 mod triage;
@@ -45,6 +49,7 @@ mod trial;
 mod trust;
 mod watch;
 mod watching;
+mod words;
 
 use crate::config::run::AsWritten;
 use crate::diagnose::readings::read_once;
@@ -132,8 +137,10 @@ enum Command {
     Trial(trial::TrialArgs),
     /// Demonstrate recovery: the default run through out of memory, NaN, a hang, a kill and heat
     Drill(drill::DrillArgs),
-    /// Propose a run file for a training script, from its source: init -- python train.py …
+    /// Write a run file from a template, or propose one for a script: init -- python train.py …
     Init(init::InitArgs),
+    /// Print a run file, theme or keymap that ships inside, with its comments
+    Show(show::ShowArgs),
     /// Validate a run file and every rung of its ladder without starting anything
     Check(check::CheckArgs),
     /// Estimate the memory of each rung, against the GPU or the host
@@ -162,6 +169,10 @@ enum Command {
     Notify(notify::NotifyArgs),
     /// Diagnose a training log, from this program or any other
     Triage(triage::TriageArgs),
+    /// Print the script that lets a shell complete commands, runs and run files
+    Completions(completions::CompletionsArgs),
+    /// Write a manual page for each command
+    Man(man::ManArgs),
     #[command(hide = true)]
     Worker(internal::WorkerCommand),
     #[command(hide = true)]
@@ -226,7 +237,11 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
 
 /// Parses the command line, runs the command, returns its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
-    let cli = Cli::parse();
+    completions::answer_shell();
+    let cli = match words::parse(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
     let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
@@ -256,6 +271,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Init(args)) => init::init(&args),
+        Some(Command::Show(args)) => show::show(&args),
         Some(Command::Check(args)) => check::check(&args, runs, trainer),
         Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),
         Some(Command::CompareKnob(args)) => compare_knob::compare(&args, trainer),
@@ -271,6 +287,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Watch(args)) => watch::watch(&args, runs),
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
+        Some(Command::Completions(args)) => completions::completions(&args),
+        Some(Command::Man(args)) => man::write_pages(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Harness(args)) => internal::harness(args),
         Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
@@ -278,13 +296,16 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            say(&failure.message);
-            ExitCode::from(failure.code)
-        }
-    }
+    report_end(outcome)
+}
+
+/// Reports a failure on stderr; returns the exit code.
+fn report_end(outcome: Outcome) -> ExitCode {
+    let code = outcome.unwrap_or_else(|failure| {
+        say(&failure.message);
+        failure.code
+    });
+    ExitCode::from(code)
 }
 
 /// Returns the name of the machine's first GPU.

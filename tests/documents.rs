@@ -1,5 +1,6 @@
-//! Documents: every source file and link that they name exists.
+//! Documents: every source file and link that they name exists, and every page of the book is in its summary.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +24,46 @@ fn every_file_that_a_document_names_exists() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(found > 100, "only {found} files were seen: the test looks at the wrong place");
+}
+
+#[test]
+fn every_link_of_the_book_leads_to_a_file_and_a_heading() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/src");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let names = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let pages: BTreeSet<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    let summary = read("SUMMARY.md");
+    let listed: BTreeSet<String> = links(&summary).map(str::to_owned).chain(["SUMMARY.md".to_owned()]).collect();
+    assert_eq!(listed, pages, "the summary and the pages");
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    for page in &pages {
+        let text = read(page);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains(':') {
+                continue;
+            }
+            found += 1;
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() { page } else { path };
+            let there = folder.join(path).exists();
+            if !there || !heading.is_empty() && !headings(&read(path)).contains(heading) {
+                wrong.push(format!("{page}: {target}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(found > 40, "only {found} links were seen");
+}
+
+/// Returns the anchors of a page's headings, as mdBook and GitHub name them.
+fn headings(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |line: &str| -> String {
+        let kept = line.to_lowercase();
+        let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    };
+    lines.map(anchor).collect()
 }
 
 /// Returns the paths of files in backticks. Patterns (`*`, `NAME`) and files of the user are not paths of this repository.

@@ -133,9 +133,9 @@ fn the_catalogue_is_complete_and_its_names_are_unique() {
     let catalogue = catalogue();
     let names: BTreeSet<&str> = catalogue.entries().iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names.len(), catalogue.entries().len());
-    // README.md says "more than 140 causes".
+    // The book says "more than 140 causes".
     assert!(names.len() > 140, "{}", names.len());
-    assert!(include_str!("../README.md").contains("more than 140"));
+    assert!(include_str!("../docs/src/diagnosis.md").contains("more than 140"));
 }
 
 #[test]

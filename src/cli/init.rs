@@ -1,7 +1,8 @@
-//! `init`: proposes a run file for a training script, from the script's own source.
+//! `init`: writes a template, or proposes a run file for a training script, from the script's own source.
 
 mod help;
 mod script;
+pub mod template;
 
 use super::{Failure, Outcome, line};
 use crate::config::check::check_name;
@@ -18,26 +19,65 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `init`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A word before `--` is a template: a run file that ships inside, or `task`, a Cargo project with a \
+    task of your own. Words after `--` are a command, whose script is read and not started."
+)]
 pub struct InitArgs {
-    /// The run file to write [default: NAME.yaml here, after the script]
+    /// A template: digits, text, lora, finetune, stable, sizes, cifar10, command, task
+    #[arg(value_name = "TEMPLATE", conflicts_with_all = ["command", "run_help"])]
+    template: Option<String>,
+    /// The run file to write, or the folder of the task [default: NAME.yaml here, after the template or the script; my-task]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Run COMMAND --help, without asking, if the script's source declares no arguments: without GPUs, for at most 10 s
     #[arg(long)]
     run_help: bool,
     /// The command that starts the training, as you would type it
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
+/// The source of the files that `init` writes.
+pub enum BeginWith<'a> {
+    /// A template.
+    Template(&'a str),
+    /// The script of a command.
+    Command(&'a [String]),
+}
+
+impl InitArgs {
+    /// Returns the template or the command; an error if neither was given.
+    pub fn begin_with(&self) -> Result<BeginWith<'_>, Failure> {
+        match &self.template {
+            Some(template) => Ok(BeginWith::Template(template)),
+            None if !self.command.is_empty() => Ok(BeginWith::Command(&self.command)),
+            None => {
+                let templates: Vec<&str> = template::names().collect();
+                let templates = templates.join(", ");
+                let fix = format!("name a template ({templates}), or a command: downshift init -- python train.py");
+                Err(Failure::new(2, format!("init has nothing to begin with; {fix}")))
+            }
+        }
+    }
+}
+
+/// Writes a template, or the proposal for a script.
 pub fn init(args: &InitArgs) -> Outcome {
-    let found = script::find(&args.command)?;
+    match args.begin_with()? {
+        BeginWith::Template(name) => template::write_template(name, args.output.as_deref()),
+        BeginWith::Command(command) => write_proposal(command, args),
+    }
+}
+
+fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
+    let found = script::find(command)?;
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
     refuse_existing(&file)?;
     let mut declared = found.declared()?;
     if declared.flags.is_empty() {
-        declared = help::ask_script(&found.help_command(&args.command), args.run_help)?.unwrap_or(declared);
+        declared = help::ask_script(&found.help_command(command), args.run_help)?.unwrap_or(declared);
     }
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
     let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions };

@@ -2,6 +2,7 @@
 
 mod words;
 
+use super::init::BeginWith;
 use super::preferences::{self, UserFiles};
 use super::{Cli, Command, Failure, Outcome, attach, find_run, init, run};
 use crate::cockpit::glyphs::Glyphs;
@@ -74,7 +75,11 @@ fn read_line(line: &str) -> Typed {
         Ok(Some(Command::Run(_))) if words.iter().any(|word| word == "--") && rest().is_empty() => {
             Typed::Wrong(Mistake::Arguments("write the command after `run --`".to_owned()))
         }
-        Ok(Some(Command::Init(_))) => Typed::Init { command: rest(), words },
+        Ok(Some(Command::Init(args))) => match args.begin_with() {
+            Ok(BeginWith::Template(name)) => Typed::Template { name: name.to_owned(), words },
+            Ok(BeginWith::Command(_)) => Typed::Init { command: rest(), words },
+            Err(failure) => Typed::Wrong(Mistake::Arguments(failure.message)),
+        },
         Ok(Some(Command::Run(_))) if words.iter().any(|word| word == "--") => Typed::Command { command: rest(), words },
         Ok(Some(Command::Run(args))) => {
             let file = args.config.map_or_else(|| "digits".to_owned(), |path| crate::untrusted::text::path(&path));
@@ -139,8 +144,10 @@ mod tests {
         assert_eq!(read_line("python 'a"), Typed::Wrong(Mistake::OpenQuote));
         assert_eq!(read_line("python a.py > log"), Typed::Wrong(Mistake::Shell('>')));
         assert!(matches!(read_line("run --no-such-option"), Typed::Wrong(Mistake::Arguments(_))));
-        let Typed::Wrong(Mistake::Arguments(text)) = read_line("init") else { panic!("init needs a command") };
-        assert!(text.contains("not provided: <COMMAND>"), "{text}");
+        let Typed::Wrong(Mistake::Arguments(text)) = read_line("init") else { panic!("init needs a word") };
+        assert!(text.contains("name a template (digits,"), "{text}");
+        let template = Typed::Template { name: "text".to_owned(), words: list(&["init", "text"]) };
+        assert_eq!(read_line("init text"), template);
         assert!(matches!(read_line("run --"), Typed::Wrong(Mistake::Arguments(_))));
     }
 

@@ -64,6 +64,13 @@ pub enum Typed {
         /// Words after `downshift`.
         words: Vec<String>,
     },
+    /// Writes the files of a template; starts nothing.
+    Template {
+        /// Its name.
+        name: String,
+        /// Words after `downshift`.
+        words: Vec<String>,
+    },
     /// Cannot be carried out.
     Wrong(Mistake),
 }
@@ -98,6 +105,7 @@ impl fmt::Display for Typed {
             Self::Init { command, .. } => {
                 write!(formatter, "proposes a run file for {}; starts nothing", join(command))
             }
+            Self::Template { name, .. } => write!(formatter, "writes the template {name}; starts nothing"),
             Self::Wrong(mistake) => mistake.fmt(formatter),
         }
     }
@@ -265,9 +273,10 @@ impl Start {
                 Next::Read(line.clone())
             }
             KeyCode::Enter => match &self.typed {
-                Typed::Command { words, .. } | Typed::RunFile { words, .. } | Typed::Init { words, .. } => {
-                    Next::Choose(Choice::Command(words.clone()))
-                }
+                Typed::Command { words, .. }
+                | Typed::RunFile { words, .. }
+                | Typed::Init { words, .. }
+                | Typed::Template { words, .. } => Next::Choose(Choice::Command(words.clone())),
                 Typed::Empty | Typed::Wrong(_) => Next::Wait,
             },
             KeyCode::Esc => {

@@ -4,6 +4,7 @@
 //! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ reduced_to(Colours) ─▶ 24-bit | 256 | 16 colours | none
 //! ```
 
+use super::shipped::{self, Kind};
 use super::yaml;
 use ratatui::style::{Color, Modifier, Style};
 use serde::{Deserialize, Deserializer, de};
@@ -176,14 +177,7 @@ impl Theme {
     /// # Errors
     /// Returns an error when a compiled-in file is invalid; never in a build that passed its tests.
     pub fn shipped() -> Result<Vec<Self>, ThemeError> {
-        const SHIPPED: [&str; 5] = [
-            include_str!("../../themes/dark.yaml"),
-            include_str!("../../themes/light.yaml"),
-            include_str!("../../themes/high-contrast.yaml"),
-            include_str!("../../themes/colour-blind.yaml"),
-            include_str!("../../themes/monochrome.yaml"),
-        ];
-        SHIPPED.into_iter().map(Self::parse).collect()
+        shipped::of_kind(Kind::Theme).map(|file| Self::parse(file.text)).collect()
     }
 
     /// Returns a theme without styles, for measuring layout.

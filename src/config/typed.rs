@@ -195,16 +195,22 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
 /// Returns `did you mean …`, or the whole list.
 #[must_use]
 pub fn suggest(unknown: &str, known: &[&str]) -> String {
+    match nearest(unknown, known) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None if known.is_empty() => "remove it".to_owned(),
+        None => format!("choose from: {}", known.join(", ")),
+    }
+}
+
+/// Returns the known word that was probably meant.
+#[must_use]
+pub fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known
         .iter()
         .filter(|_| unknown.len() <= MAX_COMPARED)
-        .map(|word| (strsim::damerau_levenshtein(unknown, word), word))
+        .map(|word| (strsim::damerau_levenshtein(unknown, word), *word))
         .min();
-    match near {
-        Some((distance, word)) if distance <= 2.max(word.len() / 3) => format!("did you mean `{word}`?"),
-        _ if known.is_empty() => "remove it".to_owned(),
-        _ => format!("choose from: {}", known.join(", ")),
-    }
+    near.filter(|(distance, word)| *distance <= 2.max(word.len() / 3)).map(|(_, word)| word)
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! Parses the command line. Unknown words get an answer of our own: what they look like, and what to type.
+
+use super::guide::{self, MOST_COLUMNS};
+use super::{Cli, say};
+use crate::config::shipped;
+use crate::config::typed::nearest;
+use crate::untrusted::text;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use rustix::termios::tcgetwinsize;
+use std::ffi::OsString;
+use std::io::stdout;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Exit code of a wrong command line.
+const USAGE: u8 = 2;
+
+/// Parses these words; prints the help or the mistake otherwise.
+pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
+    let columns = tcgetwinsize(stdout()).map_or(MOST_COLUMNS, |size| usize::from(size.ws_col));
+    let mut command = guide::add_to_help(Cli::command(), columns);
+    let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let Some(message) = explain(&error, &command, words) else {
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        };
+        say(&message);
+        ExitCode::from(USAGE)
+    })
+}
+
+/// Explains a word that nothing knows. clap explains the rest.
+fn explain(error: &clap::Error, command: &Command, words: &[OsString]) -> Option<String> {
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            Some(explain_command(&word_of(error, ContextKind::InvalidSubcommand)?, command))
+        }
+        ErrorKind::UnknownArgument => {
+            let near = word_of(error, ContextKind::SuggestedArg);
+            Some(explain_argument(&word_of(error, ContextKind::InvalidArg)?, near, called(command, words)))
+        }
+        _ => None,
+    }
+}
+
+fn word_of(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    }
+}
+
+/// Returns the command among these words.
+fn called<'a>(command: &'a Command, words: &[OsString]) -> Option<&'a Command> {
+    words.iter().skip(1).find_map(|word| command.find_subcommand(word))
+}
+
+fn explain_command(word: &str, command: &Command) -> String {
+    let shown = text::escape_line(word);
+    let path = Path::new(word);
+    let ending = path.extension().unwrap_or_default();
+    if shipped::run_file(path).is_some() || ending == "yaml" || ending == "yml" {
+        return format!("`{shown}` is a run file, not a command; start it with: downshift run {shown}");
+    }
+    if ending == "py" {
+        return format!("`{shown}` is a script, not a command; start it with: downshift run -- python {shown}");
+    }
+    let names: Vec<&str> =
+        command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
+    match nearest(word, &names) {
+        Some(near) => format!("there is no command `{shown}`; did you mean `{near}`?"),
+        None => format!("there is no command `{shown}`; list all: downshift --help"),
+    }
+}
+
+fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) -> String {
+    let shown = text::escape_line(word);
+    let of = called.map_or_else(|| "downshift".to_owned(), |command| format!("downshift {}", command.get_name()));
+    let takes_command = called.is_some_and(|command| command.get_positionals().any(is_command_line));
+    match near {
+        Some(near) => format!("{of}: there is no option `{shown}`; did you mean `{near}`?"),
+        None if takes_command => {
+            format!("{of}: unexpected `{shown}`; a command of your own goes after `--`, as in: {of} -- python train.py")
+        }
+        None => format!("{of}: unexpected `{shown}`; see: {of} --help"),
+    }
+}
+
+/// Reports whether an argument is a command to start, behind `--`.
+fn is_command_line(argument: &Arg) -> bool {
+    argument.is_last_set() && argument.get_value_names().is_some_and(|names| names.iter().any(|name| name == "COMMAND"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, explain};
+    use clap::CommandFactory;
+    use std::ffi::OsString;
+
+    #[test]
+    fn unknown_words_are_answered_with_what_to_type() {
+        for (line, answer) in [
+            ("atach", "there is no command `atach`; did you mean `attach`?"),
+            ("digits", "`digits` is a run file, not a command; start it with: downshift run digits"),
+            ("my.yaml", "`my.yaml` is a run file, not a command; start it with: downshift run my.yaml"),
+            ("train.py", "`train.py` is a script, not a command; start it with: downshift run -- python train.py"),
+            ("keeeeper-of-it", "there is no command `keeeeper-of-it`; list all: downshift --help"),
+            ("worke", "there is no command `worke`; list all: downshift --help"),
+            ("run --hedless", "downshift run: there is no option `--hedless`; did you mean `--headless`?"),
+            ("status a b", "downshift status: unexpected `b`; see: downshift status --help"),
+            (
+                "run python train.py",
+                "downshift run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
+                 python train.py",
+            ),
+        ] {
+            let words: Vec<OsString> = ["downshift"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+            let mut command = Cli::command();
+            let error = command.try_get_matches_from_mut(&words).expect_err(line);
+            assert_eq!(explain(&error, &command, &words).as_deref(), Some(answer), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_mistakes_are_left_to_clap() {
+        for line in ["check", "run --device", "status --format xml", "--help"] {
+            let words: Vec<OsString> = ["downshift"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+            let mut command = Cli::command();
+            let error = command.try_get_matches_from_mut(&words).expect_err(line);
+            assert_eq!(explain(&error, &command, &words), None, "{line}");
+        }
+    }
+}
