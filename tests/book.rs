@@ -1,6 +1,11 @@
 //! The book: its blocks marked `sh,tested` run as written, and its tables of keys are those of the program.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the helpers of a test fail by panicking, as the test does"
+)]
 
 mod helper;
 
