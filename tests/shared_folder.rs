@@ -228,22 +228,45 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     child.wait().unwrap();
 }
 
-/// Mounts a folder over SFTP: a file system of its own, with a cache of its own, whose locks end at it.
-fn mount_sshfs(folder: &Path, at: PathBuf) -> Option<Disk> {
-    fs::create_dir(&at).unwrap();
-    let servers = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server"];
-    let server = servers.iter().find(|server| Path::new(server).exists())?;
-    let mut serving = Command::new(server).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut client = Command::new("sshfs");
-    client.args(["-f", "-o", "passive"]).arg(format!(":{}", folder.display())).arg(&at);
-    client.stdin(serving.stdout.take().unwrap()).stdout(serving.stdin.take().unwrap()).stderr(Stdio::null());
-    let mut client = client.spawn().ok()?;
-    wait_for("the mount", || {
-        let ended = client.try_wait().unwrap().is_some();
-        let mounted = fs::metadata(&at).unwrap().dev() != fs::metadata(at.parent().unwrap()).unwrap().dev();
-        (ended || mounted).then_some(mounted)
-    })
-    .then_some(Disk(at))
+/// A folder that is mounted over SFTP: a file system of its own, with a cache of its own, whose locks end at it.
+struct Sshfs {
+    at: PathBuf,
+    server: Child,
+    client: Child,
+}
+
+impl Sshfs {
+    /// Mounts `folder`; none where that is not possible.
+    fn mount(folder: &Path, at: PathBuf) -> Option<Self> {
+        fs::create_dir(&at).unwrap();
+        let servers = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server"];
+        let server = servers.iter().find(|server| Path::new(server).exists())?;
+        Command::new("sshfs").arg("--version").stdout(Stdio::null()).status().ok()?;
+        let mut server = Command::new(server).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut client = Command::new("sshfs");
+        client.args(["-f", "-o", "passive"]).arg(format!(":{}", folder.display())).arg(&at);
+        client.stdin(server.stdout.take().unwrap()).stdout(server.stdin.take().unwrap()).stderr(Stdio::null());
+        let client = client.spawn().unwrap();
+        let mut mounted = Self { at, server, client };
+        wait_for("the mount", || mounted.state()).then_some(mounted)
+    }
+
+    /// Returns whether it is mounted once that is known.
+    fn state(&mut self) -> Option<bool> {
+        let parent = self.at.parent().unwrap();
+        let is_mounted = fs::metadata(&self.at).unwrap().dev() != fs::metadata(parent).unwrap().dev();
+        (is_mounted || self.client.try_wait().unwrap().is_some()).then_some(is_mounted)
+    }
+}
+
+impl Drop for Sshfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).stderr(Stdio::null()).status();
+        for process in [&mut self.client, &mut self.server] {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
 }
 
 #[test]
@@ -251,17 +274,17 @@ fn a_lease_and_orders_suffice_where_locks_end_at_the_mount() {
     let Some(hosts) = Hosts::new() else { return };
     let runs = hosts.place.dir.path().join("runs");
     let (mut child, run) = hosts.start();
-    let Some(far) = mount_sshfs(&runs, hosts.place.dir.path().join("far")) else {
+    let Some(far) = Sshfs::mount(&runs, hosts.place.dir.path().join("far")) else {
         println!("not tested: sshfs cannot mount a folder here");
         return;
     };
     let on_login = |words: &[&str]| {
         let mut command = hosts.place.command(words);
         // Detected, not told.
-        command.env_remove("DOWNSHIFT_SHARED_FOLDER").env("DOWNSHIFT_RUNS_DIR", &far.0).output().unwrap()
+        command.env_remove("DOWNSHIFT_SHARED_FOLDER").env("DOWNSHIFT_RUNS_DIR", &far.at).output().unwrap()
     };
     assert!(shown(&on_login(&["status"])).contains("on host node7, through the run's folder"));
-    let there = far.0.join(run.path().file_name().unwrap());
+    let there = far.at.join(run.path().file_name().unwrap());
     let second = on_login(&["keeper", "--run-dir", there.to_str().unwrap(), "--device", "cpu"]);
     assert!(
         shown(&second).contains("the run has a keeper, process ") && !second.status.success(),
