@@ -93,17 +93,19 @@ fn impatient() -> Vec<&'static str> {
 fn check(place: &Place, run: &RunDir, fault: &Fault) -> (u64, u64) {
     let lines: Vec<String> = journal(run).into_iter().map(|row| row.text).collect();
     let all = lines.join("\n");
-    let end = lines.iter().position(|line| line.contains(fault.cause)).unwrap_or_else(|| panic!("no cause:\n{all}"));
+    let end = lines.iter().position(|line| line.contains(fault.cause));
+    assert!(end.is_some(), "{} is not in\n{all}", fault.cause);
+    let end = end.unwrap();
     assert!(lines.iter().all(|line| line.lines().count() == 1 && line.chars().count() < 500), "{all}");
     assert!(!all.contains("unwrap()"), "{all}");
     let number = |line: &String, before: &str| -> Option<u64> {
         line.split_once(before)?.1.split([' ', ':']).next()?.parse().ok()
     };
-    let durable =
-        lines[..end].iter().filter_map(|line| number(line, "checkpoint ").or(number(line, "resumed at step ")));
-    let durable = durable.last().unwrap_or(0);
+    let told = |line| number(line, "checkpoint ").or(number(line, "resumed at step "));
+    let durable = lines[..end].iter().rev().find_map(told).unwrap_or(0);
     let attempts = Reader::open(run).unwrap().attempts().unwrap();
-    let [.., _, last] = &attempts[..] else { panic!("no restart:\n{all}") };
+    assert!(attempts.len() > 1, "no restart:\n{all}");
+    let last = attempts.last().unwrap();
     assert!(last.reason.contains(fault.cause), "{}\n{all}", last.reason);
     assert_eq!((last.rung_name.as_str(), last.from_step.unwrap_or(0)), (fault.rung, durable), "{all}");
     place.curve(8, 32);
@@ -175,7 +177,7 @@ fn the_self_test_names_the_error_and_ends_a_hang() {
     };
     let (code, words) = told(r#"[{"launch": 1, "code": 719}]"#, "180");
     assert_eq!(code, Some(11));
-    assert_eq!(words, format!("cuda:0 Soft Card 6.1: {}\n", LAUNCH));
+    assert_eq!(words, format!("cuda:0 Soft Card 6.1: {LAUNCH}\n"));
     let (code, words) = told(r#"[{"launch": 1, "hang": true}]"#, "5");
     assert_eq!(
         (code, words.starts_with("cuda:0: no result within 5 s; restart the machine")),

@@ -24,8 +24,10 @@ pub struct Copy {
 impl Copy {
     pub fn perform(self) {
         thread::sleep(self.faults.delay);
-        while self.faults.hangs {
-            thread::park();
+        if self.faults.hangs {
+            loop {
+                thread::park();
+            }
         }
         let from = self.staged.as_ref().map_or(self.from, |bytes| bytes.as_ptr().addr());
         let from_pitch = if self.staged.is_some() { self.width } else { self.from_pitch };
