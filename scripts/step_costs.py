@@ -138,4 +138,5 @@ def main():
                 )
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,8 @@ mod gradients;
 mod helper;
 #[path = "soft_card_training/holders.rs"]
 mod holders;
+#[path = "soft_card_training/ladders.rs"]
+mod ladders;
 #[path = "soft_card/libraries.rs"]
 mod libraries;
 #[path = "soft_card_training/memory.rs"]

@@ -10,7 +10,7 @@ use super::{Failure, line, occupied, plan, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, Verdict, other_users};
-use crate::diagnose::readings::read_once;
+use crate::diagnose::readings::read_gpu;
 use crate::format::{self, bytes, count};
 use crate::notify::secret;
 use crate::protocol::claim::Devices;
@@ -173,7 +173,7 @@ impl Preflight {
             return self.pass("others", "no other run on this device".to_owned());
         };
         let place = if runs.is_dir() { runs } else { Path::new(".") };
-        let reading = read_once(place, card).map_err(|error| error.to_string());
+        let reading = read_gpu(place, card).map_err(|error| error.to_string());
         match reading.and_then(|reading| reading.gpu.map_err(|error| error.to_string())) {
             Ok(gpu) => self.checks.push(other_users(&gpu)),
             Err(why) => self.checks.push(Check::warn("others", format!("unknown: {why}"), "see `downshift doctor`")),

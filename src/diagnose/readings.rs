@@ -17,6 +17,9 @@ const LISTING: Duration = Duration::from_secs(5);
 /// Time limit for the probe to open the driver.
 pub const FIRST: Duration = Duration::from_secs(20);
 
+/// Time between two readings of which one is wanted.
+const BETWEEN: Duration = Duration::from_millis(200);
+
 /// Why the probe delivers no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
@@ -31,12 +34,24 @@ pub enum ReadingError {
     Crashed,
 }
 
-/// Takes one complete reading.
+/// Takes one complete reading. Shares of time are differences, so it takes a while.
 ///
 /// # Errors
 /// Returns an error when the probe delivers no reading.
 pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, ReadingError> {
-    let (mut probe, readings) = start_probe(gpu, true, place, Duration::ZERO)?;
+    await_driver(start_probe(gpu, true, place, BETWEEN)?)
+}
+
+/// Takes one reading at once: memory and processes are in it, shares of time are not.
+///
+/// # Errors
+/// Returns an error when the probe delivers no reading.
+pub fn read_gpu(place: &Path, gpu: u32) -> Result<Reading, ReadingError> {
+    await_driver(start_probe(gpu, false, place, BETWEEN)?)
+}
+
+/// Returns the first reading for which the driver has been opened, and ends the probe.
+fn await_driver((mut probe, readings): (Child, Receiver<Reading>)) -> Result<Reading, ReadingError> {
     let reading = loop {
         match readings.recv_timeout(FIRST) {
             Ok(reading) if reading.is_opening() => {}
@@ -68,14 +83,13 @@ pub fn start_probe(
     place: &Path,
     interval: Duration,
 ) -> std::io::Result<(Child, Receiver<Reading>)> {
+    let interval = if once { BETWEEN } else { interval };
     let mut child = Command::new("/proc/self/exe")
         .arg0("downshift-probe")
         .arg("probe")
         .arg("--run-dir")
         .arg(place)
-        .args(["--gpu", &gpu.to_string(), "--interval-ms"])
-        // CPU load is a difference: `--once` needs two readings for one line.
-        .arg(if once { "200".to_owned() } else { interval.as_millis().to_string() })
+        .args(["--gpu", &gpu.to_string(), "--interval-ms", &interval.as_millis().to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

@@ -2,7 +2,8 @@
 //! compiled kernels, and decisions for future runs, are in the user's cache.
 //!
 //! Both caches depend on GPU, driver, compiler and build, so the directory names contain these: a
-//! device's `fingerprint` covers the first three.
+//! device's `fingerprint` covers the first three. `CubeCL` finds a kernel by its type and shape, not by its
+//! source: a changed kernel of our own would be served as it was, so their sources are part of the build.
 
 use super::run_dir::write_unsynced;
 use crate::config::knobs::{Autotune, Loader, Preset};
@@ -37,7 +38,25 @@ pub fn decisions(fingerprint: &str) -> Option<PathBuf> {
 }
 
 fn of_this_build(fingerprint: &str) -> String {
-    format!("{fingerprint}-{}", env!("CARGO_PKG_VERSION"))
+    format!("{fingerprint}-{}", build())
+}
+
+/// The sources of the kernels that `CubeCL` does not bring.
+const OWN_KERNELS: [(&str, &str); 4] = [
+    ("cross_entropy.rs", include_str!("../train/native/gpu/cross_entropy.rs")),
+    ("layout.rs", include_str!("../train/native/gpu/layout.rs")),
+    ("norm.rs", include_str!("../train/native/gpu/norm.rs")),
+    ("softmax.rs", include_str!("../train/native/gpu/softmax.rs")),
+];
+
+/// Returns the version of this build's kernels.
+#[must_use]
+pub fn build() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (_, source) in OWN_KERNELS {
+        hasher.update(source.as_bytes());
+    }
+    format!("{}-{}", env!("CARGO_PKG_VERSION"), &hasher.finalize().to_hex()[..8])
 }
 
 fn in_cache(kind: &str) -> Option<PathBuf> {
@@ -192,7 +211,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelSet, copy, take_over};
+    use super::{KernelSet, OWN_KERNELS, copy, take_over};
     use crate::config::knobs::{Autotune, Precision};
     use crate::config::run::{AsWritten, Run, Source};
     use crate::config::shipped;
@@ -210,6 +229,15 @@ mod tests {
         fs::write(from.join("deep/b"), "2").unwrap();
         assert_eq!(copy(&from, &to).unwrap(), 2);
         assert_eq!(fs::read_to_string(to.join("deep/b")).unwrap(), "2");
+    }
+
+    #[test]
+    fn the_build_covers_every_kernel_of_our_own() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/train/native/gpu");
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, OWN_KERNELS.map(|(name, _)| name));
     }
 
     #[test]

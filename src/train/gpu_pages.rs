@@ -26,9 +26,10 @@ pub struct GpuPages {
 }
 
 impl GpuPages {
-    /// Returns the pages of a GPU with this many bytes, none of them taken.
+    /// Returns the pages of a GPU with this many bytes, none of them taken. Parameters have memory of their own if kernels are
+    /// not fused: Burn asks for it, but fused operations run when it no longer does.
     #[must_use]
-    pub fn new(memory_bytes: u64) -> Self {
+    pub fn new(memory_bytes: u64, fused_kernels: bool) -> Self {
         let properties = MemoryDeviceProperties { max_page_size: memory_bytes / PAGES_PER_GPU, alignment: ALIGNMENT };
         let mut manager = MemoryManagement::from_configuration(
             PagesOnPaper::default(),
@@ -37,8 +38,10 @@ impl GpuPages {
             Arc::new(ServerLogger::default()),
             MemoryManagementOptions::new("plan"),
         );
-        // Burn asks for memory of their own for parameters; later tensors of such a size get the same.
-        manager.mode(MemoryAllocationMode::Persistent);
+        // Later tensors of such a size get the same.
+        if !fused_kernels {
+            manager.mode(MemoryAllocationMode::Persistent);
+        }
         Self { manager, least_memory: 0 }
     }
 }
@@ -96,8 +99,7 @@ mod tests {
 
     #[test]
     fn tensors_share_a_page_and_leave_their_room_to_others() {
-        let mut pages = GpuPages::new(1024 * MIB);
-        pages.end_parameters();
+        let mut pages = GpuPages::new(1024 * MIB, true);
         let one = pages.reserve(5 * MIB);
         let taken = pages.taken();
         assert!(taken > 5 * MIB && taken <= 64 * MIB, "{taken}");
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn parameters_and_tensors_of_their_size_have_memory_of_their_own() {
-        let mut pages = GpuPages::new(1024 * MIB);
+        let mut pages = GpuPages::new(1024 * MIB, false);
         let parameter = pages.reserve(5 * MIB);
         pages.end_parameters();
         drop(pages.reserve(5 * MIB));
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_tensor_larger_than_any_page_needs_a_larger_gpu() {
-        let mut pages = GpuPages::new(1024 * MIB);
+        let mut pages = GpuPages::new(1024 * MIB, false);
         let parameter = pages.reserve(301 * MIB);
         assert_eq!(pages.taken(), 301 * MIB, "a parameter needs no page");
         drop(parameter);

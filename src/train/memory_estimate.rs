@@ -164,14 +164,14 @@ fn host_memory<T: Task>(estimate: &MemoryEstimate, loaded: &LoadedTask<T>, site:
 
 /// Returns the pages of a GPU whose memory is known.
 #[cfg(feature = "cuda")]
-fn gpu_pages(site: Site) -> Option<Box<dyn Pages>> {
+fn gpu_pages(site: Site, preset: &Preset) -> Option<Box<dyn Pages>> {
     let bytes = site.memory.filter(|_| site.gpu)?;
-    Some(Box::new(super::gpu_pages::GpuPages::new(bytes)))
+    Some(Box::new(super::gpu_pages::GpuPages::new(bytes, preset.training.fused_kernels)))
 }
 
 /// Without CUDA there is no GPU.
 #[cfg(not(feature = "cuda"))]
-fn gpu_pages(_site: Site) -> Option<Box<dyn Pages>> {
+fn gpu_pages(_site: Site, _preset: &Preset) -> Option<Box<dyn Pages>> {
     None
 }
 
@@ -188,7 +188,7 @@ fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
         (true, Precision::Bf16) => BackendModel::Cube(FloatDType::BF16),
         (true, Precision::F16) => BackendModel::Cube(FloatDType::F16),
     };
-    let leased = LeasedDevice::new(backend, gpu_pages(site));
+    let leased = LeasedDevice::new(backend, gpu_pages(site, preset));
     // As in `backends`, `T::RECOMPUTES` stands alone.
     let counted = if T::RECOMPUTES {
         estimate_phases::<T, ShapeBackend>(&loaded.input, preset, (backend, &leased), micro)

@@ -103,6 +103,21 @@ fn a_hanging_launch_never_ends() {
     });
 }
 
+/// A copy to memory of the host that is pinned does not wait, so what waits is the event behind it.
+#[test]
+fn a_hanging_copy_never_ends() {
+    on_faulty_card("faults::a_hanging_copy_never_ends", r#"[{"hang_copy": true}]"#, |card| {
+        let (memory, pinned) = (numbers(card), card.allocate_pinned(1 << 10).unwrap());
+        assert_eq!(double(card, memory), 0);
+        assert_eq!(card.copy_to_host_later(pinned, memory[0], 1 << 10, ptr::null_mut()), 0);
+        let event = card.record(ptr::null_mut());
+        let until = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < until {
+            assert_eq!(card.query_event(event), 600);
+        }
+    });
+}
+
 #[test]
 fn a_slow_card_takes_its_time() {
     on_faulty_card(

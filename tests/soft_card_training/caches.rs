@@ -21,9 +21,9 @@ pub fn copy(from: &Path, to: &Path) {
 
 /// Gives the place a copy of its prepared caches, which the test may change.
 fn own_caches(place: &mut Place) -> PathBuf {
-    let (_, shared) = place.variables.pop().unwrap();
+    let (_, shared) = place.variables.iter().rfind(|(name, _)| *name == "XDG_CACHE_HOME").unwrap();
     let own = place.dir.path().join("own");
-    copy(&shared, &own);
+    copy(shared, &own);
     place.variables.push(("XDG_CACHE_HOME", own.clone()));
     own
 }
@@ -37,6 +37,25 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 fn finished(place: &Place) -> bool {
     place.succeed(&eight_steps());
     journal_says(&place.newest().unwrap(), "finished at step 8")
+}
+
+/// Trains two steps on a prepared rung and returns the number of kernels that the compiler was asked for.
+fn kernels_compiled(place: &mut Place, sources: &str) -> usize {
+    let folder = place.dir.path().join(sources);
+    fs::create_dir(&folder).unwrap();
+    place.variables.push(("SOFT_CARD_SOURCES", folder.clone()));
+    place.succeed(&["run", "digits", "--rung", "plain", "--headless", "--device", "cuda", "--set", "training.steps=2"]);
+    fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn a_prepared_rung_compiles_no_kernel() {
+    let mut place = place_with_card();
+    assert_eq!(kernels_compiled(&mut place, "prepared"), 0);
+    // The control: only the tuning decisions are left.
+    let caches = own_caches(&mut place);
+    fs::remove_dir_all(caches.join("downshift/kernels")).unwrap();
+    assert!(kernels_compiled(&mut place, "without") > 50);
 }
 
 #[test]

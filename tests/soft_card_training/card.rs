@@ -2,6 +2,7 @@
 
 use crate::helper::Place;
 use crate::libraries::{CACHE, build_libraries, built_library};
+use downshift::store::kernels::build;
 use downshift::store::run_dir::RunDir;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,6 +29,11 @@ pub const TINY: [&str; 14] = [
     "training.fused_kernels=false",
 ];
 
+/// Returns the seed of this run of the tests: some choose by it among cases that `scripts/campaign card` has in full.
+pub fn seed() -> u64 {
+    std::env::var("DOWNSHIFT_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7)
+}
+
 /// Returns a place with a card and the caches of a user who has prepared digits: compiled kernels, and tuning decisions
 /// for new runs.
 pub fn place_with_card() -> Place {
@@ -47,12 +53,13 @@ pub fn place_with_card() -> Place {
     place
 }
 
-/// Returns the folder of the caches that all tests share: one for each set of dependencies, whose kernels differ, for
-/// each form of the PTX, and for each way of marking tuned rungs.
+/// Returns the folder of the caches that all tests share: one for each set of dependencies and each build, whose kernels
+/// differ, for each form of the PTX, and for each way of marking tuned rungs.
 fn prepared_caches() -> PathBuf {
     let ptx = include_bytes!("../../examples/soft_card/ptx.rs");
     let marks = include_bytes!("../../src/store/kernels.rs");
-    let key = blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx, marks].concat()).to_hex();
+    let key =
+        blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx, marks, build().as_bytes()].concat()).to_hex();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 

@@ -78,7 +78,7 @@ fn every_rung_takes_the_memory_that_is_planned() {
         let bytes = |name: &str| rung.pointer(name).and_then(Value::as_u64).unwrap();
         let planned = bytes("/foreseen/training") - bytes("/foreseen/overhead");
         let measured = bytes("/measured/peak_bytes");
-        let is_near = planned * 100 >= measured * 90 && planned * 100 <= measured * 112;
+        let is_near = planned * 100 >= measured * 90 && planned * 100 <= measured * 110;
         assert!(measured > 256 << 20 && is_near, "{planned}, {measured}: {rung}");
     }
 }

@@ -1,13 +1,12 @@
 //! Copies between host and device memory, all as rows of bytes.
 
 use super::abi::{Code, INVALID_VALUE, MEMORY_DEVICE, MEMORY_HOST, Memcpy2d};
-use super::faults::copy_delay;
+use super::faults::{CopyFaults, play_copy};
 use super::memory::is_pinned;
 use super::recording::record;
 use super::stream::{Stream, Work};
 use crate::trace::{Call, Direction};
 use std::thread;
-use std::time::Duration;
 
 /// A copy whose source and target lie at fixed addresses, or whose source is staged.
 pub struct Copy {
@@ -19,12 +18,17 @@ pub struct Copy {
     height: usize,
     /// Pageable host memory as it was at the call, for the caller may change it right after.
     staged: Option<Vec<u8>>,
-    delay: Duration,
+    faults: CopyFaults,
 }
 
 impl Copy {
     pub fn perform(self) {
-        thread::sleep(self.delay);
+        thread::sleep(self.faults.delay);
+        if self.faults.hangs {
+            loop {
+                thread::park();
+            }
+        }
         let from = self.staged.as_ref().map_or(self.from, |bytes| bytes.as_ptr().addr());
         let from_pitch = if self.staged.is_some() { self.width } else { self.from_pitch };
         for row in 0..self.height {
@@ -68,7 +72,7 @@ pub fn submit_copy(stream: &Stream, plan: &Memcpy2d) -> Result<(), Code> {
         width: plan.width,
         height: plan.height,
         staged: None,
-        delay: if plan.to_type == MEMORY_HOST { copy_delay(stream.device) } else { Duration::ZERO },
+        faults: if plan.to_type == MEMORY_HOST { play_copy(stream.device) } else { CopyFaults::default() },
     };
     if plan.from_type == MEMORY_HOST && !is_pinned(copy.from) {
         copy.stage();

@@ -4,6 +4,7 @@
 //!   {"launch": 30, "code": 719},
 //!   {"launch": 12, "code": 701, "sticky": false},
 //!   {"launch": 5, "hang": true, "once": true},
+//!   {"hang_copy": true},
 //!   {"slow_ms": 20, "slow_copy_ms": 5},
 //!   {"launch": 40, "lost": true, "device": 1},
 //!   {"capacity_mib": 512},
@@ -15,6 +16,7 @@
 //! - `code`: the launch fails. A sticky error arrives at the next call that waits for it, and from then on at all
 //!   calls; one that is not sticky is returned by the launch itself, which then does nothing. Played once a process.
 //! - `hang`: the launch never ends.
+//! - `hang_copy`: the next copy to the host never ends.
 //! - `slow_ms`: this launch and all later ones take that much longer.
 //! - `slow_copy_ms`: copies to the host take that much longer.
 //! - `lost`: every call fails with 999, or with the `code` if there is one.
@@ -57,6 +59,8 @@ struct Fault {
     #[serde(default)]
     hang: bool,
     #[serde(default)]
+    hang_copy: bool,
+    #[serde(default)]
     slow_ms: u64,
     #[serde(default)]
     slow_copy_ms: u64,
@@ -85,6 +89,13 @@ pub struct LaunchFaults {
     pub delay: Duration,
 }
 
+/// The effect of the faults on a copy to the host.
+#[derive(Debug, Default)]
+pub struct CopyFaults {
+    pub delay: Duration,
+    pub hangs: bool,
+}
+
 /// Applies faults that do not need a launch.
 pub fn play_standing(device: &Device) {
     if let Some(script) = SCRIPT.as_deref() {
@@ -94,11 +105,19 @@ pub fn play_standing(device: &Device) {
     }
 }
 
-/// Returns how much longer a copy to the host takes.
-pub fn copy_delay(device: &Device) -> Duration {
-    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let due = (0..state.faults.len()).filter(|index| state.is_due(*index, device));
-    due.map(|index| Duration::from_millis(state.faults[index].slow_copy_ms)).sum()
+/// Returns what happens to a copy to the host.
+pub fn play_copy(device: &Device) -> CopyFaults {
+    let mut faults = CopyFaults::default();
+    let Some(script) = SCRIPT.as_deref() else { return faults };
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    for index in 0..state.faults.len() {
+        if !state.is_due(index, device) {
+            continue;
+        }
+        faults.delay += Duration::from_millis(state.faults[index].slow_copy_ms);
+        faults.hangs |= state.faults[index].hang_copy && state.start_playing(script, index);
+    }
+    faults
 }
 
 /// Counts a launch and returns what happens to it.

@@ -38,15 +38,19 @@ struct Team {
   Run run;
   void** arguments;
   unsigned running, count;
+  unsigned end;          // of the warp that runs
+  bool has_progressed;  // whether a lane of it did more than give way
   State states[THREADS];
   void* at[THREADS];  // where each thread's stack was left
   Place places[THREADS];
   Warp warps[THREADS / WARP];
 };
 
-thread_local Team* team;
+// The model of the variables of a program makes a read one instruction; a library has room for a few of them.
+thread_local Team* team __attribute__((tls_model("initial-exec")));
 
-// Saves this stack's pointer and the registers that belong to callers, and goes on with the other stack.
+// Saves this stack's pointer and the registers that belong to callers, and goes on with the other stack. It jumps,
+// since a processor predicts the target of a `ret` from calls on this stack.
 extern "C" void soft_card_switch(void** save, void* to) __attribute__((visibility("hidden")));
 asm(R"(
 .text
@@ -68,14 +72,20 @@ soft_card_switch:
   popq %r12
   popq %rbx
   popq %rbp
-  ret
+  popq %rdx
+  jmpq *%rdx
 .size soft_card_switch, . - soft_card_switch
 )");
 
-// Leaves the running thread, which goes on when it is ready again.
+// Leaves the running thread, which goes on when it is ready again, for the next lane of its warp, or the scheduler.
 void suspend(State state) {
-  team->states[team->running] = state;
-  soft_card_switch(&team->at[team->running], team->scheduler);
+  Team& here = *team;
+  unsigned left = here.running, next = left + 1;
+  here.states[left] = state;
+  here.has_progressed |= state != GIVES_WAY;
+  while (next < here.end && here.states[next] != READY) next++;
+  here.running = next;
+  soft_card_switch(&here.at[left], next < here.end ? here.at[next] : here.scheduler);
 }
 
 void begin_thread() {
@@ -84,11 +94,17 @@ void begin_thread() {
 }
 
 const Exchange* exchange(const void* value, unsigned bytes, unsigned* lane) {
-  *lane = team->running % WARP;
+  unsigned own = team->running % WARP;
   Warp& warp = team->warps[team->running / WARP];
   Exchange& filled = warp.exchanges[warp.filling];
-  filled.lanes |= 1u << *lane;
-  if (bytes > 0) __builtin_memcpy(filled.slots[*lane], value, bytes);
+  filled.lanes |= 1u << own;
+  *lane = own;
+  // Copies of a known size need no call.
+  if (bytes == 4) {
+    __builtin_memcpy(filled.slots[own], value, 4);
+  } else if (bytes > 0) {
+    __builtin_memcpy(filled.slots[own], value, bytes);
+  }
   suspend(IN_EXCHANGE);
   return &filled;
 }
@@ -114,7 +130,7 @@ bool prepare(Run run, const Place& place, void** arguments) {
     team->places[i].thread = {i % place.block_dim.x, i / place.block_dim.x % place.block_dim.y,
                               i / place.block_dim.x / place.block_dim.y};
     // Stacks start at different offsets, or all their first lines would share a few sets of the cache. Below the
-    // top lie the address that `ret` takes, at a multiple of 16 as after a call, and six registers.
+    // top lie the address that a switch jumps to, at a multiple of 16 as after a call, and six registers.
     void** top = reinterpret_cast<void**>(team->stacks + STACK * (i + 1) - 64 - i % 32 * 128);
     top[-2] = reinterpret_cast<void*>(begin_thread);
     team->at[i] = top - 8;
@@ -128,24 +144,27 @@ bool prepare(Run run, const Place& place, void** arguments) {
 
 // Runs the lanes of a warp until all wait for something outside of it. Returns whether one did more than give way.
 bool run_warp(unsigned first, unsigned end) {
-  bool has_progressed = false;
+  Team& here = *team;
+  here.end = end;
+  here.has_progressed = false;
   for (;;) {
+    unsigned ready = first;
+    while (ready < end && here.states[ready] != READY) ready++;
+    if (ready < end) {
+      here.running = ready;
+      soft_card_switch(&here.scheduler, here.at[ready]);
+    }
     bool in_exchange = false, gives_way = false;
     for (unsigned i = first; i < end; i++) {
-      if (team->states[i] == READY) {
-        team->running = i;
-        soft_card_switch(&team->scheduler, team->at[i]);
-        has_progressed |= team->states[i] != GIVES_WAY;
-      }
-      in_exchange |= team->states[i] == IN_EXCHANGE;
-      gives_way |= team->states[i] == GIVES_WAY;
+      in_exchange |= here.states[i] == IN_EXCHANGE;
+      gives_way |= here.states[i] == GIVES_WAY;
     }
-    if (gives_way || !in_exchange) return has_progressed;
-    Warp& warp = team->warps[first / WARP];
+    if (gives_way || !in_exchange) return here.has_progressed;
+    Warp& warp = here.warps[first / WARP];
     warp.filling ^= 1;
     warp.exchanges[warp.filling].lanes = 0;
     for (unsigned i = first; i < end; i++)
-      if (team->states[i] == IN_EXCHANGE) team->states[i] = READY;
+      if (here.states[i] == IN_EXCHANGE) here.states[i] = READY;
   }
 }
 

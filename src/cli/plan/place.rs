@@ -3,7 +3,7 @@
 use super::PlanArgs;
 use crate::cli::{Failure, devices};
 use crate::config::run::Run;
-use crate::diagnose::readings::read_once;
+use crate::diagnose::readings::read_gpu;
 use crate::protocol::claim::{self, Devices};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::Card;
@@ -65,7 +65,7 @@ fn fullest(cards: &[claim::Card], read: impl Fn(u32) -> Option<Card>) -> Option<
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {
     let place = if runs.is_dir() { runs } else { Path::new(".") };
-    let gpu = read_once(place, index).ok()?.gpu.ok()?;
+    let gpu = read_gpu(place, index).ok()?.gpu.ok()?;
     let (total_bytes, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get());
     Some(Card { name: gpu.name, total_bytes, free_bytes: used.map(|used| total_bytes.saturating_sub(used)) })
 }

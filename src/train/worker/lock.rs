@@ -33,7 +33,7 @@ fn acquire_lock_within(run_dir: &Path, patience: Duration) -> Result<Lock, Faile
             Err(LockError::Held(_)) if asked.elapsed() < patience => thread::sleep(Duration::from_millis(20)),
             Err(error @ LockError::Held(_)) => return Err(failure::run_locked(&path, &error)),
             Err(LockError::Io(error)) => return Err(failure::system_refused(path.display(), &error)),
-            Err(error @ LockError::NotAFile) => {
+            Err(error @ (LockError::NotAFile | LockError::Elsewhere(_))) => {
                 return Err(failure::system_refused(path.display(), &std::io::Error::other(error.to_string())));
             }
         }
