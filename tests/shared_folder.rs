@@ -387,8 +387,10 @@ fn a_full_or_read_only_disk_keeps_its_holder_and_takes_no_orders() {
     assert!(lease::newest(&disk.0).unwrap().unwrap().end.is_some(), "given back without room");
     fs::remove_file(disk.0.join("full")).unwrap();
 
-    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).status().unwrap();
-    assert!(remount.success());
+    let mut remount = Command::new("mount");
+    remount.args(["-o", "remount,ro"]).arg(&disk.0).stderr(Stdio::null());
+    // A process that another test starts right now may still have a file of this disk open for writing.
+    wait_for("the disk to be read-only", || remount.status().unwrap().success().then_some(()));
     assert!(lease::newest(&disk.0).unwrap().is_some(), "it can be read");
     assert!(lease::take(&disk.0).is_err() && orders::place(&disk.0, &order).is_err());
 }
