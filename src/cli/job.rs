@@ -129,10 +129,10 @@ fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Opt
             patience.note(look, Instant::now());
         }
         let process = earlier_process(dir);
-        if let Some(why) = patience.end(Instant::now()) {
+        if patience.is_over(Instant::now()) {
             let (name, stop) = (dir.name(), dir.command("stop"));
             let held = format!("{name} already has a keeper, {process}, and a run is never trained twice at once");
-            return Err(Failure::new(1, why.unwrap_or_else(|| format!("{held}; `{stop}` ends it"))));
+            return Err(Failure::new(1, patience.obstacle.unwrap_or_else(|| format!("{held}; `{stop}` ends it"))));
         }
         if !std::mem::replace(&mut told, true) {
             say(&format!("waiting for the earlier start of this job ({process})"));
@@ -180,9 +180,8 @@ impl Patience {
         };
     }
 
-    /// Returns the obstacle, if it is known, once the time is over.
-    fn end(&self, now: Instant) -> Option<Option<String>> {
-        (now.duration_since(self.since) >= HANDOVER).then(|| self.obstacle.clone())
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= HANDOVER
     }
 }
 
@@ -250,16 +249,16 @@ mod tests {
         let limit = HANDOVER.as_secs();
         let mut patience = Patience::new(begun);
         patience.note(Err(io::Error::from_raw_os_error(116)), at(1));
-        assert_eq!(patience.end(at(limit - 1)), None);
-        assert!(patience.end(at(limit)).flatten().unwrap().contains("os error 116"), "it fails all the time");
+        assert!(!patience.is_over(at(limit - 1)));
+        assert!(patience.is_over(at(limit)) && patience.obstacle.as_ref().unwrap().contains("os error 116"));
         let refusal = Refusal::Moves { run: "r".to_owned(), holder: "h".to_owned(), stop: "s".to_owned() };
         patience.note(Ok(Progress::Refused(refusal.clone())), at(2));
         patience.note(Ok(Progress::Watching("ended".to_owned(), Duration::from_secs(35))), at(limit - 1));
-        assert_eq!(patience.end(at(limit + 30)), None, "the refusal is over, and the watch takes its time");
+        assert!(!patience.is_over(at(limit + 30)) && patience.obstacle.is_none(), "the watch takes its time");
         patience.note(Ok(Progress::Refused(refusal)), at(limit + 30));
-        assert!(patience.end(at(2 * limit)).flatten().unwrap().contains("renews its lease"));
+        assert!(patience.is_over(at(2 * limit)) && patience.obstacle.as_ref().unwrap().contains("renews its lease"));
         patience.note(Ok(Progress::Free), at(limit + 30));
-        assert_eq!(patience.end(at(2 * limit)), Some(None), "a keeper of this host");
+        assert!(patience.is_over(at(2 * limit)) && patience.obstacle.is_none(), "a keeper of this host");
     }
 
     #[test]

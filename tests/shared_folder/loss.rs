@@ -1,6 +1,6 @@
 //! A lease that is lost, or must be kept: to another host, by a keeper that dies for good, on a full disk.
 
-use super::helper::{Disk, fill_disk, journal, kill, wait_for, wait_state};
+use super::helper::{Disk, fill_disk, journal, kill, wait_for};
 use super::{BOOT, Hosts, shown};
 use downshift::protocol::control::{Request, RunState};
 use downshift::store::owners;
@@ -10,6 +10,22 @@ use downshift::store::shared_folder::lease;
 use downshift::store::shared_folder::orders::{self, Inbox, Order};
 use std::fs;
 use std::process::{Command, Stdio};
+
+/// The command of a dead keeper, which trains on until this is dropped.
+struct Left(String);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let mark = format!("DOWNSHIFT_TOKEN={}", self.0);
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let has_token = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+            if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| has_token) {
+                kill(pid);
+            }
+        }
+    }
+}
 
 #[test]
 fn a_keeper_that_dies_for_good_keeps_the_lease_while_its_command_lives() {
@@ -22,6 +38,7 @@ fn a_keeper_that_dies_for_good_keeps_the_lease_while_its_command_lives() {
         serde_json::from_str::<serde_json::Value>(&text).ok()?["pid"].as_u64().map(|pid| pid as u32)
     };
     let harness = wait_for("the harness", || pid("worker.lock"));
+    let _left = Left(wait_for("its token", || owners::worker_record(&run)?.token));
     let mut last = None;
     for _ in 0..6 {
         let next = wait_for("another keeper", || pid("keeper.lock").filter(|pid| Some(*pid) != last));
