@@ -13,6 +13,7 @@ use crate::protocol::worker::Level;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::store::shared_folder::takeover::{STILL, Standstill};
 use crate::untrusted::{peer, text};
 use rustix::process;
 pub use signals::JobSignals;
@@ -80,13 +81,18 @@ struct Follower<'a> {
     bound: Option<BoundKeeper>,
     /// A scheduler announced the end of the job's time.
     noticed: bool,
+    /// The lease of a keeper on another host, and whether it was reported as still.
+    standstill: Standstill,
+    told_still: bool,
 }
 
 impl<'a> Follower<'a> {
     fn of(dir: &'a RunDir, since_ms: i64, bound: Option<BoundKeeper>) -> Self {
         print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
         let (printed, progress) = (0, Instant::now());
-        Self { dir, since_ms, printed, progress, asked: None, status: None, bound, noticed: false }
+        let standstill = Standstill::default();
+        let (asked, status, noticed, told_still) = (None, None, false, false);
+        Self { dir, since_ms, printed, progress, asked, status, bound, noticed, standstill, told_still }
     }
 
     async fn follow(&mut self, signals: &mut Signals) -> Outcome {
@@ -107,7 +113,7 @@ impl<'a> Follower<'a> {
             if let Some(code) = self.unwritten_end().or_else(|| self.exit_code()) {
                 return Ok(code);
             }
-            if self.follow_elsewhere() {
+            if self.follow_elsewhere()? {
                 (lost, told) = (None, false);
                 tokio::select! {
                     () = sleep(ELSEWHERE) => {}
@@ -139,11 +145,27 @@ impl<'a> Follower<'a> {
     }
 
     /// Reads the status of a run whose keeper is on another host. Returns false for any other run.
-    fn follow_elsewhere(&mut self) -> bool {
-        let Some(status) = live_status(self.dir).filter(|status| status.host.is_some()) else { return false };
-        self.status = Some(status);
-        self.show_progress();
-        true
+    ///
+    /// # Errors
+    /// Returns an error when the lease of that keeper no longer moves.
+    fn follow_elsewhere(&mut self) -> Result<bool, Failure> {
+        let Some(lease) = owners::keeper_elsewhere(self.dir) else { return Ok(false) };
+        if let Some(status) = live_status(self.dir).filter(|status| status.host.is_some()) {
+            self.status = Some(status);
+            self.show_progress();
+        }
+        let still = self.standstill.observe(&lease, std::time::Instant::now());
+        let says = || format!("the lease of {}, has not moved for {} s", lease.holder(), still.as_secs());
+        if still >= STILL + PATIENCE {
+            let (name, take_over) = (self.dir.name(), self.dir.command("resume --take-over"));
+            let way_out = format!("if that process is surely gone, `{take_over}` continues {name} here");
+            return Err(Failure::new(1, format!("{}; {way_out}", says())));
+        }
+        if still >= STILL && !std::mem::replace(&mut self.told_still, true) {
+            print_now(&format!("{}; its host may be down or cut off", says()));
+        }
+        self.told_still &= still >= STILL;
+        Ok(true)
     }
 
     /// Asks a keeper on another host to end the run.

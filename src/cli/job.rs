@@ -23,6 +23,7 @@ use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::takeover::{Progress, Takeover};
 use crate::trainer::Trainer;
 use rustix::process::Signal;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -114,32 +115,24 @@ pub fn go_on(
 
 /// Waits until the keeper of an earlier start is gone. Returns the signal that ended the wait.
 fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Option<Signal>, Failure> {
-    let (began, mut told, mut watched) = (Instant::now(), false, false);
-    let (mut takeover, mut looked, mut refused) = (Takeover::new(false), None::<Instant>, None);
+    let (mut patience, mut told, mut watched) = (Patience::new(Instant::now()), false, false);
+    let (mut takeover, mut looked) = (Takeover::new(false), None::<Instant>);
     while !client::is_abandoned(dir) {
         if owners::keeper_elsewhere(dir).is_some() && looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
-            match takeover.look(dir)? {
-                Progress::Refused(why) => refused = Some(why),
-                Progress::Watching(why, left) if !std::mem::replace(&mut watched, true) => {
-                    say(&describe_watch(&why, left));
-                }
-                _ => {}
+            let look = takeover.look(dir);
+            if let Ok(Progress::Watching(why, left)) = &look
+                && !std::mem::replace(&mut watched, true)
+            {
+                say(&describe_watch(why, *left));
             }
+            patience.note(look, Instant::now());
         }
-        let owner = owners::keeper(dir).or_else(|| owners::parent_record(dir).map(|parent| parent.owner));
-        let process = match (owner, owners::keeper_elsewhere(dir)) {
-            (Some(owner), _) => format!("process {}", owner.pid),
-            (None, Some(lease)) => lease.holder(),
-            (None, None) => "a process".to_owned(),
-        };
-        if let Some(refusal) = refused.take_if(|_| began.elapsed() >= HANDOVER) {
-            return Err(Failure::new(1, refusal.to_string()));
-        }
-        if began.elapsed() >= HANDOVER {
+        let process = earlier_process(dir);
+        if patience.is_over(Instant::now()) {
             let (name, stop) = (dir.name(), dir.command("stop"));
             let held = format!("{name} already has a keeper, {process}, and a run is never trained twice at once");
-            return Err(Failure::new(1, format!("{held}; `{stop}` ends it")));
+            return Err(Failure::new(1, patience.obstacle.unwrap_or_else(|| format!("{held}; `{stop}` ends it"))));
         }
         if !std::mem::replace(&mut told, true) {
             say(&format!("waiting for the earlier start of this job ({process})"));
@@ -149,6 +142,47 @@ fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Opt
         }
     }
     Ok(None)
+}
+
+/// Names the process that holds the run.
+fn earlier_process(dir: &RunDir) -> String {
+    let owner = owners::keeper(dir).or_else(|| owners::parent_record(dir).map(|parent| parent.owner));
+    match (owner, owners::keeper_elsewhere(dir)) {
+        (Some(owner), _) => format!("process {}", owner.pid),
+        (None, Some(lease)) => lease.holder(),
+        (None, None) => "a process".to_owned(),
+    }
+}
+
+/// The time that an earlier start still has to end. It stands still while a lease is watched: the watch has its own limit.
+#[derive(Debug)]
+struct Patience {
+    since: Instant,
+    /// Why the newest look did not take the run over.
+    obstacle: Option<String>,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { since: now, obstacle: None }
+    }
+
+    /// Notes a look at the lease. A single failed one says little: a server may be away for a moment.
+    fn note(&mut self, look: io::Result<Progress>, now: Instant) {
+        self.obstacle = match look {
+            Ok(Progress::Refused(refusal)) => Some(refusal.to_string()),
+            Ok(Progress::Watching(..) | Progress::Ready(_)) => {
+                self.since = now;
+                None
+            }
+            Ok(Progress::Free) => None,
+            Err(error) => Some(format!("the lease of the run cannot be read or taken: {error}")),
+        };
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= HANDOVER
+    }
 }
 
 /// Returns the exit code of a job that a signal ends before its run has begun or continued.
@@ -203,7 +237,29 @@ fn was_interrupted(dir: &RunDir) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{JobName, refuse_several_nodes};
+    use super::{HANDOVER, JobName, Patience, refuse_several_nodes};
+    use crate::store::shared_folder::takeover::{Progress, Refusal};
+    use std::io;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_watched_lease_costs_no_patience_and_a_failed_look_ends_nothing() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let limit = HANDOVER.as_secs();
+        let mut patience = Patience::new(begun);
+        patience.note(Err(io::Error::from_raw_os_error(116)), at(1));
+        assert!(!patience.is_over(at(limit - 1)));
+        assert!(patience.is_over(at(limit)) && patience.obstacle.as_ref().unwrap().contains("os error 116"));
+        let refusal = Refusal::Moves { run: "r".to_owned(), holder: "h".to_owned(), stop: "s".to_owned() };
+        patience.note(Ok(Progress::Refused(refusal.clone())), at(2));
+        patience.note(Ok(Progress::Watching("ended".to_owned(), Duration::from_secs(35))), at(limit - 1));
+        assert!(!patience.is_over(at(limit + 30)) && patience.obstacle.is_none(), "the watch takes its time");
+        patience.note(Ok(Progress::Refused(refusal)), at(limit + 30));
+        assert!(patience.is_over(at(2 * limit)) && patience.obstacle.as_ref().unwrap().contains("renews its lease"));
+        patience.note(Ok(Progress::Free), at(limit + 30));
+        assert!(patience.is_over(at(2 * limit)) && patience.obstacle.is_none(), "a keeper of this host");
+    }
 
     #[test]
     fn the_name_of_a_job_is_one_folder() {

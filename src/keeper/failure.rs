@@ -42,6 +42,8 @@ pub enum Class {
     Transient,
     /// Only you can help.
     Final,
+    /// A keeper on another host has the run: nothing of it may be written here.
+    Lost,
 }
 
 /// The last line that a failed keeper writes to its parent.
@@ -60,12 +62,15 @@ impl KeeperError {
     #[must_use]
     pub fn class(&self) -> Class {
         let transient = match self {
-            // A directory whose mount is missing, or a command that stands in for the keeper and will release its lock.
-            Self::RunDir(RunDirError::Unknown { .. }) | Self::Lock { source: LockError::Held(_), .. } => true,
+            Self::Lock { source: LockError::Elsewhere(lease), .. } if lease.unreadable.is_none() => return Class::Lost,
+            // A directory whose mount is missing, a command that stands in for the keeper and will release its lock, or a
+            // lease that is half written.
+            Self::RunDir(RunDirError::Unknown { .. })
+            | Self::Lock { source: LockError::Held(_) | LockError::Elsewhere(_), .. } => true,
             Self::RunDir(RunDirError::Io { source, .. })
             | Self::Lock { source: LockError::Io(source), .. }
             | Self::Io { source, .. } => may_pass(source),
-            Self::RunDir(_) | Self::Lock { source: LockError::NotAFile | LockError::Elsewhere(_), .. } => false,
+            Self::RunDir(_) | Self::Lock { source: LockError::NotAFile, .. } => false,
             Self::Store(error) => error.sqlite_error_code().is_some_and(store_may_pass),
         };
         if transient { Class::Transient } else { Class::Final }
@@ -134,6 +139,7 @@ mod tests {
     use super::{Class, KeeperError};
     use crate::store::lock::LockError;
     use crate::store::run_dir::RunDirError;
+    use crate::store::shared_folder::lease;
     use std::io;
 
     #[test]
@@ -170,5 +176,19 @@ mod tests {
             assert_eq!(error.class(), Class::Final, "{what}");
         }
         assert_eq!(KeeperError::from(RunDirError::Config("x".to_owned())).last_word().code, 13);
+    }
+
+    #[test]
+    fn a_run_of_another_host_is_lost_and_a_lease_that_cannot_be_read_may_be_read_later() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("leases")).unwrap();
+        let class = |content: &str| {
+            std::fs::write(dir.path().join("leases/1.json"), content).unwrap();
+            let source = LockError::Elsewhere(Box::new(lease::elsewhere(dir.path()).unwrap()));
+            KeeperError::Lock { file: "keeper.lock".to_owned(), source }.class()
+        };
+        let lease = r#"{"number": 1, "pid": 7, "boot": "b", "started": 1, "host": {"name": "n", "machine": ""},
+                        "since_ms": 1, "beat": 1}"#;
+        assert_eq!((class(lease), class("")), (Class::Lost, Class::Transient));
     }
 }

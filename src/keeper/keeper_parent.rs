@@ -149,6 +149,9 @@ impl Parent<'_> {
             End::Failed(word) => {
                 self.failed(&word);
                 let why = format!("the keeper cannot run: {}", word.why);
+                if word.class == Class::Lost {
+                    return Err(io::Error::other(why));
+                }
                 if word.class == Class::Final {
                     let verdict = if word.code == 13 { Verdict::Config } else { Verdict::NeedsPerson };
                     return self.give_up(verdict, &why).map(Some);
@@ -207,7 +210,7 @@ impl Parent<'_> {
                 Ok(()) => return Ok(verdict.exit_code()),
                 Err(error) => error,
             };
-            let hopeless = !self.lived || error.class() == Class::Final || !self.run.path().exists();
+            let hopeless = !self.lived || error.class() != Class::Transient || !self.run.path().exists();
             if hopeless || self.ward.wait(pause).is_some() {
                 return Err(io::Error::other(format!("{why}; recording this failed: {error}")));
             }

@@ -98,6 +98,7 @@ impl Keeper {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
         };
+        let unlocked = |source| KeeperError::Lock { file: "keeper.lock".to_owned(), source };
         self.listen_for_signals().map_err(io("signals"))?;
         let inputs = self.inputs.clone();
         let end = move || drop(inputs.blocking_send(Input::Terminated(Author::EndOfJob)));
@@ -116,11 +117,13 @@ impl Keeper {
         let plans = self.run.command.is_none();
         let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.take_over_run(asked_by, &path).await?;
+        // Before the first turn, which writes.
+        self.check_files().map_err(unlocked)?;
         folder.iter().for_each(FolderThread::read_orders);
         self.clock.delay.restart();
         while self.outcome.is_none() {
             self.run_turn().await;
-            self.check_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
+            self.check_files().map_err(unlocked)?;
         }
         drop(planner);
         self.send_last_update().await;
@@ -131,7 +134,7 @@ impl Keeper {
     }
 
     pub(super) async fn first_reading(&mut self) -> Option<Input> {
-        while self.outcome.is_none() {
+        while self.outcome.is_none() && self.files.lost_to.is_none() {
             match self.heard.recv().await? {
                 Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
                 other => self.handle_input(other),
@@ -153,11 +156,14 @@ impl Keeper {
         };
         self.clock.delay.slept(asleep, next, Instant::now());
         self.extend_deadlines();
-        if let Some(input) = input {
+        let mut next = input.or_else(|| self.heard.try_recv().ok());
+        while let Some(input) = next {
             self.handle_input(input);
-        }
-        while let Ok(input) = self.heard.try_recv() {
-            self.handle_input(input);
+            if self.files.lost_to.is_some() {
+                // The store is another keeper's now.
+                return;
+            }
+            next = self.heard.try_recv().ok();
         }
         self.extend_deadlines();
         self.decide(Event::Tick, None);

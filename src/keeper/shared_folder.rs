@@ -4,7 +4,7 @@
 use super::Input;
 use super::author::Author;
 use super::keeper_state::Keeper;
-use crate::policy::event::Signal;
+use super::standby::Standby;
 use crate::protocol::control::{JournalKind, Request, Update};
 use crate::protocol::worker::Level;
 use crate::store::run_dir::RunDir;
@@ -230,9 +230,9 @@ impl Keeper {
                 self.recorder.note(Level::Info, JournalKind::Health, text);
             }
             News::Lost(lease) => {
-                // Two workers would train at once. The harness of a command would wait for another keeper.
-                if let Some(worker) = &self.worker.process {
-                    worker.signal(Signal::Terminate);
+                // Two workers would train at once, and one that is asked to end would save into the run of another host.
+                for worker in self.worker.process.iter().chain(self.worker.standby.as_ref().map(Standby::worker)) {
+                    worker.kill_with_command();
                 }
                 self.files.lost_to = Some(lease);
             }
@@ -242,19 +242,27 @@ impl Keeper {
     /// Obeys an order once: what it changes and that it was obeyed are stored in one step.
     fn handle_order(&mut self, client: u64, id: String, order: Result<Order, Refused>) {
         if self.obeyed.contains(&id) {
-            let message = "accepted by the keeper before this one, which then died".to_owned();
+            let message =
+                "the keeper before this one handled the order, and died before it could answer; the journal says how"
+                    .to_owned();
             return self.clients.send(client, &Update::Reply { accepted: true, message });
         }
         match order {
             Ok(Order { request: Request::Subscribe | Request::StandBy { .. }, .. }) => {
                 self.clients.answer(client, Err("this request needs the keeper's socket"));
             }
+            // To stop or to pause twice is the same as once; anything else must be remembered.
+            Ok(order) if !matches!(order.request, Request::Stop | Request::Pause) && !self.recorder.is_writable() => {
+                let why =
+                    "run.db cannot be written, so the order would be obeyed twice if the keeper died; ask again later";
+                self.clients.answer(client, Err(why));
+            }
             Ok(order) => {
                 self.obeyed.push_back(id);
                 self.obeyed.drain(..self.obeyed.len().saturating_sub(REMEMBERED));
                 self.recorder.put_fact(OBEYED, &self.obeyed);
                 self.handle_input(Input::Asked(client, order.request));
-                self.recorder.persist();
+                self.recorder.flush();
             }
             Err(refused) => {
                 self.recorder.note(Level::Warn, JournalKind::Request, refused.to_string());

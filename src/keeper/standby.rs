@@ -48,6 +48,11 @@ impl Standby {
         self.messages.is_empty()
     }
 
+    /// Returns its process.
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Lets it end by itself, so that it leaves nothing behind: it reads the end of its orders. Kills it if it does not.
     fn end(self) {
         let Self { worker, mut messages, .. } = self;

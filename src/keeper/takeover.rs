@@ -211,7 +211,7 @@ impl Keeper {
             self.handle_input(input);
         }
         // A stop may have ended the run meanwhile.
-        if self.outcome.is_none() {
+        if self.outcome.is_none() && self.files.lost_to.is_none() {
             self.decide(Event::Begin, None);
         }
         Ok(())

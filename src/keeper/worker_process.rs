@@ -3,7 +3,7 @@
 
 use super::Input;
 use crate::policy::event::Signal;
-use crate::process_tree::{Family, Grace, Process, end_all};
+use crate::process_tree::{Family, Grace, Process, end_all, kill_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
@@ -32,12 +32,17 @@ const DRAIN: Duration = Duration::from_millis(500);
 const LEFT_BEHIND: Grace =
     Grace { command: Duration::ZERO, others: Duration::from_secs(2), kill: Duration::from_secs(30) };
 
+/// Time after which a killed process counts as unkillable, when the run was lost to another host.
+const UNKILLABLE: Duration = Duration::from_secs(2);
+
 /// A worker that is alive, or whose exit has not been processed yet.
 #[derive(Debug)]
 pub struct Worker {
     /// The worker's process.
     pub identity: Identity,
     orders: mpsc::Sender<Order>,
+    /// The token of a harness's command.
+    token: Option<String>,
 }
 
 /// Returns the worker program.
@@ -99,7 +104,7 @@ impl Worker {
             tokio::spawn(pass_orders(queue, stdin));
         }
         tokio::spawn(read_output(attempt, child, log, program.token.clone(), inputs));
-        Ok(Self { identity, orders })
+        Ok(Self { identity, orders, token: program.token.clone() })
     }
 
     /// Takes over the harness of an earlier keeper, which has stored its events up to step `after`.
@@ -119,7 +124,7 @@ impl Worker {
         let (reader, writer) = stream.into_split();
         let (orders, queue) = mpsc::channel::<Order>(16);
         tokio::spawn(pass_orders(queue, writer));
-        let worker = Self { identity: harness.identity, orders };
+        let worker = Self { identity: harness.identity, orders, token: Some(harness.token.clone()) };
         worker.order(Order::Adopt { after });
         tokio::spawn(async move {
             let (mut log, mut lines, mut buffer) = (log, Some(BufReader::new(reader)), Vec::new());
@@ -143,6 +148,15 @@ impl Worker {
     /// Closes the worker's stdin, behind the orders already sent. Returns its process.
     pub fn end_orders(self) -> Identity {
         self.identity
+    }
+
+    /// Kills the worker, and all processes of its command, before any of them can save.
+    pub fn kill_with_command(&self) {
+        self.signal(Signal::Kill);
+        if let Some(token) = self.token.clone() {
+            // Without its harness, the command's orphans come to the keeper's parent.
+            let _ = kill_all(&Family::Attempt { token, root: parent() }, UNKILLABLE);
+        }
     }
 
     /// Sends a signal to the worker's process group.
@@ -171,9 +185,13 @@ fn wait_until_gone(process: &OwnedFd) {
 
 /// Ends what a dead harness left behind. Its keeper's parent is handed the orphans.
 pub async fn end_left_behind(token: String) {
-    let root = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
+    let root = parent();
     let _ =
         tokio::task::spawn_blocking(move || end_all(&Family::Attempt { token, root }, None, LEFT_BEHIND, None)).await;
+}
+
+fn parent() -> u32 {
+    rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
 }
 
 async fn pass_orders(mut queue: mpsc::Receiver<Order>, mut writer: impl AsyncWrite + Unpin) {

@@ -1,15 +1,27 @@
 //! The schema of run.db, and how to open it.
 
 use super::file_system::is_shared;
+use super::owners;
 use crate::untrusted::database::distrust_schema;
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Schema version; incremented when the schema changes.
 const VERSION: i64 = 3;
+
+/// How long the keeper waits for a store locked by another process; meanwhile it hears nothing from its worker. With a
+/// rollback journal every reader locks it for a moment.
+pub const WITH_LOG: Duration = Duration::from_millis(20);
+/// The same with a rollback journal.
+pub const WITHOUT_LOG: Duration = Duration::from_secs(1);
+/// How long a reader waits for the writer.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
+/// Interval between two attempts of a reader while a writer may be in a transaction.
+const READER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Largest store that is checked in full (3 million steps, 4 s).
 const READ_THROUGH: i64 = 256 << 20;
@@ -212,7 +224,8 @@ fn allow_unknown_rate(connection: &Connection) -> rusqlite::Result<()> {
     edited.map(drop)
 }
 
-/// Opens run.db for reading.
+/// Opens run.db for reading. Half a transaction that a killed writer left is taken back first, but only where no keeper can be
+/// writing: locks may not reach the host of a living one, whose transaction would be taken from under it.
 ///
 /// # Errors
 /// Returns the error of `SQLite`, or [`NewerStore`].
@@ -225,8 +238,21 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     }
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match open_for_reading(path, read_only) {
-        Err(Error::SqliteFailure(code, _)) if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => {
-            // A writer was killed within a transaction. SQLite takes it back only for those who may write.
+        Err(error) if needs_rollback(&error) => {
+            let deadline = Instant::now() + READER_PATIENCE;
+            while path.parent().is_some_and(owners::may_be_written) {
+                if Instant::now() >= deadline {
+                    let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+                    let why = "its keeper is in a transaction, or was killed in one; try again";
+                    return Err(Error::SqliteFailure(busy, Some(why.to_owned())));
+                }
+                thread::sleep(READER_INTERVAL);
+                match open_for_reading(path, read_only) {
+                    Err(error) if needs_rollback(&error) => {}
+                    opened => return opened,
+                }
+            }
+            // SQLite takes it back only for those who may write.
             let any = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = open_for_reading(path, any)?;
             connection.pragma_update(None, "query_only", true)?;
@@ -236,10 +262,15 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
+/// Reports whether a transaction has to be taken back before the store can be read.
+fn needs_rollback(error: &Error) -> bool {
+    matches!(error, Error::SqliteFailure(code, _) if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK)
+}
+
 fn open_for_reading(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     distrust_schema(&connection)?;
-    connection.busy_timeout(Duration::from_secs(2))?;
+    connection.busy_timeout(READER_PATIENCE)?;
     check_version(&connection)?;
     Ok(connection)
 }

@@ -10,6 +10,7 @@ use super::identity::Identity;
 use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
 use super::run_dir::RunDir;
 use super::shared_folder::lease::{self, Lease};
+use crate::process_tree;
 use std::fs;
 use std::path::Path;
 
@@ -30,8 +31,11 @@ pub fn become_keeper(run: &RunDir) -> Result<Lock, LockError> {
         return Err(LockError::Elsewhere(Box::new(lease)));
     }
     let lock = Lock::take_guarding(&run.file(KEEPER), run.path())?;
-    let lease = lease::take(run.path())?.map_err(LockError::Elsewhere)?;
-    Ok(lock.with_lease(lease))
+    match lease::take(run.path())? {
+        Ok(lease) => Ok(lock.with_lease(lease)),
+        Err(other) if other.is_elsewhere() => Err(LockError::Elsewhere(other)),
+        Err(other) => Err(LockError::Held(Some(other.owner))),
+    }
 }
 
 /// Returns the lease of a keeper on another host, which may be alive; none on a disk of this host.
@@ -78,6 +82,28 @@ pub fn keeper_record(run: &RunDir) -> Option<Record> {
 #[must_use]
 pub fn worker(run: &RunDir) -> Option<Identity> {
     lock::owner_guarding(&run.file(WORKER), &run.file(checkpoint::FOLDER))
+}
+
+/// Reports whether the run in a directory has processes on this host beside its keeper: its worker, or what is left of a
+/// command.
+#[must_use]
+pub fn has_processes(run_dir: &Path) -> bool {
+    let worker = run_dir.join(WORKER);
+    if lock::owner_guarding(&worker, &run_dir.join(checkpoint::FOLDER)).is_some() {
+        return true;
+    }
+    let Some(token) = lock::record(&worker).and_then(|record| record.token) else { return false };
+    // Orphans of the command come to the keeper's parent.
+    let parent = lock::living_owner(&run_dir.join(PARENT)).map_or(0, |parent| parent.pid);
+    !process_tree::members(&process_tree::scan(), &token, parent).is_empty()
+}
+
+/// Reports whether a keeper may be writing run.db in a directory: one of this host, or one elsewhere.
+#[must_use]
+pub fn may_be_written(run_dir: &Path) -> bool {
+    let here = lock::owner_guarding(&run_dir.join(KEEPER), run_dir).is_some();
+    here || lock::living_owner(&run_dir.join(PARENT)).is_some()
+        || (is_shared(run_dir) && lease::elsewhere(run_dir).is_some())
 }
 
 /// Reads the lock of the run's newest worker, alive or not: a harness leaves its token there.

@@ -4,6 +4,8 @@ use super::batch::AttemptRow;
 use super::database::{NewerStore, open_reader};
 use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
+use super::shared_folder::lease;
+use super::shared_folder::takeover::STILL;
 use super::summary::MetricNames;
 use super::{checkpoint, owners};
 use crate::format::{count, counted};
@@ -214,8 +216,12 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     let mut status = stored()?;
     if let Some(lease) = elsewhere {
         // Processes of that host are not seen from here; the store says where they stand.
-        status.pid_keeper = Some(lease.owner.pid);
+        status.pid_keeper = lease.unreadable.is_none().then_some(lease.owner.pid);
         status.host = Some(text::escape_line(&lease.host.name).into_owned());
+        if let Some(age) = lease::age(run.path()).filter(|age| *age > STILL) {
+            let seconds = age.as_secs();
+            status.why = Some(format!("its lease has not moved for {seconds} s; that host may be down or cut off"));
+        }
         return Some(status);
     }
     status.host = None;

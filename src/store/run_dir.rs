@@ -345,6 +345,14 @@ pub fn write_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_file(path, content, |_| Ok(()))
 }
 
+/// Writes a file whose content is on disk before it replaces the previous one. Which of both a power failure leaves is open.
+///
+/// # Errors
+/// Returns the system's error; then nothing has changed.
+pub fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_file(path, content, fs::File::sync_all)
+}
+
 fn replace_file(path: &Path, content: &[u8], sync: impl Fn(&fs::File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

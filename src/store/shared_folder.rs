@@ -14,6 +14,7 @@ pub mod lease;
 pub mod orders;
 pub mod takeover;
 
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -29,10 +30,19 @@ use std::time::SystemTime;
 fn refresh(folder: &Path) -> io::Result<SystemTime> {
     let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
     let opened = File::from(rustix::fs::open(folder, flags, rustix::fs::Mode::empty())?);
-    opened.set_permissions(fs::Permissions::from_mode(opened.metadata()?.permissions().mode()))?;
+    match opened.set_permissions(fs::Permissions::from_mode(opened.metadata()?.permissions().mode())) {
+        Err(error) if has_no_such_call(&error) => {}
+        set => set?,
+    }
     let about = rustix::fs::fstat(&opened)?;
     let (seconds, nanoseconds) = (about.st_ctime.cast_unsigned(), u32::try_from(about.st_ctime_nsec).unwrap_or(0));
     Ok(SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, nanoseconds))
+}
+
+/// Reports whether a file system does not support what was asked of it: links and modes, on some of FUSE and SMB.
+fn has_no_such_call(error: &io::Error) -> bool {
+    let missing = [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::MLINK];
+    missing.iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
 }
 
 /// Returns the name of this host.

@@ -267,7 +267,8 @@ impl Disk {
         match mounted {
             Ok(said) if said.status.success() => Some(Self(at)),
             said => {
-                println!("not tested: a tmpfs cannot be mounted here: {said:?}");
+                // Past the test harness, which hides what a passing test prints.
+                let _ = writeln!(std::io::stderr(), "not tested here: a tmpfs cannot be mounted: {said:?}");
                 None
             }
         }

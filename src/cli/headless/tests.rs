@@ -8,7 +8,6 @@ use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use std::path::Path;
-use tokio::time::Instant;
 
 #[test]
 fn an_end_in_the_store_gives_way_to_a_recovery() {
@@ -24,9 +23,7 @@ fn an_end_in_the_store_gives_way_to_a_recovery() {
         store.put_fact("exit_code", &3).unwrap();
     };
     let seen = || {
-        let (since_ms, printed, progress) = (0, 0, Instant::now());
-        let follower =
-            Follower { dir: &dir, since_ms, printed, progress, asked: None, status: None, bound: None, noticed: false };
+        let follower = Follower::of(&dir, 0, None);
         (live_status(&dir).unwrap().state, follower.exit_code())
     };
     store(RunState::Stopped);

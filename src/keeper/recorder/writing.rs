@@ -7,7 +7,7 @@ use crate::keeper::attempt::Attempt;
 use crate::keeper::takeover::{self, Imported};
 use crate::protocol::control::{CheckpointRow, JournalKind};
 use crate::protocol::worker::Level;
-use crate::store::database::is_damage;
+use crate::store::database::{WITH_LOG, WITHOUT_LOG, is_damage};
 use crate::store::reserve;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{AttemptRow, Batch, Replaced, Writer};
@@ -15,9 +15,6 @@ use rusqlite::Result;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// How long the keeper waits for a store locked by another process; meanwhile it hears nothing from its worker.
-const LOCKED: Duration = Duration::from_millis(20);
 
 /// Name of the fact that holds the attempt of a command, for the next keeper.
 const OPEN_ATTEMPT: &str = "open_attempt";
@@ -97,6 +94,14 @@ impl Recorder {
         if !self.trouble.is_failing {
             self.flush();
         }
+    }
+
+    /// Reports whether the store takes rows; tries again if it has refused them.
+    pub fn is_writable(&mut self) -> bool {
+        if self.trouble.is_failing {
+            self.flush();
+        }
+        !self.trouble.is_failing
     }
 
     /// Writes everything new; rows that the store refuses stay for the next call.
@@ -235,12 +240,12 @@ impl Recorder {
         self.batch.evals.splice(0..0, rows.evals);
     }
 
-    /// Stops waiting for a store that another process has locked.
+    /// Waits for a store that another process has locked no longer than a running keeper may.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn stop_waiting(&mut self) -> Result<()> {
-        self.store.wait_at_most(LOCKED)
+        self.store.wait_at_most(if self.store.is_logged() { WITH_LOG } else { WITHOUT_LOG })
     }
 
     /// Returns the total lifetime of this run's workers, in seconds.

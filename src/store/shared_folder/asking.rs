@@ -3,6 +3,7 @@
 use super::host_name;
 use super::lease::{self, Lease};
 use super::orders::{self, Order, Placed};
+use super::takeover::{STILL, Standstill};
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use crate::store::run_dir::RunDir;
@@ -35,6 +36,32 @@ pub enum NoReply {
          `{take_over}` continues the run here", PATIENCE.as_secs()
     )]
     Silent {
+        /// The run's name.
+        run: String,
+        /// The keeper.
+        holder: String,
+        /// The command that takes the run over.
+        take_over: String,
+    },
+    /// The keeper took the order, and has not replied.
+    #[error(
+        "the keeper of {run}, {holder}, has taken the order and will obey it; `{status}` shows when. It has not answered in {} s",
+        2 * PATIENCE.as_secs()
+    )]
+    Taken {
+        /// The run's name.
+        run: String,
+        /// The keeper.
+        holder: String,
+        /// The command that shows the run.
+        status: String,
+    },
+    /// The keeper accepted the order, and its lease no longer moves.
+    #[error(
+        "{run} was asked to end, but the lease of its keeper, {holder}, has not moved for {} s: that host may be down or cut \
+         off; if the process is surely gone, `{take_over}` continues the run here", STILL.as_secs()
+    )]
+    Still {
         /// The run's name.
         run: String,
         /// The keeper.
@@ -95,28 +122,32 @@ impl Asked {
         if let Some(reply) = self.reply_within(PATIENCE)? {
             return Ok(reply);
         }
-        if !self.placed.withdraw()
-            && let Some(reply) = self.reply_within(PATIENCE)?
-        {
-            return Ok(reply);
+        let (run, holder) = (self.run.name(), self.lease.holder());
+        if self.placed.withdraw() {
+            return Err(NoReply::Silent { run, holder, take_over: self.run.command("resume --take-over") });
         }
-        let take_over = self.run.command("resume --take-over");
-        Err(NoReply::Silent { run: self.run.name(), holder: self.lease.holder(), take_over })
+        let reply = self.reply_within(PATIENCE)?;
+        reply.ok_or_else(|| NoReply::Taken { run, holder, status: self.run.command("status") })
     }
 
-    /// Waits for the outcome of an accepted request, as long as the keeper lives.
+    /// Waits for the outcome of an accepted request, as long as the keeper renews its lease.
     ///
     /// # Errors
-    /// Returns an error when the keeper ends without one.
+    /// Returns an error when the keeper ends without one, or its lease no longer moves.
     pub fn outcome(&mut self) -> Result<Reply, NoReply> {
+        let mut standstill = Standstill::default();
         loop {
             // Its last reply is written before its lease ends.
-            let ended = lease::elsewhere(self.run.path()).is_none();
+            let lease = lease::elsewhere(self.run.path());
             if let Some(reply) = self.reply_within(Duration::ZERO)? {
                 return Ok(reply);
             }
-            if ended {
+            let Some(lease) = lease else {
                 return Err(NoReply::Ended { run: self.run.name(), status: self.run.command("status") });
+            };
+            if standstill.observe(&lease, Instant::now()) >= STILL {
+                let take_over = self.run.command("resume --take-over");
+                return Err(NoReply::Still { run: self.run.name(), holder: lease.holder(), take_over });
             }
             thread::sleep(INTERVAL);
         }

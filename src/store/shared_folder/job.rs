@@ -93,16 +93,18 @@ struct Told {
     wrong: String,
 }
 
-/// Judges the answer of `squeue`. A job that Slurm no longer knows has ended some time ago.
+/// Judges the answer of `squeue`: a line for each task of an array. A job that Slurm no longer knows has ended some time ago;
+/// an empty answer tells nothing.
 fn judge(told: &Told) -> JobState {
-    let state = told.out.lines().map(str::trim).find(|line| !line.is_empty());
-    match state {
-        Some(state) if told.worked && ENDED.contains(&state) => JobState::Ended(state.to_owned()),
-        Some(state) if told.worked => JobState::Lives(state.to_owned()),
-        None if told.worked || told.wrong.contains("Invalid job id specified") => {
-            JobState::Ended("forgotten".to_owned())
-        }
-        _ => JobState::Unknown,
+    if !told.worked {
+        let forgotten = told.out.trim().is_empty() && told.wrong.contains("Invalid job id specified");
+        return if forgotten { JobState::Ended("forgotten".to_owned()) } else { JobState::Unknown };
+    }
+    let states = || told.out.lines().map(str::trim).filter(|line| !line.is_empty());
+    match (states().find(|state| !ENDED.contains(state)), states().next()) {
+        (Some(alive), _) => JobState::Lives(alive.to_owned()),
+        (None, Some(ended)) => JobState::Ended(ended.to_owned()),
+        (None, None) => JobState::Unknown,
     }
 }
 
@@ -112,9 +114,23 @@ fn cluster_of(config: &str) -> Option<String> {
     Some(line.split_once('=')?.1.trim().to_owned())
 }
 
+/// Returns a program of Slurm that answers alike for every user: variables would filter what it lists, or ask another cluster.
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| changes_answers(name)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn changes_answers(name: &str) -> bool {
+    name.starts_with("SQUEUE_") || name.starts_with("SCONTROL_") || name == "SLURM_CLUSTERS"
+}
+
 /// Runs a program of Slurm; none if it is missing or does not answer in time.
 fn ask(program: &str, words: &[&str]) -> Option<Told> {
-    let mut command = Command::new(program);
+    let mut command = command(program);
     command.args(words).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().ok()?;
     let (out, wrong) = (child.stdout.take()?, child.stderr.take()?);
@@ -132,7 +148,7 @@ fn read(pipe: impl Read) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, JobState, Told, cluster_of, judge};
+    use super::{Job, JobState, Told, changes_answers, cluster_of, judge};
 
     fn job(restarts: &str) -> Job {
         let variables = [("SLURM_JOB_ID", "7"), ("SLURM_CLUSTER_NAME", "stage"), ("SLURM_RESTART_COUNT", restarts)];
@@ -160,10 +176,22 @@ mod tests {
         }
         let forgotten = JobState::Ended("forgotten".to_owned());
         assert_eq!(judged(false, "", "slurm_load_jobs error: Invalid job id specified\n"), forgotten);
-        assert_eq!(judged(true, "", ""), forgotten);
+        assert_eq!(judged(true, "", ""), JobState::Unknown, "a filter may hide the job");
+        assert_eq!(judged(true, "COMPLETED\nSUSPENDED\n", ""), JobState::Lives("SUSPENDED".to_owned()), "an array");
+        assert_eq!(judged(true, "FAILED\nCOMPLETED\n", ""), JobState::Ended("FAILED".to_owned()));
         let unreachable = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)";
         assert_eq!(judged(false, "", unreachable), JobState::Unknown, "silence is no end");
         assert_eq!(judged(false, "COMPLETED\n", unreachable), JobState::Unknown);
+    }
+
+    #[test]
+    fn the_variables_of_the_user_do_not_change_the_answer() {
+        for name in ["SQUEUE_STATES", "SQUEUE_FORMAT", "SCONTROL_ALL", "SLURM_CLUSTERS"] {
+            assert!(changes_answers(name), "{name}");
+        }
+        for name in ["SLURM_CONF", "SLURM_JOB_ID", "PATH"] {
+            assert!(!changes_answers(name), "{name}: the programs need it");
+        }
     }
 
     #[test]

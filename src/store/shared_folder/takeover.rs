@@ -73,13 +73,32 @@ pub enum Progress {
     Refused(Refusal),
 }
 
+/// How long a lease has not moved, as seen by this process.
+#[derive(Debug, Default)]
+pub struct Standstill {
+    /// The lease as it was seen last, and since when it has been so.
+    seen: Option<(Lease, Instant)>,
+}
+
+impl Standstill {
+    /// Looks at the lease once more. Returns the time since it was first seen as it is.
+    pub fn observe(&mut self, lease: &Lease, now: Instant) -> Duration {
+        match &self.seen {
+            Some((seen, since)) if seen == lease => now.duration_since(*since),
+            _ => {
+                self.seen = Some((lease.clone(), now));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
 /// An attempt to take a run over.
 #[derive(Debug)]
 pub struct Takeover {
     /// The user says that the holder is gone.
     by_hand: bool,
-    /// The lease as it was seen last, and since when it has been so.
-    seen: Option<(Lease, Instant)>,
+    standstill: Standstill,
     moved: bool,
     /// Slurm's last word.
     asked: Option<(Instant, JobState)>,
@@ -89,7 +108,7 @@ impl Takeover {
     /// Begins to watch.
     #[must_use]
     pub fn new(by_hand: bool) -> Self {
-        Self { by_hand, seen: None, moved: false, asked: None }
+        Self { by_hand, standstill: Standstill::default(), moved: false, asked: None }
     }
 
     /// Looks at the lease of a run, and ends it if that is possible now: then the run is free.
@@ -115,14 +134,8 @@ impl Takeover {
     /// Judges a lease of another host.
     fn judge(&mut self, lease: Option<&Lease>, host: &Host, own: Option<&Job>, now: Instant, run: &RunDir) -> Progress {
         let Some(lease) = lease else { return Progress::Free };
-        let since = match &self.seen {
-            Some((seen, since)) if seen == lease => *since,
-            seen => {
-                self.moved |= seen.is_some();
-                self.seen = Some((lease.clone(), now));
-                now
-            }
-        };
+        self.moved |= self.standstill.seen.as_ref().is_some_and(|(seen, _)| seen != lease);
+        let still = self.standstill.observe(lease, now);
         let state = self.asked.as_ref().map_or(&JobState::Unknown, |(_, state)| state);
         let (run, holder, stop, take_over) =
             (run.name(), lease.holder(), run.command("stop"), run.command("resume --take-over"));
@@ -138,7 +151,7 @@ impl Takeover {
         if self.moved {
             return Progress::Refused(Refusal::Moves { run, holder, stop });
         }
-        match STILL.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero()) {
+        match STILL.checked_sub(still).filter(|left| !left.is_zero()) {
             Some(left) => Progress::Watching(format!("{holder}: {why}"), left),
             None => Progress::Ready(why),
         }

@@ -1,7 +1,12 @@
-use super::{FOLDER, Host, Lease, create, elsewhere, newest, numbers, place, supersede, take};
+use super::{
+    FOLDER, Host, Lease, create, create_exclusively, elsewhere, newest, numbers, place, read, supersede, take,
+};
+use crate::process_tree::{TOKEN_VARIABLE, new_token};
 use crate::store::identity::Identity;
+use crate::store::owners;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Barrier;
 
 /// A lease of a process on another host.
@@ -88,13 +93,79 @@ fn of_many_that_take_a_lease_at_once_each_number_has_one_holder() {
 }
 
 #[test]
-fn a_lease_that_cannot_be_read_is_not_a_free_one() {
+fn a_lease_that_cannot_be_read_belongs_to_an_unknown_holder_until_it_is_superseded() {
     let dir = tempfile::tempdir().unwrap();
-    plant(dir.path(), &foreign(1));
-    fs::write(dir.path().join(FOLDER).join("2.json"), "{").unwrap();
-    assert!(newest(dir.path()).unwrap_err().to_string().contains("2.json: not a lease"));
-    assert!(take(dir.path()).is_err());
+    let file = |number: u64| place(&dir.path().join(FOLDER), number);
+    let held = take(dir.path()).unwrap().unwrap();
+    fs::write(file(2), "").unwrap();
+    let unknown = newest(dir.path()).unwrap().unwrap();
+    assert!(unknown.is_elsewhere() && unknown.holder().contains("2.json: not a lease"), "{}", unknown.holder());
+    assert!(held.renewal().renew().unwrap().unwrap_err().is_elsewhere(), "the run is lost, whoever has it");
+    assert_eq!(take(dir.path()).unwrap().unwrap_err().number, 2);
+    assert_eq!(elsewhere(dir.path()), Some(unknown.clone()), "it stands still");
+    fs::write(file(2), "{").unwrap();
+    assert_ne!(elsewhere(dir.path()), Some(unknown.clone()), "it moves");
+    assert!(supersede(dir.path(), &unknown, "taken over by hand").unwrap());
+    assert_eq!(elsewhere(dir.path()), None);
+    drop(take(dir.path()).unwrap().unwrap());
+
     fs::remove_dir_all(dir.path().join(FOLDER)).unwrap();
     std::os::unix::fs::symlink("/tmp", dir.path().join(FOLDER)).unwrap();
     assert!(take(dir.path()).is_err(), "a link leads elsewhere");
+    assert!(elsewhere(dir.path()).unwrap().holder().contains("leases: "), "nobody knows");
+}
+
+#[test]
+fn a_lease_is_not_given_back_while_a_worker_or_its_command_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let end = || newest(dir.path()).unwrap().unwrap().end;
+    let worker = owners::become_worker(dir.path()).unwrap();
+    drop(take(dir.path()).unwrap().unwrap());
+    assert_eq!(end(), None, "the worker lives");
+    worker.release();
+    drop(take(dir.path()).unwrap().unwrap());
+    assert_eq!(end().as_deref(), Some("given back"));
+
+    let token = new_token();
+    let mut command = Command::new("sleep").arg("1000").env(TOKEN_VARIABLE, &token).spawn().unwrap();
+    let mut harness = owners::become_worker(dir.path()).unwrap();
+    harness.update(|record| (record.owner.started, record.token) = (0, Some(token))).unwrap();
+    drop(harness);
+    drop(take(dir.path()).unwrap().unwrap());
+    let left = end();
+    command.kill().unwrap();
+    command.wait().unwrap();
+    assert_eq!(left, None, "the harness is dead, its command lives");
+    drop(take(dir.path()).unwrap().unwrap());
+    assert_eq!(end().as_deref(), Some("given back"));
+}
+
+#[test]
+fn the_living_holder_of_a_lease_is_refused_where_locks_do_not_show_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    plant(dir.path(), &Lease { owner: Identity::of(other.id()).unwrap(), ..Lease::own(1) });
+    let refused = take(dir.path()).unwrap().unwrap_err();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!((refused.owner.pid, refused.is_elsewhere()), (other.id(), false));
+    assert!(take(dir.path()).unwrap().is_ok());
+}
+
+#[test]
+fn a_deleted_folder_of_leases_is_made_again_at_the_next_beat() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = take(dir.path()).unwrap().unwrap();
+    fs::remove_dir_all(dir.path().join(FOLDER)).unwrap();
+    held.renewal().renew().unwrap().unwrap();
+    assert_eq!(newest(dir.path()).unwrap().unwrap().beat, 1);
+}
+
+#[test]
+fn without_links_a_number_has_one_holder_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = place(dir.path(), 1);
+    assert!(create_exclusively(&path, &foreign(1)).unwrap());
+    assert!(!create_exclusively(&path, &Lease::own(1)).unwrap());
+    assert_eq!(read(dir.path(), 1).unwrap().host.name, "node7");
 }
