@@ -1,8 +1,8 @@
 //! The host of a lease: its name, and the id by which a reboot of the same machine is known.
 
 use crate::store::shared_folder::host_name;
+use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::Path;
 
 /// The host that this process runs on.
@@ -18,7 +18,7 @@ impl Host {
     /// Returns this host.
     #[must_use]
     pub fn own() -> Self {
-        let id = fs::read_to_string("/etc/machine-id").ok().filter(|_| !is_container());
+        let id = file::read_text(Path::new("/etc/machine-id"), Limit::Record).ok().filter(|_| !is_container());
         Self { name: host_name(), machine: id.and_then(|id| hash_machine_id(&id)).unwrap_or_default() }
     }
 
