@@ -302,19 +302,20 @@ fn each_way_to_another_worker_is_counted_once_and_the_speed_is_one_figure() {
     let status = training(5);
     assert_eq!((status.shifts, status.pauses, status.restarts), (1, 2, 0));
     // A script that reads the ladder sees the speed of the line. A stopped worker holds it still.
-    let worker = wait_status(&run, "steps", |status| status.step > 20).pid_worker.unwrap();
-    send_signal(worker, Signal::STOP);
+    // It has a speed only after its second step.
+    let figure = || {
+        let status = place.status_json();
+        let rung = status["rung"].as_u64().and_then(|rung| usize::try_from(rung).ok())?;
+        status["rungs"][rung]["steps_per_s"].as_f64().filter(|speed| *speed > 1.0).map(rate)
+    };
+    wait_for("a speed", figure);
+    send_signal(status.pid_worker.unwrap(), Signal::STOP);
     let (figure, shown) = wait_for("one moment", || {
-        let figure = || {
-            let status = place.status_json();
-            let rung = status["rung"].as_u64().and_then(|rung| usize::try_from(rung).ok())?;
-            status["rungs"][rung]["steps_per_s"].as_f64().filter(|speed| *speed > 1.0).map(rate)
-        };
         let before = figure()?;
         let shown = text(&place.output(&["status"]));
         (figure()? == before).then_some((before, shown))
     });
-    send_signal(worker, Signal::CONT);
+    send_signal(status.pid_worker.unwrap(), Signal::CONT);
     assert!(shown.contains(&format!("  {figure} steps/s")), "{figure}: {shown}");
 }
 
