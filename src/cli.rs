@@ -97,6 +97,14 @@ struct Which {
     run: Option<String>,
 }
 
+/// Selects a living run.
+#[derive(Debug, Clone, Default, Args)]
+struct WhichAlive {
+    /// The run's name, a prefix of it, or its folder; defaults to the only run that is alive
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a run with a detached keeper and open the cockpit on it
@@ -122,7 +130,7 @@ enum Command {
     /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
     Resume(resume::ResumeArgs),
     /// Save, then end a run; the second time ends it without waiting for the checkpoint
-    Stop(Which),
+    Stop(WhichAlive),
     /// Continue on another rung from exactly the current step
     Shift(request::ShiftArgs),
     /// Save a checkpoint now
@@ -192,6 +200,15 @@ enum Command {
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// For reading
+    Text,
+    /// For other programs
+    Json,
+}
+
+/// An output format of a command whose answer fits into a status line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LineFormat {
     /// For reading
     Text,
     /// For tmux's status line

@@ -246,8 +246,8 @@ pub struct Prospect {
     pub parameters: Option<u64>,
 }
 
-const NO_TRAINER: &str =
-    "this downshift was built without a trainer; build it with the feature `train` (on by default)";
+const NO_TRAINER: &str = "this downshift was built without a trainer: it keeps scripts, as in `downshift run -- python train.py`; for the built-in \
+     tasks, install it with Cargo from a checkout (`cargo install --locked --path .`)";
 
 /// The trainer is an external program, named by [`WORKER_VARIABLE`], or absent.
 impl Trainer for AsWritten {

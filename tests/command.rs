@@ -5,7 +5,7 @@
 mod helper;
 
 use downshift::protocol::control::CheckpointRow;
-use downshift::store::reader::Reader;
+use downshift::store::reader::{Reader, live_status};
 use helper::{Place, stop_run, wait_for, wait_parent_end};
 use std::fs;
 use std::process::{Output, Stdio};
@@ -266,6 +266,21 @@ fn a_command_whose_checkpoints_are_all_damaged_is_not_started_over_unless_that_i
     let mut running = place.command(&["resume", "--headless", "--trust"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a new start", || states().any(|state| state != "mine").then_some(()));
     stop_run(&place, &mut running);
+}
+
+#[test]
+fn a_stopped_command_that_nothing_resumes_stays_stopped() {
+    let place = place_with("name: plain\ntask: command\ncommand: [sh, train.sh]\n");
+    fs::write(place.dir.path().join("train.sh"), "echo 'step 1 loss 0.5'; sleep 60\n").unwrap();
+    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
+    let mut running = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("a step", || place.newest().filter(|run| live_status(run).is_some_and(|status| status.step > 0)));
+    place.output(&["stop"]);
+    running.wait().unwrap();
+    let out = place.output(&["resume", "--headless"]);
+    let said = shown(&out);
+    assert!(out.status.code() == Some(2) && said.contains("nothing of it can be resumed"), "{said}");
+    assert_eq!(place.status_json()["state"], "stopped", "{said}");
 }
 
 /// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.

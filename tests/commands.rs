@@ -41,6 +41,11 @@ fn every_template_is_a_commented_run_file_that_check_accepts() {
     assert_refused(&place, &["init", "digits"], 2, "digits.yaml exists; nothing was written");
     place.succeed(&["init", "command", "--output", "mine.yaml"]);
     place.succeed(&["check", "mine.yaml"]);
+    let mine = fs::read_to_string(place.dir.path().join("mine.yaml")).unwrap();
+    assert!(
+        mine.contains("\nname: mine\n") && !mine.contains("\nname: command"),
+        "`attach mine` finds its run: {mine}"
+    );
 }
 
 #[test]
@@ -54,6 +59,11 @@ fn templates_scripts_and_commands_are_told_apart() {
         (&["init", "dgits"], "did you mean `digits`?"),
         (&["init", "train.py"], "`train.py` is a script; write its command: downshift init -- python train.py"),
         (&["init", "python", "train.py"], "a command of your own goes after `--`"),
+        (
+            &["run", "train.py"],
+            "`train.py` is a script, not a run file; start it with `downshift run -- python train.py`",
+        ),
+        (&["check", "train.py"], "`train.py` is a script, not a run file"),
     ] {
         assert_refused(&place, words, 2, part);
     }
@@ -61,6 +71,12 @@ fn templates_scripts_and_commands_are_told_apart() {
     assert!(wrote.contains("note: `text` here was not read") && wrote.contains("init -- ./text"), "{wrote}");
     place.succeed(&["init", "--", "python", "train.py"]);
     assert!(fs::read_to_string(here.join("train.yaml")).unwrap().contains("task: command"));
+
+    fs::write(here.join("loop.py"), "import downshift\nrun = downshift.attach(model, optimizer)\n").unwrap();
+    let proposed = place.succeed(&["init", "--", "python", "loop.py"]);
+    assert!(proposed.contains("the script saves and resumes by `downshift.attach`"), "{proposed}");
+    let file = fs::read_to_string(here.join("loop.yaml")).unwrap();
+    assert!(!file.contains("cannot continue"), "{file}");
 }
 
 /// Compiling the project would build Burn again. The example, whose code it has, is compiled and trained by

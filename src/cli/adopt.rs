@@ -181,7 +181,13 @@ fn run_of(args: &AdoptArgs, process: &Process) -> Result<Run, Failure> {
             format!("process {} has no command line; give one with --restart --", process.pid),
         ));
     }
-    let directory = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
+    let directory = fs::read_link(format!("/proc/{}/cwd", process.pid)).map_err(|error| {
+        let pid = process.pid;
+        Failure::new(
+            1,
+            format!("the folder of process {pid} cannot be read: {error}; adopt processes of your own user"),
+        )
+    })?;
     let text = command::run_file(words);
     let overrides = overrides_of(args)?;
     let source = Source { file: "command line", text: &text, base: &directory, overrides: &overrides };

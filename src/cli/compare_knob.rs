@@ -67,9 +67,6 @@ struct Variant<'a> {
 }
 
 pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
-    if args.format == Format::Tmux {
-        return Err(Failure::new(2, "compare-knob has no tmux format; choose --format text or json"));
-    }
     let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
     let base = settle_program(base).map_err(|error| Failure::new(13, error.to_string()))?;
     let runs =
@@ -100,7 +97,7 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let comparison = Comparison { version: 1, run, device: &device, knob, steps, loss_step, variants };
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&comparison)?),
-        _ => format_table(&comparison).iter().for_each(|row| line!("{row}")),
+        Format::Text => format_table(&comparison).iter().for_each(|row| line!("{row}")),
     }
     Ok(0)
 }

@@ -76,7 +76,7 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
     };
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),
-        Format::Text | Format::Tmux => {
+        Format::Text => {
             for check in &checks {
                 line!("{check}");
             }

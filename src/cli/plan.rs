@@ -67,9 +67,6 @@ pub struct PlanArgs {
 }
 
 pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    if args.format == Format::Tmux {
-        return Err(Failure::new(2, "plan has no tmux format; choose --format text or json"));
-    }
     if args.imagined_gpu().is_some() && args.measure.is_some() {
         return Err(Failure::new(
             2,
@@ -115,7 +112,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&plan)?),
-        _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
+        Format::Text => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
     }
     Ok(failures.first().map_or(0, |failed| failed.code))
 }

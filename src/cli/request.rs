@@ -3,7 +3,7 @@
 use super::client::{self, send_request};
 use super::line;
 use super::occupied;
-use super::{Outcome, Which, find_run};
+use super::{Outcome, Which, WhichAlive, find_run};
 use crate::protocol::control::{Request, Target};
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -31,7 +31,7 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
     send_to(run, runs, &Request::Shift { to })
 }
 
-pub fn stop(which: &Which, runs: &Path) -> Outcome {
+pub fn stop(which: &WhichAlive, runs: &Path) -> Outcome {
     let run = match &which.run {
         // The newest run may be over; `stop` then means the one that is alive.
         None => occupied::the_one(runs, "stop")?,

@@ -11,12 +11,13 @@ use super::preflight::check_ranks;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
+use crate::config::command::{Level, RestartPolicy};
 use crate::config::run::{Run, Source};
 use crate::format::count;
 use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::claim::{ClaimRequest, Devices};
-use crate::protocol::control::Request;
+use crate::protocol::control::{Request, RunState};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
@@ -147,8 +148,29 @@ enum Settled {
 fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settled, Failure> {
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
+    refuse_lost_command(dir, &run)?;
     has_room_to_go_on(dir, &run)?;
     settle_launch(dir, &run, args, trainer)
+}
+
+/// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone.
+fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
+    if run.command.as_ref().is_none_or(|spec| spec.restart != RestartPolicy::Never) {
+        return Ok(());
+    }
+    let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
+    let has_ended = matches!(status.state, RunState::Stopped | RunState::NeedsPerson);
+    if !has_ended || status.level != Some(Level::Command.number()) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        2,
+        format!(
+            "{} has ended, and nothing of it can be resumed; start it anew with `downshift run`, or write `restart: \
+             from_start` into its run.yaml to let it start over",
+            dir.name()
+        ),
+    ))
 }
 
 /// Checks that the run of a job, which has no keeper, can continue. Returns how to launch it.

@@ -98,6 +98,13 @@ pub fn load_run_file(
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
     let path = config.unwrap_or(Path::new("digits"));
+    if path.extension().is_some_and(|ending| ending == "py") {
+        let shown = text::path(path);
+        let fix = format!(
+            "start it with `downshift run -- python {shown}`, or propose a run file with `downshift init -- python {shown}`"
+        );
+        return Err(Failure::new(2, format!("`{shown}` is a script, not a run file; {fix}")));
+    }
     let (name, text, base) = match file::read_text(path, Limit::Handwritten) {
         Ok(text) => {
             let absolute = path.canonicalize()?;

@@ -5,7 +5,7 @@ mod table;
 use super::client::current_status;
 use super::occupied::living_runs;
 use super::status;
-use super::{Outcome, line};
+use super::{Format, Outcome, line};
 use crate::protocol::claim::Stage;
 use crate::store::claims::Registry;
 use crate::store::labels::Tag;
@@ -14,7 +14,7 @@ use crate::store::run_dir::RunDir;
 use crate::store::run_summary::column::{Column, sort_runs};
 use crate::store::run_summary::{RunSummary, summarize_run};
 use crate::untrusted::text;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::Path;
 
 /// Arguments of `runs`.
@@ -25,7 +25,7 @@ pub struct RunsArgs {
     all: bool,
     /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    format: ListFormat,
+    format: Format,
     /// Archived runs too
     #[arg(long)]
     archived: bool,
@@ -40,15 +40,6 @@ pub struct RunsArgs {
     reverse: bool,
 }
 
-/// A format of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ListFormat {
-    /// A row per run
-    Text,
-    /// For other programs: an array with an object per run
-    Json,
-}
-
 pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     if args.all {
         return print_living(args, runs);
@@ -60,7 +51,7 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     shown.retain(|(_, run)| args.tag.iter().all(|tag| run.labels.tags.contains(tag)));
     let now_ms = jiff::Timestamp::now().as_millisecond();
     sort_runs(&mut shown, |(_, run)| run, args.sort, args.reverse, now_ms);
-    if args.format == ListFormat::Json {
+    if args.format == Format::Json {
         return print_json(&shown, now_ms);
     }
     if shown.is_empty() && hidden.is_empty() && args.tag.is_empty() {
@@ -102,7 +93,7 @@ fn print_living(args: &RunsArgs, runs: &Path) -> Outcome {
     let unregistered: Vec<RunDir> =
         living_runs(runs).into_iter().map(|run| run.dir).filter(|run| !living.contains(run)).collect();
     living.extend(unregistered);
-    if args.format == ListFormat::Json {
+    if args.format == Format::Json {
         let all: Vec<_> = living.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
         return print_json(&all, jiff::Timestamp::now().as_millisecond());
     }

@@ -1,13 +1,13 @@
 //! `samples`: what the model did at its evaluations, as text, as JSON, or copied into a folder.
 
-use super::{Failure, Outcome, Which, find_run, line};
+use super::{Failure, Format, Outcome, Which, find_run, line};
 use crate::format::{count, counted, figure, percent};
 use crate::store::reader::Reader;
 use crate::store::run_dir::{RunDir, write_whole};
 use crate::store::samples::{self, StoredSample, StoredSet, WHOLE_TEXT};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,14 +27,6 @@ pub struct SamplesArgs {
     /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For reading
-    Text,
-    /// For other programs
-    Json,
 }
 
 pub fn samples(args: &SamplesArgs, runs: &Path) -> Outcome {

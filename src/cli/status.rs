@@ -2,7 +2,7 @@
 
 use super::client::current_status;
 use super::line;
-use super::{Failure, Format, Outcome, Which};
+use super::{Failure, LineFormat, Outcome, Which};
 use crate::format::{count, figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
@@ -22,13 +22,13 @@ pub struct StatusArgs {
     which: Which,
     /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: LineFormat,
 }
 
 pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     let run = match RunDir::find(runs, args.which.run.as_deref()) {
         // A status line without a run is empty; this is not an error.
-        Err(_) if args.format == Format::Tmux => {
+        Err(_) if args.format == LineFormat::Tmux => {
             line!("");
             return Ok(0);
         }
@@ -44,9 +44,9 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     };
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
-        Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),
-        Format::Text => line!("{}", status_line(&status)),
-        Format::Tmux => line!("{}", tmux(&status)),
+        LineFormat::Json => line!("{}", serde_json::to_string_pretty(&status)?),
+        LineFormat::Text => line!("{}", status_line(&status)),
+        LineFormat::Tmux => line!("{}", tmux(&status)),
     }
     Ok(0)
 }

@@ -68,7 +68,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     let found = scan(&mut log, &catalogue).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
-        Format::Text | Format::Tmux => {
+        Format::Text => {
             for line in format_causes(&found) {
                 line!("{line}");
             }

@@ -1,6 +1,6 @@
 //! `watch`: monitors the GPU and the machine without a run.
 
-use super::{Failure, Format, Outcome, line};
+use super::{Failure, LineFormat, Outcome, line};
 use crate::diagnose::readings::{FIRST, end_probe, start_probe};
 use crate::diagnose::watch::{Counts, EccTrend, KernelSeen, Process, largest_processes, text_rows, tmux_line};
 use crate::protocol::probe::Reading;
@@ -29,7 +29,7 @@ pub struct WatchArgs {
     gpu: u32,
     /// Output format; json prints one object per line
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: LineFormat,
 }
 
 /// The JSON output.
@@ -89,12 +89,12 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
 
 fn print_reading(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, args: &WatchArgs) -> Result<(), Failure> {
     let processes = largest_processes(Path::new("/proc"));
-    if args.format == Format::Json {
+    if args.format == LineFormat::Json {
         let time = jiff::Timestamp::now().to_string();
         line!("{}", serde_json::to_string(&Seen { time, reading, processes, kernel_log: &kernel.counts })?);
         return Ok(());
     }
-    if args.format == Format::Tmux {
+    if args.format == LineFormat::Tmux {
         line!("{}", tmux_line(reading));
         return Ok(());
     }

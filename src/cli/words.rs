@@ -81,6 +81,8 @@ fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) 
     let of = called.map_or_else(|| "downshift".to_owned(), |command| format!("downshift {}", command.get_name()));
     let takes_command = called.is_some_and(|command| command.get_positionals().any(is_command_line));
     match near {
+        Some(near) if called.is_none() => format!("there is no option `{shown}`; did you mean `{near}`?"),
+        None if called.is_none() => format!("unexpected `{shown}`; see: downshift --help"),
         Some(near) => format!("{of}: there is no option `{shown}`; did you mean `{near}`?"),
         None if takes_command => {
             format!("{of}: unexpected `{shown}`; a command of your own goes after `--`, as in: {of} -- python train.py")
@@ -110,6 +112,7 @@ mod tests {
             ("keeeeper-of-it", "there is no command `keeeeper-of-it`; list all: downshift --help"),
             ("worke", "there is no command `worke`; list all: downshift --help"),
             ("run --hedless", "downshift run: there is no option `--hedless`; did you mean `--headless`?"),
+            ("--headles", "there is no option `--headles`; did you mean `--headless`?"),
             ("status a b", "downshift status: unexpected `b`; see: downshift status --help"),
             (
                 "run python train.py",

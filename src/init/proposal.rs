@@ -94,6 +94,8 @@ pub enum Note {
     Unknown(String),
     /// Checkpoints of an unknown form.
     UnknownCheckpoints,
+    /// The script saves and resumes by `downshift.attach`.
+    Attached,
     /// A known form, but the output directory is unknown.
     NoOutputDirectory,
     /// A known form, but a switch that makes the script save is off.
@@ -118,6 +120,7 @@ impl fmt::Display for Note {
                 "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
                  cannot continue",
             ),
+            Self::Attached => formatter.write_str("the script saves and resumes by `downshift.attach`"),
             Self::NoOutputDirectory => {
                 formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")
             }
@@ -236,6 +239,10 @@ impl Draft<'_> {
     }
 
     fn find_checkpoints(&mut self) -> Option<Checkpoints> {
+        if ["downshift", "attach"].iter().all(|name| (self.facts.mentions)(name)) {
+            self.notes.push(Note::Attached);
+            return None;
+        }
         let flags = self.facts.flags;
         let has = |form: &CheckpointForm| {
             let named = form.flag.as_ref().is_none_or(|name| flags.iter().any(|flag| flag.key == *name));

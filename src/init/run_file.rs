@@ -1,7 +1,7 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
-use super::proposal::{Checkpoints, Proposal, Rung};
+use super::proposal::{Checkpoints, Note, Proposal, Rung};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
     text.push_str(&list("command", &words));
     let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
     write_knobs(&mut text, proposal);
-    write_checkpoints(&mut text, proposal.checkpoints.as_ref());
+    write_checkpoints(&mut text, proposal);
     text.push_str(
         "\n# The ladder: `set` changes the rung above, or the one named by `from`; `relieves` lists what a rung helps \
          against.\nladder:\n",
@@ -85,8 +85,12 @@ fn write_knobs(text: &mut String, proposal: &Proposal) {
     }
 }
 
-fn write_checkpoints(text: &mut String, checkpoints: Option<&Checkpoints>) {
-    let Some(Checkpoints { writer, pattern, complete, resume }) = checkpoints else {
+fn write_checkpoints(text: &mut String, proposal: &Proposal) {
+    if proposal.notes.contains(&Note::Attached) {
+        text.push_str("\n# Checkpoints are written and read by `downshift.attach` in the script.\n");
+        return;
+    }
+    let Some(Checkpoints { writer, pattern, complete, resume }) = &proposal.checkpoints else {
         text.push_str(
             "\n# Without the script's checkpoints, a failed run cannot continue. With them:\n\
              #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST }\n\

@@ -2,13 +2,15 @@
 
 #![cfg_attr(
     target_env = "gnu",
-    expect(unsafe_code, reason = "the statistics of glibc's allocator are a C function without arguments")
+    expect(unsafe_code, reason = "the statistics of glibc's allocator are a C function, which old releases lack")
 )]
 
 use crate::protocol::worker::{Event, Memory, Phase};
 use crate::train::job::EventSink;
 use std::fs;
 use std::sync::Arc;
+#[cfg(target_env = "gnu")]
+use std::{ffi::c_void, sync::OnceLock};
 
 /// Returns the resident bytes.
 #[must_use]
@@ -28,20 +30,31 @@ pub fn reset_peak() {
 }
 
 /// Returns the bytes allocated and not yet freed. Unlike resident memory, this excludes memory that the
-/// allocator retains for later.
-#[cfg(target_env = "gnu")]
+/// allocator retains for later. An allocator without these statistics gives the resident bytes.
 #[must_use]
 pub fn allocated_bytes() -> u64 {
-    // SAFETY: it reads the allocator's statistics under their lock and returns a copy.
-    let statistics = unsafe { libc::mallinfo2() };
-    (statistics.uordblks + statistics.hblkhd) as u64
+    statistics_of_the_allocator().or_else(resident_bytes).unwrap_or(0)
 }
 
-/// Returns the resident bytes, since this allocator has no statistics.
+/// Asks glibc 2.33 or later. Releases run on 2.28 too, so the function is looked up instead of linked.
+#[cfg(target_env = "gnu")]
+fn statistics_of_the_allocator() -> Option<u64> {
+    static FUNCTION: OnceLock<Option<extern "C" fn() -> libc::mallinfo2>> = OnceLock::new();
+    let function = FUNCTION.get_or_init(|| {
+        // SAFETY: the name is terminated, and a symbol of this name in glibc has this signature.
+        unsafe {
+            let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr());
+            (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, extern "C" fn() -> libc::mallinfo2>(symbol))
+        }
+    });
+    // It reads the statistics under the allocator's locks and returns a copy.
+    let statistics = (*function)?();
+    Some((statistics.uordblks + statistics.hblkhd) as u64)
+}
+
 #[cfg(not(target_env = "gnu"))]
-#[must_use]
-pub fn allocated_bytes() -> u64 {
-    resident_bytes().unwrap_or(0)
+fn statistics_of_the_allocator() -> Option<u64> {
+    None
 }
 
 fn status_bytes(key: &str) -> Option<u64> {

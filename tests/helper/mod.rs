@@ -251,6 +251,15 @@ pub fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
+/// Ends all of these processes at once, like a power cut: none sees another one's end.
+pub fn cut_power(pids: &[u32]) {
+    for signal in [Signal::STOP, Signal::KILL] {
+        for pid in pids {
+            let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+        }
+    }
+}
+
 /// Returns the parent of a process.
 pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -30,11 +30,13 @@ pub fn write_template(name: &str, output: Option<&Path>) -> Outcome {
     let (_, content) = found.ok_or_else(|| explain_unknown(name))?;
     let file = output.map_or_else(|| PathBuf::from(format!("{name}.yaml")), Path::to_owned);
     refuse_existing(&file)?;
+    let own = file.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_package_name(stem)).unwrap_or(name);
+    let content = content.replacen(&format!("\nname: {name}"), &format!("\nname: {own}"), 1);
     write_new(&file, &format!("# Written by `downshift init {name}`, for you to edit.\n#\n{content}"))?;
     let shown = text::path(&file);
     line!("wrote {shown}; next:");
     line!("  downshift check {shown}    shows every rung, and every mistake with its line");
-    line!("  downshift run {shown}      trains it");
+    line!("  downshift run {shown}      starts it");
     mention_program(name);
     Ok(0)
 }

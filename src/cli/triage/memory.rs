@@ -12,7 +12,7 @@ pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
     let found = trace_memory(log).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(path))))?;
     match format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&found.readings)?),
-        Format::Text | Format::Tmux => {
+        Format::Text => {
             for line in format_table(&found) {
                 line!("{line}");
             }
