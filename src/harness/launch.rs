@@ -31,7 +31,10 @@ pub enum LaunchError {
     /// The working directory is missing.
     #[error("the directory {} does not exist; correct `directory:`", text::path(.0))]
     Directory(PathBuf),
-    /// A terminal or a process cannot be created.
+    /// The system has no pseudo-terminals.
+    #[error("the command gets no terminal: {0}; mount devpts at /dev/pts, or run it with `--set terminal=false`")]
+    Terminal(io::Error),
+    /// A process cannot be created.
     #[error("the command cannot be started: {0}")]
     System(#[from] io::Error),
 }
@@ -65,7 +68,9 @@ pub fn start(launch: &CommandLaunch, token: &str, terminal: bool, log: File) -> 
     if !launch.directory.is_dir() {
         return Err(LaunchError::Directory(launch.directory.clone()));
     }
-    let Terminal { output, command: end } = if terminal { Terminal::open_pty() } else { Terminal::open_pipe() }?;
+    let opened =
+        if terminal { Terminal::open_pty().map_err(LaunchError::Terminal) } else { Ok(Terminal::open_pipe()?) };
+    let Terminal { output, command: end } = opened?;
     let holder = holder::start(&output, log)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("downshift-command").args(["exec-command", "--"]).args(&launch.argv);
