@@ -303,7 +303,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::SelfTest(args)) => Ok(doctor::self_test(&args, trainer)),
         Some(Command::Watch(args)) => watch::watch(&args, runs),
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
-        Some(Command::Triage(args)) => triage::triage(&args),
+        Some(Command::Triage(args)) => triage::triage(&args, runs),
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Man(args)) => man::write_pages(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),

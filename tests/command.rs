@@ -281,6 +281,8 @@ fn a_stopped_command_that_nothing_resumes_stays_stopped() {
     let said = shown(&out);
     assert!(out.status.code() == Some(2) && said.contains("nothing of it can be resumed"), "{said}");
     assert_eq!(place.status_json()["state"], "stopped", "{said}");
+    let log = shown(&place.output(&["triage", "plain"]));
+    assert!(log.contains("No known failure in "), "the name of a run stands for its log: {log}");
 }
 
 /// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.

@@ -5,6 +5,7 @@ mod memory;
 use super::line;
 use super::{Failure, Format, Outcome};
 use crate::format::counted;
+use crate::store::run_dir::RunDir;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::triage::traceback::OwnFrame;
@@ -13,7 +14,7 @@ use crate::untrusted::text;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Maximum lines listed per cause.
 const LISTED: usize = 3;
@@ -21,7 +22,7 @@ const LISTED: usize = 3;
 /// Arguments of `triage`.
 #[derive(Debug, Args)]
 pub struct TriageArgs {
-    /// The log; `-` reads stdin
+    /// The log, or a run, whose worker.log is read; `-` reads stdin
     #[arg(value_name = "LOG")]
     log: PathBuf,
     /// Print a table of the log's memory figures over time instead
@@ -48,12 +49,13 @@ struct Reported<'a> {
     own_frame: Option<&'a OwnFrame>,
 }
 
-pub fn triage(args: &TriageArgs) -> Outcome {
-    let name = text::path(&args.log);
+pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
+    let path = log_of(&args.log, runs);
+    let name = text::path(&path);
     let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
-        let file = open(&args.log).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
+        let file = open(&path).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
         Box::new(BufReader::with_capacity(1 << 18, file))
     };
     let start = log.fill_buf().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
@@ -62,7 +64,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
         return Err(Failure::new(1, message));
     }
     if args.memory {
-        return memory::memory(&mut log, &args.log, args.format);
+        return memory::memory(&mut log, &path, args.format);
     }
     let catalogue = Catalogue::load()?;
     let found = scan(&mut log, &catalogue).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
@@ -75,6 +77,12 @@ pub fn triage(args: &TriageArgs) -> Outcome {
         }
     }
     Ok(0)
+}
+
+/// Returns the log: a file of this name, or the log of the run's scripts.
+fn log_of(named: &Path, runs: &Path) -> PathBuf {
+    let run = named.to_str().filter(|name| !named.is_file() && *name != "-").map(|name| RunDir::find(runs, Some(name)));
+    run.and_then(Result::ok).map_or_else(|| named.to_owned(), |run| run.file("worker.log"))
 }
 
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {

@@ -113,9 +113,21 @@ fn calls(page: &str) -> Vec<Vec<String>> {
         .map(|line| {
             let command =
                 [" #", " | ", " || ", " > ", " && "].iter().fold(line, |line, end| line.split(end).next().unwrap());
-            command.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect()
+            split_words(command)
         })
         .collect()
+}
+
+/// Splits a command at its blanks. Text between double quotation marks is one word.
+fn split_words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, piece) in command.split('"').enumerate() {
+        match index % 2 {
+            0 => words.extend(piece.split_whitespace().map(|word| word.trim_matches('\'').to_owned())),
+            _ => words.push(piece.to_owned()),
+        }
+    }
+    words
 }
 
 #[test]
