@@ -169,6 +169,16 @@ fn doctor_and_triage_know_the_environment_and_the_users_own_code() {
     fs::write(folder.path().join("log"), log).unwrap();
     let said = text(&run_program(folder.path(), &["triage", "log"]).stdout);
     assert!(said.contains("your code: /home/me/train.py:7, in main: loss.backward()  (line 5)"), "{said}");
+    fs::write(
+        folder.path().join("own"),
+        log.replace("torch.OutOfMemoryError: CUDA out of memory.", "KeyError: 'cat'."),
+    )
+    .unwrap();
+    let own = text(&run_program(folder.path(), &["triage", "own"]).stdout);
+    assert!(
+        own.contains("your code: KeyError: 'cat'. Tried to allocate 2.00 GiB at /home/me/train.py:7, in main"),
+        "{own}"
+    );
     let said = text(&run_program(folder.path(), &["triage", "log", "--format", "json"]).stdout);
     assert!(said.contains("\"file\": \"/home/me/train.py\""), "{said}");
 }

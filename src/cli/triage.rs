@@ -115,11 +115,13 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 /// Formats the causes in order of first appearance, after the most likely one.
 fn format_causes(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
-    let own_frame = scan.own_frame().map(|frame| format!("your code: {frame}  (line {})", frame.exception_line));
+    let describe = |frame: &OwnFrame, what: String| format!("your code: {what}  (line {})", frame.exception_line);
     let Some(root) = scan.root_cause() else {
         let none = format!("No known failure in {}.", counted(lines, "line"));
+        let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
         return [none].into_iter().chain(own_frame).collect();
     };
+    let own_frame = scan.own_frame().map(|frame| describe(frame, frame.to_string()));
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {
         if !names.contains(&finding.name.as_str()) {

@@ -199,7 +199,9 @@ impl Judge<'_> {
         let telling = self.root().filter(|_| self.is_told_by_log(class));
         lines.extend(telling.map(describe_finding));
         lines.extend((evidence.exit != Exit::default()).then(|| evidence.exit.to_string()));
-        lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {frame}")));
+        let is_told = self.root().is_some() || evidence.failed.is_some();
+        let described = |frame: &OwnFrame| if is_told { frame.to_string() } else { frame.describe_with_exception() };
+        lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {}", described(frame))));
         let root = self.root().filter(|_| telling.is_none());
         let others = evidence.log.iter().filter(|finding| Some(*finding) != self.root());
         for finding in root.into_iter().chain(others).filter(|finding| !self.is_reported(finding)) {

@@ -10,6 +10,7 @@
 //! Launchers put a prefix such as `[rank0]: ` before each line, so the tracebacks of several processes may alternate.
 
 use super::scan::strip_colours;
+use crate::untrusted::text::clip_line;
 use serde::Serialize;
 use std::fmt;
 
@@ -19,6 +20,8 @@ const OPEN: usize = 64;
 const KEPT: usize = 64;
 /// Maximum bytes of a line that are read.
 const LINE: usize = 2_000;
+/// Maximum letters of an exception that are shown.
+const SHOWN: usize = 200;
 /// The first line of a traceback.
 const HEAD: &str = "Traceback (most recent call last):";
 
@@ -37,6 +40,17 @@ pub struct OwnFrame {
     pub code: String,
     /// The line of the log with the exception.
     pub exception_line: u64,
+    /// The exception, as Python printed it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub exception: String,
+}
+
+impl OwnFrame {
+    /// Describes the frame and its exception, where no known cause has told that already.
+    #[must_use]
+    pub fn describe_with_exception(&self) -> String {
+        if self.exception.is_empty() { self.to_string() } else { format!("{} at {self}", self.exception) }
+    }
 }
 
 impl fmt::Display for OwnFrame {
@@ -121,6 +135,7 @@ impl Traceback {
         }
         if let Some(own) = &mut self.own {
             own.exception_line = number;
+            own.exception = clip_line(line.trim(), SHOWN);
         }
         true
     }
@@ -136,6 +151,7 @@ fn parse_frame(text: &str) -> Option<OwnFrame> {
         function: function.to_owned(),
         code: String::new(),
         exception_line: 0,
+        exception: String::new(),
     })
 }
 
@@ -182,6 +198,10 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].to_string(), "/home/me/model.py:12, in forward: return self.fc(x)");
         assert_eq!(found[0].exception_line, 13);
+        assert_eq!(
+            found[0].describe_with_exception(),
+            "torch.OutOfMemoryError: CUDA out of memory. at /home/me/model.py:12, in forward: return self.fc(x)"
+        );
     }
 
     #[test]
