@@ -1,9 +1,12 @@
 //! Memory that others hold, or that a dead worker does not release: the soft card counts it, and NVML shows it.
 
 use crate::card::{PLAIN, place_with_card, set_faults};
-use crate::helper::{Place, example, journal, journal_says, kill, stop_run, wait_for, wait_state, wait_status};
+use crate::helper::{
+    Place, example, journal, journal_says, kill, send_signal, stop_run, wait_for, wait_state, wait_status,
+};
 use downshift::protocol::control::{RunState, Status};
 use downshift::store::run_dir::RunDir;
+use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -77,6 +80,8 @@ fn memory_that_a_dead_worker_keeps_is_waited_for() {
     let (mut child, run, status) = start(&place);
     let worker = status.pid_worker.unwrap();
     let entry = held.join(worker.to_string());
+    // A living worker would write its own count over this one.
+    send_signal(worker, Signal::STOP);
     fs::write(&entry, format!("{MOST} 1000000 stuck")).unwrap();
     kill(worker);
     assert_eq!(child.wait().unwrap().code(), Some(4));
