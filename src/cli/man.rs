@@ -40,6 +40,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
             ("DOWNSHIFT_RUNS_DIR", "the folder that contains all runs; --runs-dir overrides it"),
             ("DOWNSHIFT_NVML_PATH", "another NVML library"),
             ("DOWNSHIFT_KERNEL_LOG", "another kernel log"),
+            (
+                "DOWNSHIFT_SHARED_FOLDER",
+                "yes or no: whether other hosts use the folder of all runs; found out otherwise",
+            ),
             ("DOWNSHIFT_ASCII", "1 draws the cockpit in ASCII, 0 never does"),
             ("DOWNSHIFT_PICTURES", "graphics of the terminal: auto, kitty, iterm2, sixel, halfblocks, shades"),
             ("NO_COLOR", "no colours"),

@@ -7,6 +7,7 @@ use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
+use super::words::is_script;
 use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare};
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
@@ -98,7 +99,7 @@ pub fn load_run_file(
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
     let path = config.unwrap_or(Path::new("digits"));
-    if path.extension().is_some_and(|ending| ending == "py") {
+    if is_script(path) {
         let shown = text::path(path);
         let fix = format!(
             "start it with `downshift run -- python {shown}`, or propose a run file with `downshift init -- python {shown}`"

@@ -58,6 +58,11 @@ fn called<'a>(command: &'a Command, words: &[OsString]) -> Option<&'a Command> {
     words.iter().skip(1).find_map(|word| command.find_subcommand(word))
 }
 
+/// Reports whether a word is the name of a Python script.
+pub fn is_script(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "py")
+}
+
 fn explain_command(word: &str, command: &Command) -> String {
     let shown = text::escape_line(word);
     let path = Path::new(word);
@@ -65,7 +70,7 @@ fn explain_command(word: &str, command: &Command) -> String {
     if shipped::run_file(path).is_some() || ending == "yaml" || ending == "yml" {
         return format!("`{shown}` is a run file, not a command; start it with: downshift run {shown}");
     }
-    if ending == "py" {
+    if is_script(path) {
         return format!("`{shown}` is a script, not a command; start it with: downshift run -- python {shown}");
     }
     let names: Vec<&str> =

@@ -20,7 +20,7 @@ fn every_command_is_in_one_group_with_examples_that_parse() {
         assert!(!entry.examples.is_empty(), "{} has no example", entry.name);
         for (line, effect) in entry.examples {
             let start = format!("downshift {}", entry.name);
-            assert!(line.starts_with(&start), "{line} is no example of {}", entry.name);
+            assert!(line.starts_with(&start), "{line} is not an example of {}", entry.name);
             assert!(!effect.ends_with('.') && !effect.is_empty(), "{line}: {effect}");
             if let Err(error) = Cli::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");

@@ -1,6 +1,7 @@
 //! `init TEMPLATE`: writes a shipped run file, or the Cargo project of a task, for the user to edit.
 
-use super::{refuse_existing, write_new};
+use super::{refuse_existing, run_name, write_new};
+use crate::cli::words::is_script;
 use crate::cli::{Failure, Outcome, line};
 use crate::config::shipped;
 use crate::config::typed::suggest;
@@ -30,8 +31,7 @@ pub fn write_template(name: &str, output: Option<&Path>) -> Outcome {
     let (_, content) = found.ok_or_else(|| explain_unknown(name))?;
     let file = output.map_or_else(|| PathBuf::from(format!("{name}.yaml")), Path::to_owned);
     refuse_existing(&file)?;
-    let own = file.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_package_name(stem)).unwrap_or(name);
-    let content = content.replacen(&format!("\nname: {name}"), &format!("\nname: {own}"), 1);
+    let content = content.replacen(&format!("\nname: {name}"), &format!("\nname: {}", run_name(&file)), 1);
     write_new(&file, &format!("# Written by `downshift init {name}`, for you to edit.\n#\n{content}"))?;
     let shown = text::path(&file);
     line!("wrote {shown}; next:");
@@ -51,18 +51,18 @@ fn mention_program(name: &str) {
 fn explain_unknown(name: &str) -> Failure {
     let shown = text::escape_line(name);
     let path = Path::new(name);
-    if path.extension().is_some_and(|ending| ending == "py") {
+    if is_script(path) {
         return Failure::new(2, format!("`{shown}` is a script; write its command: downshift init -- python {shown}"));
     }
     if path.exists() {
         return Failure::new(
             2,
-            format!("`{shown}` is no template; write a command after `--`: downshift init -- {shown}"),
+            format!("`{shown}` is not a template; write a command after `--`: downshift init -- {shown}"),
         );
     }
     let known: Vec<&str> = names().collect();
     let fix = suggest(name, &known);
-    Failure::new(2, format!("there is no template `{shown}` (for a script: downshift init -- python train.py); {fix}"))
+    Failure::new(2, format!("unknown template `{shown}` (for a script: downshift init -- python train.py); {fix}"))
 }
 
 /// Writes a Cargo project with the task of examples/own_task.rs.
