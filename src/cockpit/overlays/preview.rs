@@ -195,6 +195,7 @@ fn cost_lines(state: &State, status: &Status, to: usize, width: usize, theme: &T
     let speed_of = |units_per_s: f64| format!("{} {}/s", rate(units_per_s), status.unit);
     let pace = state.facts.pace().filter(|_| live).map(|pace| speed_of(pace.units_per_s));
     let speed = row("speed", pace, &|record| record.units_per_s.map(speed_of));
+    // Peaks on both sides: what the worker holds at this moment may be less than its next step needs.
     let (label, held, seen): (_, _, fn(&RungRecord) -> Option<u64>) = if on_gpu {
         let held = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_worker_bytes.get());
         ("VRAM", held, |record| record.vram_bytes)
@@ -202,12 +203,11 @@ fn cost_lines(state: &State, status: &Status, to: usize, width: usize, theme: &T
         ("RAM", reading.and_then(|reading| reading.host.ram_worker_bytes.get()), |record| record.ram_bytes)
     };
     let planned = |record: Option<&RungRecord>| Some(format!("{} planned", bytes(record?.planned_bytes?)));
-    let so_far = || now.and_then(seen).map(|size| format!("{} so far", bytes(size)));
-    let held = held.map(|size| format!("{} now", bytes(size))).or_else(so_far).or_else(|| planned(now));
-    let known = then.and_then(seen).map(|size| format!("{} on {target}", bytes(size))).or_else(|| planned(then));
+    let peak = held.max(now.and_then(seen)).map(|size| format!("{} peak", bytes(size))).or_else(|| planned(now));
+    let known = then.and_then(seen).map(|size| format!("{} peak on {target}", bytes(size))).or_else(|| planned(then));
     let memory = Line::from(vec![
         Span::styled(ui::pad(label, 8), theme.dim),
-        Span::raw(ui::pad(&held.unwrap_or_else(|| "not measured".to_owned()), 26)),
+        Span::raw(ui::pad(&peak.unwrap_or_else(|| "not measured".to_owned()), 26)),
         Span::styled(known.unwrap_or_else(|| NOT_RUN.to_owned()), theme.dim),
     ]);
     let mut rows = vec![speed, memory];
