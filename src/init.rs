@@ -8,6 +8,7 @@
 //! ```
 
 mod argparse;
+pub mod attached;
 mod click;
 mod dataclasses;
 pub mod flag;

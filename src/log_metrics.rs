@@ -4,7 +4,7 @@
 //! ```text
 //! bytes of a stream ─ Screen ─▶ segments ─┬─ Pattern (yours) ─┐
 //!   (\r, escapes, torn lines)             ├─ Bar ── Clock ────┼─▶ Joiner ─▶ Reading { step, values }
-//!                                         └─ Line ────────────┘    (one a step)
+//!                                         └─ Line ─ LineClock ┘    (one a step)
 //! events.out.tfevents.*  *.wandb  *.csv  *.jsonl ─ Tail ─▶ format ─▶ Joiner ─▶ Reading
 //! trackio (SQLite) ──────────────────────────────────────────────────────────▶ Reading
 //! ```
@@ -20,6 +20,7 @@ mod file;
 mod joiner;
 mod jsonl;
 mod line;
+mod line_clock;
 mod names;
 mod output;
 mod pattern;
@@ -44,6 +45,8 @@ pub use pattern::{Pattern, PatternError};
 pub struct Reading {
     /// The optimizer step, when certain.
     pub step: Option<u64>,
+    /// The count of a line started over, and its step is not certain: the values belong to no known step.
+    pub count_started_over: Option<u64>,
     /// The step at which the training ends, when certain.
     pub total_steps: Option<u64>,
     /// The epoch, as the training counts it.
@@ -61,7 +64,7 @@ impl Reading {
     }
 
     fn is_empty(&self) -> bool {
-        self.step.is_none() && self.total_steps.is_none() && self.values.is_empty()
+        self.step.is_none() && self.count_started_over.is_none() && self.total_steps.is_none() && self.values.is_empty()
     }
 
     /// Adds what a later reading of the same step says; its values replace earlier ones.

@@ -19,6 +19,7 @@ pub mod database;
 pub mod disk;
 pub mod file_system;
 pub mod foreign;
+pub mod go_on;
 pub mod identity;
 pub mod kernels;
 pub mod labels;

@@ -131,6 +131,31 @@ fn bars_give_the_values_of_the_steps_that_they_drew() {
     }
 }
 
+#[test]
+fn lines_that_start_over_with_each_epoch_give_true_steps_or_none() {
+    for (name, steps, of) in [
+        ("lines-sized", 15, 15),
+        ("lines-every", 150, 150),
+        ("lines-headed", 15, 15),
+        // An epoch of which steps 20 and 40 were printed has 40 to 59.
+        ("lines-pairs", 2, 6),
+        // The second pass shows that the first one was an epoch.
+        ("lines-unnamed", 150, 200),
+    ] {
+        let truth = truth(name, |value| value);
+        let readings = read_output(name, "output");
+        let found = by_step(&readings, &truth);
+        assert_eq!(truth.len(), of, "{name}");
+        assert_eq!(assert_no_value_is_wrong(name, &found, &truth), steps, "{name}");
+        assert_eq!(readings.iter().any(|reading| reading.count_started_over.is_some()), steps < of, "{name}");
+    }
+    // The evaluation belongs to the last step of its epoch.
+    let readings = read_output("lines-sized", "output");
+    let evaluated: BTreeSet<_> =
+        readings.iter().filter(|reading| reading.value("eval_loss").is_some()).map(|reading| reading.step).collect();
+    assert_eq!(evaluated, BTreeSet::from([Some(50), Some(100), Some(150)]));
+}
+
 fn single(value: f64) -> f64 {
     f64::from(value as f32)
 }

@@ -7,11 +7,14 @@ use super::run::{self, Overrides};
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
+use crate::config::command::invocation::{Target, find_script};
 use crate::config::command::ranks::Ranks;
-use crate::config::command::{CommandSpec, first_launch};
+use crate::config::command::{CommandSpec, Level, first_launch};
 use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::format::counted;
+use crate::init::attached::is_attached;
+use crate::init::program::Program;
 use crate::recipe::class::{self, Change};
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::text;
@@ -93,8 +96,27 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(command: &CommandSpec) {
     let level = command.level();
+    if let Some(script) = find_attached(command) {
+        line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
+        line!("read from the source: {} calls downshift.attach, once it runs", text::escape_line(&script));
+        return note_lost_files(command);
+    }
     line!("\n{level}: {}", level.meaning());
     line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
+    note_lost_files(command);
+}
+
+/// Returns the script of a command that calls `downshift.attach`, by its source.
+fn find_attached(command: &CommandSpec) -> Option<String> {
+    let Target::Script(script) = find_script(&command.command)?.target else { return None };
+    let file = command.directory.join(&script);
+    let folder = file.parent().map(Path::to_owned)?;
+    let program = Program::read(&file, &[folder, command.directory.clone()]).ok()?;
+    is_attached(&program).then_some(script)
+}
+
+/// Notes that no argument names the folder of the files that a command gets.
+fn note_lost_files(command: &CommandSpec) {
     let mut texts = command.command.iter().chain(command.resume.iter().flat_map(|resume| &resume.arguments));
     if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}")) {
         line!(

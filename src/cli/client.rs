@@ -4,6 +4,7 @@ use super::Failure;
 use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
+use crate::store::go_on::find_way;
 use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
@@ -224,8 +225,8 @@ fn absent(run: &RunDir) -> Failure {
     Failure::new(
         1,
         format!(
-            "{name} has no keeper; `{}` continues it, `{}` shows how it ended",
-            run.command("resume"),
+            "{name} has no keeper; {}, `{}` shows how it ended",
+            find_way(run, live_status(run).as_ref()),
             run.command("status")
         ),
     )

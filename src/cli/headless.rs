@@ -10,6 +10,7 @@ use crate::keeper::sentences::measured;
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
+use crate::store::go_on::find_way;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -130,10 +131,7 @@ impl<'a> Follower<'a> {
                 let name = self.dir.name();
                 return Err(Failure::new(
                     1,
-                    format!(
-                        "the keeper of {name} is gone; `{}` continues from the newest checkpoint",
-                        self.dir.command("resume")
-                    ),
+                    format!("the keeper of {name} is gone; {}", find_way(self.dir, self.status.as_ref())),
                 ));
             }
             tokio::select! {

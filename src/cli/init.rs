@@ -6,6 +6,7 @@ pub mod template;
 
 use super::{Failure, Outcome, line};
 use crate::config::check::check_name;
+use crate::init::attached::Attached;
 use crate::init::flag::Declared;
 use crate::init::proposal::{Facts, Proposal, propose};
 use crate::init::roles::Table;
@@ -80,7 +81,8 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
         declared = help::ask_script(&found.help_command(command), args.run_help)?.unwrap_or(declared);
     }
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
-    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions };
+    let attached = found.program.as_ref().and_then(Attached::find);
+    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions, attached };
     let proposal = propose(&facts, &Table::load()?);
     let directory = working_directory(&file)?;
     let shown = text::path(&file);

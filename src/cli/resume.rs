@@ -11,7 +11,6 @@ use super::preflight::check_ranks;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
-use crate::config::command::{Level, RestartPolicy};
 use crate::config::run::{Run, Source};
 use crate::format::count;
 use crate::keeper::Launch;
@@ -22,6 +21,7 @@ use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
 use crate::store::companion::KnownCompanion;
+use crate::store::go_on::{is_lost, start_anew};
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
@@ -155,20 +155,19 @@ fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settl
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone.
 fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
-    if run.command.as_ref().is_none_or(|spec| spec.restart != RestartPolicy::Never) {
-        return Ok(());
-    }
+    let Some(spec) = &run.command else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
     let has_ended = matches!(status.state, RunState::Stopped | RunState::NeedsPerson);
-    if !has_ended || status.level != Some(Level::Command.number()) {
+    if !has_ended || status.level.is_none() || !is_lost(spec, status.level) {
         return Ok(());
     }
     Err(Failure::new(
         2,
         format!(
-            "{} has ended, and nothing of it can be resumed; start it anew with `downshift run`, or write `restart: \
-             from_start` into its run.yaml to let it start over",
-            dir.name()
+            "{} has ended, and nothing of it can be resumed; start it anew with `{}`, or write `restart: from_start` \
+             into its run.yaml to let it start over",
+            dir.name(),
+            start_anew(dir, spec)
         ),
     ))
 }

@@ -24,6 +24,7 @@ use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
+use crate::store::go_on::start_anew;
 use crate::store::labels::LabelEdit;
 use crate::store::removal::RunSize;
 use crate::store::run_dir::RunDir;
@@ -165,7 +166,9 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only, state.command) = (attach.keys, attach.read_only, attach.command);
-    state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
+    let dir = RunDir::open(&attach.run_dir).ok();
+    state.anew = dir.as_ref().zip(state.command.as_ref()).map(|(dir, spec)| start_anew(dir, spec));
+    state.resume = dir.map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
     attach.preferences.apply(&mut state, &attach.themes);
     let pictures = attach.preferences.pictures;

@@ -31,7 +31,9 @@ use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::ranks::RankRow;
+use crate::protocol::resume::GoOn;
 use crate::protocol::worker::Level;
+use crate::store::go_on::is_lost;
 use alerts::ActiveAlerts;
 use facts::Facts;
 use layers::Layers;
@@ -138,6 +140,8 @@ pub struct State {
     pub moment: Option<i64>,
     /// Command that resumes the run, if the run's name alone is not enough.
     pub resume: Option<String>,
+    /// Command that starts the run anew, if nothing else does.
+    pub anew: Option<String>,
 }
 
 impl State {
@@ -168,6 +172,7 @@ impl State {
             replay: None,
             moment: None,
             resume: None,
+            anew: None,
         }
     }
 
@@ -287,10 +292,21 @@ impl State {
         self.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
     }
 
-    /// Returns the command that resumes the run.
+    /// Returns the command that gives the run a keeper again.
     #[must_use]
     pub fn resume_command(&self) -> String {
         self.resume.clone().unwrap_or_else(|| format!("downshift resume {}", self.run_name()))
+    }
+
+    /// Returns how the run goes on after its end.
+    #[must_use]
+    pub fn go_on(&self) -> GoOn {
+        let level = self.status().and_then(|status| status.level);
+        let is_lost = self.command.as_ref().is_some_and(|spec| is_lost(spec, level));
+        match self.anew.clone().filter(|_| is_lost) {
+            Some(anew) => GoOn::Anew(anew),
+            None => GoOn::by_resume(self.resume_command(), self.status().and_then(|status| status.durable_step)),
+        }
     }
 
     /// Returns the run's name, as typed in `downshift … RUN`.

@@ -11,6 +11,7 @@ use super::state::{Link, State};
 use crate::format::{age, apart, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
+use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, KernelCount};
 use crate::series::Metric;
 use trouble::{
@@ -100,7 +101,13 @@ fn connecting(state: &State) -> Verdict {
 
 fn ended(state: &State, status: &Status) -> Option<Verdict> {
     let why = status.why.clone().unwrap_or_else(|| "the journal has the details".to_owned());
-    let command = format!("`{}`", state.resume_command());
+    let way = state.go_on();
+    let command = format!("`{}`", way.command());
+    let effect = |resumed| match way {
+        GoOn::Resumes(_) => resumed,
+        GoOn::StartsOver(_) => "starts over",
+        GoOn::Anew(_) => "starts anew",
+    };
     Some(match status.state {
         RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
         RunState::Stopped => {
@@ -110,11 +117,11 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
                 None => String::new(),
             };
             let at = count(status.step);
-            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, "continues")
+            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, effect("continues"))
         }
-        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(command, "continues"),
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(command, effect("continues")),
         RunState::NeedsPerson => {
-            Verdict::new(Tone::Danger, format!("needs attention: {why}")).typed(command, "retries")
+            Verdict::new(Tone::Danger, format!("needs attention: {why}")).typed(command, effect("retries"))
         }
         _ => return None,
     })

@@ -2,10 +2,12 @@
 
 mod introduce;
 mod news;
+mod output_steps;
 mod parts;
 mod publish;
 mod resume;
 
+use self::output_steps::OutputSteps;
 use self::parts::Absence;
 pub use self::parts::NotWritten;
 pub use self::publish::Published;
@@ -58,8 +60,8 @@ pub struct Companion {
     stopping: bool,
     /// The first training of the command took its last step.
     first_has_ended: bool,
-    /// Steps in the output count, although a companion that sees no losses counts its own.
-    output_has_steps: bool,
+    /// The steps that the output names.
+    output: OutputSteps,
     /// When the process that reported the training went away.
     gone: Option<Instant>,
     /// The state for its containers.
@@ -92,7 +94,7 @@ impl Companion {
             ranks: RankWatch::default(),
             stopping: false,
             first_has_ended: false,
-            output_has_steps: false,
+            output: OutputSteps::default(),
             gone: None,
             state,
             timer,
@@ -241,18 +243,8 @@ impl Harness {
     /// Reports whether steps are read from the output although a companion counts them. It sees no losses: a loss in the
     /// output belongs to the step that it names, and a skipped or second optimizer step makes the counts differ.
     fn trusts_output_over(&self, introduction: &Introduction) -> bool {
-        let output_counts = self.args.purpose == Purpose::Trial || self.companion.output_has_steps;
+        let output_counts = self.args.purpose == Purpose::Trial || self.companion.output.has_steps;
         output_counts && !introduction.framework.sees_losses()
-    }
-
-    /// Lets the steps in the output count from now on, if the companion sees no losses.
-    pub(super) fn notice_step_in_output(&mut self, step: u64) {
-        let counts_steps_alone =
-            self.companion.introduction.as_ref().is_some_and(|introduction| !introduction.framework.sees_losses());
-        if counts_steps_alone && !std::mem::replace(&mut self.companion.output_has_steps, true) {
-            self.progress.follow_output();
-            self.progress.step = self.progress.step.min(step.saturating_sub(1));
-        }
     }
 
     /// Reports whether the companion can save now.

@@ -86,6 +86,9 @@ impl Progress {
         if self.told.is_some() {
             return self.take_beside_companion(reading);
         }
+        if reading.count_started_over.is_some() {
+            return Vec::new();
+        }
         let mut events = self.begin(reading);
         if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
             self.total = Some(total);
@@ -102,8 +105,10 @@ impl Progress {
         if self.pending.as_ref().is_some_and(|pending| pending.step != step) {
             events.extend(self.flush());
         }
-        // A count that goes back belongs to another bar, or to another epoch.
+        // A count that goes back belongs to another bar.
         if step > self.step {
+            // The total was that of an epoch.
+            self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
             let took = now.saturating_sub(self.stepped);
@@ -226,7 +231,7 @@ pub(in crate::harness) mod tests {
 
     fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
         let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Reading { step, total_steps: None, epoch: None, values }
+        Reading { step, values, ..Reading::default() }
     }
 
     fn ms(ms: u64) -> Duration {
@@ -259,6 +264,19 @@ pub(in crate::harness) mod tests {
         progress.take(&reading(Some(4), &[("loss", 1.0), ("x", f64::NAN)]), ms(5));
         let Some(Event::Step(step)) = progress.flush() else { panic!("a finite loss") };
         assert!(step.metrics.is_empty() && progress.nan_in_a_row == 0);
+    }
+
+    #[test]
+    fn a_count_that_starts_over_changes_no_step_and_its_total_was_that_of_an_epoch() {
+        let mut progress = Progress::new(0, 1, 1, None, ms(0));
+        let total = |step, total| Reading { total_steps: total, ..reading(Some(step), &[("loss", 1.0)]) };
+        progress.take(&total(10, Some(10)), ms(1));
+        let lost = Reading { count_started_over: Some(5), ..reading(None, &[("loss", 9.0)]) };
+        assert!(progress.take(&lost, ms(2)).is_empty());
+        assert_eq!((progress.step, progress.total), (10, Some(10)));
+        let events = progress.take(&total(15, None), ms(3));
+        let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((step.step, step.loss, progress.total), (10, Some(1.0), None));
     }
 
     #[test]

@@ -177,14 +177,11 @@ impl Harness {
     fn take_readings(&mut self, readings: &[Reading]) {
         let now = self.began.elapsed();
         for reading in readings {
-            if let Some(step) = reading.step.filter(|step| *step > 0) {
-                self.notice_step_in_output(step);
-            }
+            self.notice_steps_in_output(reading);
             let total = self.progress.total;
             let events = self.progress.take(reading, now);
-            if let Some(steps) = self.progress.total.filter(|_| self.progress.total != total) {
-                let units = self.progress.samples(steps);
-                self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+            if self.progress.total != total {
+                self.send_length();
             }
             for event in events {
                 self.send(&event);

@@ -13,14 +13,20 @@ impl Harness {
             if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
         self.link.send_unkept(&Event::Phase { phase });
         self.introduce_companion_again();
-        if let Some(steps) = self.progress.total {
-            let units = self.progress.samples(steps);
-            self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
+        if self.progress.total.is_some() {
+            self.send_length();
         }
         let dropped = self.link.take_dropped();
         if dropped > 0 {
             let text = format!("{} steps are missing from the curve: there was no keeper for too long", count(dropped));
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
+    }
+
+    /// Sends the length of the training; 0 if it is not known any more.
+    pub(super) fn send_length(&mut self) {
+        let steps = self.progress.total.unwrap_or(0);
+        let units = self.progress.samples(steps);
+        self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
     }
 }

@@ -2,6 +2,7 @@
 
 mod rungs;
 
+use super::attached::Attached;
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::is_selected;
 use super::knobs::{Command, Words, knob_value};
@@ -13,6 +14,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// The roles of arguments that a kept loop does not need.
+const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
+
 /// The facts about a script and its command.
 pub struct Facts<'a> {
     /// The command.
@@ -21,6 +25,8 @@ pub struct Facts<'a> {
     pub flags: &'a [Flag],
     /// Whether the script mentions a name; `false` for all where the source was not read.
     pub mentions: &'a dyn Fn(&str) -> bool,
+    /// The batches of its loop, if `downshift.attach` keeps it.
+    pub attached: Option<Attached>,
 }
 
 /// A proposed run file.
@@ -30,6 +36,8 @@ pub struct Proposal {
     pub command: Vec<String>,
     /// The knobs on rung `full`: dotted path and value.
     pub knobs: Vec<(String, Value)>,
+    /// The companion gives the loop the batch of each rung.
+    pub batch_by_companion: bool,
     /// The script's checkpoints, if their form is known.
     pub checkpoints: Option<Checkpoints>,
     /// The ladder below `full`.
@@ -120,7 +128,9 @@ impl fmt::Display for Note {
                 "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
                  cannot continue",
             ),
-            Self::Attached => formatter.write_str("the script saves and resumes by `downshift.attach`"),
+            Self::Attached => formatter.write_str(
+                "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
+            ),
             Self::NoOutputDirectory => {
                 formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")
             }
@@ -147,6 +157,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         command: Command::new(&facts.words, facts.flags),
         rungs: Vec::new(),
         notes: Vec::new(),
+        batch_by_companion: false,
     };
     if !facts.words.open {
         draft.notes.push(Note::Closed);
@@ -158,6 +169,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
     Proposal {
         command: draft.command.words(),
         knobs: draft.command.knobs,
+        batch_by_companion: draft.batch_by_companion,
         checkpoints,
         rungs: draft.rungs,
         recognised,
@@ -173,6 +185,7 @@ struct Draft<'a> {
     command: Command<'a>,
     rungs: Vec<Rung>,
     notes: Vec<Note>,
+    batch_by_companion: bool,
 }
 
 impl Draft<'_> {
@@ -239,7 +252,7 @@ impl Draft<'_> {
     }
 
     fn find_checkpoints(&mut self) -> Option<Checkpoints> {
-        if ["downshift", "attach"].iter().all(|name| (self.facts.mentions)(name)) {
+        if self.facts.attached.is_some() {
             self.notes.push(Note::Attached);
             return None;
         }
@@ -303,6 +316,7 @@ impl Draft<'_> {
                     given: self.command.is_given(flag),
                 }),
                 None if self.is_covered(entry.role) => {}
+                None if self.batch_by_companion && BATCH.contains(&entry.role) => {}
                 None => missing.push(entry.title.clone()),
             }
         }

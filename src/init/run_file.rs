@@ -39,6 +39,13 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
     let words: Vec<String> = proposal.command.iter().map(|word| scalar(&Value::from(word.as_str()))).collect();
     text.push_str(&list("command", &words));
     let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
+    if proposal.batch_by_companion {
+        text.push_str(
+            "# `run.batches` takes both numbers from the rung; its own batch_size counts without downshift. No argument \
+             passes\n# them on, so a variable does: a rung must change something that the script is given.\n\
+             environment: { BATCH: \"{training.micro_batch} x {training.accumulation}\" }\n",
+        );
+    }
     write_knobs(&mut text, proposal);
     write_checkpoints(&mut text, proposal);
     text.push_str(

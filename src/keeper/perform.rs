@@ -230,7 +230,8 @@ impl Keeper {
                 (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
             }
             Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
-                (Level::Info, sentences::stopped_command(self.recorder.status.step))
+                let way = self.policy.go_on();
+                (Level::Info, sentences::stopped_command(self.recorder.status.step, &way))
             }
             Outcome::Stopped => {
                 let resume = self.run_dir.command("resume");

@@ -246,7 +246,7 @@ impl Recorder {
                 );
             }
             Event::Command { news: CommandNews::Length { steps, units } } => {
-                (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
+                (self.status.total_steps, self.status.total_samples) = (known(*steps), known(*units));
             }
             Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion, now),
             Event::Command { news: CommandNews::WentBack { step, samples } } => self.record_going_back(*step, *samples),
@@ -264,8 +264,6 @@ impl Recorder {
     fn record_hello(&mut self, hello: &Hello, now: Duration) {
         self.status.device = Some(hello.device.clone());
         self.status.parameters = Some(hello.parameters);
-        // The length of a command is not known from the start.
-        let known = |number: u64| Some(number).filter(|number| *number > 0);
         self.status.total_samples = known(hello.total_units);
         self.status.total_steps = known(hello.total_steps);
         self.status.epoch_samples = known(hello.epoch_units);
@@ -397,4 +395,9 @@ impl Recorder {
 /// Returns the Unix time in milliseconds.
 pub fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
+}
+
+/// Returns a length; 0 is an unknown one, as that of a command at its start.
+fn known(number: u64) -> Option<u64> {
+    Some(number).filter(|number| *number > 0)
 }

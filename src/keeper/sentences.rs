@@ -4,6 +4,7 @@ use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::metrics;
+use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
@@ -54,8 +55,16 @@ pub fn saved(saved: &Saved) -> String {
 
 /// Describes a stopped run whose command cannot resume.
 #[must_use]
-pub fn stopped_command(step: u64) -> String {
-    format!("stopped at step {}; the command cannot resume", grouped(step))
+pub fn stopped_command(step: u64, way: &GoOn) -> String {
+    format!("stopped at step {}; the command cannot resume: {way}", grouped(step))
+}
+
+/// Describes a start from the beginning after steps that no checkpoint holds.
+#[must_use]
+pub fn starts_again(redone: u64, can_resume: bool) -> String {
+    let why = if can_resume { "no checkpoint yet" } else { "the command cannot resume" };
+    let verb = if redone == 1 { "is" } else { "are" };
+    format!("{why}: starts again from step 0, {} {verb} redone", counted(redone, "step"))
 }
 
 /// Describes a failed save.

@@ -1,13 +1,15 @@
 //! Handles the worker's messages and its exit.
 
 use super::keeper_state::Keeper;
+use super::sentences;
 use super::witness::Ending;
+use crate::config::command::Level as CommandLevel;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{JournalKind, StageName};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Level, PROTOCOL};
+use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Hello, Level, PROTOCOL};
 use std::time::Duration;
 
 impl Keeper {
@@ -16,6 +18,8 @@ impl Keeper {
         // A command that was taken over has saved since it resumed.
         if let (WorkerEvent::Hello(hello), true) = (&mut event, self.recorder.is_continued()) {
             hello.resumed_from = self.recorder.status.durable_step;
+        } else if let WorkerEvent::Hello(hello) = &event {
+            self.note_start_over(hello);
         }
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
@@ -61,6 +65,16 @@ impl Keeper {
         self.decide(Event::Worker(event), None);
         if saved {
             self.store_policy_state();
+        }
+    }
+
+    /// Notes that a worker begins again at step 0, although steps were taken.
+    fn note_start_over(&mut self, hello: &Hello) {
+        let status = &self.recorder.status;
+        if hello.resumed_from.is_none() && status.attempts > 1 && status.step > 0 {
+            let can_resume = status.level != Some(CommandLevel::Command.number());
+            let text = sentences::starts_again(status.step, can_resume);
+            self.recorder.note(Level::Warn, JournalKind::Worker, text);
         }
     }
 

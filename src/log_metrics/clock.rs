@@ -1,5 +1,5 @@
-//! Turns the count of a bar or a line into the optimizer step: a count may cover the training, or start over with each
-//! epoch. A change of the epoch shows which; until then both give the same step.
+//! Turns the count of a bar into the optimizer step: a count may cover the training, or start over with each epoch. A change
+//! of the epoch shows which; until then both give the same step.
 
 /// The epoch that a line or a bar names.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +18,8 @@ impl Epoch {
         Some(Self { value, count: out_of.and_then(|count| count.parse().ok()), zero_based: false })
     }
 
-    fn index(self) -> Option<u64> {
+    /// Returns the number of a whole epoch.
+    pub fn index(self) -> Option<u64> {
         (self.value.fract() == 0.0 && self.value < 1e15).then_some(self.value as u64)
     }
 }

@@ -21,6 +21,9 @@ impl Joiner {
             return;
         }
         if reading.step.is_none() {
+            if reading.count_started_over.is_some() {
+                self.flush(readings);
+            }
             pass_on(reading, readings);
             return;
         }
@@ -59,10 +62,10 @@ impl Joiner {
 
 /// Adds a reading; values of an evaluation follow in a reading of their own.
 fn pass_on(reading: Reading, readings: &mut Vec<Reading>) {
-    let Reading { step, total_steps, epoch, values } = reading;
+    let Reading { step, count_started_over, total_steps, epoch, values } = reading;
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
     let (evaluation, training): (Vec<_>, Vec<_>) = values.into_iter().partition(of_evaluation);
-    let part = |values| Reading { step, total_steps, epoch, values };
+    let part = |values| Reading { step, count_started_over, total_steps, epoch, values };
     if !training.is_empty() || evaluation.is_empty() {
         readings.push(part(training));
     }

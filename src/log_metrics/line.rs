@@ -1,5 +1,5 @@
 //! Reads a line of text as keys and numbers: `step 10 loss 2.3`, `iter 10: loss 3.2000, time 5.00ms`,
-//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`.
+//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`, `[2,  2000] loss: 1.5`.
 
 use super::clock::Epoch;
 use super::names::{self, Role};
@@ -38,10 +38,21 @@ impl Line {
     /// Reads all keys and numbers of a text.
     pub fn read(text: &str) -> Self {
         let mut reader = Reader::default();
+        let (pair, text) = split_pair(text).map_or((None, text), |(pair, text)| (Some(pair), text));
         for token in tokens(text) {
             reader.take(token);
         }
-        reader.finish()
+        let mut line = reader.finish();
+        if let Some((epoch, count)) = pair.filter(|_| line.has_training_loss() && line.step.is_none()) {
+            line.step = Some(count);
+            line.epoch = line.epoch.or(Epoch::read(epoch, None));
+        }
+        line
+    }
+
+    /// Reports whether the line contains a value that was not measured in an evaluation.
+    pub fn has_other_than_evaluation(&self) -> bool {
+        self.values.iter().any(|(name, _)| !names::is_of_evaluation(name))
     }
 
     /// Reports whether the line contains a metric that downshift knows, or nothing but keys and numbers with a step.
@@ -54,6 +65,16 @@ impl Line {
     pub fn has_training_loss(&self) -> bool {
         !self.is_evaluation && self.values.iter().any(|(name, _)| name == "loss")
     }
+}
+
+/// Splits `[2,  2000] loss: 1.5`, the form of PyTorch's tutorials, into the epoch, the step and the rest.
+fn split_pair(text: &str) -> Option<((&str, u64), &str)> {
+    let (inside, rest) = text.trim_start().strip_prefix('[')?.split_once(']')?;
+    let (epoch, count) = inside.split_once(',')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (epoch, count) = (epoch.trim(), count.trim());
+    let count = count.parse().ok().filter(|_| is_number(epoch) && is_number(count))?;
+    Some(((epoch, count), rest))
 }
 
 #[derive(Default)]

@@ -2,9 +2,10 @@
 
 use super::Reading;
 use super::bar::Bar;
-use super::clock::{Clock, Placed, Position};
+use super::clock::{Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
+use super::line_clock::{LineClock, Place};
 use super::pattern::Pattern;
 use super::progress::Progress;
 use super::screen::{End, Screen};
@@ -24,6 +25,15 @@ impl OutputReader {
     #[must_use]
     pub fn new(patterns: &[Pattern]) -> Self {
         Self { screen: Screen::new(), content: Content::new(patterns) }
+    }
+
+    /// Notes that the stream begins within the training: a count that starts over there has unknown steps before it.
+    #[must_use]
+    pub fn resumed(mut self, is_resumed: bool) -> Self {
+        if is_resumed {
+            self.content.lines.resume();
+        }
+        self
     }
 
     /// Reads bytes, and adds the readings that they complete. A step is complete when the next one begins.
@@ -59,8 +69,10 @@ struct Content {
     own_step: Option<u64>,
     progress: Progress,
     /// Steps of lines that name them.
-    lines: Clock,
+    lines: LineClock,
     has_line_steps: bool,
+    /// The epoch that a line of its own announced, if the first one came before all steps.
+    announced: Option<Epoch>,
     /// A bar was just cleared to write a line above it.
     is_cleared: bool,
     held: Vec<Line>,
@@ -74,8 +86,9 @@ impl Content {
             own_steps: patterns.iter().any(Pattern::names_step),
             own_step: None,
             progress: Progress::default(),
-            lines: Clock::default(),
+            lines: LineClock::default(),
             has_line_steps: false,
+            announced: None,
             is_cleared: false,
             held: Vec::new(),
             joiner: Joiner::default(),
@@ -126,14 +139,13 @@ impl Content {
                 self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
             } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
                 self.progress.announce_epoch(epoch);
+                // An epoch that is named after its steps says nothing about those that follow.
+                self.announced = Some(epoch).filter(|_| self.announced.is_some() || self.lines.is_new());
             }
             return;
         }
         match line.step {
-            Some(count) if !self.own_steps => {
-                let placed = self.place_line(count, &line);
-                self.emit(line, placed, readings);
-            }
+            Some(count) if !self.own_steps => self.take_counted(count, line, readings),
             // The bar is redrawn at once, with the step that the line belongs to.
             None if was_cleared && !self.own_steps && !self.has_line_steps => {
                 self.held.push(line);
@@ -142,15 +154,26 @@ impl Content {
                     self.emit(oldest, None, readings);
                 }
             }
+            // An evaluation belongs to the step that was printed last.
+            _ if line.is_evaluation || !line.has_other_than_evaluation() => {
+                self.emit(line, self.newest_in_lines(), readings);
+            }
             _ => self.emit(line, None, readings),
         }
     }
 
-    /// Returns the step of a line that names one, unless a bar says otherwise.
-    fn place_line(&mut self, count: u64, line: &Line) -> Option<Placed> {
+    /// Returns the step of the newest line, where lines name the steps.
+    fn newest_in_lines(&self) -> Option<Placed> {
+        let step = self.joiner.step().filter(|_| self.has_line_steps)?;
+        Some(Placed { step, total_steps: None })
+    }
+
+    /// Takes a line that names a step, unless a bar says otherwise.
+    fn take_counted(&mut self, count: u64, line: Line, readings: &mut Vec<Reading>) {
         if self.progress.is_chosen() {
             let agrees = self.joiner.step().is_some_and(|step| step.abs_diff(count) <= 1);
-            return agrees.then_some(Placed { step: count, total_steps: None });
+            let placed = agrees.then_some(Placed { step: count, total_steps: None });
+            return self.emit(line, placed, readings);
         }
         self.has_line_steps = true;
         let position = Position {
@@ -160,15 +183,29 @@ impl Content {
             epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
             ..Position::default()
         };
-        if position.epoch.is_none() {
-            return Some(Placed { step: count, total_steps: line.out_of });
+        if line.is_evaluation || !line.has_other_than_evaluation() {
+            let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
+            return self.emit(line, placed, readings);
         }
-        self.lines.place(&position)
+        match self.lines.place(&position, self.announced.and_then(Epoch::index)) {
+            Place::At(placed) => self.emit(line, Some(placed), readings),
+            Place::Elsewhere => self.emit_unplaced(line.values, readings),
+            Place::Uncertain => self.joiner.push(
+                Reading {
+                    count_started_over: Some(count),
+                    epoch: line.epoch.map(|epoch| epoch.value),
+                    values: line.values,
+                    ..Reading::default()
+                },
+                readings,
+            ),
+        }
     }
 
     fn emit(&mut self, line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
         let reading = Reading {
             step: placed.map(|placed| placed.step),
+            count_started_over: None,
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
             epoch: line.epoch.map(|epoch| epoch.value),
             values: line.values,

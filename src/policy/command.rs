@@ -13,6 +13,7 @@ use super::response::Response;
 use crate::config::knobs::Relief;
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::JournalKind;
+use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
@@ -120,14 +121,31 @@ impl Policy {
         }
     }
 
+    /// Returns how the run goes on after its end.
+    #[must_use]
+    pub fn go_on(&self) -> GoOn {
+        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
+        match self.limits.anew.clone().filter(|_| is_lost) {
+            Some(anew) => GoOn::Anew(anew),
+            None => GoOn::by_resume(self.limits.resume.clone(), self.position.durable),
+        }
+    }
+
+    /// Returns the command that continues the run after its end, or starts it anew where nothing resumes it.
+    pub(super) fn go_on_command(&self) -> &str {
+        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
+        self.limits.anew.as_deref().filter(|_| is_lost).unwrap_or(&self.limits.resume)
+    }
+
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
         let command = self.limits.command.filter(|command| !command.may_restart())?;
         let why = if command.save_time().is_some() { "its checkpoints" } else { "its own outputs" };
         let text = format!(
             "{}; the command cannot resume, and a start from the beginning might overwrite {why}: start it again \
-             yourself, or write `restart: from_start`",
-            fault.text
+             yourself (`{}`), or write `restart: from_start` into its run file",
+            fault.text,
+            self.go_on_command()
         );
         Some(Outcome::NeedsPerson(text))
     }
@@ -161,7 +179,7 @@ impl Policy {
     pub(super) fn handle_command_news(&mut self, news: &CommandNews, now: Duration) -> Vec<Effect> {
         match news {
             CommandNews::Length { units, .. } => {
-                self.position.total_units = *units;
+                self.position.total_units = if *units == 0 { u64::MAX } else { *units };
                 Vec::new()
             }
             CommandNews::Active => {

@@ -130,6 +130,8 @@ pub enum Signal {
 pub struct Limits {
     /// The command that continues the run after its end, for advice.
     pub resume: String,
+    /// The command that starts the run anew, if nothing resumes its command without a companion.
+    pub anew: Option<String>,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
     /// Reliefs that each rung offers.

@@ -28,11 +28,11 @@ impl Policy {
             Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
             // A full disk costs only the steps since the newest checkpoint.
             Response::Stop(advice) if fault.class == FailureClass::DiskFull => {
-                let advice = advice.sentence(&self.limits.resume);
+                let advice = advice.sentence(self.go_on_command());
                 Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", fault.text, self.unsaved_steps())))
             }
             Response::Stop(advice) => {
-                Some(Outcome::NeedsPerson(format!("{}; {}", fault.text, advice.sentence(&self.limits.resume))))
+                Some(Outcome::NeedsPerson(format!("{}; {}", fault.text, advice.sentence(self.go_on_command()))))
             }
             _ if restarts == 0 && fault.class.exit_code() != 1 => {
                 Some(Outcome::Failed(fault.class, fault.text.clone()))

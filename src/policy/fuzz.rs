@@ -92,6 +92,7 @@ fn limits(plan: &[Stage]) -> Limits {
     let resume = "downshift resume".to_owned();
     Limits {
         resume,
+        anew: None,
         rungs,
         relieves,
         barriers: BTreeMap::new(),

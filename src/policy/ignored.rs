@@ -86,7 +86,8 @@ impl Policy {
         let ignored = describe_ignored(&self.ignored_relief(relief))?;
         Some(Outcome::NeedsPerson(format!(
             "{}; {ignored}, so no rung relieves {relief}: make the script use the value it is given, then `{}`",
-            fault.text, self.limits.resume
+            fault.text,
+            self.go_on_command()
         )))
     }
 }

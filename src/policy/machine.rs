@@ -279,7 +279,7 @@ impl Policy {
         }
         let told = Effect::Journal(Level::Warn, JournalKind::Health, evidence.text.clone());
         let Response::Stop(advice) = response(evidence.class, evidence.number) else { return vec![told] };
-        let why = format!("{}; {}", evidence.text, advice.sentence(&self.limits.resume));
+        let why = format!("{}; {}", evidence.text, advice.sentence(self.go_on_command()));
         let mut effects = vec![told];
         match std::mem::replace(&mut self.life, Lifecycle::New) {
             Lifecycle::Running(phase) => {

@@ -254,7 +254,7 @@ impl Policy {
         format!(
             "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `{}`",
             suggest_knobs(relief),
-            self.limits.resume
+            self.go_on_command()
         )
     }
 

@@ -1,15 +1,16 @@
 //! Why a request or a proposal is refused.
 
 use crate::format::counted;
+use crate::protocol::resume::GoOn;
 
 /// Why a request or a proposal is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The run is over.
-    #[error("the run is over; `{resume}` continues it from its newest checkpoint")]
+    #[error("the run is over; {go_on}")]
     Over {
-        /// The command that continues the run.
-        resume: String,
+        /// How the run goes on.
+        go_on: GoOn,
     },
     /// The run is ending.
     #[error("the run is ending; shift after `{resume}`")]

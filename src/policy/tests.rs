@@ -34,6 +34,7 @@ pub(super) fn limits() -> Limits {
     let resume = "downshift resume".to_owned();
     Limits {
         resume,
+        anew: None,
         rungs,
         relieves,
         barriers: BTreeMap::new(),

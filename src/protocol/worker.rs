@@ -177,11 +177,11 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum CommandNews {
-    /// The length of the run became known.
+    /// The length of the run became known, or unknown again.
     Length {
-        /// Optimizer steps in the whole run.
+        /// Optimizer steps in the whole run; 0 = unknown.
         steps: u64,
-        /// Units in the whole run.
+        /// Units in the whole run; 0 = unknown.
         units: u64,
     },
     /// The command prints or uses the processor; sent at intervals.

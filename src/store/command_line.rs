@@ -1,7 +1,10 @@
-//! The command lines that started a run, one per line in `commands.log`, for bug reports.
+//! The command lines that started a run, one per line in `commands.log`: for bug reports, and for a run that can only be
+//! started anew.
 
 use super::run_dir::RunDir;
 use crate::format::quoted;
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,4 +21,36 @@ pub fn record_command_line(dir: &RunDir) {
     // Writing must not follow a link in its place.
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     let _ = options.open(dir.file(FILE)).and_then(|mut file| writeln!(file, "{now}  {}", words.join(" ")));
+}
+
+/// Returns the command line that began the run, as `downshift run …`; none if something else began it.
+#[must_use]
+pub fn first_command_line(dir: &RunDir) -> Option<String> {
+    let log = file::read_text(&dir.file(FILE), Limit::Record).ok()?;
+    begun_by(log.lines().next()?)
+}
+
+fn begun_by(line: &str) -> Option<String> {
+    let (_, words) = line.split_once("  ")?;
+    // The program's path may hold spaces, and is then quoted.
+    let program = if words.starts_with('\'') { words[1..].find("' ")? + 2 } else { words.find(' ')? };
+    let rest = words[program..].trim_start();
+    rest.starts_with("run ").then(|| format!("downshift {}", text::escape_line(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begun_by;
+
+    #[test]
+    fn only_a_run_is_started_anew_by_its_command_line() {
+        let of = |words: &str| begun_by(&format!("2026-11-25T10:00:00Z  {words}"));
+        let wanted = Some("downshift run -- python3 train.py --lr '1 e'".to_owned());
+        assert_eq!(of("./downshift run -- python3 train.py --lr '1 e'"), wanted);
+        assert_eq!(of("'/a b/downshift' run -- python3 train.py --lr '1 e'"), wanted);
+        for other in ["downshift adopt --pid 7", "downshift", "downshift runs", "'broken"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert_eq!(begun_by(""), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::batch::AttemptRow;
 use super::database::{NewerStore, open_reader};
+use super::go_on::find_way;
 use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
 use super::shared_folder::lease;
@@ -258,13 +259,9 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     }
     (status.state, status.why) = match parent {
         None if !opening && status.state == RunState::Paused => {
-            let resume = run.command("resume");
-            (RunState::Paused, Some(format!("no keeper runs; `{resume}` continues from the newest checkpoint")))
+            (RunState::Paused, Some(format!("no keeper runs; {}", find_way(run, Some(&status)))))
         }
-        None if !opening => {
-            let resume = run.command("resume");
-            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` continues from the newest checkpoint")))
-        }
+        None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
         parent => {
             let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();
             (RunState::Recovering, Some(recovery.sentence()))

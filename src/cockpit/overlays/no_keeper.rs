@@ -20,13 +20,17 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let mut lines: Vec<Line<'static>> = Vec::new();
     let mut add = |text: &str| lines.extend(ui::wrap(text, width).into_iter().map(Line::from));
     add(&format!("The keeper has not answered for {since}: {reason}."));
-    add("Without a keeper, the worker saves at its next step and ends.");
+    add(match &state.command {
+        Some(_) => "Without a keeper, the command goes on; the next keeper takes it over with all of its steps.",
+        None => "Without a keeper, the worker saves at its next step and ends.",
+    });
     if let Some(step) = state.status().and_then(|status| status.durable_step) {
         add(&format!("Step {} is durable; later steps run again.", count(step)));
     }
     lines.push(Line::default());
     lines.push(Line::styled("To continue the run, in another pane:", theme.dim));
-    let resume = ui::wrap(&state.resume_command(), width.saturating_sub(2));
+    let resume = state.resume_command();
+    let resume = ui::wrap(&resume, width.saturating_sub(2));
     lines.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     if let Some(error) = &state.facts.history_error {
         lines.push(Line::default());

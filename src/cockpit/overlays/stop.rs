@@ -9,6 +9,7 @@ use crate::config::command::cost::ShiftCost;
 use crate::config::theme::Theme;
 use crate::format::{count, counted};
 use crate::protocol::control::RunState;
+use crate::protocol::resume::GoOn;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -23,11 +24,11 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     }
     let mut lines: Vec<Line<'static>> = question_lines(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    lines.extend(resume_lines(within, &state.resume_command()).into_iter().map(|row| {
-        match row.strip_prefix(RESUME_LATER) {
-            Some(rest) => Line::from(vec![Span::styled(RESUME_LATER, theme.dim), Span::raw(rest.to_owned())]),
-            None => Line::from(row),
-        }
+    let way = state.go_on();
+    let label = label_of(&way);
+    lines.extend(resume_lines(within, &way).into_iter().map(|row| match row.strip_prefix(label) {
+        Some(rest) => Line::from(vec![Span::styled(label, theme.dim), Span::raw(rest.to_owned())]),
+        None => Line::from(row),
     }));
     lines.push(Line::default());
     let (size, keys) = measure_box(within, state);
@@ -37,20 +38,28 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     ui::render_lines(frame, inner, lines);
 }
 
-const RESUME_LATER: &str = "Resume later:";
+/// Returns the words before the command that continues the run.
+fn label_of(way: &GoOn) -> &'static str {
+    match way {
+        GoOn::Resumes(_) => "Resume later:",
+        GoOn::StartsOver(_) => "Start over later:",
+        GoOn::Anew(_) => "Start anew later:",
+    }
+}
 
 /// Returns the columns inside the box.
 fn inner_width(within: Rect) -> usize {
     usize::from(within.width.saturating_sub(6)).clamp(1, 60)
 }
 
-/// Returns the command that resumes the run, unbroken, on its own line if needed.
-fn resume_lines(within: Rect, command: &str) -> Vec<String> {
-    let joined = format!("{RESUME_LATER}  {command}");
+/// Returns the command that continues the run, unbroken, on its own line if needed.
+fn resume_lines(within: Rect, way: &GoOn) -> Vec<String> {
+    let (label, command) = (label_of(way), way.command());
+    let joined = format!("{label}  {command}");
     if joined.width() <= inner_width(within) {
         vec![joined]
     } else {
-        [vec![RESUME_LATER.to_owned()], ui::wrap(command, inner_width(within))].concat()
+        [vec![label.to_owned()], ui::wrap(command, inner_width(within))].concat()
     }
 }
 
@@ -58,7 +67,7 @@ fn resume_lines(within: Rect, command: &str) -> Vec<String> {
 #[must_use]
 pub fn measure_box(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);
-    let rest = resume_lines(within, &state.resume_command()).len() + 3;
+    let rest = resume_lines(within, &state.go_on()).len() + 3;
     let rows = question_lines(within, state).len() + rest;
     let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let stop = match (again, &state.command) {

@@ -6,6 +6,7 @@ use super::{Link, State};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::screen::Mode;
 use crate::protocol::control::RunState;
+use crate::protocol::resume::GoOn;
 use std::fmt;
 
 /// The reason why an action is refused.
@@ -18,7 +19,7 @@ pub enum Refusal {
     /// The last step is taken.
     Finished,
     /// The run ended early; holds the command that resumes it.
-    Ended(String),
+    Ended(GoOn),
     /// The keeper is being restarted.
     KeeperRestarting,
     /// The keeper does not answer.
@@ -67,7 +68,7 @@ impl fmt::Display for Refusal {
             Self::ReadOnly => write!(formatter, "read-only: this cockpit was opened with --read-only"),
             Self::Past(back) => write!(formatter, "this is the past; {back} returns to the present"),
             Self::Finished => write!(formatter, "the run is finished"),
-            Self::Ended(resume) => write!(formatter, "the run has ended; `{resume}` continues it"),
+            Self::Ended(way) => write!(formatter, "the run has ended; `{}` {}", way.command(), way.effect()),
             Self::KeeperRestarting => write!(formatter, "the keeper is restarting; try again in a moment"),
             Self::KeeperGone => write!(formatter, "no keeper answers; the request was not sent"),
             Self::NotConnected => write!(formatter, "not connected to the keeper yet; the request was not sent"),
@@ -115,7 +116,7 @@ impl State {
         }
         match (&self.link, self.run_state()) {
             (_, Some(RunState::Finished)) => Some(Refusal::Finished),
-            (_, Some(over)) if over.is_over() => Some(Refusal::Ended(self.resume_command())),
+            (_, Some(over)) if over.is_over() => Some(Refusal::Ended(self.go_on())),
             (_, Some(RunState::Recovering)) => Some(Refusal::KeeperRestarting),
             (Link::Dropped { .. } | Link::Lost { .. }, _) => Some(Refusal::KeeperGone),
             (Link::Waiting, _) | (_, None) => Some(Refusal::NotConnected),

@@ -72,7 +72,7 @@ impl Alert {
     #[must_use]
     pub fn other_remedy(&self) -> &'static str {
         match self.kind {
-            AlertKind::Broken => "fix the cause, then resume the run",
+            AlertKind::Broken => "fix the cause, then resume the run or start it anew",
             AlertKind::KeeperLost => "wait: the keeper restarts by itself",
             AlertKind::KeeperSilent => "wait; if it stays silent, see keeper.log in the run directory",
             AlertKind::RunDirMissing => "move the run directory back",

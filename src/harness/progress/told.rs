@@ -44,6 +44,14 @@ impl Progress {
         self.told = None;
     }
 
+    /// Follows a companion from here on: the steps in the output, which counted so far, are not certain any more.
+    pub fn follow_on(&mut self, introduction: &Introduction) -> Option<Event> {
+        let (step, last) = (self.step, self.flush());
+        self.follow(introduction);
+        (self.step, self.total) = (step, introduction.total_steps.filter(|total| *total > 0));
+        last
+    }
+
     /// Forgets what an earlier process of the command reported: another one trains on from a checkpoint.
     pub fn go_back(&mut self) {
         self.told = None;
@@ -179,7 +187,7 @@ mod tests {
 
     fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
         let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Reading { step, total_steps: Some(7), epoch: None, values }
+        Reading { step, total_steps: Some(7), values, ..Reading::default() }
     }
 
     fn at(ms: u64) -> Duration {
@@ -251,6 +259,25 @@ mod tests {
         assert!(progress.take_told(plain(3), at(30)).is_empty());
         let Some(Event::Skipped(skipped)) = progress.flush() else { panic!("printed before its step") };
         assert_eq!((skipped.step, skipped.applied, progress.nan_in_a_row), (3, true, 1));
+    }
+
+    #[test]
+    fn a_companion_goes_on_where_the_output_is_not_certain_any_more() {
+        let mut progress = told("torch", None, None);
+        progress.follow_output();
+        progress.step = 0;
+        progress.take(&reading(Some(100), &[("loss", 2.5)]), at(1));
+        let Some(Event::Step(step)) = progress.follow_on(&introduction("torch", None, None)) else {
+            panic!("step 100")
+        };
+        assert_eq!((step.step, progress.step, progress.total), (100, 100, None));
+        let plain = |step| Event::Step(Step { step, samples: step, ..Step::default() });
+        assert!(progress.take_told(plain(90), at(2)).is_empty());
+        progress.take_told(plain(120), at(2));
+        let lost = Reading { count_started_over: Some(20), ..reading(None, &[("loss", 1.5)]) };
+        progress.take(&lost, at(3));
+        let Some(Event::Step(step)) = progress.flush() else { panic!("step 120") };
+        assert_eq!((step.step, step.loss), (120, Some(1.5)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Draft, Note, Role, Rung};
 use crate::config::knobs::Relief;
+use crate::init::attached::Attached;
 use crate::init::flag::{Takes, ValueKind};
 use crate::init::knobs::knob_value;
 use crate::init::python::Literal;
@@ -43,6 +44,9 @@ impl Draft<'_> {
 
     /// Half the micro-batch and twice the accumulation, or by the smallest factor that leaves whole samples.
     fn add_accumulate(&mut self) {
+        if let Some(attached) = self.facts.attached {
+            return self.add_accumulate_of_loop(attached);
+        }
         let Some(batch) = self.flag(Role::MicroBatch) else { return };
         let Some(accumulation) = self.flag(Role::Accumulation) else {
             self.notes.push(Note::NoAccumulation);
@@ -69,6 +73,31 @@ impl Draft<'_> {
             let why = "A smaller micro-batch with more accumulation: the same effective batch in less memory.";
             self.push("accumulate", why, Relief::Memory, set);
         }
+    }
+
+    /// The same for a loop that takes both numbers from its companion; an argument for one of them becomes a knob.
+    fn add_accumulate_of_loop(&mut self, attached: Attached) {
+        let number = |draft: &Self, own: Option<i64>, role| own.or_else(|| draft.whole(draft.flag(role)?));
+        let size = number(self, attached.micro_batch, Role::MicroBatch).filter(|size| *size > 0);
+        let steps = number(self, attached.accumulation, Role::Accumulation).filter(|steps| *steps > 0);
+        let (Some(size), Some(steps)) = (size, steps) else {
+            self.notes.push(Note::Unknown("the batch_size of run.batches".to_owned()));
+            return;
+        };
+        let Some(factor) = smallest_factor(size) else {
+            self.notes.push(Note::SmallestBatch);
+            return;
+        };
+        let paths = ["training.micro_batch", "training.accumulation"];
+        for (path, value) in paths.into_iter().zip([size, steps]) {
+            if !self.command.knobs.iter().any(|(known, _)| known == path) {
+                self.command.knobs.push((path.to_owned(), value.into()));
+            }
+        }
+        self.batch_by_companion = true;
+        let set = paths.into_iter().map(str::to_owned).zip([(size / factor).into(), (steps * factor).into()]);
+        let why = "A smaller micro-batch with more accumulation: the same effective batch in less memory.";
+        self.push("accumulate", why, Relief::Memory, set.collect());
     }
 
     /// Makes a knob of a switch, and returns the setting that turns it on or off; nothing if it already is, or if the

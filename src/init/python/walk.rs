@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
 /// Calls that declare arguments or lead to them.
-const WANTED: [&str; 14] = [
+const WANTED: [&str; 15] = [
     "ArgumentParser",
     "HfArgumentParser",
     "TrlParser",
@@ -16,6 +16,7 @@ const WANTED: [&str; 14] = [
     "add_mutually_exclusive_group",
     "add_parser",
     "argument",
+    "batches",
     "cli",
     "field",
     "open",

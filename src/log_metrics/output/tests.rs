@@ -24,8 +24,8 @@ fn a_line_that_a_bar_frames_has_the_step_of_the_redraw() {
     let output = "\r  0%|     | 0/8 [00:00<?, ?it/s]\r 25%|#    | 2/8 [00:01<00:03,  2.0it/s]\r         \r\
                   {'loss': '3.214', 'epoch': '0.5'}\n\r 50%|##   | 4/8 [00:02<00:02,  2.0it/s]\r 62%|##   | 5/8 [00:02<00:02,  2.0it/s]";
     let readings = read_with(&[], &[output.as_bytes()]);
-    let first =
-        Reading { step: Some(4), total_steps: Some(8), epoch: Some(0.5), values: vec![("loss".to_owned(), 3.214)] };
+    let values = vec![("loss".to_owned(), 3.214)];
+    let first = Reading { step: Some(4), total_steps: Some(8), epoch: Some(0.5), values, ..Reading::default() };
     let second = Reading { step: Some(5), total_steps: Some(8), ..Reading::default() };
     assert_eq!(readings, [first, second]);
 }
@@ -82,6 +82,39 @@ fn steps_that_start_over_with_each_epoch_go_on() {
 }
 
 #[test]
+fn the_forms_of_pytorchs_tutorials() {
+    // cifar10_tutorial.py: `print(f'[{epoch + 1}, {i + 1:5d}] loss: {running_loss / 2000:.3f}')`
+    let output = b"[1,  2000] loss: 2.173\n[1,  4000] loss: 1.858\n[2,  2000] loss: 1.460\nFinished Training\n";
+    let readings = read_with(&[], &[output]);
+    assert_eq!(metric(&readings, "loss"), [(Some(2000), 2.173), (Some(4000), 1.858), (None, 1.46)]);
+    let started_over: Vec<_> = readings.iter().map(|reading| reading.count_started_over).collect();
+    assert_eq!(started_over, [None, None, Some(2000)], "an epoch has 4000 to 5999 steps");
+    // mnist/main.py counts samples: no step is certain, and the losses are kept for the steps of a companion.
+    let output =
+        b"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3\n\nTest set: Average loss: 0.05, Accuracy: 9850/10000 (98%)\n";
+    let readings = read_with(&[], &[output]);
+    assert_eq!((metric(&readings, "loss"), metric(&readings, "eval_loss")), (vec![(None, 2.3)], vec![(None, 0.05)]));
+    // A shape is no pair of epoch and step, nor is anything without a loss of training.
+    for text in ["[32, 128] shape", "[1, 2, 3] loss: 1", "[a, 2] loss: 1", "[1, 2] val loss: 1"] {
+        assert!(read_with(&[], &[text.as_bytes(), b"\n"]).iter().all(|reading| reading.step.is_none()), "{text}");
+    }
+}
+
+#[test]
+fn evaluations_between_counts_that_start_over_belong_to_the_newest_step() {
+    let output = b"Epoch 1/2, Step 5/10, Loss: 4\nEpoch 1/2, Step 10/10, Loss: 3\nValidation: step 4/4, loss: 9\n\
+                   val loss 8, accuracy 0.5\nEpoch 2/2, Step 5/10, Loss: 2\n";
+    let readings = read_with(&[], &[output]);
+    assert_eq!(metric(&readings, "loss"), [(Some(5), 4.0), (Some(10), 3.0), (Some(15), 2.0)]);
+    assert_eq!(metric(&readings, "eval_loss"), [(Some(10), 8.0)], "the newer one of step 10");
+    let header = b"Epoch 1/2\nstep 5/10 loss 4\nstep 10/10 loss 3\nEpoch 2/2\nstep 5/10 loss 2\n";
+    assert_eq!(metric(&read_with(&[], &[header]), "loss"), [(Some(5), 4.0), (Some(10), 3.0), (Some(15), 2.0)]);
+    // Here an epoch is named behind its steps.
+    let behind = b"step 5/20 loss 4\nstep 10/20 loss 3\nEpoch 1/2\nstep 5/20 loss 2\n";
+    assert_eq!(metric(&read_with(&[], &[behind]), "loss"), [(Some(5), 4.0), (Some(10), 3.0), (None, 2.0)]);
+}
+
+#[test]
 fn a_pause_shows_the_bar_that_is_drawn_and_nothing_twice() {
     let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
     reader.push(b"\rsteps:   0%|   | 0/4 [00:00<?, ?it/s]", &mut readings);
@@ -114,7 +147,7 @@ fn names_are_limited_and_so_are_lines() {
 }
 
 /// Pieces of real output, which random bytes would never form.
-const PIECES: [&str; 16] = [
+const PIECES: [&str; 18] = [
     "\r",
     "\n",
     "\x1b[A",
@@ -131,6 +164,8 @@ const PIECES: [&str; 16] = [
     "loss: 3",
     "Epoch 0/2 ━━━╸━━ 5/16 0:00:01 loss: 2",
     "iteration 5/ 9 | lm loss: 1E+1 |",
+    "\n[2,  2000] loss: 2\n",
+    "\nstep 1 loss 2\n",
 ];
 
 proptest! {

@@ -29,6 +29,7 @@ RECORDINGS = {
     "tqdm-updated": (["tqdm_loops.py", "updated"], True, {}),
     "tqdm-described": (["tqdm_loops.py", "described"], True, {}),
     "tqdm-nested": (["tqdm_loops.py", "nested"], True, {}),
+    **{f"lines-{form}": (["epoch_lines.py", form], True, {}) for form in ["sized", "pairs", "every", "headed", "unnamed"]},
     "lightning-tqdm": (["lightning_fit.py", "tqdm", "none"], True, {}),
     "lightning-rich": (["lightning_fit.py", "rich", "none"], True, {}),
     "lightning-files": (["lightning_fit.py", "tqdm", "loggers"], True,
@@ -93,7 +94,7 @@ def record(name, suffix, out):
         for pattern, target in files.items():
             for found in Path(folder).glob(pattern):
                 shutil.copy(found, kept / target)
-    (kept / "versions").write_text("\n".join(installed()) + "\n")
+    (kept / "versions").write_text("\n".join(list(installed()) or [f"python {sys.version.split()[0]}"]) + "\n")
     print(name + suffix, "failed" if status else "recorded", flush=True)
 
 

@@ -1,0 +1,181 @@
+//! Counts as scripts print them.
+
+use super::{LineClock, Place};
+use crate::log_metrics::clock::{Epoch, Position};
+
+/// An epoch and how many of them there are, a count, and its end.
+type Printed = (Option<(u64, Option<u64>)>, u64, Option<u64>);
+
+/// A step, `-1` for another loop, `-2` for an uncertain step.
+fn place(clock: &mut LineClock, (epoch, count, out_of): Printed, announced: Option<u64>) -> i64 {
+    let epoch = epoch.map(|(value, count)| Epoch { value: value as f64, count, zero_based: false });
+    let position = Position { count, out_of, epoch, ..Position::default() };
+    match clock.place(&position, announced) {
+        Place::At(placed) => i64::try_from(placed.step).unwrap(),
+        Place::Elsewhere => -1,
+        Place::Uncertain => -2,
+    }
+}
+
+fn steps(printed: impl IntoIterator<Item = Printed>) -> Vec<i64> {
+    let mut clock = LineClock::default();
+    printed.into_iter().map(|printed| place(&mut clock, printed, None)).collect()
+}
+
+/// Lines without an epoch and without a total.
+fn plain(counts: &[u64]) -> Vec<i64> {
+    steps(counts.iter().map(|count| (None, *count, None)))
+}
+
+#[test]
+fn an_epoch_and_its_size_make_the_step() {
+    let of = |epoch| Some((epoch, Some(10)));
+    let printed = [(of(1), 50, Some(100)), (of(1), 100, Some(100)), (of(2), 50, Some(100)), (of(3), 100, Some(100))];
+    assert_eq!(steps(printed), [50, 100, 150, 300]);
+    let of = |epoch| Some((epoch, None));
+    let printed = [(of(0), 0, Some(100)), (of(0), 90, Some(100)), (of(1), 0, Some(100)), (of(2), 10, Some(100))];
+    assert_eq!(steps(printed), [0, 90, 100, 210]);
+    // One line in each epoch, and an epoch without any.
+    assert_eq!(steps([1, 2, 3, 5].map(|epoch| (of(epoch), 100, Some(100)))), [100, 200, 300, 500]);
+    // Epochs of different sizes.
+    let printed = [(of(1), 7, Some(8)), (of(2), 3, Some(9)), (of(3), 2, Some(7)), (of(4), 2, Some(7))];
+    assert_eq!(steps(printed), [7, 11, 19, 26]);
+}
+
+#[test]
+fn an_epoch_without_its_size_is_certain_if_all_of_its_steps_were_printed() {
+    let of = |epoch| Some((epoch, None));
+    let all = |epoch, first: u64| (first..first + 3).map(move |count| (of(epoch), count, None));
+    assert_eq!(steps(all(1, 1).chain(all(2, 1)).chain(all(3, 1))), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(steps(all(0, 0).chain(all(1, 0))), [0, 1, 2, 3, 4, 5]);
+    // CIFAR of PyTorch's tutorial: between 2000 and 3999 steps in an epoch of which step 2000 was printed.
+    let printed = [(of(1), 1000, None), (of(1), 2000, None), (of(2), 1000, None), (of(2), 2000, None)];
+    assert_eq!(steps(printed), [1000, 2000, -2, -2]);
+    assert_eq!(steps([(of(1), 10, None), (of(2), 10, None)]), [10, -2]);
+}
+
+#[test]
+fn a_count_that_goes_on_is_the_step() {
+    let of = |epoch| Some((epoch, Some(3)));
+    let printed = [(of(1), 8, Some(24)), (of(2), 9, Some(24)), (of(2), 16, Some(24)), (of(3), 20, Some(24))];
+    assert_eq!(steps(printed), [8, 9, 16, 20]);
+    assert_eq!(plain(&[10, 20, 30, 30, 45]), [10, 20, 30, 30, 45]);
+    // Megatron's total, and one that grows.
+    assert_eq!(steps([(None, 10, Some(50)), (None, 20, Some(50)), (None, 60, Some(90))]), [10, 20, 60]);
+}
+
+#[test]
+fn a_pass_that_came_to_its_end_is_added_up_without_an_epoch() {
+    let pass = |counts: &[u64]| counts.iter().map(|count| (None, *count, Some(100))).collect::<Vec<_>>();
+    let twice = |counts: &[u64]| steps([pass(counts), pass(counts)].concat());
+    assert_eq!(twice(&[50, 100]), [50, 100, 150, 200]);
+    assert_eq!(twice(&[30, 60, 90]), [30, 60, 90, 130, 160, 190]);
+    assert_eq!(twice(&[0, 25, 50, 75]), [0, 25, 50, 75, 100, 125, 150, 175]);
+    // Left early, or begun again from its beginning; then none is certain.
+    assert_eq!(twice(&[25, 50]), [25, 50, -2, -2]);
+    // A validation with another number of steps changes nothing, and neither does one that goes back a little.
+    let validation = [(None, 5, Some(20)), (None, 20, Some(20))];
+    let interleaved = [&pass(&[50, 100])[..], &validation[..], &pass(&[50, 100])[..]].concat();
+    assert_eq!(steps(interleaved), [50, 100, -1, -1, 150, 200]);
+    assert_eq!(steps([pass(&[10, 20, 30, 40]), pass(&[30, 40, 50])].concat()), [10, 20, 30, 40, -1, 40, 50]);
+}
+
+#[test]
+fn without_epoch_and_total_two_equal_passes_are_needed() {
+    assert_eq!(plain(&[1, 2, 3, 1, 2, 3, 1, 2, 3, 1]), [1, 2, 3, -2, -2, -2, 7, 8, 9, 10]);
+    assert_eq!(plain(&[0, 1, 2, 0, 1, 2, 0, 1]), [0, 1, 2, -2, -2, -2, 6, 7]);
+    // Not every step is printed, or the passes differ.
+    assert_eq!(plain(&[10, 20, 10, 20, 10, 20]), [10, 20, -2, -2, -2, -2]);
+    assert_eq!(plain(&[1, 2, 3, 1, 2, 1]), [1, 2, 3, -2, -2, -2]);
+    // Another loop counts in between: the count goes on where it was.
+    assert_eq!(plain(&[10, 20, 5, 10, 30, 40, 5, 10, 50]), [10, 20, -2, -2, 30, 40, -2, -2, 50]);
+}
+
+#[test]
+fn lines_of_the_same_epoch_that_go_back_belong_elsewhere() {
+    let of = |epoch| Some((epoch, None));
+    let printed = [
+        (of(1), 90, Some(100)),
+        (of(1), 5, Some(100)),
+        (of(1), 5, Some(20)),
+        (of(1), 95, Some(100)),
+        (of(2), 5, Some(100)),
+    ];
+    assert_eq!(steps(printed), [90, -1, -1, 95, 105]);
+    // A whole count, and a line of an earlier epoch.
+    assert_eq!(steps([(of(1), 8, None), (of(2), 9, None), (of(2), 3, None), (of(2), 10, None)]), [8, 9, -1, 10]);
+}
+
+#[test]
+fn an_epoch_announced_on_a_line_of_its_own_counts_when_the_count_starts_over() {
+    let mut clock = LineClock::default();
+    let found = [(1, 50), (1, 100), (2, 50), (2, 100), (3, 50)]
+        .map(|(epoch, count)| place(&mut clock, (None, count, Some(100)), Some(epoch)));
+    assert_eq!(found, [50, 100, 150, 200, 250]);
+    let mut clock = LineClock::default();
+    let found = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+        .map(|(epoch, count)| place(&mut clock, (None, count, None), Some(epoch)));
+    assert_eq!(found, [0, 1, 2, 3, 4]);
+    // A resumed training whose count goes on.
+    let mut clock = LineClock::default();
+    let found =
+        [(4, 310), (4, 320), (5, 420)].map(|(epoch, count)| place(&mut clock, (None, count, None), Some(epoch)));
+    assert_eq!(found, [310, 320, 420]);
+}
+
+#[test]
+fn a_resumed_training_adds_no_unknown_passes_up() {
+    let resumed = |printed: &[Printed]| {
+        let mut clock = LineClock::default();
+        clock.resume();
+        printed.iter().map(|printed| place(&mut clock, *printed, None)).collect::<Vec<_>>()
+    };
+    assert_eq!(resumed(&[(None, 50, Some(100)), (None, 100, Some(100)), (None, 50, Some(100))]), [50, 100, -2]);
+    assert_eq!(resumed(&[(None, 310, None), (None, 320, None)]), [310, 320]);
+    // Whether epochs count from 0 or 1 is unknown.
+    let of = |epoch| Some((epoch, None));
+    assert_eq!(resumed(&[(of(4), 50, Some(100)), (of(5), 50, Some(100))]), [-2, -2]);
+    let of = |epoch| Some((epoch, Some(9)));
+    assert_eq!(resumed(&[(of(4), 50, Some(100)), (of(5), 50, Some(100)), (of(6), 10, Some(100))]), [-2, 450, 510]);
+}
+
+#[test]
+fn totals_are_those_of_the_training() {
+    let mut clock = LineClock::default();
+    let mut total = |epoch: u64, count| {
+        let epoch = Epoch { value: epoch as f64, count: Some(3), zero_based: false };
+        let position = Position { count, out_of: Some(100), epoch: Some(epoch), ..Position::default() };
+        let Place::At(placed) = clock.place(&position, None) else { panic!("certain") };
+        placed.total_steps
+    };
+    assert_eq!([total(1, 50), total(2, 50)], [None, Some(300)]);
+}
+
+#[test]
+fn evaluations_belong_to_the_steps_around_them() {
+    let position = |count, out_of| Position { count, out_of, ..Position::default() };
+    let mut clock = LineClock::default();
+    let step = |clock: &LineClock, count, out_of| clock.place_evaluation(&position(count, out_of)).map(|at| at.step);
+    assert_eq!(step(&clock, 0, None), Some(0));
+    place(&mut clock, (None, 100, Some(100)), None);
+    place(&mut clock, (None, 10, Some(100)), None);
+    assert_eq!((step(&clock, 10, None), step(&clock, 10, Some(100))), (Some(110), Some(110)));
+    assert_eq!((step(&clock, 5, Some(20)), step(&clock, 50, None)), (None, None));
+    let mut clock = LineClock::default();
+    place(&mut clock, (None, 90, Some(200)), None);
+    assert_eq!((step(&clock, 100, None), step(&clock, 5, None)), (Some(100), None));
+}
+
+#[test]
+fn enormous_counts_do_not_overflow() {
+    let most = u64::MAX;
+    let mut clock = LineClock::default();
+    for (epoch, count, out_of) in [(1, most, Some(most)), (2, 1, Some(most)), (9, most, Some(most)), (3, 0, None)] {
+        let epoch = Epoch { value: epoch as f64, count: Some(most), zero_based: false };
+        clock.place(&Position { count, out_of, epoch: Some(epoch), ..Position::default() }, Some(most));
+    }
+    let mut clock = LineClock::default();
+    for count in [most - 1, most, 0, 1, 0, 1, 0] {
+        clock.place(&Position { count, ..Position::default() }, None);
+    }
+}

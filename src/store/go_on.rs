@@ -1,0 +1,35 @@
+//! How a run goes on after its end, from its run file and its level.
+
+use super::command_line::first_command_line;
+use super::run_dir::RunDir;
+use crate::config::command::{CommandSpec, Level, RestartPolicy};
+use crate::format::quoted;
+use crate::protocol::control::Status;
+use crate::protocol::resume::GoOn;
+
+/// Returns how a run goes on, as its run.yaml and its status say.
+#[must_use]
+pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
+    let run = dir.run().ok();
+    let (level, durable) = status.map_or((None, None), |status| (status.level, status.durable_step));
+    match run.as_ref().and_then(|run| run.command.as_ref()).filter(|spec| is_lost(spec, level)) {
+        Some(spec) => GoOn::Anew(start_anew(dir, spec)),
+        None => GoOn::by_resume(dir.command("resume"), durable),
+    }
+}
+
+/// Reports whether a command that has ended can neither resume nor start over; `level` is the one that its run had.
+#[must_use]
+pub fn is_lost(spec: &CommandSpec, level: Option<u8>) -> bool {
+    let level = level.unwrap_or(spec.level().number());
+    spec.restart == RestartPolicy::Never && level == Level::Command.number()
+}
+
+/// Returns the command that starts a run anew: the one that began it, if known.
+#[must_use]
+pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> String {
+    first_command_line(dir).unwrap_or_else(|| {
+        let words: Vec<String> = spec.command.iter().map(|word| quoted(word)).collect();
+        format!("downshift run -- {}", words.join(" "))
+    })
+}
