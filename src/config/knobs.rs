@@ -2,6 +2,7 @@
 
 use super::command::environment;
 use super::groups::{Groups, Trained};
+use super::plateau::Plateau;
 use super::units::Every;
 use crate::recipe::schedule::Schedule;
 use serde::{Deserialize, Serialize};
@@ -189,6 +190,9 @@ pub struct Optimizer {
     /// The learning-rate schedule.
     #[serde(default)]
     pub schedule: Schedule,
+    /// Lowers the learning rate when evaluations stop improving; `None` = never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<Plateau>,
     /// Parameter groups with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,

@@ -41,6 +41,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         eval: None,
         best: None,
         setback: None,
+        reduced: None,
         kernels: None,
         device: None,
         parameters: None,

@@ -141,7 +141,7 @@ mod tests {
     fn two_evaluations_are_needed_to_tell() {
         let eval = |loss: f64, accuracy: Option<f64>| {
             let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
-            Eval { step: 1, samples: 1, loss: Some(loss), metrics }
+            Eval { step: 1, samples: 1, loss: Some(loss), metrics, ..Eval::default() }
         };
         assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
         assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
