@@ -7,7 +7,7 @@ use downshift::protocol::control::{
 };
 use downshift::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
-use downshift::protocol::worker::{Eval, ReducedRate, Level};
+use downshift::protocol::worker::{Eval, Level, ReducedRate};
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::{AttemptRow, Batch, Writer};
 use std::error::Error;
@@ -173,7 +173,11 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
         let step = steps * part / 20;
         let redone = fault - fault.min(400);
         let attempt = if step < redone { 1 } else { 2 + u64::from(step > shift) };
-        batch.evals.push(EvalRow { attempt, time_ms: time_ms(step), eval: Eval { reduced: (part == 15).then(|| reduced(step)), ..eval(step, steps) } });
+        batch.evals.push(EvalRow {
+            attempt,
+            time_ms: time_ms(step),
+            eval: Eval { reduced: (part == 15).then(|| reduced(step)), ..eval(step, steps) },
+        });
         let row = CheckpointRow {
             step,
             samples: step * BATCH,

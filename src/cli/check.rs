@@ -9,6 +9,7 @@ use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, first_launch};
+use crate::config::numerics;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::format::counted;
@@ -65,6 +66,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         if let Some(advice) = batch_advice(full, &rung.preset) {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
+    }
+    if let Some(advice) = numerics::advise(&run.rungs) {
+        line!("\nnote: {advice}");
     }
     let grants = Grants::from_run(&run);
     if !grants.is_empty() {

@@ -87,7 +87,8 @@ pub fn status_line(status: &Status) -> String {
         let _ = write!(line, "  ({setback})");
     }
     if let Some(reduced) = &status.reduced {
-        let _ = write!(line, "  (learning rate × {} since step {})", learning_rate(reduced.factor), count(reduced.step));
+        let _ =
+            write!(line, "  (learning rate × {} since step {})", learning_rate(reduced.factor), count(reduced.step));
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
@@ -151,9 +152,9 @@ mod tests {
     use super::{escape_for_tmux, short_name, status_line};
     use crate::cockpit::fixture;
     use crate::protocol::companion::CompanionNews;
-    use crate::protocol::worker::ReducedRate;
     use crate::protocol::control::RunState;
     use crate::protocol::resume::Resume;
+    use crate::protocol::worker::ReducedRate;
     use crate::recipe::learning::Setback;
     use serde_json::json;
 

@@ -63,6 +63,22 @@ impl Preset {
     }
 }
 
+/// Variables that turn off the compiled kernels of PyTorch.
+const TURN_OFF_COMPILED: [&str; 2] = ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"];
+
+impl Preset {
+    /// Returns the knob that turns fused or compiled kernels off, as written, if one does.
+    #[must_use]
+    pub fn without_fused_kernels(&self) -> Option<String> {
+        if self.written.is_none() {
+            return (!self.training.fused_kernels).then(|| "training.fused_kernels: false".to_owned());
+        }
+        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on");
+        let set = |name: &&&str| self.environment.get(**name).is_some_and(|value| is_on(value));
+        TURN_OFF_COMPILED.iter().find(set).map(|name| format!("{name}={}", self.environment[*name]))
+    }
+}
+
 /// Settings of the training loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -85,6 +85,7 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         plan: run.plan.clone(),
         command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
+        unfused: run.rungs.iter().map(|rung| rung.preset.without_fused_kernels()).collect(),
         knobs: run.command.iter().flat_map(|_| &run.rungs).map(|rung| rung.preset.tree()).collect(),
     }
 }

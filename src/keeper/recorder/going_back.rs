@@ -112,14 +112,8 @@ mod tests {
     fn a_lower_learning_rate_is_noted_and_forgotten_with_its_evaluation() {
         let dir = tempfile::TempDir::new().unwrap();
         let mut recorder = begun(dir.path());
-        let reduced = ReducedRate {
-            step: 500,
-            from: 0.002,
-            to: 0.001,
-            factor: 0.5,
-            metric: "loss".to_owned(),
-            evaluations: 4,
-        };
+        let reduced =
+            ReducedRate { step: 500, from: 0.002, to: 0.001, factor: 0.5, metric: "loss".to_owned(), evaluations: 4 };
         let lowers = Eval { step: 500, samples: 500, loss: Some(0.5), reduced: Some(reduced), ..Eval::default() };
         record(&mut recorder, [eval(400, 0.5), Event::Eval(lowers.clone())]);
         assert_eq!(recorder.status.reduced, lowers.reduced);
