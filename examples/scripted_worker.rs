@@ -203,6 +203,7 @@ impl Script {
             samples: self.state.position.samples,
             loss: Some(loss),
             metrics: self.scripted_metrics("eval_metrics", [(ACCURACY.to_owned(), 0.9)].into()),
+            ..Eval::default()
         };
         send_event(&Event::Eval(eval))
     }

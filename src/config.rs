@@ -14,6 +14,8 @@ pub mod integrations;
 pub mod knobs;
 pub mod ladder;
 pub mod moments;
+pub mod numerics;
+pub mod plateau;
 pub mod problem;
 mod reach;
 pub mod run;

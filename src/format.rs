@@ -36,6 +36,16 @@ pub fn figure(value: f64) -> String {
     }
 }
 
+/// Formats a learning rate with at most three digits: `0.002`, `0.00137`, `5e-4`.
+#[must_use]
+pub fn learning_rate(value: f64) -> String {
+    if !value.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+    if rounded == 0.0 || rounded.abs() >= 0.001 { format!("{rounded}") } else { format!("{rounded:e}") }
+}
+
 /// Formats two values with enough digits to tell them apart, at most six.
 #[must_use]
 pub fn apart(before: f64, after: f64) -> (String, String) {
@@ -178,7 +188,7 @@ pub fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{age, bytes, bytes_of, clock, count, counted, figure, percent, rate, took};
+    use super::{age, bytes, bytes_of, clock, count, counted, figure, learning_rate, percent, rate, took};
     use proptest::prelude::*;
 
     #[test]
@@ -201,6 +211,12 @@ mod tests {
         assert_eq!(bytes_of(19_541_051_146, 25_769_803_776), "18.2 / 24.0 GiB");
         assert_eq!(bytes_of(1_048_576, 25_769_803_776), "1.0 MiB / 24.0 GiB");
         assert_eq!(counted(1, "step"), "1 step");
+    }
+
+    #[test]
+    fn learning_rates_keep_three_digits() {
+        let rates = [0.002, 0.001_371_9, 5e-4, 1.234_5e-5, 0.1 + 0.2, 1.0, 0.0].map(learning_rate);
+        assert_eq!(rates, ["0.002", "0.00137", "5e-4", "1.23e-5", "0.3", "1", "0"]);
     }
 
     #[test]

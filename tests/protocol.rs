@@ -61,6 +61,7 @@ fn earlier_events() -> Vec<Event> {
             samples: 2874,
             loss: Some(0.5),
             metrics: Metrics::from([("accuracy".to_owned(), 0.875)]),
+            ..Eval::default()
         }),
     ]
 }

@@ -33,6 +33,9 @@ mod marked;
 #[path = "train/moments.rs"]
 mod moments;
 #[cfg(test)]
+#[path = "train/plateau.rs"]
+mod plateau;
+#[cfg(test)]
 #[path = "train/poison.rs"]
 mod poison;
 #[cfg(test)]

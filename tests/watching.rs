@@ -179,6 +179,17 @@ fn an_idle_gpu_is_explained_and_training_continues() {
 }
 
 #[test]
+fn fused_kernels_that_are_off_are_named_as_the_reason_of_an_idle_gpu() {
+    let place = with_card(&json!({"nvmlDeviceGetUtilizationRates": [{"value": 2}]}));
+    place.script(ON_GPU, "watch: { utilisation: { after: 1 s } }\n");
+    let (mut child, _) = place.start(&["--set", "training.fused_kernels=false"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let idle = told(&place, "the GPU has been below 5 %");
+    assert_eq!(idle.len(), 1, "{idle:?}");
+    assert!(idle[0].contains("fused kernels are off (training.fused_kernels: false)"), "{idle:?}");
+}
+
+#[test]
 fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
     let card = |errors: u64| {
         json!({

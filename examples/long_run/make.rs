@@ -7,7 +7,7 @@ use downshift::protocol::control::{
 };
 use downshift::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
-use downshift::protocol::worker::{Eval, Level};
+use downshift::protocol::worker::{Eval, Level, ReducedRate};
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::{AttemptRow, Batch, Writer};
 use std::error::Error;
@@ -144,7 +144,11 @@ fn mix(number: u64) -> f64 {
 fn eval(step: u64, of: u64) -> Eval {
     let loss = 0.3 + 2.0 * (-6.0 * step as f64 / of as f64).exp();
     let metrics = Metrics::from([(ACCURACY.to_owned(), 1.0 - loss / 3.0)]);
-    Eval { step, samples: step * BATCH, loss: Some(loss), metrics }
+    Eval { step, samples: step * BATCH, loss: Some(loss), metrics, ..Eval::default() }
+}
+
+fn reduced(step: u64) -> ReducedRate {
+    ReducedRate { step, from: 5e-4, to: 2.5e-4, factor: 0.5, metric: LOSS.to_owned(), evaluations: 4 }
 }
 
 fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), Box<dyn Error>> {
@@ -169,7 +173,11 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
         let step = steps * part / 20;
         let redone = fault - fault.min(400);
         let attempt = if step < redone { 1 } else { 2 + u64::from(step > shift) };
-        batch.evals.push(EvalRow { attempt, time_ms: time_ms(step), eval: eval(step, steps) });
+        batch.evals.push(EvalRow {
+            attempt,
+            time_ms: time_ms(step),
+            eval: Eval { reduced: (part == 15).then(|| reduced(step)), ..eval(step, steps) },
+        });
         let row = CheckpointRow {
             step,
             samples: step * BATCH,
@@ -251,6 +259,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
             value,
         }),
         setback: None,
+        reduced: None,
         kernels: None,
         device: Some("made".to_owned()),
         parameters: Some(829_696),

@@ -10,6 +10,7 @@ use crate::config::climb;
 use crate::config::command::invocation::{Target, find_script};
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, Level, first_launch};
+use crate::config::numerics;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::format::counted;
@@ -68,6 +69,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         if let Some(advice) = batch_advice(full, &rung.preset) {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
+    }
+    if let Some(advice) = numerics::advise(&run.rungs) {
+        line!("\nnote: {advice}");
     }
     let grants = Grants::from_run(&run);
     if !grants.is_empty() {

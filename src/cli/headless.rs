@@ -4,10 +4,12 @@
 mod signals;
 
 use super::{Failure, Outcome, client};
-use crate::format::count;
+use crate::config::knobs::Watch;
+use crate::config::units::Every;
+use crate::format::{count, figure, learning_rate};
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::sentences::measured;
-use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
+use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, StepRow, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::go_on::find_way;
@@ -26,8 +28,6 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, sleep};
 
-/// Minimum interval between progress lines.
-const PROGRESS: Duration = Duration::from_secs(10);
 /// A signal at least this long after the first one ends the run without waiting for the checkpoint.
 const FORCE: Duration = Duration::from_secs(1);
 /// Time to wait for a dead keeper to come back; it usually takes under a second.
@@ -75,6 +75,8 @@ struct Follower<'a> {
     /// The last journal line that was printed.
     printed: i64,
     progress: Instant,
+    /// Interval between progress lines.
+    interval: Every,
     /// When the run was last asked to stop.
     asked: Option<Instant>,
     status: Option<Status>,
@@ -91,9 +93,10 @@ impl<'a> Follower<'a> {
     fn of(dir: &'a RunDir, since_ms: i64, bound: Option<BoundKeeper>) -> Self {
         print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
         let (printed, progress) = (0, Instant::now());
+        let interval = dir.run().map_or(Watch::default().log_interval, |run| run.watch.log_interval);
         let standstill = Standstill::default();
         let (asked, status, noticed, told_still) = (None, None, false, false);
-        Self { dir, since_ms, printed, progress, asked, status, bound, noticed, standstill, told_still }
+        Self { dir, since_ms, printed, progress, interval, asked, status, bound, noticed, standstill, told_still }
     }
 
     async fn follow(&mut self, signals: &mut Signals) -> Outcome {
@@ -293,8 +296,8 @@ impl<'a> Follower<'a> {
             Update::Journal(row) => self.print_journal_row(&row),
             Update::Eval(row) => Self::show_eval(&row),
             Update::Reply { message, .. } => print_now(&message),
-            Update::Steps { .. }
-            | Update::WentBack { .. }
+            Update::Steps { rows } => self.show_steps(&rows),
+            Update::WentBack { .. }
             | Update::Samples { .. }
             | Update::Layers(_)
             | Update::Sample(_)
@@ -333,12 +336,36 @@ impl<'a> Follower<'a> {
         print_at(row.time_ms, &text);
     }
 
+    /// Prints the steps that are due, if the interval counts steps.
+    fn show_steps(&self, rows: &[StepRow]) {
+        let Every::Steps(interval) = self.interval else { return };
+        for row in rows.iter().filter(|row| row.step.is_multiple_of(interval.max(1))) {
+            print_at(row.time_ms, &step_line(row));
+        }
+    }
+
     fn show_progress(&mut self) {
-        let Some(status) = self.status.as_ref().filter(|_| self.progress.elapsed() >= PROGRESS) else { return };
+        let Every::Seconds(interval) = self.interval else { return };
+        let due = self.progress.elapsed().as_secs_f64() >= interval;
+        let Some(status) = self.status.as_ref().filter(|_| due) else { return };
         self.progress = Instant::now();
         let text = super::status::status_line(status);
         print_now(&text);
     }
+}
+
+/// Formats one step.
+fn step_line(row: &StepRow) -> String {
+    let mut line = format!("step {}", count(row.step));
+    if row.skipped {
+        line.push_str("  skipped");
+    }
+    let named =
+        [("loss", row.loss.map(figure)), ("lr", row.lr.map(learning_rate)), ("grad norm", row.grad_norm.map(figure))];
+    for (name, value) in named {
+        line.extend(value.map(|value| format!("  {name} {value}")));
+    }
+    line
 }
 
 fn print_now(text: &str) {

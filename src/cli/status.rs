@@ -3,7 +3,7 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, LineFormat, Outcome, Which};
-use crate::format::{count, figure, rate};
+use crate::format::{count, figure, learning_rate, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
 use crate::protocol::resume::describe_ignored;
@@ -86,6 +86,10 @@ pub fn status_line(status: &Status) -> String {
     if let Some(setback) = &status.setback {
         let _ = write!(line, "  ({setback})");
     }
+    if let Some(reduced) = &status.reduced {
+        let _ =
+            write!(line, "  (learning rate × {} since step {})", learning_rate(reduced.factor), count(reduced.step));
+    }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
     }
@@ -150,6 +154,7 @@ mod tests {
     use crate::protocol::companion::CompanionNews;
     use crate::protocol::control::RunState;
     use crate::protocol::resume::Resume;
+    use crate::protocol::worker::ReducedRate;
     use crate::recipe::learning::Setback;
     use serde_json::json;
 
@@ -195,6 +200,15 @@ mod tests {
             "{}",
             status_line(&status)
         );
+    }
+
+    #[test]
+    fn the_line_says_that_the_learning_rate_was_lowered() {
+        let mut status = fixture::status(RunState::Training, 7);
+        assert!(!status_line(&status).contains("learning rate"), "{}", status_line(&status));
+        status.reduced = Some(ReducedRate { step: 1200, factor: 0.25, ..ReducedRate::default() });
+        let line = status_line(&status);
+        assert!(line.ends_with("  (learning rate × 0.25 since step 1 200)"), "{line}");
     }
 
     #[test]

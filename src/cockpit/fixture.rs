@@ -79,9 +79,11 @@ pub fn status(state: RunState, step: u64) -> Status {
             samples: 21_555,
             loss: Some(0.298),
             metrics: Metrics::from([(ACCURACY.to_owned(), 0.934)]),
+            ..Eval::default()
         }),
         best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
         setback: None,
+        reduced: None,
         kernels: None,
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
@@ -192,6 +194,7 @@ pub fn history(steps: u64, gpu: bool) -> History {
             samples: step * 32,
             loss: Some(2.0 * (-(step as f64) / 100.0).exp() + 0.2957),
             metrics: Metrics::from([(ACCURACY.to_owned(), 0.9545 - 0.6 * (-(step as f64) / 200.0).exp())]),
+            ..Eval::default()
         },
     };
     History {

@@ -62,6 +62,15 @@ impl Best {
         Some(Self { metric: metric.to_owned(), goal })
     }
 
+    /// Returns the ranking by a metric; its goal may be left out if it needs no words.
+    pub(super) fn of(MetricName(metric): MetricName, goal: Option<Goal>) -> Result<Self, InvalidRanking> {
+        match (goal, Self::of_known(&metric)) {
+            (Some(goal), _) => Ok(Self { metric, goal }),
+            (None, Some(known)) => Ok(known),
+            (None, None) => Err(InvalidRanking::NoGoal(metric)),
+        }
+    }
+
     /// Orders two values; the better one is less.
     #[must_use]
     pub fn compare(&self, a: f64, b: f64) -> Ordering {
@@ -85,19 +94,14 @@ impl TryFrom<Written> for Best {
     type Error = InvalidRanking;
 
     fn try_from(written: Written) -> Result<Self, InvalidRanking> {
-        let metric = written.metric.0;
-        match (written.goal, Self::of_known(&metric)) {
-            (Some(goal), _) => Ok(Self { metric, goal }),
-            (None, Some(known)) => Ok(known),
-            (None, None) => Err(InvalidRanking::NoGoal(metric)),
-        }
+        Self::of(written.metric, written.goal)
     }
 }
 
 /// The name of a metric.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
-struct MetricName(String);
+pub(super) struct MetricName(String);
 
 impl Default for MetricName {
     fn default() -> Self {

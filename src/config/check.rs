@@ -1,6 +1,7 @@
 //! Checks for values that parse but cannot work.
 
 use super::knobs::Preset;
+use super::plateau::Plateau;
 use super::problem::{Findings, Problem};
 use super::units::Every;
 use crate::recipe::class::effective_batch;
@@ -160,6 +161,24 @@ fn check_optimizer(preset: &Preset, found: &mut Findings) {
     );
     let end = (0.0..=1.0).contains(&schedule.end);
     found.unless(end, "optimizer.schedule.final", "must be a share of the peak rate, 0 to 1", "write 0.1");
+    check_plateau(preset, found);
+}
+
+fn check_plateau(preset: &Preset, found: &mut Findings) {
+    let Some(Plateau { rule, .. }) = &preset.optimizer.plateau else { return };
+    let at = |knob: &str| format!("optimizer.plateau.{knob}");
+    let factor = rule.factor > 0.0 && rule.factor < 1.0;
+    found.unless(factor, &at("factor"), "must be above 0 and below 1, since it lowers the rate", "write 0.5");
+    let threshold = (0.0..1.0).contains(&rule.threshold);
+    found.unless(threshold, &at("threshold"), "must be a share of the best value, 0 to 1", "write 1.0e-4");
+    let least = (0.0..=preset.optimizer.lr).contains(&rule.min_lr);
+    found.unless(least, &at("min_lr"), "must be 0 or more, up to the rung's `optimizer.lr`", "write 0.0");
+    let never = preset.written.is_none() && matches!(preset.evaluation.every, Every::Never);
+    let fix = "write `evaluation: { every: 1 epoch }`, or remove `plateau`";
+    found.unless(!never, "optimizer.plateau", "it follows evaluations, and this run makes none", fix);
+    let scripts = "the script owns its learning rate, and downshift cannot change it while the script trains";
+    let fix = "remove it, and use a scheduler of the script, such as ReduceLROnPlateau";
+    found.unless(preset.written.is_none(), "optimizer.plateau", scripts, fix);
 }
 
 fn check_groups(preset: &Preset, found: &mut Findings) {

@@ -2,6 +2,7 @@
 
 use super::command::environment;
 use super::groups::{Groups, Trained};
+use super::plateau::Plateau;
 use super::units::Every;
 use crate::recipe::schedule::Schedule;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,22 @@ impl Preset {
             Some(written) => Value::Object(written.clone()),
             None => serde_json::to_value(self).unwrap_or_default(),
         }
+    }
+}
+
+/// Variables that turn off the compiled kernels of PyTorch.
+const TURN_OFF_COMPILED: [&str; 2] = ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"];
+
+impl Preset {
+    /// Returns the knob that turns fused or compiled kernels off, as written, if one does.
+    #[must_use]
+    pub fn without_fused_kernels(&self) -> Option<String> {
+        if self.written.is_none() {
+            return (!self.training.fused_kernels).then(|| "training.fused_kernels: false".to_owned());
+        }
+        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on");
+        let set = |name: &&&str| self.environment.get(**name).is_some_and(|value| is_on(value));
+        TURN_OFF_COMPILED.iter().find(set).map(|name| format!("{name}={}", self.environment[*name]))
     }
 }
 
@@ -189,6 +206,9 @@ pub struct Optimizer {
     /// The learning-rate schedule.
     #[serde(default)]
     pub schedule: Schedule,
+    /// Lowers the learning rate when evaluations stop improving; `None` = never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<Plateau>,
     /// Parameter groups with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,

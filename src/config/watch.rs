@@ -41,6 +41,8 @@ pub struct Watch {
     pub restart_every: Every,
     /// Whether to measure the layers at evaluations: norms of weights, gradients and updates, dead units.
     pub layers: bool,
+    /// Interval between the progress lines of a run without a cockpit; steps name single steps.
+    pub log_interval: Every,
     /// When low GPU utilisation is investigated.
     pub utilisation: Utilisation,
     /// Silence allowed in each phase of a worker.
@@ -76,6 +78,7 @@ impl Default for Watch {
             checkpoint_age: Every::Auto,
             restart_every: Every::Never,
             layers: true,
+            log_interval: Every::Seconds(10.0),
             utilisation: Utilisation::default(),
             hang: Hang::default(),
             ending: Ending::default(),
@@ -338,5 +341,7 @@ fn check_intervals(watch: &Watch, found: &mut Findings) {
     found.unless(aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min, or auto or never");
     found.unless(restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never");
     found.unless(window, "restart_window", clock, "write 1 s or more, such as 30 min, or never");
+    let logs = matches!(watch.log_interval, Every::Steps(1..) | Every::Never) || a_second(watch.log_interval);
+    found.unless(logs, "log_interval", "must be a time or a number of steps", "write 10 s, 100 steps or never");
     found.unless(idle, "utilisation.below", "must be a share of the time", "write 0.05, or 0 for never");
 }

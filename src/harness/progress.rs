@@ -180,7 +180,7 @@ impl Progress {
         }
         let step = reading.step.unwrap_or(self.step).max(self.step);
         let loss = metrics.remove("loss");
-        Event::Eval(Eval { step, samples: self.samples(step), loss, metrics })
+        Event::Eval(Eval { step, samples: self.samples(step), loss, metrics, reduced: None })
     }
 
     /// Reports whether the command has taken its last step, as far as its output shows. The last steps are often not

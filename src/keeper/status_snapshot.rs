@@ -42,6 +42,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         eval: None,
         best: None,
         setback: None,
+        reduced: None,
         kernels: None,
         device: None,
         parameters: None,
@@ -86,6 +87,7 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         plan: run.plan.clone(),
         command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
+        unfused: run.rungs.iter().map(|rung| rung.preset.without_fused_kernels()).collect(),
         knobs: run.command.iter().flat_map(|_| &run.rungs).map(|rung| rung.preset.tree()).collect(),
     }
 }

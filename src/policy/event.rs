@@ -150,4 +150,6 @@ pub struct Limits {
     pub command: Option<CommandLimits>,
     /// The knobs of each rung of a command, as a tree; empty for a built-in trainer.
     pub knobs: Vec<Value>,
+    /// The knob that turns fused or compiled kernels off, for each rung that has one.
+    pub unfused: Vec<Option<String>>,
 }

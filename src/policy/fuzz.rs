@@ -102,6 +102,7 @@ fn limits(plan: &[Stage]) -> Limits {
         save_every,
         command: None,
         knobs: Vec::new(),
+        unfused: Vec::new(),
     }
 }
 

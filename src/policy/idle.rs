@@ -60,6 +60,32 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Fused kernels that are off, as the reason why a GPU without a wait for data idles.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unfused<'a> {
+    /// Number of steps taken.
+    pub steps: u64,
+    /// The knob that turns them off.
+    pub knob: &'a str,
+    /// The nearest faster rung that has them.
+    pub faster: Option<&'a str>,
+}
+
+impl fmt::Display for Unfused<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}, none waiting for data, and fused kernels are off ({}), so the GPU waits for the launch of each operation; ",
+            counted(self.steps, "step"),
+            self.knob
+        )?;
+        match self.faster {
+            Some(rung) => write!(formatter, "rung {rung} has them, if what they caused is solved"),
+            None => formatter.write_str("turn them on, if nothing speaks against it, or raise training.micro_batch"),
+        }
+    }
+}
+
 impl IdleWatch {
     /// Takes in a step.
     pub fn step(&mut self, step: &Step) {

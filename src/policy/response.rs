@@ -75,7 +75,9 @@ pub fn suggest_knobs(relief: Relief) -> &'static str {
             "a smaller training.micro_batch with more training.accumulation, training.gradient_checkpointing: true"
         }
         Relief::Kernels => "training.fused_kernels: false, training.autotune: minimal",
-        Relief::Numerics => "a lower optimizer.lr, a lower optimizer.max_norm",
+        Relief::Numerics => {
+            "in this order: half the optimizer.lr, a longer optimizer.schedule.warmup, another training.precision"
+        }
         Relief::Heat => "a smaller training.micro_batch, training.autotune: minimal",
     }
 }

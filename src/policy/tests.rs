@@ -44,6 +44,7 @@ pub(super) fn limits() -> Limits {
         save_every,
         command: None,
         knobs: Vec::new(),
+        unfused: Vec::new(),
     }
 }
 

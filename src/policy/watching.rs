@@ -3,7 +3,7 @@
 use super::age::format_span;
 use super::event::Effect;
 use super::heat;
-use super::idle::{News, Reason};
+use super::idle::{News, Reason, Unfused};
 use super::lifecycle::{Back, Lifecycle};
 use super::machine::Policy;
 use super::moves::Move;
@@ -122,6 +122,7 @@ impl Policy {
                     }
                     _ => "; training continues".to_owned(),
                 };
+                let reason = self.name_idle_reason(reason);
                 let text = format!("the GPU has been below {below:.0} % for {long}: {reason}{soon}");
                 vec![Effect::Alarm { key: ALARM, title: "GPU idle", text }]
             }
@@ -131,6 +132,14 @@ impl Policy {
             }
             None => Vec::new(),
         }
+    }
+
+    /// Returns the reason why the GPU idles as text: fused kernels that are off come before the host in general.
+    fn name_idle_reason(&self, reason: Reason) -> String {
+        let unfused = |rung: usize| self.limits.unfused.get(rung).and_then(Option::as_deref);
+        let (Reason::HostBound(steps), Some(knob)) = (reason, unfused(self.rung)) else { return reason.to_string() };
+        let faster = (0..self.rung).rev().find(|rung| unfused(*rung).is_none()).map(|rung| self.rung_name(rung));
+        Unfused { steps, knob, faster }.to_string()
     }
 
     /// Handles a reading of the GPU's temperature and its slowdown threshold.

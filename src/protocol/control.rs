@@ -10,7 +10,7 @@ use super::companion::CompanionNews;
 use super::metrics;
 use super::ranks::RankRow;
 use super::resume::Resume;
-use super::worker::{Eval, KernelCount};
+use super::worker::{Eval, KernelCount, ReducedRate};
 use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
@@ -244,6 +244,9 @@ pub struct Status {
     /// A sign in the evaluations that the run does not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setback: Option<Setback>,
+    /// The newest reduction of the learning rate because evaluations stopped improving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduced: Option<ReducedRate>,
     /// Kernels used so far, while the first step of a process on a GPU compiles them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<KernelCount>,

@@ -1,7 +1,9 @@
 //! An evaluation: what a pass over the validation set measured.
 
 use super::metrics::{self, Metrics};
+use crate::format::{counted, learning_rate};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A pass over the validation set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -15,6 +17,33 @@ pub struct Eval {
     pub loss: Option<f64>,
     /// Anything else that was measured, by name: `accuracy` (0 to 1), `perplexity`.
     pub metrics: Metrics,
+    /// The reduction of the learning rate that it caused, if any.
+    pub reduced: Option<ReducedRate>,
+}
+
+/// A reduction of the learning rate because evaluations stopped improving.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ReducedRate {
+    /// The step after which the lower rate applies.
+    pub step: u64,
+    /// The rate before, as scheduled at that step.
+    pub from: f64,
+    /// The rate from here on.
+    pub to: f64,
+    /// The factor on the scheduled rate from here on, all reductions of the run included.
+    pub factor: f64,
+    /// The metric that did not improve.
+    pub metric: String,
+    /// Evaluations in a row without an improvement.
+    pub evaluations: u64,
+}
+
+impl fmt::Display for ReducedRate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after) = (learning_rate(self.from), learning_rate(self.to));
+        let (metric, evaluations) = (&self.metric, counted(self.evaluations, "evaluation"));
+        write!(formatter, "learning rate {before} → {after}: evaluation {metric} has not improved for {evaluations}")
+    }
 }
 
 impl Eval {
@@ -55,24 +84,26 @@ struct EvalFields {
     perplexity: Option<f64>,
     #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
     metrics: Metrics,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reduced: Option<ReducedRate>,
 }
 
 impl From<EvalFields> for Eval {
     fn from(fields: EvalFields) -> Self {
-        let EvalFields { step, samples, loss, accuracy, perplexity, mut metrics } = fields;
+        let EvalFields { step, samples, loss, accuracy, perplexity, mut metrics, reduced } = fields;
         for (name, value) in [(metrics::ACCURACY, accuracy), (metrics::PERPLEXITY, perplexity)] {
             if let Some(value) = value {
                 metrics.entry(name.to_owned()).or_insert(value);
             }
         }
-        Self { step, samples, loss, metrics }
+        Self { step, samples, loss, metrics, reduced }
     }
 }
 
 impl From<Eval> for EvalFields {
     fn from(eval: Eval) -> Self {
         let (accuracy, perplexity) = (eval.value(metrics::ACCURACY), eval.value(metrics::PERPLEXITY));
-        let Eval { step, samples, loss, metrics } = eval;
-        Self { step, samples, loss, accuracy, perplexity, metrics }
+        let Eval { step, samples, loss, metrics, reduced } = eval;
+        Self { step, samples, loss, accuracy, perplexity, metrics, reduced }
     }
 }

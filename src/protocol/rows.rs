@@ -142,6 +142,8 @@ pub enum JournalKind {
     Restart,
     /// A checkpoint was saved, refused or deleted.
     Checkpoint,
+    /// The learning rate was lowered on a plateau.
+    Rate,
     /// The guard skipped a step.
     Skip,
     /// An injected fault.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 pub use super::class::FailureClass;
-pub use super::evaluation::Eval;
+pub use super::evaluation::{Eval, ReducedRate};
 
 /// Version of the contract; a keeper refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;

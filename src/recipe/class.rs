@@ -191,6 +191,7 @@ mod tests {
             ("training", "precision", Class::B),
             ("training", "epochs", Class::B),
             ("optimizer", "lr", Class::B),
+            ("optimizer", "plateau", Class::B),
             ("model", "channels", Class::C),
             ("model", "dropout", Class::B),
             ("model", "lora.rank", Class::C),

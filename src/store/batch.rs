@@ -249,7 +249,7 @@ mod tests {
         let mut writer = Writer::open(&dir.path().join("run.db")).unwrap();
         let mut evaluate = |attempt, loss, metrics: &[(&str, f64)]| {
             let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-            let eval = Eval { step: 7, samples: 70, loss, metrics };
+            let eval = Eval { step: 7, samples: 70, loss, metrics, ..Eval::default() };
             let batch = Batch { evals: vec![EvalRow { attempt, time_ms: 1, eval }], ..Batch::default() };
             writer.append(&batch).unwrap();
             let rows = writer.evals().unwrap();

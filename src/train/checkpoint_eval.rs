@@ -64,5 +64,6 @@ fn evaluate_checkpoint<T: TrainAll>(
         samples: loaded.manifest.samples,
         loss: Some(means.loss),
         metrics: means.metrics,
+        reduced: None,
     })
 }

@@ -330,6 +330,7 @@ mod tests {
             moments: MomentBits::F32,
             offload: false,
             schedule: Schedule::default(),
+            plateau: None,
             groups: Groups::default(),
         };
         let rule = ParamRule { lr_factor: 1.0, weight_decay: 0.2, clip: 0 };

@@ -86,7 +86,7 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     let saver = saver.map_err(failure::no_thread)?;
     let injector = FaultInjector::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
     let kernels = kernels.map(|kernels| KernelWatch::begin(kernels, &sink));
-    let mut attempt = Attempt::begin(&args, T::UNIT, session.state.clone(), sink, pulse, saver);
+    let mut attempt = Attempt::begin(&args, (T::UNIT, session.total_units), session.state.clone(), sink, pulse, saver);
     attempt.kernels = kernels;
     attempt.enter_phase(if chosen.compiles_kernels() { Phase::Compiling } else { Phase::Training });
     run_steps(session, attempt, injector, &orders, &args, &reporter, device)
@@ -219,7 +219,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
     let Session { data, plan, total_units, mut model, mut optimizer, state, on_host, .. } = session;
-    let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
+    let training = &args.preset.training;
     let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
@@ -243,8 +243,8 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         };
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
-        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, attempt.state.warmup_from);
-        let evaluates = attempt.evaluation_is_due(&step_plan, total_units);
+        let lr = attempt.learning_rate(step_plan.after.samples);
+        let evaluates = attempt.evaluation_is_due(&step_plan);
         match verdict {
             Ok(gradient) => {
                 optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);

@@ -73,7 +73,8 @@ fn compare_reported(run: &RunDir, last: Option<u64>, ranking: &Best) -> Outcome 
     }
     ranked.sort_by(|(a, one), (b, other)| ranking.compare(*a, *b).then(one.step.cmp(&other.step)));
     for (place, (_, row)) in (1..).zip(ranked) {
-        let eval = Eval { step: row.step, samples: row.samples, loss: row.eval_loss, metrics: row.metrics };
+        let eval =
+            Eval { step: row.step, samples: row.samples, loss: row.eval_loss, metrics: row.metrics, reduced: None };
         line!("{place:>3}.  step {:>9}  {}", count(eval.step), measured(&eval));
     }
     Ok(0)

@@ -1,7 +1,7 @@
-use super::{Follower, format_line};
+use super::{Follower, format_line, step_line};
 use crate::cockpit::fixture;
 use crate::config::run::{AsWritten, Run, Source};
-use crate::protocol::control::RunState;
+use crate::protocol::control::{RunState, StepRow};
 use crate::store::lock::Recovery;
 use crate::store::owners;
 use crate::store::reader::live_status;
@@ -41,4 +41,13 @@ fn a_note_cannot_reach_the_terminal_or_another_line() {
     let note = "done\u{1b}]52;c;aGk=\u{7}\n12:00:00  the run failed \u{202e}";
     let wanted = "12:00:01  done\\u001b]52;c;aGk=\\u0007\\n12:00:00  the run failed \\u202e";
     assert_eq!(format_line("12:00:01", note), wanted);
+}
+
+#[test]
+fn a_step_is_one_line_with_what_is_known_of_it() {
+    let row = StepRow { step: 1200, loss: Some(0.25), lr: Some(5e-4), grad_norm: Some(1.5), ..StepRow::default() };
+    assert_eq!(step_line(&row), "step 1 200  loss 0.250  lr 5e-4  grad norm 1.500");
+    let skipped = StepRow { step: 7, lr: Some(0.002), skipped: true, ..StepRow::default() };
+    assert_eq!(step_line(&skipped), "step 7  skipped  lr 0.002");
+    assert_eq!(step_line(&StepRow { step: 7, ..StepRow::default() }), "step 7", "a script may report nothing else");
 }

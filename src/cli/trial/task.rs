@@ -1,11 +1,11 @@
 //! The trial of a built-in task: it runs for a few minutes, and halfway saves and restarts from that checkpoint, so that
 //! the whole cycle is exercised.
 
-use super::checklist::{self, Check, item, unknown};
+use super::checklist::{self, Check, item, remark, unknown};
 use crate::cli::watching::Watched;
 use crate::cli::{Failure, Outcome, client, line};
 use crate::config::run::Run;
-use crate::format::{bytes, count, counted};
+use crate::format::{bytes, count, counted, percent};
 use crate::keeper::Launch;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::metrics;
@@ -16,6 +16,9 @@ use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Share of the time in which the GPU of a healthy run works.
+const HEALTHY_LOAD: f64 = 0.8;
 
 /// Maximum ratio of VRAM in the second half to the first.
 const STEADY: f64 = 1.05;
@@ -30,7 +33,7 @@ pub fn try_task(run: &Run, launch: &Launch, runs: &Path, time: Duration) -> Outc
     let failed = checklist::print(&checks);
     match failed {
         0 => {
-            let unknown = checks.iter().filter(|check| check.holds.is_none()).count();
+            let unknown = checks.iter().filter(|check| !check.is_measured).count();
             let but = if unknown == 0 { String::new() } else { format!(" ({unknown} could not be measured here)") };
             line!("all checks passed{but}: ready for `downshift run`");
         }
@@ -68,10 +71,11 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
     let device = status.device.clone().unwrap_or_else(|| "no device".to_owned());
     let faults: Vec<String> = status.rungs.iter().filter_map(|rung| rung.fault.clone()).map(|(what, _)| what).collect();
     let faultless = status.restarts == 0 && faults.is_empty() && !broken(status);
-    Ok(vec![
+    let readings = reader.samples(100_000)?;
+    let mut checks = vec![
         item("started", !rows.is_empty(), format!("{} on {device}", counted(rows.len() as u64, "step"))),
         item("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
-        vram_is_steady(&reader.samples(100_000)?),
+        vram_is_steady(&readings),
         loss_falls(&rows),
         validation_improves(&evals),
         item(
@@ -82,7 +86,31 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
                 None => "no checkpoint was saved".to_owned(),
             },
         ),
-    ])
+    ];
+    if status.device.as_deref().is_some_and(|device| device.starts_with("cuda")) {
+        checks.insert(3, gpu_is_loaded(&readings, &rows));
+    }
+    Ok(checks)
+}
+
+/// Compares the GPU's load while the run took steps with that of a healthy run. A lower one is a remark: a small model
+/// cannot load a large card.
+fn gpu_is_loaded(samples: &[SampleRow], rows: &[StepRow]) -> Check {
+    const WHAT: &str = "GPU utilisation";
+    let trained = rows.first().zip(rows.last()).map_or(0..=0, |(first, last)| first.time_ms..=last.time_ms);
+    let while_training = samples.iter().filter(|row| trained.contains(&row.time_ms));
+    let mut shares: Vec<f64> =
+        while_training.filter_map(|row| row.reading.gpu.as_ref().ok()?.utilisation.get()).collect();
+    shares.sort_by(f64::total_cmp);
+    let Some(median) = shares.get(shares.len() / 2).copied() else {
+        return unknown(WHAT, "not measured: the GPU reports none, or the trial was too short");
+    };
+    let seen = format!("{} in the middle; a healthy run: 80–100 %", percent(median));
+    if median >= HEALTHY_LOAD {
+        return item(WHAT, true, seen);
+    }
+    let advice = "raise training.micro_batch, check training.loader and that fused kernels are on";
+    remark(WHAT, format!("{seen}; {advice}"))
 }
 
 /// Reports whether a fault ended the run.
@@ -141,7 +169,7 @@ mod tests {
     fn two_evaluations_are_needed_to_tell() {
         let eval = |loss: f64, accuracy: Option<f64>| {
             let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
-            Eval { step: 1, samples: 1, loss: Some(loss), metrics }
+            Eval { step: 1, samples: 1, loss: Some(loss), metrics, ..Eval::default() }
         };
         assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
         assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));

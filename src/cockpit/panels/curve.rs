@@ -1,7 +1,7 @@
 //! A curve of a quantity over the run, with axes and marks: the part all charts share.
 //!
 //! ```text
-//!          ┊ accumulate           where a shift or restart happened
+//!          ┊ accumulate           where a shift or restart happened, or the learning rate was lowered
 //!          ┊      ▾               a skipped step
 //! 2.0 ┤⡇
 //!     │⠈⠑⠢⢄⡀┊          0.312      the newest value, where the curve ends
@@ -13,9 +13,11 @@ use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::config::theme::Theme;
+use crate::format::learning_rate;
 use crate::series::{Column, Extent};
 use crate::store::summary::Spot;
 use ratatui::{Frame, layout::Rect, style::Style};
+use std::borrow::Cow;
 
 /// A drawn curve.
 #[derive(Debug, Clone, Copy)]
@@ -150,25 +152,47 @@ fn column_styles(plot: Geometry, quantity: Quantity, state: &State, theme: &Them
     (0..plot.area.width).map(|cell| theme.line(rung_at(cell))).collect()
 }
 
-/// Draws shifts and restarts as dashed lines (newest names win where they would overlap), and kept
-/// checkpoints on the axis.
-fn draw_marks(frame: &mut Frame<'_>, plot: Geometry, state: &State, theme: &Theme) {
+/// A dashed line on a chart, with its name.
+struct Mark<'a> {
+    spot: Spot,
+    name: Cow<'a, str>,
+    style: Style,
+}
+
+/// Returns shifts, restarts and reductions of the learning rate, oldest first.
+fn marks<'a>(state: &'a State, theme: &Theme) -> Vec<Mark<'a>> {
     let segments = state.facts.series.segments();
+    let started = segments.iter().zip(segments.iter().skip(1)).map(|(before, segment)| {
+        let again = before.rung == segment.rung;
+        let name = if again { "restart" } else { state.ladder.get(segment.rung).map_or("", |rung| &rung.name) };
+        let style = if again { theme.dim } else { theme.line(segment.rung) };
+        Mark { spot: segment.spot, name: name.into(), style }
+    });
+    let reduced = state.facts.evals.values().filter_map(|row| {
+        let reduced = row.eval.reduced.as_ref()?;
+        let spot = Spot { step: row.eval.step, samples: row.eval.samples, time_ms: row.time_ms };
+        Some(Mark { spot, name: format!("lr {}", learning_rate(reduced.to)).into(), style: theme.dim })
+    });
+    let mut marks: Vec<Mark<'_>> = started.chain(reduced).collect();
+    marks.sort_by_key(|mark| mark.spot.step);
+    marks
+}
+
+/// Draws shifts, restarts and lower learning rates as dashed lines (newest names win where they would overlap), and
+/// kept checkpoints on the axis.
+fn draw_marks(frame: &mut Frame<'_>, plot: Geometry, state: &State, theme: &Theme) {
     let buffer = frame.buffer_mut();
     let mut free = plot.area.right() + RIGHT;
-    for (before, segment) in segments.iter().zip(segments.iter().skip(1)).rev() {
-        let Some(x) = plot.column(segment.spot.on(plot.axis)) else { continue };
+    for Mark { spot, name, style } in marks(state, theme).into_iter().rev() {
+        let Some(x) = plot.column(spot.on(plot.axis)) else { continue };
         for y in plot.area.y - 1..plot.area.bottom() {
             axis::write_text(buffer, buffer.area, x, y, "┊", theme.mark);
         }
         let Some(top) = plot.names_row else { continue };
-        let again = before.rung == segment.rung;
-        let name = if again { "restart" } else { state.ladder.get(segment.rung).map_or("", |rung| &rung.name) };
-        let style = if again { theme.dim } else { theme.line(segment.rung) };
-        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
+        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(&*name)).unwrap_or(u16::MAX);
         if x.saturating_add(width).saturating_add(3) <= free {
             axis::write_text(buffer, buffer.area, x, top, "┊", theme.mark);
-            axis::write_text(buffer, buffer.area, x + 2, top, name, style);
+            axis::write_text(buffer, buffer.area, x + 2, top, &name, style);
             free = x;
         }
     }

@@ -195,7 +195,7 @@ fn row_style(row: &JournalRow, theme: &Theme) -> Style {
 
 fn row_sign(row: &JournalRow, theme: &Theme) -> Span<'static> {
     match row.kind {
-        JournalKind::Shift => Span::styled("┊", theme.accent),
+        JournalKind::Shift | JournalKind::Rate => Span::styled("┊", theme.accent),
         JournalKind::Restart | JournalKind::Worker => Span::styled("┊", theme.mark),
         JournalKind::Skip => Span::styled("▾", theme.warn),
         JournalKind::Checkpoint => Span::styled("┴", theme.good),

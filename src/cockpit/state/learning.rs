@@ -106,7 +106,11 @@ mod tests {
 
     fn evaluate(state: &mut State, step: u64, loss: Option<f64>, metrics: &[(&str, f64)]) {
         let metrics: Metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let row = EvalRow { attempt: 2, time_ms: fixture::NOW, eval: Eval { step, samples: step * 32, loss, metrics } };
+        let row = EvalRow {
+            attempt: 2,
+            time_ms: fixture::NOW,
+            eval: Eval { step, samples: step * 32, loss, metrics, ..Eval::default() },
+        };
         state.facts.apply_update(Update::Eval(row), fixture::NOW);
     }
 

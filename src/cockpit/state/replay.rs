@@ -103,6 +103,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
             Some(Best { step: row.step, eval_loss: row.eval_loss, metric: ranking.metric, value })
         }),
         setback: None,
+        reduced: None,
         kernels: None,
         host: None,
         pid_keeper: None,

@@ -22,6 +22,7 @@ use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::update::{HistoryBox, Msg, OtherBox, update};
 use crate::config::theme::{Colours, Theme};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::worker::ReducedRate;
 use crate::store::labels::Tag;
 use crate::store::removal::RunSize;
 use crate::store::run_summary::{RunSummary, Times};
@@ -229,6 +230,15 @@ fn the_whole_ladder_is_visible_on_80_columns() {
     for rung in fixture::ladder() {
         assert!(shown.contains(&rung.name), "{} in {shown}", rung.name);
     }
+}
+
+#[test]
+fn a_lower_learning_rate_is_a_mark_on_the_charts() {
+    let mut state = fixture::training((120, 40));
+    assert!(!draw_text(&state).contains("┊ lr "), "{}", draw_text(&state));
+    let row = state.facts.evals.values_mut().next_back().unwrap();
+    row.eval.reduced = Some(ReducedRate { step: row.eval.step, to: 5e-4, ..ReducedRate::default() });
+    assert!(draw_text(&state).contains("┊ lr 5e-4"), "{}", draw_text(&state));
 }
 
 #[test]

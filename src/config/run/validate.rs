@@ -95,7 +95,10 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         let preset = &rung.rung.preset;
         let mut found = check::check_preset(preset);
         if let Some((tasks, task, base)) = tasks {
-            found.extend(unknown_ranking(&preset.checkpoint.best, task, tasks.eval_metrics(task)));
+            let metrics = tasks.eval_metrics(task);
+            found.extend(unknown_ranking("checkpoint.best.metric", &preset.checkpoint.best, task, metrics));
+            let plateau = preset.optimizer.plateau.as_ref().map(|plateau| &plateau.by);
+            found.extend(plateau.and_then(|by| unknown_ranking("optimizer.plateau.metric", by, task, metrics)));
             if rung.place.is_some() {
                 let sections = OwnedSections { data: &preset.data, model: &preset.model, base };
                 found.extend(tasks.resolve(task, sections).1);
@@ -113,12 +116,11 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
     }
 }
 
-/// Refuses to rank checkpoints by a metric that no evaluation of the task reports.
-fn unknown_ranking(best: &Best, task: &str, metrics: Option<&[&str]>) -> Option<Problem> {
+/// Refuses to rank evaluations by a metric that none of the task reports.
+fn unknown_ranking(path: &str, by: &Best, task: &str, metrics: Option<&[&str]>) -> Option<Problem> {
     let known = [&[LOSS][..], metrics?].concat();
-    let wrong = format!("evaluations of task {task} do not report `{}`", best.metric);
-    (!known.contains(&best.metric.as_str()))
-        .then(|| Problem::at("checkpoint.best.metric", wrong, typed::suggest(&best.metric, &known)))
+    let wrong = format!("evaluations of task {task} do not report `{}`", by.metric);
+    (!known.contains(&by.metric.as_str())).then(|| Problem::at(path, wrong, typed::suggest(&by.metric, &known)))
 }
 
 fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {

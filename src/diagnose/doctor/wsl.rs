@@ -38,6 +38,11 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
         "WSL2 memory",
         "pinned host memory is limited to about 1 GB; `nvidia-smi` shows the whole GPU, including Windows",
     ));
+    checks.push(Check::ok(
+        "WSL2 faults",
+        "if GPU faults repeat: update the driver in Windows, train in a container (`docker run --gpus all`), or boot \
+         native Linux",
+    ));
     let vram = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_total_bytes.get());
     let ram = reading.and_then(|reading| reading.host.ram_total_bytes.get());
     if let Some((vram, ram)) = vram.zip(ram).filter(|(vram, ram)| vram > ram) {

@@ -10,11 +10,12 @@ use crate::protocol::worker::Level;
 const CHECKPOINTS: usize = 200;
 
 /// Kinds of lines: the value in the page, the name, and whether they are shown at first.
-const KINDS: [(JournalKind, &str, &str, bool); 10] = [
+const KINDS: [(JournalKind, &str, &str, bool); 11] = [
     (JournalKind::Run, "run", "run", true),
     (JournalKind::Worker, "worker", "worker", true),
     (JournalKind::Shift, "shift", "shifts", true),
     (JournalKind::Restart, "restart", "restarts", true),
+    (JournalKind::Rate, "rate", "learning rates", true),
     (JournalKind::Skip, "skip", "skips", true),
     (JournalKind::Checkpoint, "checkpoint", "checkpoints", false),
     (JournalKind::Injected, "injected", "injected faults", true),

@@ -1,6 +1,7 @@
-//! Where workers began on the curve, and why.
+//! Where workers began on the curve and the learning rate was lowered, and why.
 
 use super::facts::Facts;
+use crate::format::learning_rate;
 use serde::Serialize;
 
 /// Newest marks on the curves.
@@ -29,6 +30,8 @@ pub enum Kind {
     Shift,
     /// The same rung again.
     Restart,
+    /// The learning rate was lowered.
+    Rate,
     /// The last worker ended, and none followed.
     End,
 }
@@ -52,7 +55,13 @@ pub fn of(facts: &Facts) -> Vec<Mark> {
             text: format!("{did}{}{}", why.unwrap_or_default(), reason.unwrap_or_default()),
         }
     });
-    let mut marks: Vec<Mark> = later.collect();
+    let reduced = facts.loaded.evals.iter().filter_map(|row| {
+        let reduced = row.eval.reduced.as_ref()?;
+        let label = format!("lr {}", learning_rate(reduced.to));
+        Some(Mark { step: row.eval.step, kind: Kind::Rate, fault: false, label, text: reduced.to_string() })
+    });
+    let mut marks: Vec<Mark> = later.chain(reduced).collect();
+    marks.sort_by_key(|mark| mark.step);
     marks.extend(end(facts));
     marks.split_off(marks.len().saturating_sub(MOST))
 }

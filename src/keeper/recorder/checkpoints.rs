@@ -252,7 +252,13 @@ mod tests {
         let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), blank::status()).unwrap();
         recorder.ranking = Best { metric: "fid".to_owned(), goal: Goal::Min };
         let eval = |step, fid| {
-            Event::Eval(Eval { step, samples: step, loss: None, metrics: [("fid".to_owned(), fid)].into() })
+            Event::Eval(Eval {
+                step,
+                samples: step,
+                loss: None,
+                metrics: [("fid".to_owned(), fid)].into(),
+                ..Eval::default()
+            })
         };
         let best = |recorder: &Recorder| recorder.status.best.as_ref().map(|best| (best.step, best.value));
         recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
@@ -270,7 +276,8 @@ mod tests {
         recorder.record_event(&eval(4, 6.0), Duration::ZERO);
         assert_eq!(best(&recorder), Some((4, 6.0)));
         // Several data sets are evaluated at one step, each reported on its own.
-        let loss = Eval { step: 4, samples: 4, loss: Some(0.5), metrics: [("fid".to_owned(), 5.0)].into() };
+        let loss =
+            Eval { step: 4, samples: 4, loss: Some(0.5), metrics: [("fid".to_owned(), 5.0)].into(), ..Eval::default() };
         recorder.record_event(&Event::Eval(loss), Duration::ZERO);
         assert_eq!(recorder.status.best.as_ref().and_then(|best| best.eval_loss), Some(0.5));
         recorder.flush();

@@ -2,8 +2,8 @@
 
 use super::Recorder;
 use crate::config::best::Best;
-use crate::protocol::control::{EvalRow, Update};
-use crate::protocol::worker::Eval;
+use crate::protocol::control::{EvalRow, JournalKind, Update};
+use crate::protocol::worker::{Eval, Level, ReducedRate};
 use crate::recipe::learning::Learning;
 use crate::store::writer::Writer;
 use std::collections::BTreeMap;
@@ -36,6 +36,11 @@ impl EvaluationCurve {
         self.condense(ranking);
     }
 
+    /// Returns the newest reduction of the learning rate that is part of the curve.
+    fn newest_reduction(&self) -> Option<&ReducedRate> {
+        self.by_step.values().rev().find_map(|eval| eval.reduced.as_ref())
+    }
+
     fn complete(&mut self, eval: &Eval) {
         let known = self.by_step.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
         known.complete(eval);
@@ -59,6 +64,10 @@ impl Recorder {
         self.updates.push(Update::Eval(row));
         self.measure_checkpoint(eval);
         self.curve.record(eval, &self.ranking);
+        if let Some(reduced) = &eval.reduced {
+            self.status.reduced = Some(reduced.clone());
+            self.note(Level::Info, JournalKind::Rate, reduced.to_string());
+        }
     }
 
     /// Starts over from the evaluations in the store up to a step, as the rung now ranks them. A worker that resumes at
@@ -67,6 +76,7 @@ impl Recorder {
         let stored = self.read_store(Writer::evals).unwrap_or_default();
         let newest = newest_evaluations(stored.into_iter().filter(|row| row.eval.step <= up_to));
         self.curve = EvaluationCurve::of(newest.into_iter().map(|row| row.eval), &self.ranking);
+        self.status.reduced = self.curve.newest_reduction().cloned();
     }
 }
 

@@ -26,9 +26,9 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::super::Recorder;
-    use crate::protocol::control::{Status, Update};
+    use crate::protocol::control::{JournalKind, Status, Update};
     use crate::protocol::samples::LayerStats;
-    use crate::protocol::worker::{CommandNews, Eval, Event, Saved, Step};
+    use crate::protocol::worker::{CommandNews, Eval, Event, ReducedRate, Saved, Step};
     use crate::store::database::open_reader;
     use crate::store::reader::Reader;
     use crate::store::run_dir::RunDir;
@@ -106,6 +106,34 @@ mod tests {
         let blocks: Vec<i64> = summaries.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert_eq!(blocks, [0, 1], "the newest block still grows");
         assert!(recorder.take_updates().contains(&Update::WentBack { step: 2 * BLOCK }));
+    }
+
+    #[test]
+    fn a_lower_learning_rate_is_noted_and_forgotten_with_its_evaluation() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut recorder = begun(dir.path());
+        let reduced =
+            ReducedRate { step: 500, from: 0.002, to: 0.001, factor: 0.5, metric: "loss".to_owned(), evaluations: 4 };
+        let lowers = Eval { step: 500, samples: 500, loss: Some(0.5), reduced: Some(reduced), ..Eval::default() };
+        record(&mut recorder, [eval(400, 0.5), Event::Eval(lowers.clone())]);
+        assert_eq!(recorder.status.reduced, lowers.reduced);
+        recorder.flush();
+        let journal = reader(dir.path()).journal(1).unwrap();
+        let wanted = "learning rate 0.002 → 0.001: evaluation loss has not improved for 4 evaluations";
+        assert_eq!((journal[0].kind, journal[0].text.as_str()), (JournalKind::Rate, wanted));
+        // The store and a worker that resumes behind it and before it.
+        let hello = |step: u64| -> Event {
+            let hello = json!({
+                "event": "hello", "protocol": 1, "build": "0", "pid": 1, "device": "cpu", "backend": "flex f32",
+                "parameters": 1, "resumed_from": step, "position": { "epoch": 0, "offset": step, "samples": step }, "epoch_units": 1000,
+                "total_units": 1000, "total_steps": 1000, "unit": "samples",
+            });
+            serde_json::from_value(hello).unwrap()
+        };
+        record(&mut recorder, [hello(600)]);
+        assert_eq!(recorder.status.reduced, lowers.reduced);
+        record(&mut recorder, [hello(499)]);
+        assert_eq!(recorder.status.reduced, None);
     }
 
     #[test]

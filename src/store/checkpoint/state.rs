@@ -7,6 +7,7 @@ use crate::protocol::line;
 use crate::protocol::worker::Eval;
 use crate::recipe::batch::Position;
 use crate::recipe::loss_scale::LossScale;
+use crate::recipe::plateau::PlateauState;
 use crate::untrusted::file::{Limit, read};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -33,6 +34,9 @@ pub struct TrainState {
     /// Loss scale, when training computes in f16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
+    /// The rule for plateaus, and its factor on the learning rate; none until a rung with the rule has trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<PlateauState>,
     /// The run's seed.
     pub seed: u64,
     /// Length of a run whose length is given in optimizer steps: a different batch does not change it.
@@ -168,6 +172,7 @@ mod tests {
             samples: 224,
             loss: Some(0.3),
             metrics: Metrics::from([("accuracy".to_owned(), 0.9), ("top-5".to_owned(), 0.99)]),
+            ..Eval::default()
         };
         let rows = vec![Row::Step(step), Row::Eval(EvalRow { attempt: 2, time_ms: 5, eval })];
         let text = Row::write_all(&rows) + "not a row\n{\"row\":\"other\"}\n";

@@ -1,5 +1,7 @@
 //! The non-computing part of an attempt: state, events, rows of the curve, save timing, orders, saves.
 
+mod rate;
+
 use super::save_timer::{SaveTimer, is_due};
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
@@ -35,6 +37,8 @@ pub struct Attempt<'a> {
     args: &'a WorkerArgs,
     /// The unit of the run's clock.
     unit: &'static str,
+    /// Units in the whole run.
+    total_units: u64,
     sink: Arc<dyn EventSink>,
     pulse: Arc<StepPulse>,
     saver: Saver,
@@ -53,7 +57,7 @@ impl<'a> Attempt<'a> {
     /// Begins an attempt that continues from `state`.
     pub fn begin(
         args: &'a WorkerArgs,
-        unit: &'static str,
+        (unit, total_units): (&'static str, u64),
         mut state: TrainState,
         sink: Arc<dyn EventSink>,
         pulse: Arc<StepPulse>,
@@ -70,6 +74,7 @@ impl<'a> Attempt<'a> {
             kernels: None,
             args,
             unit,
+            total_units,
             sink,
             pulse,
             saver,
@@ -184,12 +189,9 @@ impl<'a> Attempt<'a> {
             self.sink.send(Event::Note { level: Level::Warn, text });
             return;
         }
-        let eval = Eval {
-            step: self.state.step,
-            samples: self.state.position.samples,
-            loss: Some(means.loss),
-            metrics: means.metrics,
-        };
+        let (step, samples) = (self.state.step, self.state.position.samples);
+        let reduced = self.follow_plateau(&means);
+        let eval = Eval { step, samples, loss: Some(means.loss), metrics: means.metrics, reduced };
         self.is_best = self.saver.is_new_best(&eval);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(means.loss, |best| best.min(means.loss)));
         self.state.eval = Some(eval.clone());
@@ -220,9 +222,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// Reports whether an evaluation is due after the step that is about to end.
-    pub fn evaluation_is_due(&self, plan: &StepPlan, total_units: u64) -> bool {
+    pub fn evaluation_is_due(&self, plan: &StepPlan) -> bool {
         let since_s = self.trained_s() - self.state.evaluated_at_s;
-        let over = plan.after.samples >= total_units;
+        let over = plan.after.samples >= self.total_units;
         over || is_due(self.args.preset.evaluation.every, self.state.step + 1, [plan.epoch, plan.after.epoch], since_s)
     }
 

@@ -41,7 +41,7 @@ impl Svg<'_> {
         signs.push((Sign::Diamond, "evaluation".to_owned()));
         if single {
             signs.push((Sign::Triangle, "skipped".to_owned()));
-            signs.push((Sign::Dashes, "shift, restart".to_owned()));
+            signs.push((Sign::Dashes, "shift, restart, rate".to_owned()));
             signs.push((Sign::Dot, "checkpoint".to_owned()));
         }
         let room = |text: &str| 20.0 + 6.0 * text.chars().count() as f64 + 14.0;

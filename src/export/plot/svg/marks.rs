@@ -3,20 +3,36 @@
 use super::{Area, RIGHT, Svg, path};
 use crate::export::plot::Loaded;
 use crate::export::plot::panel::{Dot, Panel, Trace};
-use crate::format::{count, figure};
+use crate::format::{count, figure, learning_rate};
+use std::borrow::Cow;
 
 /// Minimum distance between two diamonds, in pixels.
 const EVALS_APART: f64 = 14.0;
 
+/// Returns the step and the name of each mark, oldest first.
+fn named_marks(run: &Loaded) -> Vec<(u64, Cow<'_, str>)> {
+    let segments = run.series.segments();
+    let started = segments.iter().zip(segments.iter().skip(1)).map(|(before, segment)| {
+        let rung = || run.rungs.get(segment.rung).map_or("", |name| name);
+        (segment.first, if before.rung == segment.rung { "again" } else { rung() }.into())
+    });
+    let reduced = run.evals.iter().filter_map(|row| {
+        let reduced = row.eval.reduced.as_ref()?;
+        Some((row.eval.step, format!("lr {}", learning_rate(reduced.to)).into()))
+    });
+    let mut marks: Vec<(u64, Cow<'_, str>)> = started.chain(reduced).collect();
+    marks.sort_by_key(|mark| mark.0);
+    marks
+}
+
 impl Svg<'_> {
-    /// Marks shifts and restarts of a single run, with the rung's name above the first chart.
+    /// Marks shifts, restarts and lower learning rates of a single run, with their names above the first chart.
     pub fn shifts(&mut self, area: Area, runs: &[Loaded], (start, end): (f64, f64), named: Option<f64>) {
         let [run] = runs else { return };
         let palette = self.palette;
-        let segments = run.series.segments();
         let mut free = area.left + named.unwrap_or(0.0);
-        for (before, segment) in segments.iter().zip(segments.iter().skip(1)) {
-            let share = (segment.first as f64 - start) / (end - start);
+        for (step, name) in named_marks(run) {
+            let share = (step as f64 - start) / (end - start);
             if !(0.0..=1.0).contains(&share) {
                 continue;
             }
@@ -25,11 +41,9 @@ impl Svg<'_> {
                 r#"<path d="M{x:.1} {top:.1}V{bottom:.1}" stroke="{}" stroke-dasharray="3 4"/>"#,
                 palette.mark
             ));
-            let name =
-                if before.rung == segment.rung { "again" } else { run.rungs.get(segment.rung).map_or("", |n| n) };
             let length = 6.6 * name.chars().count() as f64;
             if named.is_some() && x >= free && x + length < area.left + area.width + RIGHT {
-                self.add_text((x + 4.0, area.top - 16.0), "start", &palette.mark, r#" font-size="11""#, name);
+                self.add_text((x + 4.0, area.top - 16.0), "start", &palette.mark, r#" font-size="11""#, &name);
                 free = x + length + 12.0;
             }
         }

@@ -1,0 +1,37 @@
+//! The learning rate of a step: the schedule, times the factor that plateaus gave it.
+
+use super::Attempt;
+use crate::protocol::worker::ReducedRate;
+use crate::recipe::plateau::Reduction;
+use crate::train::evaluate::Means;
+
+impl Attempt<'_> {
+    /// Returns the learning rate of the step that ends when the clock shows `samples`.
+    pub fn learning_rate(&self, samples: u64) -> f64 {
+        self.scheduled_rate(samples) * self.plateau_factor()
+    }
+
+    fn scheduled_rate(&self, samples: u64) -> f64 {
+        let knobs = &self.args.preset.optimizer;
+        knobs.schedule.lr_warming(knobs.lr, samples, self.total_units, self.state.warmup_from)
+    }
+
+    /// Returns the factor that plateaus gave the learning rate. A rung without the rule keeps its scheduled rate.
+    fn plateau_factor(&self) -> f64 {
+        let state = self.state.plateau.as_ref().filter(|_| self.args.preset.optimizer.plateau.is_some());
+        state.map_or(1.0, |state| state.factor)
+    }
+
+    /// Takes an evaluation into the rule for plateaus, if the rung has it. Returns the reduction that it causes.
+    pub(super) fn follow_plateau(&mut self, means: &Means) -> Option<ReducedRate> {
+        let knobs = &self.args.preset.optimizer;
+        let plateau = knobs.plateau.as_ref()?;
+        let (step, ranking) = (self.state.step, plateau.ranking());
+        let measured = plateau.measure(step, Some(means.loss), &means.metrics, &ranking)?;
+        let state = self.state.plateau.get_or_insert_default();
+        let Reduction { from, to, evaluations } = state.record(&plateau.rule, knobs.lr, measured)?;
+        let scheduled = self.scheduled_rate(self.state.position.samples);
+        let metric = plateau.by.metric.clone();
+        Some(ReducedRate { step, from: scheduled * from, to: scheduled * to, factor: to, metric, evaluations })
+    }
+}
