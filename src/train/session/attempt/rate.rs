@@ -25,7 +25,8 @@ impl Attempt<'_> {
     /// Takes an evaluation into the rule for plateaus, if the rung has it. Returns the reduction that it causes.
     pub(super) fn follow_plateau(&mut self, means: &Means) -> Option<ReducedRate> {
         let knobs = &self.args.preset.optimizer;
-        let plateau = knobs.plateau.as_ref()?;
+        // After the last step there is no rate to lower.
+        let plateau = knobs.plateau.as_ref().filter(|_| self.state.position.samples < self.total_units)?;
         let (step, ranking) = (self.state.step, plateau.ranking());
         let measured = plateau.measure(step, Some(means.loss), &means.metrics, &ranking)?;
         let state = self.state.plateau.get_or_insert_default();
