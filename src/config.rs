@@ -15,6 +15,7 @@ pub mod knobs;
 pub mod ladder;
 pub mod moments;
 pub mod problem;
+pub mod quality;
 mod reach;
 pub mod run;
 pub mod shipped;

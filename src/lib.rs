@@ -22,6 +22,7 @@ mod harness;
 mod notify;
 mod policy;
 mod process_tree;
+mod quality;
 mod redact;
 mod series;
 mod trainer;

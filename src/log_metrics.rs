@@ -21,6 +21,7 @@ mod joiner;
 mod jsonl;
 mod line;
 mod names;
+mod numbers;
 mod output;
 mod pattern;
 mod progress;
@@ -36,6 +37,7 @@ mod wandb;
 pub use error::FileError;
 pub use file::FileReader;
 pub use names::{MAX_NAME, MAX_NAMES};
+pub use numbers::read_numbers;
 pub use output::OutputReader;
 pub use pattern::{Pattern, PatternError};
 

@@ -223,7 +223,10 @@ impl Keeper {
         }
     }
 
-    fn finish_run(&mut self, outcome: Outcome) {
+    pub(super) fn finish_run(&mut self, outcome: Outcome) {
+        if self.stays_to_measure(&outcome) {
+            return;
+        }
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let status = &self.recorder.status;
@@ -261,7 +264,11 @@ impl Keeper {
         // The keeper itself decides some ends.
         let over = self.outcome.clone().map(Lifecycle::Over);
         let life = over.as_ref().unwrap_or(self.policy.life());
-        let (state, why) = (life.state(), life.why());
+        let (mut state, mut why) = (life.state(), life.why());
+        if let Some(step) = self.quality.closing_step().filter(|_| over.is_none()) {
+            state = RunState::Stopping;
+            why = Some(sentences::last_measurement(step, &self.run_dir.command("stop")));
+        }
         if (state, &why) != (self.recorder.status.state, &self.recorder.status.why) {
             self.recorder.mark_changed();
         }

@@ -3,11 +3,14 @@
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
-use crate::protocol::metrics;
+use crate::protocol::metrics::{self, Metrics};
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
 pub use crate::format::{bytes, count as grouped};
+
+/// Most quality metrics in a line of the journal.
+const MOST_QUALITY: usize = 8;
 
 /// Formats milliseconds as seconds.
 #[must_use]
@@ -123,6 +126,24 @@ pub fn measured(eval: &Eval) -> String {
     };
     let mean = eval.loss.map(|mean| format!("loss {}", loss(mean)));
     mean.into_iter().chain(eval.metrics.iter().map(metric)).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists quality metrics; those with a part for each class come last, and are cut off.
+#[must_use]
+pub fn quality(metrics: &Metrics) -> String {
+    let (parts, whole): (Vec<_>, Vec<_>) = metrics.iter().partition(|(name, _)| name.contains('.'));
+    let all = whole.into_iter().chain(parts);
+    let shown: Vec<String> = all.take(MOST_QUALITY).map(|(name, value)| format!("{name} {}", loss(*value))).collect();
+    match metrics.len().saturating_sub(MOST_QUALITY) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Describes a run that is over, except for its last measurement.
+#[must_use]
+pub fn last_measurement(step: u64, stop: &str) -> String {
+    format!("training is over; measuring the quality of checkpoint {} (`{stop}` skips it)", grouped(step))
 }
 
 /// Describes why an attempt ended.

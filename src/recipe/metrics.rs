@@ -17,6 +17,14 @@ pub const LOSS: &str = "loss";
 pub const ACCURACY: &str = "accuracy";
 /// `exp(loss)`.
 pub const PERPLEXITY: &str = "perplexity";
+/// The beginning of the names of quality metrics, which are measured beside the training.
+pub const QUALITY: &str = "quality.";
+
+/// Reports whether a metric was measured beside the training, on a checkpoint.
+#[must_use]
+pub fn is_quality(name: &str) -> bool {
+    name.starts_with(QUALITY)
+}
 
 /// Reports whether a name may be stored: 1 to 64 letters, digits and `_ . / -`.
 #[must_use]
