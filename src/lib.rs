@@ -66,6 +66,8 @@ pub use protocol::samples::{Confusion, Sample};
 #[cfg(feature = "train")]
 pub use recipe::seed::{Purpose, Stream};
 #[cfg(feature = "train")]
+pub use train::quality::{QualityError, QualityRequest};
+#[cfg(feature = "train")]
 pub use train::registry::Registry;
 #[cfg(feature = "train")]
 pub use train::samples::{Answer, Answers, Picture, Samples, TaskSample};

@@ -15,7 +15,7 @@ use super::command::template::{Placeholder, Template};
 use super::problem::{Findings, Problem};
 use super::typed;
 use super::units::Every;
-use crate::recipe::metrics::QUALITY;
+use crate::recipe::metrics::{CLASS_ACCURACY, QUALITY};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ impl Quality {
     fn may_report(&self, name: &str) -> bool {
         let of_task = |metric: &String| match metric.as_str() {
             ACCURACY_BY_CLASS => {
-                matches!(name, "balanced_accuracy" | "worst_class_accuracy") || name.starts_with("accuracy.")
+                matches!(name, "balanced_accuracy" | "worst_class_accuracy") || name.starts_with(CLASS_ACCURACY)
             }
             DISTINCT => matches!(name, "distinct_1" | "distinct_2"),
             metric => name == metric || name.strip_prefix(metric).is_some_and(|rest| rest.starts_with('.')),

@@ -116,7 +116,7 @@ pub fn loss(loss: f64) -> String {
     if loss != 0.0 && loss.abs() < 1e-3 { format!("{loss:.1e}") } else { format!("{loss:.4}") }
 }
 
-/// Describes an evaluation.
+/// Describes an evaluation, without the parts of single classes.
 #[must_use]
 pub fn measured(eval: &Eval) -> String {
     let metric = |(name, value): (&String, &f64)| match name.as_str() {
@@ -125,7 +125,8 @@ pub fn measured(eval: &Eval) -> String {
         _ => format!("{name} {}", loss(*value)),
     };
     let mean = eval.loss.map(|mean| format!("loss {}", loss(mean)));
-    mean.into_iter().chain(eval.metrics.iter().map(metric)).collect::<Vec<_>>().join(", ")
+    let named = eval.metrics.iter().filter(|(name, _)| !metrics::is_of_class(name));
+    mean.into_iter().chain(named.map(metric)).collect::<Vec<_>>().join(", ")
 }
 
 /// Lists quality metrics; those with a part for each class come last, and are cut off.

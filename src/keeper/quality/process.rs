@@ -67,7 +67,10 @@ impl Measurement {
 
     /// Ends the measurement; its end is reported soon.
     pub fn cancel(&mut self) {
-        drop(self.cancel.take().map(|cancel| cancel.send(())));
+        if let Some(cancel) = self.cancel.take() {
+            // It may have ended by itself.
+            let _ = cancel.send(());
+        }
     }
 
     /// Ends the measurement, and waits until nothing of it is left. The receiver of its end may be gone or full.

@@ -43,8 +43,10 @@ impl Recorder {
         self.batch.evals.push(row.clone());
         self.updates.push(Update::Eval(row.clone()));
         let eval = row.eval;
-        let is_same = |row: &&mut CheckpointRow| row.kept && row.step == eval.step && row.time_ms == checkpoint.time_ms;
-        let saved = self.checkpoints.iter_mut().find(is_same);
+        // The step may have been saved once more meanwhile; in another attempt it may hold other weights.
+        let now = self.checkpoints.iter().find(|row| row.kept && row.step == eval.step).cloned();
+        let is_same = now.is_some_and(|row| self.attempt_of(&row) == attempt);
+        let saved = self.checkpoints.iter_mut().find(|row| is_same && row.kept && row.step == eval.step);
         if saved.is_some_and(|row| eval.add_missing_to(&mut row.eval_loss, &mut row.metrics)) {
             self.mark_best();
             self.put_checkpoint(eval.step);
