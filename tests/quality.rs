@@ -167,6 +167,10 @@ fn a_finished_run_waits_for_its_last_measurement_unless_it_is_told_to_stop() {
     let why = status.why.unwrap_or_default();
     assert!(why.contains("training is over; measuring the quality of checkpoint 60"), "{why}");
     wait_for("its command", || sleepers(&place).then_some(()));
+    kill(status.pid_keeper.unwrap());
+    let again = wait_status(&run, "another keeper", |next| waits(next) && next.pid_keeper != status.pid_keeper);
+    assert_eq!((again.attempts, again.pid_worker), (1, None), "nothing is trained again");
+    wait_for("its command", || (calls(&place).len() == 2).then_some(()));
     let stopped = place.output(&["stop"]);
     assert!(stopped.status.success(), "{stopped:?}");
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());

@@ -255,7 +255,7 @@ mod tests {
             listed.lines(),
             [
                 "  command      python 'score it.py' '{checkpoint}'  quality.command",
-                "  directory    /project/s                          quality.directory",
+                "  directory    /project/s                           quality.directory",
             ]
         );
     }

@@ -3,6 +3,7 @@
 use super::author::Author;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
+use super::quality::CLOSING;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
@@ -254,6 +255,7 @@ impl Keeper {
         self.alarms.raise("end", level, what, &text, now);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
+        self.recorder.put_fact(CLOSING, &false);
         let signalled_in = self.requester.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());

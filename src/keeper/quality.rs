@@ -19,6 +19,7 @@ use super::recorder::now_ms;
 use super::sentences::{self, grouped};
 use super::worker_process::end_left_behind;
 use crate::config::run::Run;
+use crate::policy::event::Effect;
 use crate::policy::lifecycle::{Lifecycle, Outcome, Then};
 use crate::process_tree::new_token;
 use crate::protocol::control::{CheckpointRow, JournalKind};
@@ -32,6 +33,8 @@ use tokio::time::Instant;
 pub const MARK: &str = "quality_mark";
 /// Name of the fact that holds the token of a measurement under way.
 pub const TOKEN: &str = "quality_token";
+/// Name of the fact that a finished run stays for its last measurement.
+pub const CLOSING: &str = "quality_closing";
 
 /// What an earlier keeper stored of its measurements.
 #[derive(Debug, Default)]
@@ -40,6 +43,8 @@ pub struct LastMeasurement {
     pub mark: Option<Mark>,
     /// The token of one that was under way.
     pub token: Option<String>,
+    /// The run had finished, except for its last one.
+    pub is_closing: bool,
 }
 
 /// The measurements of a run.
@@ -55,6 +60,8 @@ pub(super) struct QualityWatch {
     started: u64,
     /// The token of a measurement that an earlier keeper left behind.
     left: Option<String>,
+    /// An earlier keeper had finished the run, except for its last measurement.
+    was_closing: bool,
 }
 
 /// The measurement under way.
@@ -72,10 +79,11 @@ struct Current {
 
 impl QualityWatch {
     /// Continues from the last measurement.
-    pub(super) fn new(run: &Run, LastMeasurement { mark, token }: LastMeasurement) -> Self {
+    pub(super) fn new(run: &Run, last: LastMeasurement) -> Self {
         let begin = Mark { time_ms: now_ms(), ..Mark::default() };
-        let schedule = run.quality.as_ref().map(|quality| Schedule::new(quality.every, mark.unwrap_or(begin)));
-        Self { schedule, current: None, unusable: BTreeSet::new(), closing: None, started: 0, left: token }
+        let schedule = run.quality.as_ref().map(|quality| Schedule::new(quality.every, last.mark.unwrap_or(begin)));
+        let (left, was_closing) = (last.token, last.is_closing);
+        Self { schedule, current: None, unusable: BTreeSet::new(), closing: None, started: 0, left, was_closing }
     }
 
     /// Returns the step of the checkpoint that is measured for the end of a finished run.
@@ -99,14 +107,27 @@ impl Keeper {
         }
     }
 
+    /// Finishes a run that an earlier keeper had finished, except for its last measurement. Returns false if training
+    /// goes on, as it also does when the user asks for it.
+    pub(super) fn finish_left_run(&mut self, by_person: bool) -> bool {
+        let finishes = std::mem::take(&mut self.quality.was_closing) && !by_person;
+        self.recorder.put_fact(CLOSING, &false);
+        if finishes {
+            self.perform(vec![Effect::Finish(Outcome::Finished)], None);
+        }
+        finishes
+    }
+
     /// Starts a measurement that is due, and ends one that a pause or an end does not wait for.
     pub(super) fn follow_quality(&mut self) {
+        if self.quality.is_closing() {
+            return self.close_if_measured();
+        }
         if self.quality.schedule.is_none() {
             return;
         }
         match self.policy.life() {
             Lifecycle::Running(_) => self.measure_if_due(false),
-            Lifecycle::Over(_) if self.quality.is_closing() => self.close_if_measured(),
             Lifecycle::Paused
             | Lifecycle::Over(_)
             | Lifecycle::Stopping { then: Then::Pause | Then::End | Then::Conclude(_), .. } => {
@@ -128,6 +149,8 @@ impl Keeper {
             return false;
         }
         self.quality.closing = Some(outcome.clone());
+        self.recorder.put_fact(CLOSING, &true);
+        self.recorder.persist();
         // The run needs its devices no longer.
         self.leave_registry();
         true

@@ -74,6 +74,7 @@ impl StoredState {
             quality: LastMeasurement {
                 mark: store.fact(quality::MARK)?,
                 token: store.fact::<Option<String>>(quality::TOKEN)?.flatten(),
+                is_closing: store.fact(quality::CLOSING)?.unwrap_or_default(),
             },
         })
     }
