@@ -129,7 +129,8 @@ fn new_program(args: &QualityArgs, run: &Run, quality: &Quality, found: &FoundCh
     };
     let devices = visible_devices(&device).into_iter().map(|(name, value)| (name.to_owned(), value));
     let variables = preset.environment.iter().filter(|_| run.command.is_some());
-    let variables = variables.flat_map(|(name, text)| Some((name.clone(), render_words([text], preset, &context).pop()?)));
+    let variables =
+        variables.flat_map(|(name, text)| Some((name.clone(), render_words([text], preset, &context).pop()?)));
     Program {
         words: render_words(&quality.command, preset, &context),
         directory: quality.directory.clone().unwrap_or_else(|| args.run_dir.path().to_owned()),

@@ -147,7 +147,11 @@ fn a_killed_keeper_leaves_no_measurement_behind_and_the_next_one_measures_again(
         wait_for("a call", || (calls(&place).len() == killed_before + 1 && sleepers(&place)).then_some(()));
         let (keeper, quality) = (before.pid_keeper.unwrap(), before.pid_quality.unwrap());
         // The second time nobody is left to end the command.
-        if killed_before == 0 { kill(keeper) } else { cut_power(&[keeper, quality]) }
+        if killed_before == 0 {
+            kill(keeper)
+        } else {
+            cut_power(&[keeper, quality])
+        }
         wait_status(&run, "another keeper", |status| {
             status.pid_keeper.is_some_and(|pid| pid != keeper) && status.state == RunState::Training
         });
@@ -212,7 +216,10 @@ files:
     let best = live_status(&run).unwrap().best.unwrap();
     assert_eq!((best.step, best.value), (2, 3.0));
     let compared = place.succeed(&["checkpoints", "compare"]);
-    assert!(compared.lines().next().is_some_and(|line| line.contains("step         2  quality.fid 3.0000")), "{compared}");
+    assert!(
+        compared.lines().next().is_some_and(|line| line.contains("step         2  quality.fid 3.0000")),
+        "{compared}"
+    );
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn describe_command(command: &CommandSpec) {
 
 /// Describes what is measured beside the training, and when.
 fn describe_quality(quality: &Quality) -> String {
-    let command = quality.command.first().map(|program| format!("the numbers that {} prints", text::escape_line(program)));
+    let command =
+        quality.command.first().map(|program| format!("the numbers that {} prints", text::escape_line(program)));
     let all: Vec<String> = quality.metrics.iter().cloned().chain(command).collect();
     let when = match quality.every {
         Every::Never => "at the end".to_owned(),

@@ -123,7 +123,9 @@ impl Preflight {
                 return self.fail(what, failure, "fix its path in the run file");
             }
         }
-        if let Some(text) = run.quality.as_ref().and_then(|quality| quality.text.as_ref()).filter(|text| !text.is_file()) {
+        if let Some(text) =
+            run.quality.as_ref().and_then(|quality| quality.text.as_ref()).filter(|text| !text.is_file())
+        {
             let failure = Failure::new(DATA, format!("quality.text: {} is not a file", text::path(text)));
             self.fail("quality", failure, "fix its path in the run file");
         }

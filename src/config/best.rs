@@ -1,7 +1,7 @@
 //! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
-use crate::recipe::learning::{Learning, Measured, restore_nan};
 use super::quality::CALIBRATION;
+use crate::recipe::learning::{Learning, Measured, restore_nan};
 use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, QUALITY, is_name, is_quality};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;

@@ -35,7 +35,7 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Du
 /// Sections whose knobs the command may name.
 const KNOB_SECTIONS: [&str; 3] = ["training", "optimizer", "knobs"];
 
-/// What is measured beside the training, and how often.
+/// The measurements beside the training, and their rhythm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quality {
@@ -72,7 +72,7 @@ pub enum Visible {
     Run,
 }
 
-/// What the rest of a run file says that matters here.
+/// The parts of the run file that a check depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The name of the task.
@@ -147,7 +147,10 @@ impl Quality {
         if around.is_command {
             let fix = "write a `quality.command` that loads {checkpoint} and prints numbers";
             let wrong = "only a built-in task knows its metrics, a command does not";
-            return (!self.metrics.is_empty()).then(|| Problem::at("quality.metrics", wrong, fix)).into_iter().collect();
+            return (!self.metrics.is_empty())
+                .then(|| Problem::at("quality.metrics", wrong, fix))
+                .into_iter()
+                .collect();
         }
         let Some(known) = around.metrics else { return Vec::new() };
         let unknown = self.metrics.iter().enumerate().filter(|(_, name)| !known.contains(&name.as_str()));
@@ -248,7 +251,12 @@ mod tests {
             (json!({"every": "1 epoch", "metrics": ["calibration"], "text": "x"}), "vision", "quality.text", "perpl"),
             (json!({"every": "1 epoch", "metrics": ["perplexity"]}), "vision", "quality.metrics", "second text"),
             (json!({"every": "1 epoch", "metrics": ["calibration"], "device": "run"}), "vision", "device", "CPU"),
-            (json!({"every": "9 steps", "metrics": ["calibration"], "directory": "x"}), "vision", "directory", "folder"),
+            (
+                json!({"every": "9 steps", "metrics": ["calibration"], "directory": "x"}),
+                "vision",
+                "directory",
+                "folder",
+            ),
             (json!({"every": "9 steps", "metrics": ["calibration"], "timeout": "3 steps"}), "vision", "timeout", "1 s"),
             (json!({"every": "9 steps", "command": [" "]}), "command", "quality.command", "no program"),
             (json!({"every": "2 epochs", "command": ["x"]}), "command", "quality.every", "not known"),
@@ -264,7 +272,8 @@ mod tests {
             let named = found.iter().any(|problem| problem.contains(place) && problem.contains(wrong));
             assert!(named, "{written}: {found:?}");
         }
-        let fine = json!({"every": "2 epochs", "metrics": ["calibration"], "command": ["x", "{training.micro_batch}{step}"]});
+        let fine =
+            json!({"every": "2 epochs", "metrics": ["calibration"], "command": ["x", "{training.micro_batch}{step}"]});
         let knobs = json!({"training": {"micro_batch": 3}});
         let around = Surroundings { task: "vision", metrics: Some(&metrics), is_command: false, knobs: &knobs };
         assert_eq!(read(&fine).check(&around), []);

@@ -29,7 +29,7 @@ pub struct Run {
     pub watch: Watch,
     /// Settings of the probe.
     pub probe: Probe,
-    /// What is measured beside the training; `None` if nothing is.
+    /// The measurements beside the training, if there are any.
     pub quality: Option<Quality>,
     /// Alert settings; `None` if the run file has none, and then the user's own file applies.
     pub notify: Option<Notify>,

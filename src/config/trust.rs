@@ -250,7 +250,8 @@ mod tests {
     #[test]
     fn a_command_that_measures_quality_is_listed_and_metrics_of_the_task_are_not() {
         assert!(grants("quality: { every: 5 steps, metrics: [calibration] }\n").is_empty());
-        let listed = grants("quality: { every: 5 steps, command: [python, score it.py, '{checkpoint}'], directory: s }\n");
+        let listed =
+            grants("quality: { every: 5 steps, command: [python, score it.py, '{checkpoint}'], directory: s }\n");
         assert_eq!(
             listed.lines(),
             [

@@ -36,7 +36,7 @@ pub const TOKEN: &str = "quality_token";
 /// Name of the fact that a finished run stays for its last measurement.
 pub const CLOSING: &str = "quality_closing";
 
-/// What an earlier keeper stored of its measurements.
+/// The measurements of an earlier keeper, as it stored them.
 #[derive(Debug, Default)]
 pub struct LastMeasurement {
     /// The last that ended.
@@ -161,7 +161,7 @@ impl Keeper {
         self.quality.schedule = None;
         if let Some(outcome) = self.quality.closing.clone() {
             let text = "ended without the last measurement of quality".to_owned();
-            self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
+            self.recorder.note(Level::Info, JournalKind::Note, text);
             self.finish_run(outcome);
         }
     }
@@ -181,11 +181,8 @@ impl Keeper {
         let Some(schedule) = self.quality.schedule.filter(|_| self.quality.current.is_none()) else { return };
         let Some(newest) = self.recorder.newest_checkpoint(&self.quality.unusable).cloned() else { return };
         let mark = Mark { step: newest.step, samples: newest.samples, time_ms: now_ms() };
-        let due = if at_end {
-            schedule.is_new(mark)
-        } else {
-            schedule.is_due(mark, self.recorder.status.epoch_samples)
-        };
+        let due =
+            if at_end { schedule.is_new(mark) } else { schedule.is_due(mark, self.recorder.status.epoch_samples) };
         if due {
             self.start_measurement(newest, mark);
         }
@@ -265,7 +262,7 @@ impl Keeper {
         }
         let took = sentences::seconds(current.began.elapsed().as_secs_f64() * 1000.0);
         let text = format!("quality of checkpoint {}: {} ({took})", grouped(step), sentences::quality(&report.metrics));
-        self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
+        self.recorder.note(Level::Info, JournalKind::Note, text);
         let metrics = report.metrics.into_iter().map(|(name, value)| (format!("{QUALITY}{name}"), value)).collect();
         self.recorder.record_quality(&current.checkpoint, current.attempt, metrics);
         self.follow_learning(true, self.now());
@@ -273,7 +270,7 @@ impl Keeper {
 
     fn note_unmeasured(&mut self, step: u64, why: &str) {
         let text = format!("quality of checkpoint {} not measured: {why}", grouped(step));
-        self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        self.recorder.note(Level::Warn, JournalKind::Note, text);
     }
 
     fn record_mark(&mut self, mark: Mark) {

@@ -386,16 +386,6 @@ impl Recorder {
     pub fn passage(&self) -> Option<Passage> {
         self.passage.as_ref().map(|passage| passage.passage().clone())
     }
-
-    /// Reports whether there are updates for listeners.
-    pub fn has_news(&self) -> bool {
-        !self.updates.is_empty()
-    }
-
-    /// Takes the updates for listeners.
-    pub fn take_updates(&mut self) -> Vec<Update> {
-        std::mem::take(&mut self.updates)
-    }
 }
 
 /// Returns the Unix time in milliseconds.

@@ -71,9 +71,7 @@ impl Keeper {
     pub(super) fn follow_learning(&mut self, is_evaluated: bool, now: Duration) {
         let learning = *self.recorder.learning();
         self.recorder.status.setback = learning.setback(self.run.watch.patience);
-        if is_evaluated
-            && let Some(text) = self.alarms.check_learning(&learning, now)
-        {
+        if is_evaluated && let Some(text) = self.alarms.check_learning(&learning, now) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
     }

@@ -49,7 +49,10 @@ mod tests {
             ("fid=12.5\nclip = 0.31\n", pairs(&[("clip", 0.31), ("fid", 12.5)])),
             ("val/fid: -1e-3\r\n", pairs(&[("val/fid", -1e-3)])),
             ("fid   3", pairs(&[("fid", 3.0)])),
-            ("{\"fid\": 3, \"clip\": 0.5, \"model\": \"x\", \"more\": {\"a\": 1}}", pairs(&[("clip", 0.5), ("fid", 3.0)])),
+            (
+                "{\"fid\": 3, \"clip\": 0.5, \"model\": \"x\", \"more\": {\"a\": 1}}",
+                pairs(&[("clip", 0.5), ("fid", 3.0)]),
+            ),
             ("{\n  \"fid\": 3\n}\n", pairs(&[("fid", 3.0)])),
             ("loading the model\n{\"fid\": 3}\ndone in 3 s\n", pairs(&[("fid", 3.0)])),
             ("fid 1\nfid 2\n", pairs(&[("fid", 2.0)])),

@@ -1,4 +1,4 @@
-//! What a process that measured the quality of a checkpoint reports: one line of JSON on its stdout.
+//! The report of a process that measured the quality of a checkpoint: one line of JSON on its stdout.
 
 use super::metrics::{self, Metrics};
 use serde::{Deserialize, Serialize};

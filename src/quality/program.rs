@@ -101,7 +101,7 @@ impl Program {
         let output = child.stdout.take().map(|pipe| read_on_thread(pipe, keep_first));
         let errors = child.stderr.take().map(|pipe| read_on_thread(pipe, keep_last));
         let ended = child.wait();
-        // What it started may hold the pipes.
+        // Processes that it started may hold the pipes.
         end_command(&self.token);
         let received = |pipe: Option<Receiver<Vec<u8>>>| {
             let bytes = pipe.and_then(|pipe| pipe.recv_timeout(DRAIN).ok()).unwrap_or_default();
@@ -131,10 +131,7 @@ impl Program {
 }
 
 /// Reads a pipe to its end on a thread, so that the program never waits for a reader.
-fn read_on_thread(
-    mut pipe: impl Read + Send + 'static,
-    keep: fn(&mut VecDeque<u8>, &[u8]),
-) -> Receiver<Vec<u8>> {
+fn read_on_thread(mut pipe: impl Read + Send + 'static, keep: fn(&mut VecDeque<u8>, &[u8])) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let (mut kept, mut buffer) = (VecDeque::new(), vec![0; 1 << 16]);

@@ -269,8 +269,12 @@ mod tests {
         let found: Vec<(&str, f64)> = found.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let (zero, one) = (2.0 / 3.0, 0.5);
         let mean = 0.583_333_333_333_333_3;
-        let expected =
-            [("accuracy.one", one), ("accuracy.zero", zero), ("balanced_accuracy", mean), ("worst_class_accuracy", one)];
+        let expected = [
+            ("accuracy.one", one),
+            ("accuracy.zero", zero),
+            ("balanced_accuracy", mean),
+            ("worst_class_accuracy", one),
+        ];
         assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected.map(|(name, _)| name));
         assert!(found.iter().zip(expected).all(|((_, a), (_, b))| (a - b).abs() < 1e-12), "{found:?}");
         let mut many = Answers::new(40);
@@ -284,7 +288,7 @@ mod tests {
     #[test]
     fn the_calibration_error_is_the_mean_distance_of_confidence_and_accuracy() {
         let mut parts = [Answers::new(2), Answers::new(2)];
-        let given = |confidence, right| Answer { confidence, ..answer(0, 0, usize::from(!right), 1.0) };
+        let given = |confidence, right: bool| Answer { confidence, ..answer(0, 0, usize::from(!right), 1.0) };
         // (0.6, 2/3]: 0.625 and 0.65 with one right, |1/2 − 0.6375| of two; (14/15, 1]: 0.95 and 1.0, both right,
         // |1 − 0.975| of two; 0.59 is in the bin below: wrong, |0 − 0.59| of one.
         for (part, confidence, right) in

@@ -16,8 +16,7 @@ pub fn quality_grants(quality: &Quality) -> Vec<Grant> {
     }
     let command = new_grant(Access::Command(quote_words(&quality.command)), "quality.command".to_owned());
     let directory = quality.directory.iter();
-    let directory =
-        directory.map(|path| new_grant(Access::Directory(path.clone()), "quality.directory".to_owned()));
+    let directory = directory.map(|path| new_grant(Access::Directory(path.clone()), "quality.directory".to_owned()));
     [command].into_iter().chain(directory).collect()
 }
 

@@ -113,8 +113,10 @@ mod tests {
         assert_eq!(best, Some((1, 5.0, Some(0.5))));
         assert_eq!(recorder.status.eval.as_ref().map(|eval| (eval.step, eval.metrics.len())), Some((1, 1)));
         let rows = recorder.store.evals().unwrap();
-        let rows: Vec<_> =
-            rows.iter().map(|row| (row.attempt, row.eval.step, row.eval.loss, row.eval.metrics["quality.fid"])).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.attempt, row.eval.step, row.eval.loss, row.eval.metrics["quality.fid"]))
+            .collect();
         assert_eq!(rows, [(1, 1, Some(0.5), 5.0), (1, 2, None, 7.0)]);
         assert_eq!(recorder.learning().since_best(), Some(1), "5.0 at step 1 is better than 7.0 at step 2");
         assert_eq!(recorder.newest_checkpoint(&BTreeSet::from([2])).map(|row| row.step), Some(1));

@@ -23,7 +23,8 @@ pub fn perplexity<B: Backend>(
 ) -> Result<f64, DataError> {
     let tokens = read_text(text, &data.codec, data.spec.shape.vocabulary)?;
     let length = data.sequence.min(tokens.len() - 1);
-    let windows: Vec<&[u32]> = (0..(tokens.len() - 1) / length).map(|at| &tokens[at * length..=(at + 1) * length]).collect();
+    let windows: Vec<&[u32]> =
+        (0..(tokens.len() - 1) / length).map(|at| &tokens[at * length..=(at + 1) * length]).collect();
     let mut total = Tally::default();
     for windows in windows.chunks(usize::try_from(micro_batch).unwrap_or(usize::MAX).max(1)) {
         total.add(&sum_losses(model, TextBatch::of_windows(windows), device));
@@ -41,7 +42,9 @@ fn read_text(text: &Path, codec: &Codec, vocabulary: usize) -> Result<Vec<u32>, 
         return Err(files::data_error(text, "has fewer than two tokens; set quality.text to a longer text"));
     }
     match tokens.iter().find(|token| **token as usize >= vocabulary) {
-        Some(token) => Err(files::data_error(text, format!("has token {token}, beyond the vocabulary of {vocabulary}"))),
+        Some(token) => {
+            Err(files::data_error(text, format!("has token {token}, beyond the vocabulary of {vocabulary}")))
+        }
         None => Ok(tokens),
     }
 }
