@@ -186,6 +186,8 @@ enum Command {
     #[command(hide = true)]
     Harness(internal::HarnessCommand),
     #[command(hide = true)]
+    MeasureQuality(internal::QualityCommand),
+    #[command(hide = true)]
     ExecCommand(internal::ExecCommand),
     #[command(hide = true)]
     HoldOutput,
@@ -308,6 +310,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Man(args)) => man::write_pages(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Harness(args)) => internal::harness(args),
+        Some(Command::MeasureQuality(args)) => internal::measure_quality(args, trainer),
         Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
         Some(Command::HoldOutput) => return internal::hold_output(),
         Some(Command::Keeper(args)) => internal::keeper(&args),

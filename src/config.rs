@@ -17,6 +17,7 @@ pub mod moments;
 pub mod numerics;
 pub mod plateau;
 pub mod problem;
+pub mod quality;
 mod reach;
 pub mod run;
 pub mod shipped;

@@ -30,6 +30,7 @@ mod planned;
 mod planner;
 mod probe;
 mod proving;
+mod quality;
 mod readings;
 mod recorder;
 mod retention;
@@ -83,6 +84,8 @@ enum Input {
     Left(u64),
     /// News of a run directory that other hosts use too.
     Folder(shared_folder::News),
+    /// This measurement of quality has ended.
+    Measured(u64, quality::Ended),
     /// A signal asks the keeper to end.
     Terminated(Author),
 }

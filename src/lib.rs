@@ -22,6 +22,7 @@ mod harness;
 mod notify;
 mod policy;
 mod process_tree;
+mod quality;
 mod redact;
 mod series;
 mod trainer;
@@ -64,6 +65,8 @@ pub use config::problem::Problem;
 pub use protocol::samples::{Confusion, Sample};
 #[cfg(feature = "train")]
 pub use recipe::seed::{Purpose, Stream};
+#[cfg(feature = "train")]
+pub use train::quality::{QualityError, QualityRequest};
 #[cfg(feature = "train")]
 pub use train::registry::Registry;
 #[cfg(feature = "train")]

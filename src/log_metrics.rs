@@ -22,6 +22,7 @@ mod jsonl;
 mod line;
 mod line_clock;
 mod names;
+mod numbers;
 mod output;
 mod pattern;
 mod progress;
@@ -37,6 +38,7 @@ mod wandb;
 pub use error::FileError;
 pub use file::FileReader;
 pub use names::{MAX_NAME, MAX_NAMES};
+pub use numbers::read_numbers;
 pub use output::OutputReader;
 pub use pattern::{Pattern, PatternError};
 

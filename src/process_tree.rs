@@ -10,6 +10,7 @@
 //! handed to the nearest subreaper: the harness, or the keeper's parent. So the token and the chain of parents together
 //! find them all, and a reused id is never mistaken for one of them.
 
+pub mod background;
 mod end;
 mod ended;
 

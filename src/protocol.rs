@@ -27,6 +27,7 @@ pub mod pace;
 pub mod passage;
 pub mod plan;
 pub mod probe;
+pub mod quality;
 pub mod ranks;
 pub mod resume;
 pub mod rows;

@@ -50,6 +50,7 @@ pub mod native;
 mod optimizer;
 pub mod param_rules;
 mod params;
+pub mod quality;
 mod recompute;
 pub mod registry;
 mod resume;

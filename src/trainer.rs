@@ -9,12 +9,13 @@ use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, TaskSections};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
+use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Overrides the worker program; the replacement must speak the same contract.
@@ -102,6 +103,14 @@ pub trait Trainer {
     /// Returns an error as [`Trainer::look_ahead`] does. An error in one checkpoint is reported in its place.
     fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal>;
 
+    /// Measures the quality metrics of the run file on a checkpoint of a rung, on the CPU.
+    ///
+    /// # Errors
+    /// Returns an error when the data or the checkpoint cannot be read, or the task has no such metric.
+    fn measure_quality(&self, _run: &Run, _rung: usize, _checkpoint: &Path) -> Result<Metrics, Refusal> {
+        Err(Refusal::new(13, NO_TRAINER))
+    }
+
     /// Converts a checkpoint's weights to the files of another program, `hf` or `peft`; returns their
     /// names and contents.
     ///
@@ -168,6 +177,10 @@ impl TaskSections for OnDevice<'_> {
 
     fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
         self.trainer.sections().eval_metrics(task)
+    }
+
+    fn quality_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.trainer.sections().quality_metrics(task)
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {

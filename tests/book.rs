@@ -89,7 +89,7 @@ fn tables() -> Vec<(String, Table)> {
 const UNKNOWN: &str = "qqqqqqqqqqqqqqqqqqqqqqqq";
 
 const VISION: &str = "name: a\ntask: vision\ndata: { source: 'embedded:digits' }\ntraining: { epochs: 1, micro_batch: 4 }\n\
-    optimizer: { lr: 0.1 }\nnotify: {}\n";
+    optimizer: { lr: 0.1 }\nnotify: {}\nquality: { every: 5 epochs, command: [score] }\n";
 const COMMAND: &str = "name: a\ntask: command\ncommand: [sh]\n";
 
 /// Sets an unknown key in the section at a path.

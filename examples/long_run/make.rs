@@ -267,6 +267,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,
+        pid_quality: None,
         autopilot: false,
         passage: None,
         rungs: vec![rung("full", steps * 4 / 10), rung("plain", steps * 6 / 10)],

@@ -11,8 +11,10 @@ use crate::config::command::invocation::{Target, find_script};
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, Level, first_launch};
 use crate::config::numerics;
+use crate::config::quality::Quality;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
+use crate::config::units::Every;
 use crate::format::counted;
 use crate::init::attached::is_attached;
 use crate::init::program::Program;
@@ -63,6 +65,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let Some(command) = &run.command {
         describe_command(command);
         describe_ranks(&run);
+    }
+    if let Some(quality) = &run.quality {
+        line!("\n{}", describe_quality(quality));
     }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {
@@ -127,6 +132,18 @@ fn note_lost_files(command: &CommandSpec) {
             "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
         );
     }
+}
+
+/// Describes what is measured beside the training, and when.
+fn describe_quality(quality: &Quality) -> String {
+    let command =
+        quality.command.first().map(|program| format!("the numbers that {} prints", text::escape_line(program)));
+    let all: Vec<String> = quality.metrics.iter().cloned().chain(command).collect();
+    let when = match quality.every {
+        Every::Never => "at the end".to_owned(),
+        every => format!("every {every} and at the end"),
+    };
+    format!("quality, {when}, beside the training for at most {}: {}", quality.timeout, all.join(", "))
 }
 
 /// Prints what the ranks of a command make of its batch.

@@ -9,6 +9,7 @@ use super::{Failure, Outcome, client, find_run, line};
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
+use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
 use crate::store::permissions;
@@ -171,7 +172,7 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let row = rows.iter().find(|row| row.step == found.step());
         let size = found.bytes().map_or_else(|error| error.to_string(), bytes);
         let mut eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
-        for (name, value) in row.iter().flat_map(|row| &row.metrics) {
+        for (name, value) in row.iter().flat_map(|row| &row.metrics).filter(|(name, _)| !is_of_class(name)) {
             let _ = write!(eval, "  {name} {}", figure(*value));
         }
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };

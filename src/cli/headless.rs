@@ -11,6 +11,7 @@ use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::sentences::measured;
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, StepRow, Update};
 use crate::protocol::line;
+use crate::protocol::metrics::is_quality;
 use crate::protocol::worker::Level;
 use crate::store::go_on::find_way;
 use crate::store::owners;
@@ -332,6 +333,10 @@ impl<'a> Follower<'a> {
     }
 
     fn show_eval(row: &EvalRow) {
+        // The journal has a line about quality.
+        if row.eval.loss.is_none() && row.eval.metrics.keys().all(|name| is_quality(name)) {
+            return;
+        }
         let text = format!("evaluation at step {}: {}", count(row.eval.step), measured(&row.eval));
         print_at(row.time_ms, &text);
     }

@@ -8,6 +8,7 @@ use crate::keeper::lifeline::Lifetime;
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
+use crate::quality::{self, QualityArgs};
 use crate::recipe::class::{self, Class};
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
@@ -93,6 +94,24 @@ impl HarnessCommand {
             (false, false) => Purpose::Run,
         }
     }
+}
+
+/// Arguments of `measure-quality`.
+#[derive(Debug, Args)]
+pub struct QualityCommand {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long)]
+    step: u64,
+    #[arg(long)]
+    rung: usize,
+    #[arg(long)]
+    attempt: u64,
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Marks the processes of the command.
+    #[arg(long)]
+    token: String,
 }
 
 /// Arguments of `exec-command`.
@@ -219,6 +238,16 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         stands_by: args.standby,
     };
     harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))
+}
+
+pub fn measure_quality(args: QualityCommand, trainer: &dyn Trainer) -> Outcome {
+    quality::end_with_keeper(args.token.clone())?;
+    let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
+    let device = args.device.parse().unwrap_or_default();
+    let QualityCommand { step, rung, attempt, token, .. } = args;
+    let report = quality::measure(&QualityArgs { run_dir, step, rung, attempt, token, device }, &run, trainer);
+    print!("{}", line::encode(&report)?);
+    Ok(0)
 }
 
 pub fn exec_command(args: &ExecCommand) -> ExitCode {

@@ -123,6 +123,12 @@ impl Preflight {
                 return self.fail(what, failure, "fix its path in the run file");
             }
         }
+        if let Some(text) =
+            run.quality.as_ref().and_then(|quality| quality.text.as_ref()).filter(|text| !text.is_file())
+        {
+            let failure = Failure::new(DATA, format!("quality.text: {} is not a file", text::path(text)));
+            self.fail("quality", failure, "fix its path in the run file");
+        }
         match start.trainer.examine(run) {
             Ok(()) => {}
             Err(refusal) => self.fail("weights", Failure::of(refusal), "fix model.init_from"),

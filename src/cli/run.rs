@@ -254,7 +254,9 @@ pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
 }
 
 fn most_checkpoints(run: &Run) -> u64 {
-    run.rungs.iter().map(|rung| rung.preset.checkpoint.max_on_disk()).max().unwrap_or(1)
+    let kept = run.rungs.iter().map(|rung| rung.preset.checkpoint.max_on_disk()).max().unwrap_or(1);
+    // The one that is measured stays, too.
+    kept.saturating_add(u64::from(run.quality.is_some()))
 }
 
 fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {

@@ -83,6 +83,9 @@ pub fn status_line(status: &Status) -> String {
         let name = if best.metric == metrics::LOSS { String::new() } else { format!("{} ", best.metric) };
         let _ = write!(line, "  best {name}{:.4} at step {}", best.value, count(best.step));
     }
+    if status.pid_quality.is_some() {
+        line.push_str("  (measuring quality)");
+    }
     if let Some(setback) = &status.setback {
         let _ = write!(line, "  ({setback})");
     }

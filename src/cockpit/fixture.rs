@@ -91,6 +91,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         pid_keeper: Some(1),
         pid_worker: Some(2),
         pid_probe: Some(3),
+        pid_quality: None,
         autopilot: false,
         proposal: None,
         climb: None,

@@ -1,7 +1,8 @@
 //! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
+use super::quality::CALIBRATION;
 use crate::recipe::learning::{Learning, Measured, restore_nan};
-use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, is_name};
+use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, QUALITY, is_name, is_quality};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -54,9 +55,11 @@ impl Best {
     /// Returns how a metric is ranked whose goal needs no words: lower losses, higher accuracies.
     #[must_use]
     pub fn of_known(metric: &str) -> Option<Self> {
-        let goal = match metric {
+        let goal = match metric.strip_prefix(QUALITY).unwrap_or(metric) {
             LOSS | PERPLEXITY => Goal::Min,
             ACCURACY => Goal::Max,
+            CALIBRATION if is_quality(metric) => Goal::Min,
+            name if is_quality(metric) && (name.contains("accuracy") || name.starts_with("distinct_")) => Goal::Max,
             _ => return None,
         };
         Some(Self { metric: metric.to_owned(), goal })
@@ -173,6 +176,8 @@ mod tests {
             (json!({"metric": "accuracy"}), "accuracy", Goal::Max),
             (json!({"metric": "perplexity"}), "perplexity", Goal::Min),
             (json!({"metric": "val/fid", "goal": "min"}), "val/fid", Goal::Min),
+            (json!({"metric": "quality.calibration"}), "quality.calibration", Goal::Min),
+            (json!({"metric": "quality.worst_class_accuracy"}), "quality.worst_class_accuracy", Goal::Max),
             (json!({"metric": "reward", "goal": "max"}), "reward", Goal::Max),
         ] {
             let best = Best { metric: metric.to_owned(), goal };
@@ -181,6 +186,7 @@ mod tests {
         }
         for (written, path, text) in [
             (json!({"metric": "reward"}), "best", "goal: max"),
+            (json!({"metric": "quality.fid"}), "best", "goal: max"),
             (json!({"metric": "a b"}), "best.metric", "`a b` is not a metric name"),
             (json!({"goal": "up"}), "best.goal", "write min if lower is better"),
         ] {

@@ -7,6 +7,7 @@ use super::integrations::{Notify, Probe};
 use super::knobs::{Preset, Section, Watch};
 use super::ladder::{self, FULL, Rung, RungSpec};
 use super::problem::{Problem, max_listed};
+use super::quality::Quality;
 use super::{climb, typed, variants, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
@@ -28,6 +29,8 @@ pub struct Run {
     pub watch: Watch,
     /// Settings of the probe.
     pub probe: Probe,
+    /// The measurements beside the training, if there are any.
+    pub quality: Option<Quality>,
     /// Alert settings; `None` if the run file has none, and then the user's own file applies.
     pub notify: Option<Notify>,
     /// Knobs that no rung may change.
@@ -68,6 +71,11 @@ pub trait TaskSections {
 
     /// Returns the metrics that evaluations of a task report beside the loss; `None` if any name is possible.
     fn eval_metrics(&self, _task: &str) -> Option<&'static [&'static str]> {
+        None
+    }
+
+    /// Returns the metrics of a task that can be measured beside the training; `None` if any name is possible.
+    fn quality_metrics(&self, _task: &str) -> Option<&'static [&'static str]> {
         None
     }
 
@@ -221,6 +229,7 @@ impl Run {
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
             tree.extend(command.as_ref().and_then(Value::as_object).cloned().into_iter().flatten());
             tree.extend(body);
+            tree.extend(self.quality.as_ref().map(|quality| ("quality".to_owned(), json!(quality))));
             tree.extend(tail);
             tree.extend(climb.map(|climb| ("climb".to_owned(), json!(climb))));
         }

@@ -92,7 +92,8 @@ impl Grants {
         let hooks = run.notify.iter().flat_map(|notify| &notify.webhooks).enumerate();
         let hooks = hooks.flat_map(|(index, hook)| webhook_grants(index, hook));
         let command = run.command.iter().flat_map(|spec| command::grants(spec, run));
-        Self(command.chain(library).chain(hooks).collect())
+        let quality = run.quality.iter().flat_map(command::quality_grants);
+        Self(command.chain(quality).chain(library).chain(hooks).collect())
     }
 
     /// Reports whether nothing needs approval.
@@ -244,6 +245,20 @@ mod tests {
             "deletes | out/c-* | checkpoints.keep_last",
         ];
         assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn a_command_that_measures_quality_is_listed_and_metrics_of_the_task_are_not() {
+        assert!(grants("quality: { every: 5 steps, metrics: [calibration] }\n").is_empty());
+        let listed =
+            grants("quality: { every: 5 steps, command: [python, score it.py, '{checkpoint}'], directory: s }\n");
+        assert_eq!(
+            listed.lines(),
+            [
+                "  command      python 'score it.py' '{checkpoint}'  quality.command",
+                "  directory    /project/s                           quality.directory",
+            ]
+        );
     }
 
     #[test]

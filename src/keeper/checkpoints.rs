@@ -142,6 +142,8 @@ impl Keeper {
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
         self.forget_deleted_checkpoints();
+        let samples = self.recorder.samples_at(step);
+        self.forget_quality_above(step, samples);
         // The store may not know all of them: damaged ones were not imported.
         let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
         let there = checkpoint::list(self.run_dir.path());
@@ -186,7 +188,7 @@ impl Keeper {
         }
     }
 
-    fn retire_checkpoints(&mut self) {
+    pub(super) fn retire_checkpoints(&mut self) {
         let rules = retention::Rules::of_rung(&self.run, self.recorder.attempt.rung);
         let steps = self.recorder.retire_superfluous(&rules, &BTreeSet::new());
         if !steps.is_empty() {

@@ -8,6 +8,7 @@ use super::delay::DelayWatch;
 use super::failure::KeeperError;
 use super::file_watch::FileWatch;
 use super::lifeline::Lifetime;
+use super::quality::QualityWatch;
 use super::recorder::{self, Recorder};
 use super::run_dir_watch::RunDirWatch;
 use super::run_loop::KeeperArgs;
@@ -71,6 +72,7 @@ pub(super) struct Keeper {
     pub(super) clock: Clock,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) heard: mpsc::Receiver<Input>,
+    pub(super) quality: QualityWatch,
     pub(super) publishing: Publishing,
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints being deleted.
@@ -195,6 +197,7 @@ impl Keeper {
             policy,
             alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
+            quality: QualityWatch::new(&run, known.quality),
             files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir), lost_to: None },
             run_dir,
             run,

@@ -3,6 +3,7 @@
 use super::author::Author;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
+use super::quality::CLOSING;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
@@ -223,7 +224,10 @@ impl Keeper {
         }
     }
 
-    fn finish_run(&mut self, outcome: Outcome) {
+    pub(super) fn finish_run(&mut self, outcome: Outcome) {
+        if self.stays_to_measure(&outcome) {
+            return;
+        }
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let status = &self.recorder.status;
@@ -252,6 +256,7 @@ impl Keeper {
         self.alarms.raise("end", level, what, &text, now);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
+        self.recorder.put_fact(CLOSING, &false);
         let signalled_in = self.requester.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
@@ -262,7 +267,11 @@ impl Keeper {
         // The keeper itself decides some ends.
         let over = self.outcome.clone().map(Lifecycle::Over);
         let life = over.as_ref().unwrap_or(self.policy.life());
-        let (state, why) = (life.state(), life.why());
+        let (mut state, mut why) = (life.state(), life.why());
+        if let Some(step) = self.quality.closing_step().filter(|_| over.is_none()) {
+            state = RunState::Stopping;
+            why = Some(sentences::last_measurement(step, &self.run_dir.command("stop")));
+        }
         if (state, &why) != (self.recorder.status.state, &self.recorder.status.why) {
             self.recorder.mark_changed();
         }

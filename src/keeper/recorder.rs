@@ -5,6 +5,7 @@ mod companion;
 mod evaluations;
 mod going_back;
 mod layers;
+mod quality;
 mod writing;
 
 use evaluations::EvaluationCurve;
@@ -57,6 +58,8 @@ pub struct Recorder {
     said: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
+    /// The one that is measured, which stays on disk.
+    held: Option<u64>,
     /// How they are ranked.
     ranking: Best,
     /// Newest evaluations of this attempt, by step.
@@ -84,7 +87,7 @@ impl Recorder {
         let mut status = store.fact::<Status>("status")?.unwrap_or_else(|| fresh.clone());
         status.passage = None;
         status.exit_code = None;
-        (status.pid_worker, status.pid_probe) = (None, None);
+        (status.pid_worker, status.pid_probe, status.pid_quality) = (None, None, None);
         status.ranks.clear();
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
@@ -107,6 +110,7 @@ impl Recorder {
             said: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
+            held: None,
             ranking: Best::default(),
             evals: BTreeMap::new(),
             curve: EvaluationCurve::default(),
@@ -379,16 +383,6 @@ impl Recorder {
     /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
         self.passage.as_ref().map(|passage| passage.passage().clone())
-    }
-
-    /// Reports whether there are updates for listeners.
-    pub fn has_news(&self) -> bool {
-        !self.updates.is_empty()
-    }
-
-    /// Takes the updates for listeners.
-    pub fn take_updates(&mut self) -> Vec<Update> {
-        std::mem::take(&mut self.updates)
     }
 }
 

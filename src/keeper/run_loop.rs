@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -116,6 +117,7 @@ impl Keeper {
         // The memory of a command cannot be counted.
         let plans = self.run.command.is_none();
         let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
+        self.end_left_measurement().await;
         self.take_over_run(asked_by, &path).await?;
         // Before the first turn, which writes.
         self.check_files().map_err(unlocked)?;
@@ -126,6 +128,7 @@ impl Keeper {
             self.check_files().map_err(unlocked)?;
         }
         drop(planner);
+        self.end_measurement().await;
         self.send_last_update().await;
         folder.into_iter().for_each(FolderThread::finish);
         self.leave_registry();
@@ -169,6 +172,7 @@ impl Keeper {
         self.decide(Event::Tick, None);
         self.check_run_dir();
         self.check_turn();
+        self.follow_quality();
         self.publish_if_due();
     }
 
@@ -214,6 +218,7 @@ impl Keeper {
                 }
                 self.decide(Event::Request(request), Some(id));
             }
+            Input::Measured(id, ended) => self.handle_measured(id, ended),
             Input::Folder(news) => self.handle_folder_news(news),
             Input::Garbled(id) => {
                 let message = "unrecognized request: is this client another version of downshift?".to_owned();
@@ -227,6 +232,13 @@ impl Keeper {
     }
 
     pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {
+        if let (true, Event::Request(Request::Stop)) = (self.quality.is_closing(), &event) {
+            if let Some(id) = asker {
+                let message = "will end without the last measurement of quality".to_owned();
+                self.clients.answer(id, Ok::<_, Infallible>(message));
+            }
+            return self.skip_last_measurement();
+        }
         let now = self.now();
         let effects = self.policy.decide(event, now);
         self.perform(effects, asker);

@@ -3,12 +3,15 @@
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
-use crate::protocol::metrics;
+use crate::protocol::metrics::{self, Metrics};
 use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
 pub use crate::format::{bytes, count as grouped};
+
+/// Most quality metrics in a line of the journal.
+const MOST_QUALITY: usize = 8;
 
 /// Formats milliseconds as seconds.
 #[must_use]
@@ -122,7 +125,7 @@ pub fn loss(loss: f64) -> String {
     if loss != 0.0 && loss.abs() < 1e-3 { format!("{loss:.1e}") } else { format!("{loss:.4}") }
 }
 
-/// Describes an evaluation.
+/// Describes an evaluation, without the parts of single classes.
 #[must_use]
 pub fn measured(eval: &Eval) -> String {
     let metric = |(name, value): (&String, &f64)| match name.as_str() {
@@ -131,7 +134,26 @@ pub fn measured(eval: &Eval) -> String {
         _ => format!("{name} {}", loss(*value)),
     };
     let mean = eval.loss.map(|mean| format!("loss {}", loss(mean)));
-    mean.into_iter().chain(eval.metrics.iter().map(metric)).collect::<Vec<_>>().join(", ")
+    let named = eval.metrics.iter().filter(|(name, _)| !metrics::is_of_class(name));
+    mean.into_iter().chain(named.map(metric)).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists quality metrics; those with a part for each class come last, and are cut off.
+#[must_use]
+pub fn quality(metrics: &Metrics) -> String {
+    let (parts, whole): (Vec<_>, Vec<_>) = metrics.iter().partition(|(name, _)| name.contains('.'));
+    let all = whole.into_iter().chain(parts);
+    let shown: Vec<String> = all.take(MOST_QUALITY).map(|(name, value)| format!("{name} {}", loss(*value))).collect();
+    match metrics.len().saturating_sub(MOST_QUALITY) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Describes a run that is over, except for its last measurement.
+#[must_use]
+pub fn last_measurement(step: u64, stop: &str) -> String {
+    format!("training is over; measuring the quality of checkpoint {} (`{stop}` skips it)", grouped(step))
 }
 
 /// Describes why an attempt ended.

@@ -50,6 +50,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         pid_keeper: Some(std::process::id()),
         pid_worker: None,
         pid_probe: None,
+        pid_quality: None,
         autopilot: true,
         proposal: None,
         climb: None,

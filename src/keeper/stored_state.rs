@@ -1,6 +1,7 @@
 //! State stored by an earlier keeper of the run.
 
 use super::alarms::EccSeen;
+use super::quality::{self, LastMeasurement};
 use super::run_loop::{KeeperArgs, Launch};
 use super::shared_folder::{OBEYED, Obeyed};
 use crate::config::run::Run;
@@ -31,6 +32,8 @@ pub struct StoredState {
     pub ledger: Ledger,
     /// Orders from other hosts that were obeyed.
     pub obeyed: Obeyed,
+    /// The last measurement of quality.
+    pub quality: LastMeasurement,
     /// The current rung.
     pub rung: usize,
     /// GPU memory in use before the first start.
@@ -68,6 +71,11 @@ impl StoredState {
             baseline: store.fact("baseline")?,
             ecc_seen: store.fact(ECC_SEEN)?,
             obeyed: store.fact(OBEYED)?.unwrap_or_default(),
+            quality: LastMeasurement {
+                mark: store.fact(quality::MARK)?,
+                token: store.fact::<Option<String>>(quality::TOKEN)?.flatten(),
+                is_closing: store.fact(quality::CLOSING)?.unwrap_or_default(),
+            },
         })
     }
 }

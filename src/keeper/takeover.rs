@@ -197,6 +197,9 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
+        if self.finish_left_run(by_person) {
+            return Ok(());
+        }
         if let Some(outcome) = self.policy.end_of_lost_command().filter(|_| self.recorder.status.attempts > 0) {
             self.perform(vec![Effect::Finish(outcome)], None);
             return Ok(());

@@ -37,6 +37,9 @@ impl Keeper {
                 self.worker.command = Some((*pid, Exit::of_command(*code, *signal)));
             }
             WorkerEvent::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
+            WorkerEvent::Command { news: CommandNews::WentBack { step, samples } } => {
+                self.forget_quality_above(*step, *samples);
+            }
             WorkerEvent::Command { news: CommandNews::Ranks { rows } } => self.recorder.record_ranks(rows),
             WorkerEvent::Command { news: CommandNews::Stacks { pid, rank, file } } => {
                 self.record_stacks(*pid, *rank, file);
@@ -60,7 +63,7 @@ impl Keeper {
         }
         self.recorder.record_event(&event, now);
         self.update_checkpoints(&event);
-        self.follow_learning(&event, now);
+        self.follow_learning(matches!(event, WorkerEvent::Eval(_)), now);
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
@@ -79,12 +82,10 @@ impl Keeper {
     }
 
     /// Updates the verdict on the evaluations; only a new one raises the alarm.
-    fn follow_learning(&mut self, event: &WorkerEvent, now: Duration) {
+    pub(super) fn follow_learning(&mut self, is_evaluated: bool, now: Duration) {
         let learning = *self.recorder.learning();
         self.recorder.status.setback = learning.setback(self.run.watch.patience);
-        if let WorkerEvent::Eval(_) = event
-            && let Some(text) = self.alarms.check_learning(&learning, now)
-        {
+        if is_evaluated && let Some(text) = self.alarms.check_learning(&learning, now) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
     }

@@ -263,6 +263,9 @@ pub struct Status {
     pub pid_worker: Option<u32>,
     /// Process id of the probe; none when it is not alive.
     pub pid_probe: Option<u32>,
+    /// Process id of a measurement of quality; none while nothing is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_quality: Option<u32>,
     /// Whether the autopilot is on.
     pub autopilot: bool,
     /// The move the keeper would make, with the autopilot off.

@@ -1,6 +1,6 @@
 //! Whether a run still learns, judged by its evaluations: one verdict for keeper, `status` and cockpit.
 
-use super::metrics::Metrics;
+use super::metrics::{Metrics, is_quality};
 use crate::format::counted;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,7 +29,10 @@ pub fn restore_nan<'a>(
         if loss.is_some() {
             with_loss = Some(metrics);
         }
-        let is_same_kind = with_loss.is_some_and(|known| metrics.keys().all(|name| known.contains_key(name)));
+        // Quality is measured later, on some checkpoints: alone, it is an evaluation of another kind.
+        let mut own = metrics.keys().filter(|name| !is_quality(name)).peekable();
+        let is_quality_alone = own.peek().is_none() && !metrics.is_empty();
+        let is_same_kind = with_loss.is_some_and(|known| own.all(|name| known.contains_key(name))) && !is_quality_alone;
         (loss.or(is_same_kind.then_some(f64::NAN)), metrics)
     })
 }
@@ -170,6 +173,11 @@ mod tests {
             [(None, &none), (Some(0.5), &both), (None, &both), (None, &none), (None, &reward), (Some(0.4), &both)];
         let restored: Vec<Option<bool>> = restore_nan(evals).map(|(loss, _)| loss.map(f64::is_nan)).collect();
         assert_eq!(restored, [None, Some(false), Some(true), Some(true), None, Some(false)]);
+        // Quality was measured at the step of the first, and alone at a later one; the loss of the last was NaN.
+        let (joined, alone) = (metrics(&["accuracy", "quality.fid"]), metrics(&["quality.fid"]));
+        let evals = [(Some(0.5), &joined), (None, &alone), (None, &metrics(&["accuracy"])), (None, &joined)];
+        let restored: Vec<bool> = restore_nan(evals).map(|(loss, _)| loss.is_some_and(f64::is_nan)).collect();
+        assert_eq!(restored, [false, false, true, true]);
         let nan = Measured { loss: Some(f64::NAN), cost: Some(f64::NAN) };
         let mut learning = by_loss(&[0.5]);
         learning.extend([nan; 10]);

@@ -17,11 +17,28 @@ pub const LOSS: &str = "loss";
 pub const ACCURACY: &str = "accuracy";
 /// `exp(loss)`.
 pub const PERPLEXITY: &str = "perplexity";
+/// The beginning of the names of quality metrics, which are measured beside the training.
+pub const QUALITY: &str = "quality.";
+
+/// The beginning of the names of accuracies of one class, behind [`QUALITY`].
+pub const CLASS_ACCURACY: &str = "accuracy.";
+
+/// Reports whether a metric was measured beside the training, on a checkpoint.
+#[must_use]
+pub fn is_quality(name: &str) -> bool {
+    name.starts_with(QUALITY)
+}
 
 /// Reports whether a name may be stored: 1 to 64 letters, digits and `_ . / -`.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(is_allowed)
+}
+
+/// Reports whether a metric is the part of one class, of which there may be many.
+#[must_use]
+pub fn is_of_class(name: &str) -> bool {
+    name.strip_prefix(QUALITY).is_some_and(|name| name.starts_with(CLASS_ACCURACY))
 }
 
 /// Turns any text into a name: replaces other characters by `_` and cuts the rest; `None` for an empty text.

@@ -152,6 +152,16 @@ impl Writer {
         Ok(newest.unsigned_abs() + 1)
     }
 
+    /// Returns the newest attempt that had begun at a time, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn attempt_at(&mut self, time_ms: i64) -> rusqlite::Result<Option<u64>> {
+        let newest = "SELECT max(id) FROM attempts WHERE started_ms <= ?1";
+        let newest: Option<i64> = self.connection()?.query_row(newest, [time_ms], |row| row.get(0))?;
+        Ok(newest.map(i64::unsigned_abs))
+    }
+
     /// Returns the total lifetime of this run's workers in seconds, over all attempts with a known end.
     ///
     /// # Errors

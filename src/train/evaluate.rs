@@ -33,7 +33,21 @@ pub fn evaluate_all<T: Train<B>, B: AutodiffBackend>(
     Ok(to_means::<T>(&total))
 }
 
-/// Does the same, and returns samples of what the model does.
+/// Returns the sums over the whole validation set.
+///
+/// # Errors
+/// Returns an error when no loader thread can be started.
+pub fn tally_all<T: Train<B>, B: AutodiffBackend>(
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    training: &Training,
+    device: &B::Device,
+) -> io::Result<Tally> {
+    let requests = validation_requests(T::len(data, Split::Validation), training.micro_batch);
+    evaluate_requests::<T, B, _>(&model.valid(), data, training, &requests, device)
+}
+
+/// Evaluates `model` on the whole validation set, and returns samples of what the model does.
 ///
 /// # Errors
 /// Returns an error when no loader thread can be started.

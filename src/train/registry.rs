@@ -7,20 +7,23 @@ use super::memory_estimate::{self, EstimateError};
 use super::param_rules::{ParamRules, RulesError, parameter_paths};
 use super::params;
 use super::params::safetensors_file::tensor_data;
+use super::quality::{self, QualityError};
 use super::sections::{parse_sections, read_section, write_section};
 use super::task::{DataError, ExportError, Format, NamedFile, Split, Train, load_data};
 use super::tasks::{lm::LanguageModel, vision::Vision};
 use crate::config::{
     knobs::{Preset, Section},
     problem::Problem,
+    quality::Quality,
     run::{OwnedSections, ResolvedSections, TaskSections},
 };
+use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
 use std::marker::PhantomData;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Sizes of the data and the model.
@@ -79,6 +82,15 @@ pub trait AnyTask: Send + Sync {
         preset: &Preset,
         checkpoints: &[PathBuf],
     ) -> Result<Vec<Result<Eval, EvalError>>, Failed>;
+
+    /// Returns the quality metrics.
+    fn quality_metrics(&self) -> &'static [&'static str];
+
+    /// Measures the quality metrics of a run file on a checkpoint, on the CPU.
+    ///
+    /// # Errors
+    /// Returns an error when the data or the checkpoint cannot be read.
+    fn measure_quality(&self, preset: &Preset, quality: &Quality, checkpoint: &Path) -> Result<Metrics, QualityError>;
 
     /// Converts a checkpoint's weights to the files of another program.
     ///
@@ -144,6 +156,10 @@ impl TaskSections for Registry {
 
     fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
         self.get(task).map(AnyTask::eval_metrics)
+    }
+
+    fn quality_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.get(task).map(AnyTask::quality_metrics)
     }
 }
 
@@ -228,6 +244,14 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         checkpoints: &[PathBuf],
     ) -> Result<Vec<Result<Eval, EvalError>>, Failed> {
         checkpoint_eval::evaluate_checkpoints::<T>(preset, checkpoints)
+    }
+
+    fn quality_metrics(&self) -> &'static [&'static str] {
+        T::QUALITY
+    }
+
+    fn measure_quality(&self, preset: &Preset, quality: &Quality, checkpoint: &Path) -> Result<Metrics, QualityError> {
+        quality::measure_quality::<T>(preset, quality, checkpoint)
     }
 
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, ExportError> {

@@ -1,5 +1,6 @@
 //! Samples of a task's work: what [`Train::samples`](super::task::Train::samples) returns, and how it is stored.
 
+use crate::protocol::metrics::{CLASS_ACCURACY, Metrics};
 use crate::protocol::samples::{Confusion, Sample, SampleSet};
 use crate::store::samples::{self, NumberedPicture};
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
@@ -9,6 +10,11 @@ use std::{io, path::Path};
 const MAX_WORST: usize = 16;
 /// The most classes in a confusion matrix; a larger one could not be read.
 const MAX_CLASSES: usize = 100;
+
+/// Number of bins of the calibration error.
+const BINS: usize = 15;
+/// The most classes whose accuracies have names of their own: a run has few names for metrics.
+const MAX_NAMED: usize = 32;
 
 /// The samples of an evaluation.
 #[derive(Debug, Clone, Default)]
@@ -87,8 +93,19 @@ pub struct Answers {
     classes: usize,
     /// `[truth, answer]`; empty if there are too many classes.
     counts: Vec<u64>,
+    /// Right answers and all answers, by the right class.
+    by_class: Vec<[u64; 2]>,
+    bins: [Bin; BINS],
     /// By falling loss.
     worst: Vec<Answer>,
+}
+
+/// The answers of similar confidence.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Bin {
+    count: u64,
+    right: u64,
+    confidence_sum: f64,
 }
 
 impl Answers {
@@ -96,7 +113,7 @@ impl Answers {
     #[must_use]
     pub fn new(classes: usize) -> Self {
         let size = if classes <= MAX_CLASSES { classes * classes } else { 0 };
-        Self { classes, counts: vec![0; size], worst: Vec::new() }
+        Self { classes, counts: vec![0; size], by_class: vec![[0; 2]; classes], ..Self::default() }
     }
 
     /// Records an answer.
@@ -106,6 +123,18 @@ impl Answers {
         {
             *count += 1;
         }
+        let right = u64::from(answer.answer == answer.label);
+        if let Some([right_ones, all]) = self.by_class.get_mut(answer.label) {
+            (*right_ones, *all) = (*right_ones + right, *all + 1);
+        }
+        if answer.confidence.is_finite() {
+            let confidence = f64::from(answer.confidence);
+            // Bins are open below and closed above.
+            let place = ((confidence * BINS as f64).ceil() as usize).clamp(1, BINS) - 1;
+            let bin = &mut self.bins[place];
+            (bin.count, bin.right) = (bin.count + 1, bin.right + right);
+            bin.confidence_sum += confidence;
+        }
         self.keep_if_worst(answer);
     }
 
@@ -114,6 +143,14 @@ impl Answers {
         if self.classes == 0 {
             self.classes = other.classes;
             self.counts = vec![0; other.counts.len()];
+            self.by_class = vec![[0; 2]; other.by_class.len()];
+        }
+        for ([right, all], [more_right, more]) in self.by_class.iter_mut().zip(&other.by_class) {
+            (*right, *all) = (*right + more_right, *all + more);
+        }
+        for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
+            (bin.count, bin.right) = (bin.count + more.count, bin.right + more.right);
+            bin.confidence_sum += more.confidence_sum;
         }
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -121,6 +158,31 @@ impl Answers {
         for answer in &other.worst {
             self.keep_if_worst(*answer);
         }
+    }
+
+    /// Returns the share of right answers in each class, unless there are too many, with the mean and the lowest of all
+    /// classes. A class without a sample has none.
+    #[must_use]
+    pub fn accuracy_by_class(&self, names: &[String]) -> Metrics {
+        let shares = self.by_class.iter().zip(names).filter(|([_, all], _)| *all > 0);
+        let shares: Vec<(&String, f64)> =
+            shares.map(|([right, all], name)| (name, *right as f64 / *all as f64)).collect();
+        let Some(worst) = shares.iter().map(|(_, share)| *share).reduce(f64::min) else { return Metrics::new() };
+        let mean = shares.iter().map(|(_, share)| share).sum::<f64>() / shares.len() as f64;
+        let whole = [("balanced_accuracy".to_owned(), mean), ("worst_class_accuracy".to_owned(), worst)];
+        let named = shares.iter().filter(|_| shares.len() <= MAX_NAMED);
+        let named = named.map(|(name, share)| (format!("{CLASS_ACCURACY}{name}"), *share));
+        whole.into_iter().chain(named).collect()
+    }
+
+    /// Returns the expected calibration error: the mean distance between confidence and accuracy in bins of equal width
+    /// (Guo et al., 2017); none without answers.
+    #[must_use]
+    pub fn calibration_error(&self) -> Option<f64> {
+        let count: u64 = self.bins.iter().map(|bin| bin.count).sum();
+        // |accuracy − confidence| of a bin, weighted by its share of all answers.
+        let distance: f64 = self.bins.iter().map(|bin| (bin.right as f64 - bin.confidence_sum).abs()).sum();
+        (count > 0).then(|| distance / count as f64)
     }
 
     /// Returns the answers with the largest losses, the worst first.
@@ -194,6 +256,52 @@ mod tests {
         losses.sort_by(|a, b| b.total_cmp(a));
         let worst: Vec<f64> = total.worst().iter().map(|answer| answer.loss).collect();
         assert_eq!(worst, losses[..MAX_WORST]);
+    }
+
+    #[test]
+    fn the_accuracy_of_each_class_is_the_share_of_its_own_samples() {
+        let mut answers = Answers::new(3);
+        // Class 0: two of three right; class 1: one of two; class 2 has no sample.
+        for (label, given) in [(0, 0), (0, 0), (0, 2), (1, 1), (1, 0)] {
+            answers.record(answer(0, label, given, 1.0));
+        }
+        let found = answers.accuracy_by_class(&["zero", "one", "two"].map(str::to_owned));
+        let found: Vec<(&str, f64)> = found.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let (zero, one) = (2.0 / 3.0, 0.5);
+        let mean = 0.583_333_333_333_333_3;
+        let expected = [
+            ("accuracy.one", one),
+            ("accuracy.zero", zero),
+            ("balanced_accuracy", mean),
+            ("worst_class_accuracy", one),
+        ];
+        assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected.map(|(name, _)| name));
+        assert!(found.iter().zip(expected).all(|((_, a), (_, b))| (a - b).abs() < 1e-12), "{found:?}");
+        let mut many = Answers::new(40);
+        (0..40).for_each(|label| many.record(answer(0, label, 0, 1.0)));
+        let names: Vec<String> = (0..40).map(|class: u32| class.to_string()).collect();
+        let found = many.accuracy_by_class(&names);
+        assert_eq!((found.len(), found["balanced_accuracy"], found["worst_class_accuracy"]), (2, 0.025, 0.0));
+        assert!(Answers::default().accuracy_by_class(&names).is_empty());
+    }
+
+    #[test]
+    fn the_calibration_error_is_the_mean_distance_of_confidence_and_accuracy() {
+        let mut parts = [Answers::new(2), Answers::new(2)];
+        let given = |confidence, right: bool| Answer { confidence, ..answer(0, 0, usize::from(!right), 1.0) };
+        // (0.6, 2/3]: 0.625 and 0.65 with one right, |1/2 − 0.6375| of two; (14/15, 1]: 0.95 and 1.0, both right,
+        // |1 − 0.975| of two; 0.59 is in the bin below: wrong, |0 − 0.59| of one.
+        for (part, confidence, right) in
+            [(0, 0.625, true), (1, 0.65, false), (0, 0.95, true), (1, 1.0, true), (0, 0.59, false), (1, f32::NAN, true)]
+        {
+            parts[part].record(given(confidence, right));
+        }
+        let mut total = Answers::default();
+        parts.iter().for_each(|part| total.merge(part));
+        let expected = (2.0 * 0.1375 + 2.0 * 0.025 + 0.59) / 5.0;
+        let found = total.calibration_error().unwrap();
+        assert!((found - expected).abs() < 1e-6, "{found} and {expected}");
+        assert_eq!(Answers::new(2).calibration_error(), None);
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! Train<B>    model, loss, evaluation                                      for every backend B
 //! ```
 
+use super::quality::{QualityError, QualityRequest};
 use super::samples::{Answers, Samples};
 use crate::config::problem::Problem;
+use crate::protocol::metrics::Metrics;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Tensor, TensorData,
@@ -190,6 +192,9 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// The metrics of an evaluation beside the loss, by name: charted, exported, and a choice for
     /// `checkpoint.best`. [`Task::metrics`] returns their values.
     const METRICS: &'static [&'static str] = &[];
+    /// The metrics that `quality.metrics` of a run file may name, beside those of evaluations. [`Train::quality`]
+    /// measures them.
+    const QUALITY: &'static [&'static str] = &[];
     /// The section `data:`.
     type DataConfig: DeserializeOwned + Serialize + Send + 'static;
     /// The section `model:`.
@@ -338,5 +343,19 @@ pub trait Train<B: AutodiffBackend>: Task {
         _device: &<B::InnerBackend as BackendTypes>::Device,
     ) -> Samples {
         Samples::default()
+    }
+
+    /// Measures the quality metrics that are asked for, by names that begin with theirs. Called on a checkpoint, in a
+    /// process beside the training.
+    ///
+    /// # Errors
+    /// Returns an error when something cannot be read.
+    fn quality(
+        _model: &<Self::Model as AutodiffModule<B>>::InnerModule,
+        _data: &Self::Data,
+        _request: &QualityRequest<'_>,
+        _device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Result<Metrics, QualityError> {
+        Ok(Metrics::new())
     }
 }

@@ -9,10 +9,11 @@ use crate::config::ladder::Rung;
 use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
+use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 impl Trainer for Registry {
@@ -89,6 +90,13 @@ impl Trainer for Registry {
         let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
         let measured = measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))?;
         Ok(measured.into_iter().map(|eval| eval.map_err(|error| NoAnswer::Trainer(error.into()))).collect())
+    }
+
+    fn measure_quality(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<Metrics, Refusal> {
+        let (task, quality) = (find_task(self, run)?, run.quality.as_ref());
+        let quality = quality.ok_or_else(|| Refusal::new(13, "the run file has no section `quality`"))?;
+        let measured = task.measure_quality(&run.rungs[rung].preset, quality, checkpoint);
+        measured.map_err(|error| Refusal::new(14, error.to_string()))
     }
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {

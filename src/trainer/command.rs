@@ -6,8 +6,9 @@ use crate::config::knobs::{Precision, Preset};
 use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
+use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A trainer that also knows commands.
@@ -76,6 +77,10 @@ impl Trainer for WithCommands<'_> {
             return Err(Refusal::new(13, "only the command's own script can evaluate its checkpoints"));
         }
         self.trainer.measure(run, rung, checkpoints)
+    }
+
+    fn measure_quality(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<Metrics, Refusal> {
+        self.trainer.measure_quality(run, rung, checkpoint)
     }
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {

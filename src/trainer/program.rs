@@ -23,31 +23,45 @@ pub enum ProgramError {
     /// The file cannot be executed.
     #[error("{0} is not executable; `chmod +x` it, or write the program that runs it first: [bash, {0}]")]
     NotExecutable(String),
+    /// It is the program that measures quality.
+    #[error("in section `quality`: {0}")]
+    OfQuality(Box<ProgramError>),
 }
 
-/// Looks up the program of a run's command and writes its absolute path into the run, so that a later resume,
-/// even after a reboot, starts the same one. A run without a command stays as it is.
+/// Looks up the programs of a run's command and of the one that measures its quality, and writes their absolute paths
+/// into the run, so that a later resume, even after a reboot, starts the same ones. A run without either stays as it is.
 ///
 /// # Errors
-/// Returns an error when the directory or the program does not exist.
+/// Returns an error when a directory or a program does not exist.
 pub fn settle_program(mut run: Run) -> Result<Run, ProgramError> {
-    let Some(spec) = &mut run.command else { return Ok(run) };
-    if !spec.directory.is_dir() {
-        return Err(ProgramError::NoDirectory(text::path(&spec.directory)));
+    let path = run.rungs[0].preset.environment.get("PATH").map(OsString::from);
+    let path = path.or_else(|| env::var_os("PATH")).unwrap_or_default();
+    if let Some(spec) = &mut run.command {
+        settle_first_word(&mut spec.command, &spec.directory, &path)?;
     }
-    let Some(first) = spec.command.first_mut() else { return Ok(run) };
+    if let Some(quality) = &mut run.quality
+        && let Some(directory) = quality.directory.clone()
+    {
+        let settled = settle_first_word(&mut quality.command, &directory, &path);
+        settled.map_err(|error| ProgramError::OfQuality(Box::new(error)))?;
+    }
+    Ok(run)
+}
+
+/// Replaces the program that a command starts with by its absolute path.
+fn settle_first_word(words: &mut [String], directory: &Path, path: &OsStr) -> Result<(), ProgramError> {
+    if !directory.is_dir() {
+        return Err(ProgramError::NoDirectory(text::path(directory)));
+    }
+    let Some(first) = words.first_mut() else { return Ok(()) };
     // A program named by a knob is looked up at each start.
     let fixed = Template::parse(first).ok().filter(|template| template.placeholders().next().is_none());
-    let Some(program) = fixed.map(|template| template.render(|_| String::new())) else { return Ok(run) };
-    let path = match run.rungs[0].preset.environment.get("PATH") {
-        Some(path) => Some(OsString::from(path)),
-        None => env::var_os("PATH"),
-    };
-    let found = find_program(&program, &spec.directory, &path.unwrap_or_default())?;
+    let Some(program) = fixed.map(|template| template.render(|_| String::new())) else { return Ok(()) };
+    let found = find_program(&program, directory, path)?;
     if let Some(found) = found.to_str() {
         *first = escape(found);
     }
-    Ok(run)
+    Ok(())
 }
 
 /// Returns the file that a program's name stands for.

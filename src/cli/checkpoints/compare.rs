@@ -5,6 +5,7 @@ use crate::config::best::Best;
 use crate::format::count;
 use crate::keeper::sentences::measured;
 use crate::protocol::control::CheckpointRow;
+use crate::protocol::metrics::is_quality;
 use crate::protocol::worker::Eval;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
@@ -37,6 +38,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
             }
         }
     }
+    add_quality(run, &mut ranked);
     if ranked.is_empty() {
         return Err(Failure::new(14, format!("{} has no checkpoint that can be measured", run.name())));
     }
@@ -54,6 +56,16 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
         line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
     }
     Ok(0)
+}
+
+/// Adds the quality that was measured beside the training.
+fn add_quality(run: &RunDir, ranked: &mut [(Eval, usize)]) {
+    let rows = super::checkpoint_rows(run);
+    for (eval, _) in ranked {
+        let row = rows.iter().find(|row| row.kept && row.step == eval.step);
+        let quality = row.iter().flat_map(|row| &row.metrics).filter(|(name, _)| is_quality(name));
+        eval.metrics.extend(quality.map(|(name, value)| (name.clone(), *value)));
+    }
 }
 
 /// Ranks the checkpoints of a command by the evaluations that it reported: only its script can measure them.

@@ -4,27 +4,21 @@
 use crate::cli::Failure;
 use crate::format::bytes;
 use crate::probe::host::parse_kibibytes;
+use crate::process_tree::background::{keeper_is_gone, yield_to_training};
 use crate::protocol::plan::{PLAN_FILE, Plan};
 use crate::store::run_dir::RunDir;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
-use std::{fs, io, process, thread};
+use std::{fs, process, thread};
 
 /// Resident memory above which a run is not planned: most of it is its data.
 const MOST_BYTES: u64 = 1 << 30;
 /// Time after which planning is abandoned.
 const LONGEST: Duration = Duration::from_mins(10);
-/// Interval between two checks of the limits.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// The lowest priority.
-const NICE: i32 = 19;
 
 /// Keeps this process within its limits from now on. If it exceeds them, `unplanned` becomes the plan of
 /// the run, with the reason, and the process exits.
 pub fn keep_within(dir: RunDir, unplanned: Plan) -> Result<(), Failure> {
-    // Both are best effort: without them the plan is still worth making.
-    let _ = rustix::process::nice(NICE);
-    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+    yield_to_training();
     let begun = Instant::now();
     let watch = move || {
         loop {
@@ -40,14 +34,6 @@ pub fn keep_within(dir: RunDir, unplanned: Plan) -> Result<(), Failure> {
     };
     thread::Builder::new().name("bounds".to_owned()).spawn(watch)?;
     Ok(())
-}
-
-/// Waits briefly for the end of stdin, which the keeper holds open as long as it lives.
-fn keeper_is_gone() -> bool {
-    let stdin = io::stdin();
-    let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-    // The keeper writes nothing, so readable means end of file.
-    poll(&mut ends, Some(&LOOK)).is_ok_and(|ready| ready > 0)
 }
 
 fn resident() -> u64 {

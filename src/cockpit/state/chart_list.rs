@@ -3,6 +3,7 @@
 use super::State;
 use super::metrics::RunMetrics;
 use crate::cockpit::quantity::Quantity;
+use crate::protocol::metrics::{QUALITY, is_quality};
 
 /// A group of charts; the order of the variants is the order on the screen.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +35,7 @@ impl ChartGroup {
             // Parts of the loss stand beside it.
             Some(("loss", _)) => Self::Loss,
             Some((prefix, _)) => Self::Prefix(prefix.to_owned()),
+            None if name.is_some_and(is_quality) => Self::Prefix(QUALITY.trim_end_matches('.').to_owned()),
             None => otherwise,
         };
         match quantity {

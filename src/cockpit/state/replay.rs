@@ -109,6 +109,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,
+        pid_quality: None,
         passage: None,
         rungs: rung_records(past, present, step),
         ..present.clone()

@@ -60,6 +60,18 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     }
 }
 
+/// Fills in words that are started for an attempt; one that its placeholders leave empty is left out.
+#[must_use]
+pub fn render_words<'a>(
+    words: impl IntoIterator<Item = &'a String>,
+    preset: &Preset,
+    attempt: &AttemptContext,
+) -> Vec<String> {
+    let knobs = preset.tree();
+    let fill = |text: &String| Some(fill_in(text, &knobs, attempt)).filter(|word| text.is_empty() || !word.is_empty());
+    words.into_iter().filter_map(fill).collect()
+}
+
 /// Returns the first start of a rung, before the run has a directory; none for a run without a command.
 #[must_use]
 pub fn first_launch(run: &Run, rung: usize) -> Option<CommandLaunch> {

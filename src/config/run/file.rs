@@ -8,6 +8,7 @@ use crate::config::integrations::{Notify, Probe};
 use crate::config::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use crate::config::ladder::RungSpec;
 use crate::config::problem::Problem;
+use crate::config::quality::Quality;
 use crate::config::{climb, typed};
 use serde::Deserialize;
 use serde_json::Value;
@@ -82,6 +83,8 @@ pub struct RunFile {
     evaluation: Evaluation,
     #[serde(default)]
     checkpoint: Checkpoint,
+    #[serde(default)]
+    pub quality: Option<Quality>,
     #[serde(default)]
     pub watch: Watch,
     #[serde(default)]

@@ -5,8 +5,9 @@ use super::{Origin, OwnedSections, Run, TaskSections};
 use crate::config::best::Best;
 use crate::config::ladder::{FULL, Resolved, resolve_ladder};
 use crate::config::problem::Problem;
+use crate::config::quality::{Quality, Surroundings, check_ranking};
 use crate::config::{check, command, typed, watch};
-use crate::recipe::metrics::LOSS;
+use crate::recipe::metrics::{LOSS, is_quality};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::Path;
@@ -35,20 +36,27 @@ pub fn validate_run(
     let (rungs, wrong) = resolve_ladder(full, &file.ladder, &file.pinned);
     problems.extend(wrong);
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
-    check_rungs(&rungs, trained.then_some((tasks, file.task.as_str(), base)), problems);
+    check_rungs(&rungs, trained.then_some((tasks, file.task.as_str(), base)), file.quality.as_ref(), problems);
     let command = file.command_spec(base);
     problems.extend(command.iter().flat_map(|command| command::check::check_command(command, &rungs)));
+    if let Some(quality) = &mut file.quality {
+        quality.settle_paths(base, command.as_ref().map_or(base, |command| &command.directory));
+        let (metrics, is_command) = (tasks.quality_metrics(&file.task), command.is_some());
+        let around = Surroundings { task: &file.task, metrics, is_command, knobs: &rungs[0].tree };
+        problems.extend(quality.check(&around));
+    }
     let names: Vec<&str> = [FULL].into_iter().chain(file.ladder.iter().map(|spec| spec.name.as_str())).collect();
     let (plan, wrong) = file.climb.resolve(&names);
     problems.extend(wrong);
     let ladder = rungs.iter().map(|resolved| resolved.rung.clone()).collect();
-    let (watch, probe, notify) = (file.watch, file.probe, file.notify);
+    let (watch, probe, quality, notify) = (file.watch, file.probe, file.quality, file.notify);
     let run = Run {
         name: file.name,
         task: file.task,
         command,
         watch,
         probe,
+        quality,
         notify,
         pinned: file.pinned,
         plan,
@@ -86,7 +94,12 @@ fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, proble
 }
 
 /// Checks every rung. A problem shared by all rungs is reported once, in the body of the file.
-fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path)>, problems: &mut Vec<Problem>) {
+fn check_rungs(
+    rungs: &[Resolved],
+    tasks: Option<(&dyn TaskSections, &str, &Path)>,
+    quality: Option<&Quality>,
+    problems: &mut Vec<Problem>,
+) {
     let mut seen = HashSet::new();
     let sound = |problems: &[Problem]| {
         !problems.iter().any(|problem| problem.path.starts_with("data") || problem.path.starts_with("model"))
@@ -94,9 +107,11 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
     for rung in rungs {
         let preset = &rung.rung.preset;
         let mut found = check::check_preset(preset);
+        found.extend(check_ranking(&preset.checkpoint.best, quality));
         if let Some((tasks, task, base)) = tasks {
             let metrics = tasks.eval_metrics(task);
-            found.extend(unknown_ranking("checkpoint.best.metric", &preset.checkpoint.best, task, metrics));
+            let best = Some(&preset.checkpoint.best).filter(|best| !is_quality(&best.metric));
+            found.extend(best.and_then(|by| unknown_ranking("checkpoint.best.metric", by, task, metrics)));
             let plateau = preset.optimizer.plateau.as_ref().map(|plateau| &plateau.by);
             found.extend(plateau.and_then(|by| unknown_ranking("optimizer.plateau.metric", by, task, metrics)));
             if rung.place.is_some() {

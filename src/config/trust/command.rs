@@ -3,18 +3,30 @@
 
 use super::{Access, Grant, new_grant};
 use crate::config::command::{CommandSpec, started_words};
+use crate::config::quality::Quality;
 use crate::config::run::Run;
 use crate::format::quoted;
 use serde_json::Value;
 
+/// Returns the grants of the command that measures quality. What its placeholders stand for is listed with the run's
+/// own command.
+pub fn quality_grants(quality: &Quality) -> Vec<Grant> {
+    if quality.command.is_empty() {
+        return Vec::new();
+    }
+    let command = new_grant(Access::Command(quote_words(&quality.command)), "quality.command".to_owned());
+    let directory = quality.directory.iter();
+    let directory = directory.map(|path| new_grant(Access::Directory(path.clone()), "quality.directory".to_owned()));
+    [command].into_iter().chain(directory).collect()
+}
+
 /// Returns the grants of a command.
 pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
-    let words = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let started = started_words(spec, run.rungs[0].preset.ranks);
-    let mut grants = vec![new_grant(Access::Command(words(&started)), "command".to_owned())];
+    let mut grants = vec![new_grant(Access::Command(quote_words(&started)), "command".to_owned())];
     let resume = spec.resume.iter().filter(|resume| !resume.arguments.is_empty());
     grants.extend(resume.map(|resume| {
-        new_grant(Access::Command(format!("… {}", words(&resume.arguments))), "resume.arguments".to_owned())
+        new_grant(Access::Command(format!("… {}", quote_words(&resume.arguments))), "resume.arguments".to_owned())
     }));
     grants.push(new_grant(Access::Directory(spec.directory.clone()), "directory".to_owned()));
     let mut seen: Vec<Given> = Vec::new();
@@ -39,6 +51,10 @@ pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
         new_grant(Access::Deletion(checkpoints.pattern.clone()), "checkpoints.keep_last".to_owned())
     }));
     grants
+}
+
+fn quote_words(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A variable or a knob whose value is a text.

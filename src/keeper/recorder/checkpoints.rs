@@ -88,11 +88,13 @@ impl Recorder {
 
     /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
     /// that was deleted. If the store refuses, they are deleted anyway: the disk may be full, and the next keeper
-    /// compares the store with the disk. Damaged checkpoints neither count for retention nor get deleted.
+    /// compares the store with the disk. Damaged checkpoints neither count for retention nor get deleted; one that is
+    /// measured goes later.
     pub fn retire_superfluous(&mut self, rules: &Rules, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
-        let steps = rules.superfluous(&whole);
+        let mut steps = rules.superfluous(&whole);
+        steps.retain(|step| Some(*step) != self.held);
         for step in &steps {
             self.mark_deleted(*step);
         }
@@ -220,7 +222,7 @@ impl Recorder {
         self.dirty = true;
     }
 
-    fn put_checkpoint(&mut self, step: u64) {
+    pub(super) fn put_checkpoint(&mut self, step: u64) {
         if let Some(row) = self.checkpoints.iter().find(|row| row.step == step) {
             self.batch.checkpoints.insert(step, row.clone());
             self.updates.push(Update::Checkpoint(row.clone()));

@@ -25,7 +25,7 @@ impl EvaluationCurve {
         curve
     }
 
-    fn record(&mut self, eval: &Eval, ranking: &Best) {
+    pub(super) fn record(&mut self, eval: &Eval, ranking: &Best) {
         self.complete(eval);
         self.condense(ranking);
     }

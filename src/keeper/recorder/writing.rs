@@ -5,7 +5,7 @@ use super::{Recorder, now_ms};
 use crate::format::counted;
 use crate::keeper::attempt::Attempt;
 use crate::keeper::takeover::{self, Imported};
-use crate::protocol::control::{CheckpointRow, JournalKind};
+use crate::protocol::control::{CheckpointRow, JournalKind, Update};
 use crate::protocol::worker::Level;
 use crate::store::database::{WITH_LOG, WITHOUT_LOG, is_damage};
 use crate::store::reserve;
@@ -246,6 +246,16 @@ impl Recorder {
     /// Returns an error when `SQLite` fails.
     pub fn stop_waiting(&mut self) -> Result<()> {
         self.store.wait_at_most(if self.store.is_logged() { WITH_LOG } else { WITHOUT_LOG })
+    }
+
+    /// Reports whether there are updates for listeners.
+    pub fn has_news(&self) -> bool {
+        !self.updates.is_empty()
+    }
+
+    /// Takes the updates for listeners.
+    pub fn take_updates(&mut self) -> Vec<Update> {
+        std::mem::take(&mut self.updates)
     }
 
     /// Returns the total lifetime of this run's workers, in seconds.

@@ -16,14 +16,17 @@ pub mod layer_builder;
 pub mod loss;
 pub mod model;
 mod model_config;
+mod quality;
 pub mod shape;
 pub mod text;
 mod training_loss;
 
 use crate::config::problem::Problem;
-use crate::protocol::metrics::PERPLEXITY;
+use crate::config::quality::DISTINCT;
+use crate::protocol::metrics::{Metrics, PERPLEXITY};
 use crate::protocol::samples::Sample;
 use crate::recipe::seed::{Purpose, Stream};
+use crate::train::quality::{QualityError, QualityRequest};
 use crate::train::samples::{Samples, TaskSample};
 use crate::train::task::{
     BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
@@ -117,6 +120,15 @@ pub struct TextBatch {
 }
 
 impl TextBatch {
+    /// Creates a micro-batch of windows of one length, each with one token more than it has inputs.
+    fn of_windows(windows: &[&[u32]]) -> Self {
+        let tokens = |part: fn(&[u32]) -> &[u32]| {
+            windows.iter().flat_map(|window| part(window)).map(|token| token.cast_signed()).collect()
+        };
+        let (inputs, targets) = (tokens(|window| &window[..window.len() - 1]), tokens(|window| &window[1..]));
+        Self { inputs, targets, windows: windows.len() }
+    }
+
     /// Converts inputs and targets to tensors `[batch, sequence]`.
     fn into_tensors<B: Backend>(self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
         let shape = [self.windows, self.inputs.len() / self.windows.max(1)];
@@ -128,6 +140,7 @@ impl Task for LanguageModel {
     const NAME: &'static str = "lm";
     const UNIT: &'static str = "tokens";
     const METRICS: &'static [&'static str] = &[PERPLEXITY];
+    const QUALITY: &'static [&'static str] = &[PERPLEXITY, DISTINCT];
     const RECOMPUTES: bool = true;
     const TIED_HEAD: &'static [&'static str] = &["tokens"];
     type DataConfig = TextData;
@@ -266,19 +279,11 @@ impl Task for LanguageModel {
             Split::Training => (&data.training, data.first_start(request.seed, request.epoch)),
             Split::Validation => (&data.validation, 0),
         };
-        let size = request.indices.len() * data.sequence;
-        let mut batch = TextBatch {
-            inputs: Vec::with_capacity(size),
-            targets: Vec::with_capacity(size),
-            windows: request.indices.len(),
-        };
-        for index in request.indices {
+        let window = |index: &u32| {
             let start = first + *index as usize * data.sequence;
-            let window = tokens[start..=start + data.sequence].iter().map(|token| token.cast_signed());
-            batch.inputs.extend(window.clone().take(data.sequence));
-            batch.targets.extend(window.skip(1));
-        }
-        batch
+            &tokens[start..=start + data.sequence]
+        };
+        TextBatch::of_windows(&request.indices.iter().map(window).collect::<Vec<_>>())
     }
 }
 
@@ -321,12 +326,25 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         batch: TextBatch,
         device: &<I as BackendTypes>::Device,
     ) -> Tally {
-        let [inputs, targets] = batch.into_tensors(device);
-        let options = ForwardOptions::plain();
-        let terms = model.logit_terms(model.hidden_states(inputs, &options), &options);
-        let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
-        let count = losses.num_elements() as u64;
-        Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, ..Tally::default() }
+        sum_losses(model, batch, device)
+    }
+
+    fn quality(
+        model: &<Transformer<Autodiff<I, C>> as AutodiffModule<Autodiff<I, C>>>::InnerModule,
+        data: &Corpus,
+        request: &QualityRequest<'_>,
+        device: &<I as BackendTypes>::Device,
+    ) -> Result<Metrics, QualityError> {
+        let mut metrics = Metrics::new();
+        if let Some(text) = request.text.filter(|_| request.wants(PERPLEXITY)) {
+            let value = quality::perplexity(model, data, text, request.micro_batch, device)?;
+            metrics.insert(PERPLEXITY.to_owned(), value);
+        }
+        if request.wants(DISTINCT) {
+            let shares = quality::distinct(model, data, device).into_iter().flatten();
+            metrics.extend((1..).zip(shares).map(|(words, share): (u32, f64)| (format!("{DISTINCT}_{words}"), share)));
+        }
+        Ok(metrics)
     }
 
     fn samples(
@@ -336,7 +354,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         device: &<I as BackendTypes>::Device,
     ) -> Samples {
         let length = data.sequence.min(generate::MAX_TOKENS);
-        let written = generate::continue_tokens(model, &data.prompt, length, device);
+        let written = generate::continue_tokens(model, &data.prompt, length, 0, device);
         if written.is_empty() {
             return Samples::default();
         }
@@ -344,6 +362,16 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         let sample = Sample { prompt: Some(prompt), text: Some(text), ..Sample::default() };
         Samples { list: vec![TaskSample { sample, picture: None }], confusion: None }
     }
+}
+
+/// Returns the summed loss of all tokens of a micro-batch.
+fn sum_losses<B: Backend>(model: &Transformer<B>, batch: TextBatch, device: &B::Device) -> Tally {
+    let [inputs, targets] = batch.into_tensors(device);
+    let options = ForwardOptions::plain();
+    let terms = model.logit_terms(model.hidden_states(inputs, &options), &options);
+    let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
+    let count = losses.num_elements() as u64;
+    Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, ..Tally::default() }
 }
 
 /// Returns the tokens that the model continues: those of the run file's prompt, else the beginning of the held-out

@@ -11,9 +11,11 @@ pub mod read;
 mod training_loss;
 
 use crate::config::problem::Problem;
-use crate::protocol::metrics::ACCURACY;
+use crate::config::quality::{ACCURACY_BY_CLASS, CALIBRATION};
+use crate::protocol::metrics::{ACCURACY, Metrics};
 use crate::protocol::samples::Sample;
 use crate::recipe::order::stratified_split;
+use crate::train::quality::{QualityError, QualityRequest};
 use crate::train::samples::{Answer, Answers, Picture, Samples, TaskSample};
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
@@ -94,6 +96,7 @@ impl VisionBatch {
 impl Task for Vision {
     const NAME: &'static str = "vision";
     const METRICS: &'static [&'static str] = &[ACCURACY];
+    const QUALITY: &'static [&'static str] = &[ACCURACY_BY_CLASS, CALIBRATION];
     const RECOMPUTES: bool = true;
     type DataConfig = VisionData;
     type ModelConfig = VisionModel;
@@ -298,6 +301,23 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
     fn samples(_model: &Classifier<I>, data: &VisionSet, total: &Tally, _device: &I::Device) -> Samples {
         let list = total.answers.worst().iter().map(|answer| data.show(answer)).collect();
         Samples { list, confusion: total.answers.confusion(&data.images.classes) }
+    }
+
+    fn quality(
+        _model: &Classifier<I>,
+        data: &VisionSet,
+        request: &QualityRequest<'_>,
+        _device: &I::Device,
+    ) -> Result<Metrics, QualityError> {
+        let answers = (request.validation)()?.answers;
+        let mut metrics = Metrics::new();
+        if request.wants(ACCURACY_BY_CLASS) {
+            metrics.extend(answers.accuracy_by_class(&data.images.classes));
+        }
+        if request.wants(CALIBRATION) {
+            metrics.extend(answers.calibration_error().map(|error| (CALIBRATION.to_owned(), error)));
+        }
+        Ok(metrics)
     }
 }
 

@@ -14,15 +14,17 @@ const STRIDE: usize = 32;
 /// Below 1, likely tokens are drawn more often than the model says.
 const TEMPERATURE: f64 = 0.8;
 
-/// Returns the tokens that follow `prompt`, up to `length` tokens in all, which fit into the model's context.
+/// Returns the tokens that follow `prompt`, up to `length` tokens in all, which fit into the model's context. Texts of
+/// different numbers draw different random numbers.
 pub fn continue_tokens<B: Backend>(
     model: &Transformer<B>,
     prompt: &[u32],
     length: usize,
+    number: u64,
     device: &B::Device,
 ) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
-    let mut stream = Stream::for_purpose(0, Purpose::Samples, [0; 3]);
+    let mut stream = Stream::for_purpose(0, Purpose::Samples, [number, 0, 0]);
     while (1..length).contains(&tokens.len()) {
         let logits = next_logits(model, &tokens, length, device);
         tokens.push(draw_token(&logits, stream.unit()));
@@ -78,11 +80,11 @@ mod tests {
             assert_eq!(found.len(), 256);
             assert!(found.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-4), "{length} tokens");
         }
-        let written = continue_tokens(&model, &tokens[..10], 50, &FlexDevice);
+        let written = continue_tokens(&model, &tokens[..10], 50, 0, &FlexDevice);
         assert_eq!(written.len(), 40);
-        assert_eq!(written, continue_tokens(&model, &tokens[..10], 50, &FlexDevice), "the same at every evaluation");
-        assert!(continue_tokens(&model, &tokens[..10], 10, &FlexDevice).is_empty());
-        assert!(continue_tokens(&model, &[], 50, &FlexDevice).is_empty(), "nothing to continue");
+        assert_eq!(written, continue_tokens(&model, &tokens[..10], 50, 0, &FlexDevice), "the same at every evaluation");
+        assert!(continue_tokens(&model, &tokens[..10], 10, 0, &FlexDevice).is_empty());
+        assert!(continue_tokens(&model, &[], 50, 0, &FlexDevice).is_empty(), "nothing to continue");
     }
 
     #[test]
