@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 impl Recorder {
     /// Returns the newest checkpoint on disk, except these.
     pub fn newest_checkpoint(&self, except: &BTreeSet<u64>) -> Option<&CheckpointRow> {
-        let usable = self.checkpoints.iter().filter(|row| row.kept && row.step > 0 && !except.contains(&row.step));
-        usable.max_by_key(|row| row.step)
+        // They are in the order of their saves, and none that is kept is beyond a later one.
+        self.checkpoints.iter().rev().find(|row| row.kept && row.step > 0 && !except.contains(&row.step))
     }
 
     /// Returns the run's clock at the step of a checkpoint.
@@ -35,7 +35,7 @@ impl Recorder {
 
     /// Records metrics of a checkpoint's weights as a part of the evaluation of its step.
     pub fn record_quality(&mut self, checkpoint: &CheckpointRow, attempt: u64, metrics: Metrics) {
-        let eval = Eval { step: checkpoint.step, samples: checkpoint.samples, loss: None, metrics };
+        let eval = Eval { step: checkpoint.step, samples: checkpoint.samples, loss: None, metrics, reduced: None };
         let mut event = Event::Eval(eval);
         self.admit_metrics(&mut event);
         let Event::Eval(eval) = event else { return };
