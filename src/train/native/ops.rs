@@ -11,7 +11,7 @@ mod sums;
 pub use super::kernels::activation::Gelu;
 pub use super::kernels::adamw::Factors;
 pub use activation::{gelu, swiglu};
-pub use attention::{AttentionShape, attention};
+pub use attention::{AttentionShape, attention, tiled_attention};
 pub use convolution::{depthwise, mean_pixels, patches};
 pub use linear::linear;
 pub use norm::{NormOptions, norm};
