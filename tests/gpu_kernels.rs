@@ -9,12 +9,13 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{
     DType, FloatDType, Tensor, TensorData, TensorPrimitive, Tolerance, activation,
     backend::{AutodiffBackend, Backend},
+    ops::FloatTensor,
 };
 use downshift::burn;
 use downshift::train::backends::CudaFused;
 use downshift::train::native::{
     Scope,
-    ops::{self, AttentionShape, Gelu, NormOptions},
+    ops::{self, AttentionShape, Factors, Gelu, NormOptions},
 };
 use libraries::{CACHE, build_libraries, built_library};
 use std::os::unix::fs::symlink;
@@ -285,6 +286,56 @@ fn gelu_is_that_of_the_cpu() {
             for (found, expected) in run::<Graph>(kind, dtype, dtype).iter().zip(&expected) {
                 check(found, expected, apart);
             }
+        }
+    });
+}
+
+#[test]
+fn an_update_is_that_of_the_cpu() {
+    on_card("an_update_is_that_of_the_cpu", || {
+        fn inputs<B: Backend>(shape: [usize; 2], to: FloatDType) -> [FloatTensor<B>; 4] {
+            let number = |salt| tensor::<B, 2>(shape, salt, FloatDType::BF16).cast(FloatDType::F32);
+            let [weights, first, second] = [number(1), number(7), number(9).abs()];
+            let grad = number(4).cast(to);
+            [weights, first, second, grad].map(|tensor| tensor.into_primitive().tensor())
+        }
+        let betas = [0.9, 0.99];
+        let factors = Factors { scale: 0.5, betas, rate: 1e-2, correction: 0.3, epsilon: 1e-8, keep: 0.999 };
+        let rank = |tensor| values(Tensor::<Inner, 2>::from_primitive(TensorPrimitive::Float(tensor)));
+        for (shape, to, rounded) in [
+            ([3, 250], FloatDType::BF16, Some(FloatDType::BF16)),
+            ([1, 4100], FloatDType::F32, Some(FloatDType::BF16)),
+            ([5, 7], FloatDType::F32, None),
+        ] {
+            let [mut weights, mut first, mut second, grad] = inputs::<Flex>(shape, FloatDType::F32);
+            assert!(ops::update::<Flex>([&mut weights, &mut first, &mut second], &grad, factors));
+            let (state, copy) = ops::update_on_gpu::<Inner>(inputs::<Inner>(shape, to), factors, rounded).unwrap();
+            let [found, ..] = state.each_ref().map(|tensor| rank(tensor.clone()));
+            if let (Some(format), Some(copy)) = (rounded, copy) {
+                let expected = Tensor::<Inner, 2>::from_data(found.clone(), &device()).cast(format);
+                assert_eq!(rank(copy), values(expected));
+            } else {
+                assert_eq!(rounded, None);
+            }
+            for (found, expected) in state.into_iter().map(rank).zip([weights, first, second]) {
+                check(&found, &expected.into_data(), 1e-5);
+            }
+        }
+    });
+}
+
+#[test]
+fn squares_are_summed_over_all_tensors() {
+    on_card("squares_are_summed_over_all_tensors", || {
+        let shapes = [[300, 40], [1, 7], [2, 5000]];
+        for (dtype, _) in FORMATS {
+            let tensors = shapes.map(|shape| tensor::<Inner, 2>(shape, 5, dtype));
+            let numbers = tensors.iter().flat_map(|tensor| values(tensor.clone()).to_vec::<f32>().unwrap());
+            let expected: f64 = numbers.map(|number| f64::from(number).powi(2)).sum();
+            let tensors = tensors.map(|tensor| tensor.into_primitive().tensor());
+            let sum = ops::sum_of_squares_on_gpu::<Inner>(&tensors.each_ref()).unwrap();
+            let sum = values(Tensor::<Inner, 1>::from_primitive(TensorPrimitive::Float(sum))).to_vec::<f32>().unwrap();
+            assert!((f64::from(sum[0]) / expected - 1.0).abs() < 1e-6, "{sum:?} instead of {expected}");
         }
     });
 }

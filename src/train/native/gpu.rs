@@ -6,7 +6,7 @@
 //!  └─── apply ─ Operation   several kernels and products as one node of Burn's graph
 //! ```
 //! Kernels compute in f32 and read and write the number format of their tensors. None adds in an order that depends on
-//! timing. The first output is written over the first input if nothing else holds that.
+//! timing. An output is written over the input at its place if that fits and nothing else holds it.
 #![expect(
     clippy::trivially_copy_pass_by_ref,
     clippy::used_underscore_binding,
@@ -18,12 +18,14 @@ mod attention;
 mod cross_entropy;
 mod layout;
 mod norm;
+mod optimizer;
 mod softmax;
 
 pub use activation::FusedGelu;
 pub use attention::TiledAttention;
 pub use cross_entropy::CrossEntropy;
 pub use norm::FusedNorm;
+pub use optimizer::{AddSquares, SUMS, UpdateAdamW};
 pub use softmax::{CausalSoftmax, CausalSoftmaxGrad};
 
 use super::is_enabled;
@@ -57,7 +59,8 @@ pub trait Kernel<const I: usize, const O: usize>: Debug + Clone + Send + Sync + 
     /// Returns shape and number format of the outputs.
     fn outputs(&self, inputs: [(Shape, DType); I]) -> [(Shape, DType); O];
 
-    /// Launches it. The first output takes the buffer of the first input (`layout::output_over`): the memory plan counts on it.
+    /// Launches it. An output of the shape and size of numbers of the input at its place takes that one's buffer
+    /// (`layout::output_over_input`): the memory plan counts on it.
     fn launch(&self, inputs: [GpuTensor; I]) -> [GpuTensor; O];
 }
 

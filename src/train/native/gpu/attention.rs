@@ -14,7 +14,7 @@ mod forward;
 mod tiles;
 
 use super::super::operation::{Computed, Operation};
-use super::layout::{Rows, empty_f32, empty_like, in_rows, output_over};
+use super::layout::{Rows, empty_f32, in_rows, output_over, output_over_input};
 use super::{GpuTensor, Kernel, Runner};
 use crate::train::native::ops::AttentionShape;
 use backward::{attend_key_grad, attend_query_grad};
@@ -221,7 +221,7 @@ impl Kernel<6, 2> for AttendKeyGrad {
         let [k, v, q, grad] = [k, v, q, grad].map(in_chunks);
         let sizes = self.0.sizes(&q);
         let (of_k, argument) = output_over(&k);
-        let of_v = empty_like(&v);
+        let (of_v, of_v_argument) = output_over_input(&v, 1);
         let (client, dtype) = (q.client.clone(), q.dtype);
         let strides = [&k, &v, &q, &grad, &of_k, &of_v].map(stride);
         attend_key_grad::launch(
@@ -235,7 +235,7 @@ impl Kernel<6, 2> for AttendKeyGrad {
             into_contiguous(logs).into_tensor_arg(),
             into_contiguous(means).into_tensor_arg(),
             argument,
-            of_v.clone().into_tensor_arg(),
+            of_v_argument,
             sizes.length,
             strides[0],
             strides[1],
