@@ -18,7 +18,7 @@ use super::layers::UpdateObserver;
 use super::native::ops::{self, Factors};
 use super::param_rules::{ParamRule, ParamRules};
 use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
-use super::stored_tensor::{Masters, StoredTensor};
+use super::stored_tensor::{Masters, StoredTensor, as_f32};
 use crate::config::knobs;
 use crate::format::counted;
 use blockwise::Kind;
@@ -85,7 +85,8 @@ impl<B: Backend> AdamW<B> {
         gradient: Tensor<B, D>,
         [lr, scale]: [f64; 2],
         rule: ParamRule,
-    ) -> (Tensor<B, D>, Result<(), ExecutionError>) {
+        rounded: Option<FloatDType>,
+    ) -> (Moved<B, D>, Result<(), ExecutionError>) {
         let [beta_1, beta_2] = self.knobs.betas;
         let (shape, device) = (gradient.dims(), gradient.device());
         let (first, second, since) = match self.moments.remove(&path) {
@@ -93,7 +94,10 @@ impl<B: Backend> AdamW<B> {
                 let first = with_rank::<B, D>(first.values(Kind::First, &shape, &device));
                 (first, with_rank::<B, D>(second.values(Kind::Second, &shape, &device)), since)
             }
-            None => (gradient.zeros_like(), gradient.zeros_like(), self.time - 1),
+            None => {
+                let zeros = || gradient.zeros_like().cast(FloatDType::F32);
+                (zeros(), zeros(), self.time - 1)
+            }
         };
         let lr = lr * rule.lr_factor;
         let factors = Factors {
@@ -105,16 +109,16 @@ impl<B: Backend> AdamW<B> {
             keep: if D >= 2 { 1.0 - lr * rule.weight_decay } else { 1.0 },
         };
         let before = self.observer.is_some().then(|| weights.clone());
-        let [moved, first, second] = apply_update([weights, first, second], gradient, factors);
+        let ([weights, first, second], rounded) = apply_update([weights, first, second], gradient, factors, rounded);
         if let (Some(observer), Some(before)) = (&mut self.observer, before) {
-            observer.observe_change(before, moved.clone());
+            observer.observe_change(before, weights.clone());
         }
         let coded = self.knobs.moments.is_coded(&shape);
         let first = Moment::store(Kind::First, first, coded, self.time);
         let second = Moment::store(Kind::Second, second, coded, self.time);
         let moments = Moments { first, second, since };
         let moments = if self.knobs.offload { moments.into_host() } else { Ok(moments) };
-        (moved, moments.map(|moments| drop(self.moments.insert(path, moments))))
+        (Moved { weights, rounded }, moments.map(|moments| drop(self.moments.insert(path, moments))))
     }
 
     /// Updates weights that the module holds in fewer bits, through their f32 master.
@@ -131,11 +135,13 @@ impl<B: Backend> AdamW<B> {
             Some(kept) => with_rank(kept.into_float(&gradient.device())),
             None => rounded.cast(FloatDType::F32),
         };
-        let (moved, kept) = self.update_weights(path.clone(), master, gradient, factors, rule);
-        let master = StoredTensor::Float(erase_rank(moved.clone()));
+        let dtype = FloatDType::from(dtype);
+        let (moved, kept) = self.update_weights(path.clone(), master, gradient, factors, rule, Some(dtype));
+        let rounded = moved.rounded.unwrap_or_else(|| moved.weights.clone().cast(dtype));
+        let master = StoredTensor::Float(erase_rank(moved.weights));
         let master = if self.knobs.offload { master.into_host() } else { Ok(master) };
         let kept = kept.and(master.map(|master| drop(self.masters.insert(path, master))));
-        (moved.cast(FloatDType::from(dtype)), kept)
+        (rounded, kept)
     }
 
     fn bias_correction(&self, beta: f64, since: u64) -> f64 {
@@ -239,7 +245,8 @@ where
         // Nothing else holds the weights now, so they can be changed in place.
         let (inner, factors) = (tensor.inner(), [self.lr, scale.min(1.0)]);
         let (moved, kept) = if inner.dtype() == DType::F32 {
-            self.optimizer.update_weights(path, inner, gradient, factors, rule)
+            let (moved, kept) = self.optimizer.update_weights(path, inner, gradient, factors, rule, None);
+            (moved.weights, kept)
         } else {
             self.optimizer.update_master(path, inner, gradient, factors, rule)
         };
@@ -248,18 +255,31 @@ where
     }
 }
 
-/// Updates weights, first and second moments.
+/// Weights after an update.
+struct Moved<B: Backend, const D: usize> {
+    weights: Tensor<B, D>,
+    /// The same in the module's number format, if that came with the update.
+    rounded: Option<Tensor<B, D>>,
+}
+
+/// Updates weights, first and second moments. Returns the weights in the format `rounded` too if that costs no pass of its own.
 fn apply_update<B: Backend, const D: usize>(
     state: [Tensor<B, D>; 3],
     gradient: Tensor<B, D>,
     factors: Factors,
-) -> [Tensor<B, D>; 3] {
-    let gradient = erase_rank(gradient);
-    let mut state = state.map(erase_rank);
+    rounded: Option<FloatDType>,
+) -> ([Tensor<B, D>; 3], Option<Tensor<B, D>>) {
+    let [weights, first, second] = state;
+    let inputs = [weights, first, second, gradient].map(erase_rank);
+    let [weights, first, second, gradient] = match ops::update_on_gpu::<B>(inputs, factors, rounded) {
+        Ok((state, rounded)) => return (state.map(with_rank::<B, D>), rounded.map(with_rank::<B, D>)),
+        Err(inputs) => inputs,
+    };
+    let (mut state, gradient) = ([weights, first, second], as_f32::<B>(gradient));
     let updated = ops::update::<B>(state.each_mut(), &gradient, factors);
     let [weights, first, second] = state.map(with_rank::<B, D>);
     if updated {
-        return [weights, first, second];
+        return ([weights, first, second], None);
     }
     let Factors { scale, betas: [beta_1, beta_2], rate, correction, epsilon, keep } = factors;
     let gradient = with_rank::<B, D>(gradient);
@@ -269,7 +289,7 @@ fn apply_update<B: Backend, const D: usize>(
     let denominator = second.clone().div_scalar(correction).sqrt().add_scalar(epsilon);
     let direction = first.clone().div(denominator).mul_scalar(rate);
     let kept = if keep < 1.0 { weights.mul_scalar(keep) } else { weights };
-    [kept - direction, first, second]
+    ([kept - direction, first, second], None)
 }
 
 #[cfg(test)]

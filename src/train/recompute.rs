@@ -99,7 +99,7 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
         start: &Tensor<Graph<I, C>, D>,
     ) -> Option<Tensor<I, D>> {
         let mut raw = end.backward();
-        params::add_gradients::<Graph<I, C>, _>(self.model, &mut raw, 1.0 / self.scale, &mut self.grads);
+        params::add_gradients::<Graph<I, C>, _>(self.model, &mut raw, 1.0 / self.scale, true, &mut self.grads);
         start.grad_remove(&mut raw)
     }
 }

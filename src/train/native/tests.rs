@@ -225,7 +225,7 @@ fn convolutions_match() {
 /// Returns the loss and the gradients of all parameters.
 fn loss_and_grads<M: AutodiffModule<Cpu>>(model: &M, loss: &Tensor<Cpu, 1>) -> BTreeMap<String, TensorData> {
     let mut sum = Tensors::<Flex>::new();
-    add_gradients::<Cpu, _>(model, &mut loss.backward(), 1.0, &mut sum);
+    add_gradients::<Cpu, _>(model, &mut loss.backward(), 1.0, true, &mut sum);
     let mut reader = TensorReader::<Flex>::default();
     for (path, grad) in sum {
         reader.add(path, grad);
