@@ -13,5 +13,6 @@ pub mod leave_out;
 pub mod loss_scale;
 pub mod metrics;
 pub mod order;
+pub mod phases;
 pub mod schedule;
 pub mod seed;

@@ -102,7 +102,7 @@ pub trait Trainer {
     /// Returns an error as [`Trainer::look_ahead`] does. An error in one checkpoint is reported in its place.
     fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal>;
 
-    /// Converts a checkpoint's weights to the files of another program, `hf` or `peft`; returns their
+    /// Converts a checkpoint's weights to the files of another program, `hf`, `peft` or `genotype`; returns their
     /// names and contents.
     ///
     /// # Errors

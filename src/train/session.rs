@@ -5,6 +5,7 @@
 //! uninterrupted one would have done.
 
 mod attempt;
+mod phase_log;
 mod save_timer;
 
 use super::device::TensorDevice;
@@ -27,14 +28,16 @@ use super::step::{self, StepSettings};
 use super::stored_tensor::Masters;
 use super::task::{Split, Task, Train, load_data};
 use super::{evaluate, failure};
-use crate::config::knobs::Preset;
+use crate::config::knobs::{self, Preset};
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
     batch::BatchPlan,
+    phases::SearchPhase,
     seed::{Purpose, derive_seed},
 };
 use crate::store::checkpoint::state::{Length, TrainState};
 use attempt::Attempt;
+use phase_log::PhaseLog;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::AutodiffBackend;
 use std::{
@@ -223,6 +226,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
+    let mut phase_log = PhaseLog::default();
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
@@ -233,6 +237,8 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         }
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(attempt.state.position), attempt.begin_step());
+        let phase = T::phase(&data, step_plan.epoch);
+        phase_log.announce::<T>(phase, step_plan.epoch, &attempt);
         let faults = injector.inject_due(number);
         let settings = StepSettings {
             seed: training.seed,
@@ -243,16 +249,17 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         };
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
-        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, attempt.state.warmup_from);
+        let clock = [step_plan.after.samples, total_units, attempt.state.warmup_from];
+        let lr = learning_rate(knobs, phase, clock);
         let evaluates = attempt.evaluation_is_due(&step_plan, total_units);
         match verdict {
             Ok(gradient) => {
                 optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);
                 let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.rules.clip_scales(&gradient.norms);
-                let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
+                let updated = optimizer.update::<B, _>(model, gradient.tensors, phase, lr, &scales);
                 model = updated.map_err(failure::device_error)?;
-                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_count());
+                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_counts());
             }
             Err(dropped) => attempt.record_skip(&step_plan, dropped, lr, timing)?,
         }
@@ -276,6 +283,19 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     attempt.make_last_step_durable(|| take_snapshot::<B, _>(&model, &optimizer, on_host))?;
     reporter.report_phase(Phase::Checkpointing);
     Ok(attempt.finish(DoneReason::Finished))
+}
+
+/// Returns the learning rate of a step that ends at `clock`, in a run of `total` units that began a warm-up at
+/// `warmup_from`. The rate of the architecture is constant.
+fn learning_rate(
+    knobs: &knobs::Optimizer,
+    phase: SearchPhase,
+    [clock, total, warmup_from]: [u64; 3],
+) -> f64 {
+    match phase {
+        SearchPhase::Weights => knobs.schedule.lr_warming(knobs.lr, clock, total, warmup_from),
+        SearchPhase::Architecture => knobs.architecture.unwrap_or_default().lr,
+    }
 }
 
 /// Evaluates after a step: loss and metrics, samples, and the layers as the step's update left them.
