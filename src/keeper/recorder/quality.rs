@@ -35,7 +35,7 @@ impl Recorder {
 
     /// Records metrics of a checkpoint's weights as a part of the evaluation of its step.
     pub fn record_quality(&mut self, checkpoint: &CheckpointRow, attempt: u64, metrics: Metrics) {
-        let eval = Eval { step: checkpoint.step, samples: checkpoint.samples, loss: None, metrics };
+        let eval = Eval { step: checkpoint.step, samples: checkpoint.samples, loss: None, metrics, reduced: None };
         let mut event = Event::Eval(eval);
         self.admit_metrics(&mut event);
         let Event::Eval(eval) = event else { return };

@@ -288,7 +288,7 @@ fn whole_models_have_the_same_gradients_both_ways() {
         }
     }
     for shape in [[1, 8, 8], [3, 40, 33]] {
-        let config = VisionModel { channels: 6, layers: 3, dropout: 0.0 };
+        let config = VisionModel { channels: 6, layers: 3, ..VisionModel::default() };
         let model = Classifier::<Cpu>::new(&config, shape, 5, &FlexDevice);
         let images = tensor([4, shape[0], shape[1], shape[2]], 1).inner();
         let labels = Tensor::<Flex, 2, Int>::from_ints([[0], [3], [4], [1]], &FlexDevice);
