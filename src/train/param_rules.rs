@@ -44,7 +44,9 @@ pub enum RulesError {
     #[error("training.trained: the model has no head; name it in optimizer.groups with `frozen: false`")]
     NoHead,
     /// Settings for an architecture that the task does not have.
-    #[error("optimizer.architecture: task {task} has no architecture to search; remove the section, or use task: search")]
+    #[error(
+        "optimizer.architecture: task {task} has no architecture to search; remove the section, or use task: search"
+    )]
     NoArchitecture {
         /// The task's name.
         task: &'static str,

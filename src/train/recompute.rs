@@ -81,7 +81,9 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
         grad: Tensor<I, D>,
         forward: impl Fn(usize, [Tensor<Graph<I, C>, D>; 2]) -> Tensor<Graph<I, C>, D>,
     ) -> Option<Tensor<I, D>> {
-        let add = |sum: Option<Tensor<I, D>>, grad: Tensor<I, D>| Some(sum.map_or_else(|| grad.clone(), |sum| sum + grad.clone()));
+        let add = |sum: Option<Tensor<I, D>>, grad: Tensor<I, D>| {
+            Some(sum.map_or_else(|| grad.clone(), |sum| sum + grad.clone()))
+        };
         // The gradients of the last state, and of the one before it.
         let (mut last, mut before) = (Some(grad), None);
         while states.len() > 2 {

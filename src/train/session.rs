@@ -37,9 +37,9 @@ use crate::recipe::{
 };
 use crate::store::checkpoint::state::{Length, TrainState};
 use attempt::Attempt;
-use phase_log::PhaseLog;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::AutodiffBackend;
+use phase_log::PhaseLog;
 use std::{
     sync::{Arc, mpsc::Receiver},
     thread,
@@ -287,11 +287,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
 
 /// Returns the learning rate of a step that ends at `clock`, in a run of `total` units that began a warm-up at
 /// `warmup_from`. The rate of the architecture is constant.
-fn learning_rate(
-    knobs: &knobs::Optimizer,
-    phase: SearchPhase,
-    [clock, total, warmup_from]: [u64; 3],
-) -> f64 {
+fn learning_rate(knobs: &knobs::Optimizer, phase: SearchPhase, [clock, total, warmup_from]: [u64; 3]) -> f64 {
     match phase {
         SearchPhase::Weights => knobs.schedule.lr_warming(knobs.lr, clock, total, warmup_from),
         SearchPhase::Architecture => knobs.architecture.unwrap_or_default().lr,

@@ -205,11 +205,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Search {
         SearchNetwork::new(model, &data.images, device)
     }
 
-    fn loss(
-        model: &Self::Model,
-        batch: SearchBatch,
-        pass: &Pass<'_, Autodiff<I, C>>,
-    ) -> Tensor<Autodiff<I, C>, 1> {
+    fn loss(model: &Self::Model, batch: SearchBatch, pass: &Pass<'_, Autodiff<I, C>>) -> Tensor<Autodiff<I, C>, 1> {
         let SearchBatch { mut images, phase, auxiliary, unrolled } = batch;
         let labelled = images.take_labelled(pass.device);
         match (phase, unrolled) {

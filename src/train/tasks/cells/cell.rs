@@ -66,9 +66,10 @@ impl<B: Backend> Cell<B> {
 
     /// Returns a fresh cell of a genotype.
     pub fn of_genotype(nodes: &Nodes, shape: CellShape, build: Build, device: &B::Device) -> Self {
-        let edges = nodes.iter().enumerate().flat_map(|(node, edges)| {
-            edges.iter().map(move |edge| (node, edge.from, vec![edge.operation]))
-        });
+        let edges = nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(node, edges)| edges.iter().map(move |edge| (node, edge.from, vec![edge.operation])));
         Self::new(nodes.len(), edges, shape, build, device)
     }
 

@@ -122,7 +122,8 @@ mod tests {
 
     /// Returns the strengths of a cell with two nodes: operation n + 1 is strong on edge n.
     fn strengths() -> Vec<Vec<f64>> {
-        let row = |edge: usize| (0..7).map(move |column| if column == edge + 1 { 0.4 + 0.1 * edge as f64 } else { 0.05 });
+        let row =
+            |edge: usize| (0..7).map(move |column| if column == edge + 1 { 0.4 + 0.1 * edge as f64 } else { 0.05 });
         (0..5).map(|edge| row(edge).collect()).collect()
     }
 

@@ -247,9 +247,12 @@ pub fn derive_nodes(strengths: &[Vec<f64>]) -> Nodes {
 fn strongest(from: usize, row: &[f64]) -> (f64, Edge) {
     let start = (f64::NEG_INFINITY, Edge { from, operation: Operation::SkipConnect });
     let candidates = Operation::ALL.into_iter().zip(row).filter(|(operation, _)| *operation != Operation::None);
-    candidates.fold(start, |best, (operation, strength)| {
-        if *strength > best.0 { (*strength, Edge { from, operation }) } else { best }
-    })
+    candidates.fold(
+        start,
+        |best, (operation, strength)| {
+            if *strength > best.0 { (*strength, Edge { from, operation }) } else { best }
+        },
+    )
 }
 
 /// Returns the mean entropy of the rows as a share of the largest possible: 1 = undecided, 0 = one operation on each
@@ -285,10 +288,7 @@ mod tests {
             row(Dilated3, 0.5),
         ];
         let edge = |from, operation| Edge { from, operation };
-        let nodes = vec![
-            vec![edge(0, Separable3), edge(1, SkipConnect)],
-            vec![edge(1, MaxPool3), edge(2, Dilated3)],
-        ];
+        let nodes = vec![vec![edge(0, Separable3), edge(1, SkipConnect)], vec![edge(1, MaxPool3), edge(2, Dilated3)]];
         assert_eq!(derive_nodes(&strengths), nodes);
         let equal = vec![vec![1.0 / 7.0; 7]; edge_count(2)];
         let first = [0, 1].map(|from| edge(from, MaxPool3)).to_vec();

@@ -167,7 +167,12 @@ pub fn check(data: &SearchData, model: &SearchModel) -> Vec<Problem> {
         ("skip_epochs", skip_epochs, 0),
     ] {
         let fits = (least..=MOST_EPOCHS).contains(&epochs);
-        need(fits, &format!("model.search.{name}"), &format!("it must be at least {least}, up to 1000000000"), "write 2");
+        need(
+            fits,
+            &format!("model.search.{name}"),
+            &format!("it must be at least {least}, up to 1000000000"),
+            "write 2",
+        );
     }
     let rate = unrolled_lr > 0.0 && unrolled_lr <= 100.0;
     need(rate, "model.search.unrolled_lr", "it must be above 0, up to 100", "write 0.025");

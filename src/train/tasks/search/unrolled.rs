@@ -92,10 +92,7 @@ fn shift<I: Backend, C: CheckpointStrategy>(
     }
     impl<I: Backend, C: CheckpointStrategy> ModuleMapper<Graph<I, C>> for Shift<'_, I> {
         follow_trail!();
-        fn map_float<const D: usize>(
-            &mut self,
-            param: Param<Tensor<Graph<I, C>, D>>,
-        ) -> Param<Tensor<Graph<I, C>, D>> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<Graph<I, C>, D>>) -> Param<Tensor<Graph<I, C>, D>> {
             let Some(direction) = self.direction.get(&self.trail.path()) else { return param };
             let (id, tensor, mapper) = param.consume();
             let step = with_rank::<I, D>(direction.clone()) * self.factor.clone().reshape([1; D]);

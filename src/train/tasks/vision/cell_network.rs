@@ -68,10 +68,8 @@ pub fn cells_loss<I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, 
         return cross_entropy(network.forward_cells(images, mix().as_ref()), labels);
     }
     let frozen = network.clone().no_grad();
-    let mixture = mix().map(|Mixture { strengths, auxiliary }| Mixture {
-        strengths: strengths.map(Tensor::detach),
-        auxiliary,
-    });
+    let mixture =
+        mix().map(|Mixture { strengths, auxiliary }| Mixture { strengths: strengths.map(Tensor::detach), auxiliary });
     let stem = frozen.first_pixels(images.clone()).inner();
     let states = frozen.cells.iter().fold(vec![stem.clone(), stem], |mut states, cell| {
         let inputs = [2, 1].map(|back| Tensor::from_inner(states[states.len() - back].clone()));
