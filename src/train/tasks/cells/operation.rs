@@ -155,3 +155,67 @@ fn depthwise<B: Backend>(
         .with_bias(false)
         .init(device)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Build, CellOperation, every_second_pixel};
+    use crate::train::native;
+    use crate::train::tasks::cells::genotype::Operation;
+    use burn::backend::{Autodiff, Flex, flex::FlexDevice};
+    use burn::module::Module;
+    use burn::tensor::{Tensor, TensorData, backend::Backend};
+
+    type Cpu = Autodiff<Flex>;
+    const SHAPE: [usize; 4] = [2, 5, 6, 6];
+
+    /// The step of differences.
+    const STEP: f32 = 2e-3;
+
+    /// Values farther from each other and from zero than a step, so that no maximum and no ReLU changes sides.
+    fn values() -> Vec<f32> {
+        let count = SHAPE.iter().product::<usize>();
+        (0..count).map(|at| ((at * 73 % count) as f32 + 0.5) / count as f32 * 4.0 - 2.0).collect()
+    }
+
+    /// Compares the gradient of the input of `apply` with central differences.
+    fn check(name: &str, apply: impl Fn(Tensor<Cpu, 4>) -> Tensor<Cpu, 4>) {
+        let tensor = |values: Vec<f32>| Tensor::<Cpu, 4>::from_data(TensorData::new(values, SHAPE), &FlexDevice);
+        let loss = |x: Tensor<Cpu, 4>| {
+            let y = apply(x);
+            let weights = (0..y.shape().num_elements()).map(|at| ((at as f32) * 0.7).cos()).collect::<Vec<_>>();
+            let weights = Tensor::<Cpu, 4>::from_data(TensorData::new(weights, y.dims()), &FlexDevice);
+            (y * weights).sum()
+        };
+        let x = tensor(values()).require_grad();
+        let grads = loss(x.clone()).backward();
+        let found: Vec<f32> = x.grad(&grads).unwrap().into_data().iter().collect();
+        for place in (0..found.len()).step_by(17) {
+            let [ahead, behind]: [f32; 2] = [STEP, -STEP].map(|change| {
+                let mut moved = values();
+                moved[place] += change;
+                loss(tensor(moved)).into_scalar()
+            });
+            let wanted = (ahead - behind) / (2.0 * STEP);
+            let near = (found[place] - wanted).abs() < 0.02 * wanted.abs().max(1.0);
+            assert!(near, "{name} at {place}: {} and {wanted}", found[place]);
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_every_operation_equals_differences() {
+        let build = Build { scaled_norms: false, fused_separable: true };
+        for native in [true, false] {
+            let _operations = native::Scope::new(native);
+            check("every second pixel", every_second_pixel);
+            for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::None) {
+                for stride in [1, 2] {
+                    Cpu::seed(&FlexDevice, 5);
+                    let built = CellOperation::<Cpu>::new(operation, SHAPE[3], stride, build, &FlexDevice);
+                    check(&format!("{operation:?}/{stride}, native {native}"), |x| built.forward(x));
+                    let frozen = built.no_grad();
+                    check(&format!("{operation:?}/{stride}, native {native}, frozen"), |x| frozen.forward(x));
+                }
+            }
+        }
+    }
+}
