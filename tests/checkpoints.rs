@@ -185,7 +185,8 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
     let run = place.newest().unwrap();
     assert_ne!(run, base);
     let words = format!("starts from the weights of step 80 of {}", base.name());
-    assert!(said.contains(&words) && journal_says(&run, "learning rate × 0.5, 1 epochs"), "{said}");
+    assert!(said.contains(&words) && journal_says(&run, "learning rate × 0.5, 1 epoch"), "{said}");
+    assert!(!said.contains("1 epochs") && !said.contains("sums differ"), "nothing was summed before: {said}");
     let (old, new) = (base.run().unwrap(), run.run().unwrap());
     for (old, new) in old.rungs.iter().zip(&new.rungs) {
         assert!((new.preset.optimizer.lr - 0.5 * old.preset.optimizer.lr).abs() < 1e-15);

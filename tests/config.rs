@@ -1,5 +1,6 @@
 //! Run files: the valid ones must be accepted, and the invalid ones refused with exactly these messages.
 
+use downshift::config::climb::Length;
 use downshift::config::knobs::{MomentBits, Watch};
 use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
@@ -174,10 +175,12 @@ fn planned(run: &Run) -> Vec<&str> {
 #[test]
 fn every_size_begins_in_safe_mode_and_ends_at_full_speed() {
     let (file, text) = shipped::run_file(Path::new("sizes")).unwrap();
-    for variant in ["small", "medium", "large", "conservative"] {
+    for (variant, safe, plain) in [("small", 5, 3), ("medium", 10, 20), ("large", 10, 20), ("conservative", 10, 10)] {
         let run = read(file, text, &[("variant".to_owned(), variant.to_owned())]);
         let run = run.unwrap_or_else(|refusal| panic!("{variant}: {refusal}"));
         assert_eq!(planned(&run), ["safe", "plain", "full"], "{variant}");
+        let lengths: Vec<_> = run.plan.iter().map(|stage| stage.length).collect();
+        assert_eq!(lengths, [Some(Length::Epochs(safe)), Some(Length::Epochs(plain)), None], "{variant}");
         assert_eq!(run.first_rung(), run.rung_named("safe").unwrap(), "{variant}");
     }
 }

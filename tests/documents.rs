@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "RELIABILITY.md", "BENCHMARKS.md", "CONTRIBUTING.md"];
 /// Folders that paths in documents start from.
@@ -53,6 +54,20 @@ fn every_link_of_the_book_leads_to_a_file_and_a_heading() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(found > 40, "only {found} links were seen");
+}
+
+/// The commands themselves run with `scripts/requirements PROGRAM`, which takes minutes.
+#[test]
+fn the_page_of_requirements_has_a_row_for_each_and_is_what_its_script_writes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let written = Command::new("python3").args(["scripts/requirements", "--check"]).current_dir(root).output();
+    let written = written.map_err(|error| format!("python3: {error}"));
+    let refusal = written.map(|out| String::from_utf8_lossy(&out.stderr).into_owned());
+    assert_eq!(refusal, Ok(String::new()));
+    let page = fs::read_to_string(root.join("docs/src/requirements.md")).unwrap_or_default();
+    let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+    let wanted: Vec<String> = (1..=57).map(|number| format!("R{number}")).collect();
+    assert_eq!(rows, wanted);
 }
 
 /// Returns the anchors of a page's headings, as mdBook and GitHub name them.

@@ -295,6 +295,9 @@ fn a_training_that_runs_already_is_watched_and_started_again_when_it_dies() {
         .spawn()
         .unwrap();
     let (pid, script) = (by_hand.id().to_string(), script.display().to_string());
+    let wrong = place.output(&["adopt", "--pid", &pid, "--output-dir", "no-such-folder"]);
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(wrong.status.code() == Some(2) && said.contains("--output-dir no-such-folder: No such file"), "{said}");
     let words = ["adopt", "--pid", &pid, "--log", log.to_str().unwrap(), "--max-restarts", "1", "--headless"];
     let again = ["--restart", "--", &script, "train", "--seed", "1", "--steps", "50", "--marker", &marker];
     let out = std::fs::File::create(place.dir.path().join("out.txt")).unwrap();

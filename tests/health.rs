@@ -127,6 +127,7 @@ fn the_doctor_says_when_the_card_is_lost_or_the_users_files_are_wrong() {
     let place = Place::scripted();
     let (code, checks) = doctor(&place, Some(&json!({"*": [{"code": 15}]})), "");
     assert_eq!((code, &checks["GPU"]["verdict"]), (Some(1), &json!("fail")));
+    assert_eq!(checks["notifications"]["text"], "bell and desktop are off, and no webhook is set");
     fs::write(place.dir.path().join("config/downshift/notify.yaml"), "bel: true\n").unwrap();
     let (_, checks) = doctor(&place, None, "");
     assert_eq!(checks["notifications"]["verdict"], "fail");

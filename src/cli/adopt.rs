@@ -63,8 +63,7 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
         (None, Some(session)) => find_in_session(session).map(|(process, pane)| (process, Some(pane)))?,
         (None, None) => return Err(Failure::new(2, "name the training with --session or --pid")),
     };
-    let log = args.log.as_ref().map(|log| log.canonicalize()).transpose();
-    let log = log.map_err(|error| Failure::new(2, format!("--log: {error}")))?;
+    let log = args.log.as_deref().map(|log| existing("--log", log)).transpose()?;
     let pane = pane.filter(|_| log.is_none());
     if let Some(pane) = &pane {
         pane.refuse_second_pipe()?;
@@ -81,6 +80,14 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
     ForeignProcess { identity, output, may_end: args.may_end }.record(&dir)?;
     start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() }))?;
     look_on(&dir, args.headless, 0)
+}
+
+/// Returns the absolute path of a file or folder that an option names.
+fn existing(option: &str, path: &Path) -> Result<PathBuf, Failure> {
+    let shown = text::path(path);
+    path.canonicalize().map_err(|error| {
+        Failure::new(2, format!("{option} {shown}: {error}; name one that exists, from the current folder"))
+    })
 }
 
 /// Finds a process of this user.
@@ -208,7 +215,7 @@ fn overrides_of(args: &AdoptArgs) -> Result<Vec<(String, String)>, Failure> {
     .map(|(key, value)| (key.to_owned(), value.clone()))
     .into();
     if let Some(folder) = &args.output_dir {
-        let folder = folder.canonicalize().map_err(|error| Failure::new(2, format!("--output-dir: {error}")))?;
+        let folder = existing("--output-dir", folder)?;
         let pattern = format!("{}/checkpoint-*", crate::untrusted::glob::escape(&folder.display().to_string()));
         overrides.push(("checkpoints.match".to_owned(), command::template::escape(&pattern)));
     }

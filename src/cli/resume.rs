@@ -12,7 +12,7 @@ use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
-use crate::format::count;
+use crate::format::{count, counted};
 use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::claim::{ClaimRequest, Devices};
@@ -282,7 +282,7 @@ fn describe_origin(origin: Origin, base: &RunDir, step: u64, args: &ResumeArgs) 
     };
     let mut text = format!("starts from the weights of step {step} of {base}: fresh optimizer, clock at 0");
     text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
-    text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
+    text.extend(args.epochs.map(|epochs| format!(", {}", counted(epochs, "epoch"))));
     text
 }
 

@@ -160,7 +160,10 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
     let total_units = length.map_or(total_units, |length| length.units);
-    notes.extend(note_of_processor(state.simd.as_deref(), simd.as_deref()));
+    // A run on the weights of another has computed nothing yet that could differ.
+    if state.step > 0 {
+        notes.extend(note_of_processor(state.simd.as_deref(), simd.as_deref()));
+    }
     let state = TrainState { warmup_from: begin, length, data: fingerprint, simd, ..state };
     if state.seed != seed {
         let text =

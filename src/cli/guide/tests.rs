@@ -118,16 +118,43 @@ fn calls(page: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Splits a command at its blanks. Text between double quotation marks is one word.
+/// Splits a command at its blanks, except between quotation marks.
 fn split_words(command: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (index, piece) in command.split('"').enumerate() {
-        match index % 2 {
-            0 => words.extend(piece.split_whitespace().map(|word| word.trim_matches('\'').to_owned())),
-            _ => words.push(piece.to_owned()),
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in command.chars() {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
         }
     }
+    words.extend(word);
     words
+}
+
+/// Returns the calls of downshift in the tables of a page.
+fn calls_in_tables(page: &str) -> Vec<Vec<String>> {
+    let spans = page.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('`').skip(1).step_by(2));
+    let commands = spans.filter_map(|span| {
+        let start = span.find("downshift ").filter(|start| *start == 0 || span[..*start].ends_with(' '))?;
+        Some(span[start..].trim_end_matches(" &"))
+    });
+    commands.map(split_words).collect()
+}
+
+#[test]
+fn every_command_of_the_requirements_is_one_that_the_program_takes() {
+    let calls = calls_in_tables(&fs::read_to_string(book().join("requirements.md")).unwrap());
+    for call in &calls {
+        if let Err(error) = Cli::try_parse_from(call) {
+            panic!("{}: {error}", call.join(" "));
+        }
+    }
+    assert!(calls.len() > 57, "only {} calls were seen", calls.len());
 }
 
 #[test]

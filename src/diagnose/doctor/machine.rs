@@ -112,7 +112,10 @@ pub fn settings() -> Vec<Check> {
                 None => channel.name().to_owned(),
             });
             let text = names.collect::<Vec<_>>().join(", ");
-            if channels.iter().any(|channel| channel.missing_requirement().is_none()) {
+            if channels.is_empty() {
+                let fix = "no notifications are sent; turn one on, or add a webhook under `notify:`";
+                Check::warn("notifications", "bell and desktop are off, and no webhook is set", fix)
+            } else if channels.iter().any(|channel| channel.missing_requirement().is_none()) {
                 Check::ok("notifications", format!("{text}; `downshift notify test` tries them"))
             } else {
                 Check::warn("notifications", text, "no notifications are sent; add a webhook under `notify:`")
