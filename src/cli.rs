@@ -261,8 +261,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
-    let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
+    let trainer = &WithCommands { trainer: if trainer::is_elsewhere() { &AsWritten } else { trainer }, find_gpu };
     let runs = &cli.place.runs_dir;
     if let Err(wrong) = check_override() {
         say(&wrong.to_string());

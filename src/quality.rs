@@ -84,13 +84,13 @@ pub fn measure(args: &QualityArgs, run: &Run, trainer: &dyn Trainer) -> QualityR
     let mut report = QualityReport::default();
     if !quality.metrics.is_empty() {
         match trainer.measure_quality(run, rung, found.path()) {
-            Ok(metrics) => report.metrics = metrics,
+            Ok(metrics) => add_finite(&mut report, metrics),
             Err(refusal) => report.failures.push(refusal.message),
         }
     }
     if !quality.command.is_empty() {
         match new_program(args, run, quality, &found, rung).run(&args.run_dir) {
-            Ok(metrics) => add(&mut report, metrics),
+            Ok(metrics) => add_finite(&mut report, metrics),
             Err(error) => report.failures.push(error.to_string()),
         }
     }
@@ -101,14 +101,14 @@ pub fn measure(args: &QualityArgs, run: &Run, trainer: &dyn Trainer) -> QualityR
     }
 }
 
-/// Adds the numbers of the command; those of the task stay.
-fn add(report: &mut QualityReport, printed: Metrics) {
-    for (name, value) in printed {
+/// Adds numbers; known ones stay. One that is not finite is a failure.
+fn add_finite(report: &mut QualityReport, metrics: Metrics) {
+    for (name, value) in metrics {
         let Some(name) = sanitize_name(&name) else { continue };
         if value.is_finite() {
             report.metrics.entry(name).or_insert(value);
         } else {
-            report.failures.push(format!("`quality.command` printed {value} for {name}"));
+            report.failures.push(format!("{name} is {value}"));
         }
     }
 }
@@ -130,7 +130,7 @@ fn new_program(args: &QualityArgs, run: &Run, quality: &Quality, found: &FoundCh
     let devices = visible_devices(&device).into_iter().map(|(name, value)| (name.to_owned(), value));
     let variables = preset.environment.iter().filter(|_| run.command.is_some());
     let variables =
-        variables.flat_map(|(name, text)| Some((name.clone(), render_words([text], preset, &context).pop()?)));
+        variables.filter_map(|(name, text)| Some((name.clone(), render_words([text], preset, &context).pop()?)));
     Program {
         words: render_words(&quality.command, preset, &context),
         directory: quality.directory.clone().unwrap_or_else(|| args.run_dir.path().to_owned()),
@@ -157,16 +157,12 @@ enum FindError {
 impl FoundCheckpoint {
     fn find(run_dir: &Path, step: u64) -> Result<Self, FindError> {
         let container = run_dir.join(checkpoint::relative_path(step));
-        match adopted::find(run_dir, step).filter(|_| !container.is_dir()) {
-            Some(adopted) => {
-                adopted.verify()?;
-                Ok(Self::Adopted(adopted))
-            }
-            None => {
-                checkpoint::verify(&container)?;
-                Ok(Self::Container(container))
-            }
+        if let Some(adopted) = adopted::find(run_dir, step).filter(|_| !container.is_dir()) {
+            adopted.verify()?;
+            return Ok(Self::Adopted(adopted));
         }
+        checkpoint::verify(&container)?;
+        Ok(Self::Container(container))
     }
 
     /// Checks that it is still the same. The keeper deletes no container meanwhile.

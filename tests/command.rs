@@ -275,14 +275,44 @@ fn a_stopped_command_that_nothing_resumes_stays_stopped() {
     let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
     let mut running = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a step", || place.newest().filter(|run| live_status(run).is_some_and(|status| status.step > 0)));
-    place.output(&["stop"]);
+    let stopped = shown(&place.output(&["stop"]));
     running.wait().unwrap();
+    let anew = "`downshift run run.yaml --trust --headless --device cpu`";
+    assert!(stopped.contains(anew) && !stopped.contains("downshift resume"), "{stopped}");
     let out = place.output(&["resume", "--headless"]);
     let said = shown(&out);
     assert!(out.status.code() == Some(2) && said.contains("nothing of it can be resumed"), "{said}");
+    assert!(said.contains(anew), "{said}");
     assert_eq!(place.status_json()["state"], "stopped", "{said}");
     let log = shown(&place.output(&["triage", "plain"]));
     assert!(log.contains("No known failure in "), "the name of a run stands for its log: {log}");
+}
+
+#[test]
+fn a_start_from_the_beginning_says_how_many_steps_are_redone() {
+    let place = place_with("name: over\ntask: command\ncommand: [sh, train.sh]\nrestart: from_start\n");
+    let script =
+        "for step in 1 2 3 4; do echo \"step $step loss 0.5\"; done\n[ -e again ] && exit 0\ntouch again; kill -9 $$\n";
+    fs::write(place.dir.path().join("train.sh"), script).unwrap();
+    let said = shown(&place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]));
+    let redone = "the command cannot resume: starts again from step 0, 4 steps are redone";
+    assert_eq!(said.matches("starts again from step 0").count(), 1, "{said}");
+    assert!(said.contains(redone) && said.contains("finished at step 4"), "{said}");
+}
+
+#[test]
+fn a_step_that_begins_again_in_each_epoch_is_added_up_or_the_journal_says_why_not() {
+    let run = |script: &str| {
+        let place = place_with("name: epochs\ntask: command\ncommand: [sh, train.sh]\n");
+        fs::write(place.dir.path().join("train.sh"), script).unwrap();
+        shown(&place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]))
+    };
+    let said = run("for e in 1 2 3; do for s in 5 10; do echo \"Epoch $e/3, Step $s/10, Loss: 0.5\"; done; done\n");
+    assert!(said.contains("finished at step 30") && !said.contains("begin again"), "{said}");
+    let said = run("for e in 1 2 3; do for s in 5 10; do echo \"step $s loss 0.5\"; done; done\n");
+    assert!(said.contains("finished at step 10") && said.contains("begin again at 5 after step 10"), "{said}");
+    let said = run("for s in 64 128 192 256; do echo \"Train Epoch: 1 [$s/6000 (1%)]  Loss: 0.5\"; done\n");
+    assert!(said.contains("the output names losses and no step"), "{said}");
 }
 
 /// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.

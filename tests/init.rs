@@ -39,7 +39,7 @@ fn scripts() -> tempfile::TempDir {
 }
 
 /// Every style of script, and a command that starts it.
-const COMMANDS: [(&str, &str); 12] = [
+const COMMANDS: [(&str, &str); 13] = [
     ("argparse", "python train_gpt2.py --batch_size 32 --learning_rate=1e-4 --flash"),
     ("configurator", "python nanogpt.py config/train.py --batch_size=6 --grad_clip=0.5"),
     (
@@ -62,6 +62,7 @@ const COMMANDS: [(&str, &str); 12] = [
     ("shell", "bash shell/train_single_gpu.sh lora_r16 --lr 0.05"),
     ("module", "python -m pkg.train --batch_size 4 --output_dir out"),
     ("subcommand", "python3 -u safe_mode.py train --mode separated"),
+    ("attached", "python train_attached.py --lr 1e-4"),
     ("abbreviated", "python train_gpt2.py --batch 32 --learn 1e-4"),
     ("braces", "python train_gpt2.py --input_bin {a}.bin"),
 ];
@@ -78,6 +79,8 @@ fn each_style_of_script_gets_the_expected_run_file_and_check_accepts_it() {
         insta::assert_snapshot!(style, format!("$ {line}\n\n{}\n{file}", text(&made.stdout)));
         let checked = run_program(folder.path(), &["check", "run.yaml"]);
         assert!(checked.status.success(), "{style}: {}\n{file}", text(&checked.stderr));
+        let says_so = text(&checked.stdout).contains("calls downshift.attach, once it runs");
+        assert_eq!(says_so, style == "attached", "{style}: {}", text(&checked.stdout));
     }
 }
 

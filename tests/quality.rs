@@ -1,5 +1,7 @@
 //! Quality that is measured beside the training: its rhythm, its limits, and that training never waits for it.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
 mod helper;
 
 use downshift::protocol::control::{RunState, Status};
@@ -118,7 +120,7 @@ fn rubbish_and_failures_cost_a_line_and_nothing_that_a_command_started_survives(
     for told in [
         "sh printed no number on stdout, such as `fid 12.3` or {\"fid\": 12.3} (torn)",
         "sh failed: exit code 3 (boom)",
-        "`quality.command` printed NaN for fid",
+        "not measured: fid is NaN",
         "clip 0.5000",
     ] {
         wait_for(told, || journal_says(&run, told).then_some(()));
@@ -148,9 +150,9 @@ fn a_killed_keeper_leaves_no_measurement_behind_and_the_next_one_measures_again(
         let (keeper, quality) = (before.pid_keeper.unwrap(), before.pid_quality.unwrap());
         // The second time nobody is left to end the command.
         if killed_before == 0 {
-            kill(keeper)
+            kill(keeper);
         } else {
-            cut_power(&[keeper, quality])
+            cut_power(&[keeper, quality]);
         }
         wait_status(&run, "another keeper", |status| {
             status.pid_keeper.is_some_and(|pid| pid != keeper) && status.state == RunState::Training

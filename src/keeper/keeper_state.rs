@@ -190,9 +190,8 @@ impl Keeper {
             recorder.note(level, JournalKind::Health, text);
         }
         let (inputs, heard) = mpsc::channel(4096);
-        let clock = Clock::start();
         let run_dir_watch = RunDirWatch::new(run_dir.path(), std::time::Instant::now());
-        let watched = watch::Sender::new(None);
+        let (clock, watched) = (Clock::start(), watch::Sender::new(None));
         Ok(Self {
             policy,
             alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),

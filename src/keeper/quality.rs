@@ -19,7 +19,6 @@ use super::recorder::now_ms;
 use super::sentences::{self, grouped};
 use super::worker_process::end_left_behind;
 use crate::config::run::Run;
-use crate::policy::event::Effect;
 use crate::policy::lifecycle::{Lifecycle, Outcome, Then};
 use crate::process_tree::new_token;
 use crate::protocol::control::{CheckpointRow, JournalKind};
@@ -91,6 +90,11 @@ impl QualityWatch {
         self.closing.as_ref().and(self.current.as_ref()).map(|current| current.checkpoint.step)
     }
 
+    /// Returns the outcome of a run that an earlier keeper had finished, except for its last measurement.
+    pub(super) fn left_outcome(&mut self) -> Option<Outcome> {
+        std::mem::take(&mut self.was_closing).then_some(Outcome::Finished)
+    }
+
     /// Reports whether the run is over, except for its last measurement.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_some()
@@ -105,17 +109,6 @@ impl Keeper {
             end_left_behind(token).await;
             self.recorder.put_fact(TOKEN, &None::<String>);
         }
-    }
-
-    /// Finishes a run that an earlier keeper had finished, except for its last measurement. Returns false if training
-    /// goes on, as it also does when the user asks for it.
-    pub(super) fn finish_left_run(&mut self, by_person: bool) -> bool {
-        let finishes = std::mem::take(&mut self.quality.was_closing) && !by_person;
-        self.recorder.put_fact(CLOSING, &false);
-        if finishes {
-            self.perform(vec![Effect::Finish(Outcome::Finished)], None);
-        }
-        finishes
     }
 
     /// Starts a measurement that is due, and ends one that a pause or an end does not wait for.

@@ -152,8 +152,8 @@ pub fn quality(metrics: &Metrics) -> String {
 
 /// Describes a run that is over, except for its last measurement.
 #[must_use]
-pub fn last_measurement(step: u64, stop: &str) -> String {
-    format!("training is over; measuring the quality of checkpoint {} (`{stop}` skips it)", grouped(step))
+pub fn last_measurement(step: u64, command: &str) -> String {
+    format!("training is over; measuring the quality of checkpoint {} (`{command}` skips it)", grouped(step))
 }
 
 /// Describes why an attempt ended.

@@ -6,6 +6,7 @@ use super::batch_job::describe_job;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
+use super::quality::CLOSING;
 use super::retention::is_adopted;
 use crate::format::{count, counted};
 use crate::policy::event::{Effect, Event};
@@ -166,7 +167,9 @@ impl Keeper {
         self.note_recovery(by_person);
         let stays_paused = before == RunState::Paused && !by_person;
         self.join_registry();
-        if !stays_paused {
+        // Training goes on if the user asks for it.
+        let finished = self.quality.left_outcome().filter(|_| !by_person);
+        if !stays_paused && finished.is_none() {
             self.claim_devices();
         }
         if let Some(why) = self.refusal_to_wait().filter(|_| by_person) {
@@ -186,10 +189,8 @@ impl Keeper {
                 self.recorder.note(Level::Warn, JournalKind::Run, text);
             }
             Err(orphan) => {
-                let why = format!(
-                    "worker process {} of an earlier keeper cannot be killed, so no other one starts",
-                    orphan.pid
-                );
+                let pid = orphan.pid;
+                let why = format!("worker process {pid} of an earlier keeper cannot be killed, so no other one starts");
                 self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
                 return Ok(());
             }
@@ -197,10 +198,8 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
-        if self.finish_left_run(by_person) {
-            return Ok(());
-        }
-        if let Some(outcome) = self.policy.end_of_lost_command().filter(|_| self.recorder.status.attempts > 0) {
+        let lost = self.policy.end_of_lost_command().filter(|_| self.recorder.status.attempts > 0);
+        if let Some(outcome) = finished.or(lost) {
             self.perform(vec![Effect::Finish(outcome)], None);
             return Ok(());
         }
@@ -226,6 +225,7 @@ impl Keeper {
         if let Some(asked_by) = asked_by {
             self.recorder.status.pauses += u64::from(before == RunState::Paused);
             self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
+            self.recorder.put_fact(CLOSING, &false);
             // A store that was lost knows of no attempt.
             let newest = checkpoint::list(self.run_dir.path()).first().map(|newest| newest.step);
             let is_new = self.recorder.status.attempts == 0 && newest.unwrap_or(0) == 0;

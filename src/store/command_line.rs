@@ -33,8 +33,11 @@ pub fn first_command_line(dir: &RunDir) -> Option<String> {
 fn begun_by(line: &str) -> Option<String> {
     let (_, words) = line.split_once("  ")?;
     // The program's path may hold spaces, and is then quoted.
-    let program = if words.starts_with('\'') { words[1..].find("' ")? + 2 } else { words.find(' ')? };
-    let rest = words[program..].trim_start();
+    let (_, rest) = match words.strip_prefix('\'') {
+        Some(quoted) => quoted.split_once("' ")?,
+        None => words.split_once(' ')?,
+    };
+    let rest = rest.trim_start();
     rest.starts_with("run ").then(|| format!("downshift {}", text::escape_line(rest)))
 }
 

@@ -31,6 +31,10 @@ const DRIVER_CODE: &str = "CUDA_ERROR";
 const NO_MEMORY: i32 = 2;
 /// The longest message, in characters.
 const LONGEST: usize = 300;
+/// The longest message with the log of NVRTC, which names the line of the kernel that it refuses.
+const LONGEST_LOG: usize = 3_000;
+/// CubeCL's words before that log.
+const COMPILER_LOG: &str = "[Compilation Error]";
 /// Lines of nested errors without information.
 const EMPTY: [&str; 6] = [
     "Caused by:",
@@ -129,7 +133,8 @@ fn in_one_line(message: &str) -> String {
         }
     }
     let text = if said.is_empty() { "the device failed without a reason".to_owned() } else { said.join("; ") };
-    match text.char_indices().nth(LONGEST) {
+    let longest = if text.contains(COMPILER_LOG) { LONGEST_LOG } else { LONGEST };
+    match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
@@ -153,7 +158,7 @@ fn missing_library_remedy(message: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DriverError, FailureClass, LONGEST, classify_panic, describe_error};
+    use super::{DriverError, FailureClass, LONGEST, LONGEST_LOG, classify_panic, describe_error};
 
     fn driver(code: i32, name: &str, description: &str) -> DriverError {
         DriverError { code, name: name.to_owned(), description: description.to_owned() }
@@ -229,5 +234,8 @@ mod tests {
         let line = describe_error(&nested.join("\n"), None);
         assert_eq!((line.lines().count(), line.chars().count()), (1, LONGEST + 1));
         assert!(line.starts_with("level 0; the same; level 1; level 2"), "{line}");
+        let log = (0..90).map(|line| format!("kernel.cu({line}): error: name followed by :: must be a class\n"));
+        let line = describe_error(&format!("[Compilation Error] \n{}", log.collect::<String>()), None);
+        assert!(line.contains("kernel.cu(40): error") && line.chars().count() == LONGEST_LOG + 1, "{line}");
     }
 }

@@ -170,9 +170,9 @@ impl Answers {
         let Some(worst) = shares.iter().map(|(_, share)| *share).reduce(f64::min) else { return Metrics::new() };
         let mean = shares.iter().map(|(_, share)| share).sum::<f64>() / shares.len() as f64;
         let whole = [("balanced_accuracy".to_owned(), mean), ("worst_class_accuracy".to_owned(), worst)];
-        let named = shares.iter().filter(|_| shares.len() <= MAX_NAMED);
-        let named = named.map(|(name, share)| (format!("{CLASS_ACCURACY}{name}"), *share));
-        whole.into_iter().chain(named).collect()
+        let parts = shares.iter().filter(|_| shares.len() <= MAX_NAMED);
+        let parts = parts.map(|(name, share)| (format!("{CLASS_ACCURACY}{name}"), *share));
+        whole.into_iter().chain(parts).collect()
     }
 
     /// Returns the expected calibration error: the mean distance between confidence and accuracy in bins of equal width
@@ -297,7 +297,9 @@ mod tests {
             parts[part].record(given(confidence, right));
         }
         let mut total = Answers::default();
-        parts.iter().for_each(|part| total.merge(part));
+        for part in &parts {
+            total.merge(part);
+        }
         let expected = (2.0 * 0.1375 + 2.0 * 0.025 + 0.59) / 5.0;
         let found = total.calibration_error().unwrap();
         assert!((found - expected).abs() < 1e-6, "{found} and {expected}");

@@ -24,7 +24,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     }
     let mut lines: Vec<Line<'static>> = question_lines(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    let way = state.go_on();
+    let way = way_after_stop(state);
     let label = label_of(&way);
     lines.extend(resume_lines(within, &way).into_iter().map(|row| match row.strip_prefix(label) {
         Some(rest) => Line::from(vec![Span::styled(label, theme.dim), Span::raw(rest.to_owned())]),
@@ -36,6 +36,23 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let inner =
         Popup { title: "stop the run", size, tone: Tone::Warn, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
+}
+
+/// Returns how the run goes on once it has stopped: from the checkpoint that the stop saves, if it saves one.
+fn way_after_stop(state: &State) -> GoOn {
+    let saves = match (state.status(), &state.command) {
+        (Some(status), _) if status.state == RunState::Stopping => false,
+        (Some(status), Some(spec)) => {
+            let cost = spec.shift_cost(command_level(spec, status), status.step, status.durable_step);
+            matches!(cost, ShiftCost::AtMostOneStep | ShiftCost::SavesFirst)
+        }
+        (_, None) => true,
+        (None, Some(_)) => false,
+    };
+    match state.go_on() {
+        GoOn::StartsOver(resume) if saves => GoOn::Resumes(resume),
+        way => way,
+    }
 }
 
 /// Returns the words before the command that continues the run.
@@ -67,7 +84,7 @@ fn resume_lines(within: Rect, way: &GoOn) -> Vec<String> {
 #[must_use]
 pub fn measure_box(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);
-    let rest = resume_lines(within, &state.go_on()).len() + 3;
+    let rest = resume_lines(within, &way_after_stop(state)).len() + 3;
     let rows = question_lines(within, state).len() + rest;
     let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let stop = match (again, &state.command) {

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 impl Recorder {
     /// Returns the newest checkpoint on disk, except these.
     pub fn newest_checkpoint(&self, except: &BTreeSet<u64>) -> Option<&CheckpointRow> {
-        let usable = self.checkpoints.iter().filter(|row| row.kept && row.step > 0 && !except.contains(&row.step));
-        usable.max_by_key(|row| row.step)
+        // They are in the order of their saves, and none that is kept is beyond a later one.
+        self.checkpoints.iter().rev().find(|row| row.kept && row.step > 0 && !except.contains(&row.step))
     }
 
     /// Returns the run's clock at the step of a checkpoint.

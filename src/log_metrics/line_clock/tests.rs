@@ -170,8 +170,10 @@ fn evaluations_belong_to_the_steps_around_them() {
 fn enormous_counts_do_not_overflow() {
     let most = u64::MAX;
     let mut clock = LineClock::default();
-    for (epoch, count, out_of) in [(1, most, Some(most)), (2, 1, Some(most)), (9, most, Some(most)), (3, 0, None)] {
-        let epoch = Epoch { value: epoch as f64, count: Some(most), zero_based: false };
+    for (epoch, count, out_of) in
+        [(1.0, most, Some(most)), (2.0, 1, Some(most)), (9.0, most, Some(most)), (3.0, 0, None)]
+    {
+        let epoch = Epoch { value: epoch, count: Some(most), zero_based: false };
         clock.place(&Position { count, out_of, epoch: Some(epoch), ..Position::default() }, Some(most));
     }
     let mut clock = LineClock::default();

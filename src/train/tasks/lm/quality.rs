@@ -104,12 +104,12 @@ mod tests {
         let net = Transformer::<Flex>::new(&corpus.spec, &FlexDevice);
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("second.txt");
-        for (text, windows) in [("hello world of", vec![0..6, 5..11]), ("abc", vec![0..3])] {
+        for (text, windows) in [("hello world of", vec![[0, 6], [5, 11]]), ("abc", vec![[0, 3]])] {
             fs::write(&file, text).unwrap();
             // Each window alone, without the loss of the task: minus the log-probability of each successor.
             let (mut sum, mut count) = (0.0, 0.0);
-            for window in windows {
-                let tokens: Vec<i32> = text.as_bytes()[window].iter().map(|byte| i32::from(*byte)).collect();
+            for [start, end] in windows {
+                let tokens: Vec<i32> = text.as_bytes()[start..end].iter().map(|byte| i32::from(*byte)).collect();
                 let (inputs, targets) = (&tokens[..tokens.len() - 1], &tokens[1..]);
                 let logits = net.forward(Tensor::<Flex, 1, Int>::from_data(inputs, &FlexDevice).unsqueeze());
                 let scores: Vec<f32> = log_softmax(logits, 2).into_data().iter().collect();
