@@ -1,8 +1,8 @@
 //! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
-use super::quality::CALIBRATION;
+use super::quality;
 use crate::recipe::learning::{Learning, Measured, restore_nan};
-use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, QUALITY, is_name, is_quality};
+use crate::recipe::metrics::{ACCURACY, LOSS, Metrics, PERPLEXITY, QUALITY, is_name};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -55,12 +55,11 @@ impl Best {
     /// Returns how a metric is ranked whose goal needs no words: lower losses, higher accuracies.
     #[must_use]
     pub fn of_known(metric: &str) -> Option<Self> {
-        let goal = match metric.strip_prefix(QUALITY).unwrap_or(metric) {
+        let measured = metric.strip_prefix(QUALITY);
+        let goal = match measured.unwrap_or(metric) {
             LOSS | PERPLEXITY => Goal::Min,
             ACCURACY => Goal::Max,
-            CALIBRATION if is_quality(metric) => Goal::Min,
-            name if is_quality(metric) && (name.contains("accuracy") || name.starts_with("distinct_")) => Goal::Max,
-            _ => return None,
+            _ => quality::source_of(measured?)?.1,
         };
         Some(Self { metric: metric.to_owned(), goal })
     }
@@ -187,6 +186,7 @@ mod tests {
         for (written, path, text) in [
             (json!({"metric": "reward"}), "best", "goal: max"),
             (json!({"metric": "quality.fid"}), "best", "goal: max"),
+            (json!({"metric": "quality.inaccuracy"}), "best", "goal: max"),
             (json!({"metric": "a b"}), "best.metric", "`a b` is not a metric name"),
             (json!({"goal": "up"}), "best.goal", "write min if lower is better"),
         ] {

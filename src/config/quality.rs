@@ -9,7 +9,7 @@
 //! ```
 //! Its numbers become metrics of an evaluation at the checkpoint's step, named `quality.NAME`.
 
-use super::best::Best;
+use super::best::{Best, Goal};
 use super::command::launch::find_knob;
 use super::command::template::{Placeholder, Template};
 use super::problem::{Findings, Problem};
@@ -186,15 +186,26 @@ impl Quality {
 
     /// Reports whether it can measure a metric of this name.
     fn may_report(&self, name: &str) -> bool {
-        let of_task = |metric: &String| match metric.as_str() {
-            ACCURACY_BY_CLASS => {
-                matches!(name, "balanced_accuracy" | "worst_class_accuracy") || name.starts_with(CLASS_ACCURACY)
-            }
-            DISTINCT => matches!(name, "distinct_1" | "distinct_2"),
-            metric => name == metric || name.strip_prefix(metric).is_some_and(|rest| rest.starts_with('.')),
+        let source = source_of(name).map(|(metric, _)| metric);
+        let of_task = |metric: &String| {
+            source == Some(metric)
+                || name.strip_prefix(metric.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         !self.command.is_empty() || self.metrics.iter().any(of_task)
     }
+}
+
+/// Returns the built-in metric that reports a number of this name, and the number's goal.
+#[must_use]
+pub fn source_of(name: &str) -> Option<(&'static str, Goal)> {
+    Some(match name {
+        "balanced_accuracy" | "worst_class_accuracy" => (ACCURACY_BY_CLASS, Goal::Max),
+        name if name.starts_with(CLASS_ACCURACY) => (ACCURACY_BY_CLASS, Goal::Max),
+        "distinct_1" | "distinct_2" => (DISTINCT, Goal::Max),
+        CALIBRATION => (CALIBRATION, Goal::Min),
+        PERPLEXITY => (PERPLEXITY, Goal::Min),
+        _ => return None,
+    })
 }
 
 /// Refuses to rank checkpoints by a quality metric that nothing measures.

@@ -39,8 +39,9 @@ pub struct Position {
     pub is_within: bool,
 }
 
+/// How a count relates to the training's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Mode {
+pub(super) enum Mode {
     #[default]
     Unknown,
     /// The count starts over with each epoch.

@@ -9,7 +9,7 @@
 //! ```
 //! A count that goes back may also belong to another loop, such as a validation. So nothing else is added up.
 
-use super::clock::{Epoch, Placed, Position};
+use super::clock::{Epoch, Mode, Placed, Position};
 
 /// The step of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,18 +20,6 @@ pub enum Place {
     Elsewhere,
     /// The count started over, and how many steps came before is not certain.
     Uncertain,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Mode {
-    #[default]
-    Unknown,
-    /// The count starts over with each epoch.
-    Within,
-    /// The count goes on across epochs.
-    Whole,
-    /// No step is certain any more.
-    Lost,
 }
 
 /// The steps of the lines of one stream.

@@ -80,7 +80,7 @@ pub struct Evaluated<'a> {
 
 impl PlateauState {
     /// Takes in an evaluation; `peak` is the peak rate of the schedule. Ignores a step that already counted, and a cost
-    /// that is not finite: NaN is no plateau.
+    /// that is not finite: NaN is not a plateau.
     pub fn record(&mut self, rule: &Rule, peak: f64, eval: Evaluated<'_>) -> Option<Reduction> {
         let Evaluated { step, ranking, cost } = eval;
         if self.ranking != ranking {

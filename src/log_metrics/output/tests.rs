@@ -94,7 +94,7 @@ fn the_forms_of_pytorchs_tutorials() {
         b"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3\n\nTest set: Average loss: 0.05, Accuracy: 9850/10000 (98%)\n";
     let readings = read_with(&[], &[output]);
     assert_eq!((metric(&readings, "loss"), metric(&readings, "eval_loss")), (vec![(None, 2.3)], vec![(None, 0.05)]));
-    // A shape is no pair of epoch and step, nor is anything without a loss of training.
+    // Neither a shape nor a line without a training loss names an epoch and a step.
     for text in ["[32, 128] shape", "[1, 2, 3] loss: 1", "[a, 2] loss: 1", "[1, 2] val loss: 1"] {
         assert!(read_with(&[], &[text.as_bytes(), b"\n"]).iter().all(|reading| reading.step.is_none()), "{text}");
     }
