@@ -5,6 +5,7 @@
 //!          └──────── problems, each with the line and column of the error ──────────┘
 //! ```
 
+pub mod architecture;
 pub mod best;
 pub mod check;
 pub mod climb;

@@ -13,6 +13,7 @@ pub mod leave_out;
 pub mod loss_scale;
 pub mod metrics;
 pub mod order;
+pub mod phases;
 pub mod plateau;
 pub mod schedule;
 pub mod seed;

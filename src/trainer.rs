@@ -111,7 +111,7 @@ pub trait Trainer {
         Err(Refusal::new(13, NO_TRAINER))
     }
 
-    /// Converts a checkpoint's weights to the files of another program, `hf` or `peft`; returns their
+    /// Converts a checkpoint's weights to the files of another program, `hf`, `peft` or `genotype`; returns their
     /// names and contents.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ fn nothing_is_lost_in_the_short_campaign() {
         "run.db lost after three attempts |",
         "lock files deleted, resume |",
         "run.db: a damaged page, each of ",
+        "kill -9 worker, in a search |",
+        "control: a forgotten count of architecture updates, differences found |",
         "kill -9 worker, mixed with stops |",
         "SIGSTOP worker, mixed with kills |",
         "kill -9 keeper, mixed with stops |",

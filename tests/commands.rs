@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const TEMPLATES: [&str; 8] = ["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10", "command"];
+const TEMPLATES: [&str; 9] = ["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10", "search", "command"];
 
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

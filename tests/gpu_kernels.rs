@@ -5,15 +5,17 @@
 #[path = "soft_card/libraries.rs"]
 mod libraries;
 
+use burn::backend::{Autodiff, Flex};
 use burn::tensor::{
     DType, FloatDType, Tensor, TensorData, TensorPrimitive, Tolerance, activation,
     backend::{AutodiffBackend, Backend},
+    ops::FloatTensor,
 };
 use downshift::burn;
 use downshift::train::backends::CudaFused;
 use downshift::train::native::{
     Scope,
-    ops::{self, NormOptions},
+    ops::{self, AttentionShape, Factors, Gelu, NormOptions},
 };
 use libraries::{CACHE, build_libraries, built_library};
 use std::os::unix::fs::symlink;
@@ -187,6 +189,153 @@ fn cross_entropy_matches_a_composed_one() {
             let expected = -(activation::log_softmax(exact.clone(), 1) * onehot.clone()).sum_dim(1);
             check(&values(Tensor::<Inner, 1>::from_primitive(losses)), &values(expected.reshape([rows])), 1e-5);
             check(&values(grads), &values(activation::softmax(exact, 1) - onehot), apart);
+        }
+    });
+}
+
+/// Returns output and gradients of attention over `[batch, length, size]` of each head, from numbers in one format, computed
+/// in another.
+fn attend<B: AutodiffBackend>(
+    [batch, length, size]: [usize; 3],
+    heads: AttentionShape,
+    dtype: FloatDType,
+    attention: impl Fn([Tensor<B, 3>; 3]) -> Tensor<B, 3>,
+    to: FloatDType,
+) -> [TensorData; 4] {
+    let exact = |heads: usize, salt| {
+        let x = tensor::<B::InnerBackend, 3>([batch, length, heads * size], salt, dtype);
+        Tensor::<B, 3>::from_inner(x.mul_scalar(0.5).cast(to))
+    };
+    let [count, shared] = [heads.heads, heads.kv_heads];
+    let inputs = [(count, 3), (shared, 50), (shared, 99)].map(|(heads, salt)| exact(heads, salt).require_grad());
+    let mixed = attention(inputs.clone());
+    let grads = (mixed.clone() * exact(count, 8)).sum().backward();
+    let [q, k, v] = inputs.map(|x| x.grad(&grads).unwrap());
+    [mixed.inner(), q, k, v].map(|tensor| tensor.cast(FloatDType::F32).into_data())
+}
+
+/// Composes attention of Burn's operations.
+fn composed<B: Backend>([q, k, v]: [Tensor<B, 3>; 3], heads: AttentionShape) -> Tensor<B, 3> {
+    let ([batch, length, width], AttentionShape { heads, kv_heads }) = (q.dims(), heads);
+    let size = width / heads;
+    let split = |x: Tensor<B, 3>, of: usize| {
+        let x = x.reshape([batch, length, of, size]).swap_dims(1, 2).unsqueeze_dim::<5>(2);
+        x.repeat_dim(2, heads / of).reshape([batch, heads, length, size])
+    };
+    let mask = Tensor::<B, 2>::ones([length, length], &q.device()).triu(1) * -1e30;
+    let scores = split(q, heads).matmul(split(k, kv_heads).swap_dims(2, 3)) / (size as f32).sqrt();
+    let mixed = activation::softmax(scores + mask.unsqueeze(), 3).matmul(split(v, kv_heads));
+    mixed.swap_dims(1, 2).reshape([batch, length, width])
+}
+
+#[test]
+fn attention_in_tiles_matches_a_composed_one() {
+    on_card("attention_in_tiles_matches_a_composed_one", || {
+        // Tiles of which the last is not full, with shared keys, and the largest head.
+        let [_, f16, bf16] = FORMATS;
+        let cases = [([2, 70, 16], 1, f16), ([1, 139, 32], 2, bf16), ([1, 20, 128], 1, bf16)];
+        for (shape, kv_heads, (dtype, apart)) in cases {
+            let heads = AttentionShape { heads: 2, kv_heads };
+            let tiles = |inputs| ops::tiled_attention(inputs, |x| x, heads).unwrap();
+            let run = || attend::<Graph>(shape, heads, dtype, tiles, dtype);
+            let found = run();
+            let expected =
+                attend::<Autodiff<Flex>>(shape, heads, dtype, |inputs| composed(inputs, heads), FloatDType::F32);
+            for ((found, expected), name) in found.iter().zip(&expected).zip(["mixed", "q", "k", "v"]) {
+                // Weights and their gradients are rounded before they are multiplied again.
+                let largest = expected.iter::<f32>().fold(0.0, |most: f32, value| most.max(value.abs()));
+                let pairs = found.iter::<f32>().zip(expected.iter::<f32>());
+                let most = pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+                let is_near = no_nans(found) && most <= 4.0 * apart * largest;
+                assert!(is_near, "{name} {shape:?} {dtype:?}: {most} of {largest}");
+            }
+            assert_eq!(found, run(), "the same bits again");
+        }
+    });
+}
+
+#[test]
+fn attention_without_tiles_is_left_to_products() {
+    on_card("attention_without_tiles_is_left_to_products", || {
+        let heads = AttentionShape { heads: 2, kv_heads: 1 };
+        let takes = |size: usize, dtype| {
+            let [q, k, v] = [2, 1, 1].map(|heads| tensor::<Inner, 3>([1, 5, heads * size], heads, dtype));
+            ops::tiled_attention([q, k, v], |x| x, heads).is_ok()
+        };
+        assert!(takes(16, FloatDType::BF16));
+        let others = [(16, FloatDType::F32), (8, FloatDType::BF16), (144, FloatDType::BF16)];
+        assert!(others.into_iter().all(|(size, dtype)| !takes(size, dtype)));
+        let _operations = Scope::new(false);
+        assert!(!takes(16, FloatDType::BF16));
+    });
+}
+
+#[test]
+fn gelu_is_that_of_the_cpu() {
+    on_card("gelu_is_that_of_the_cpu", || {
+        fn run<B: AutodiffBackend>(kind: Gelu, dtype: FloatDType, to: FloatDType) -> [TensorData; 2] {
+            let exact = |salt| tensor::<B::InnerBackend, 2>([3, 250], salt, dtype).mul_scalar(2.0).cast(to);
+            let x = Tensor::<B, 2>::from_inner(exact(1)).require_grad();
+            let y = ops::gelu(&x, kind).unwrap();
+            let grads = (y.clone() * Tensor::from_inner(exact(5))).sum().backward();
+            [y.inner(), x.grad(&grads).unwrap()].map(|tensor| tensor.cast(FloatDType::F32).into_data())
+        }
+        for (kind, (dtype, apart)) in [Gelu::Exact, Gelu::Tanh].into_iter().flat_map(|kind| FORMATS.map(|f| (kind, f)))
+        {
+            let expected = run::<Autodiff<Flex>>(kind, dtype, FloatDType::F32);
+            for (found, expected) in run::<Graph>(kind, dtype, dtype).iter().zip(&expected) {
+                check(found, expected, apart);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_update_is_that_of_the_cpu() {
+    on_card("an_update_is_that_of_the_cpu", || {
+        fn inputs<B: Backend>(shape: [usize; 2], to: FloatDType) -> [FloatTensor<B>; 4] {
+            let number = |salt| tensor::<B, 2>(shape, salt, FloatDType::BF16).cast(FloatDType::F32);
+            let [weights, first, second] = [number(1), number(7), number(9).abs()];
+            let grad = number(4).cast(to);
+            [weights, first, second, grad].map(|tensor| tensor.into_primitive().tensor())
+        }
+        let betas = [0.9, 0.99];
+        let factors = Factors { scale: 0.5, betas, rate: 1e-2, correction: 0.3, epsilon: 1e-8, keep: 0.999 };
+        let rank = |tensor| values(Tensor::<Inner, 2>::from_primitive(TensorPrimitive::Float(tensor)));
+        for (shape, to, rounded) in [
+            ([3, 250], FloatDType::BF16, Some(FloatDType::BF16)),
+            ([1, 4100], FloatDType::F32, Some(FloatDType::BF16)),
+            ([5, 7], FloatDType::F32, None),
+        ] {
+            let [mut weights, mut first, mut second, grad] = inputs::<Flex>(shape, FloatDType::F32);
+            assert!(ops::update::<Flex>([&mut weights, &mut first, &mut second], &grad, factors));
+            let (state, copy) = ops::update_on_gpu::<Inner>(inputs::<Inner>(shape, to), factors, rounded).unwrap();
+            let [found, ..] = state.each_ref().map(|tensor| rank(tensor.clone()));
+            if let (Some(format), Some(copy)) = (rounded, copy) {
+                let expected = Tensor::<Inner, 2>::from_data(found.clone(), &device()).cast(format);
+                assert_eq!(rank(copy), values(expected));
+            } else {
+                assert_eq!(rounded, None);
+            }
+            for (found, expected) in state.into_iter().map(rank).zip([weights, first, second]) {
+                check(&found, &expected.into_data(), 1e-5);
+            }
+        }
+    });
+}
+
+#[test]
+fn squares_are_summed_over_all_tensors() {
+    on_card("squares_are_summed_over_all_tensors", || {
+        let shapes = [[300, 40], [1, 7], [2, 5000]];
+        for (dtype, _) in FORMATS {
+            let tensors = shapes.map(|shape| tensor::<Inner, 2>(shape, 5, dtype));
+            let numbers = tensors.iter().flat_map(|tensor| values(tensor.clone()).to_vec::<f32>().unwrap());
+            let expected: f64 = numbers.map(|number| f64::from(number).powi(2)).sum();
+            let tensors = tensors.map(|tensor| tensor.into_primitive().tensor());
+            let sum = ops::sum_of_squares_on_gpu::<Inner>(&tensors.each_ref()).unwrap();
+            let sum = values(Tensor::<Inner, 1>::from_primitive(TensorPrimitive::Float(sum))).to_vec::<f32>().unwrap();
+            assert!((f64::from(sum[0]) / expected - 1.0).abs() < 1e-6, "{sum:?} instead of {expected}");
         }
     });
 }

@@ -48,6 +48,9 @@ mod resume;
 #[path = "train/samples.rs"]
 mod samples;
 #[cfg(test)]
+#[path = "train/search.rs"]
+mod search;
+#[cfg(test)]
 #[path = "train/shapes.rs"]
 mod shapes;
 #[cfg(test)]

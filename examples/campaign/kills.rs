@@ -100,13 +100,18 @@ pub fn train_unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 40 } else { 120 }, 250);
     let unbroken = train_unbroken(orders, &text)?;
-    let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(target.name)).collect();
+    kill_runs(orders, &text, &unbroken, "", table)
+}
+
+/// Kills as many runs of a file as the orders ask for; `ending` ends the names of the rows.
+pub fn kill_runs(orders: &Orders, text: &str, unbroken: &Trace, ending: &str, table: &mut Table) -> Failing<()> {
+    let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(&format!("{}{ending}", target.name))).collect();
     let (begun, mut done, mut number) = (Instant::now(), 0, 0);
     while done < orders.kills {
         let planned_kills = plan_kills(orders.seed, number, orders.kills - done);
         let place = Place::new(&orders.dir)?;
         let mut killed_run = KilledRun { place: &place, hits: Vec::new(), newest: None };
-        let outcome = killed_run.run_to_end(&text, &planned_kills, &unbroken);
+        let outcome = killed_run.run_to_end(text, &planned_kills, unbroken);
         let hits = std::mem::take(&mut killed_run.hits);
         let outcome = outcome.map_err(|error| error.to_string());
         let (minutes, count) = (begun.elapsed().as_secs_f64() / 60.0, hits.len() as u64);

@@ -9,6 +9,7 @@
 //! corruption  flipped bits, truncations, missing, swapped and foreign files
 //! powercut    every disk state a power cut may leave, from a recorded trace of saves
 //! store       run.db full, failing, locked, lost, damaged; lock files deleted
+//! search      SIGKILL as in kills, of an architecture search
 //! mixed       SIGKILL and SIGSTOP of worker and keeper in turn for ten minutes, to the end
 //! ```
 //! This program is its own subject: called with a downshift command (`run`, `worker`, `keeper` …) it is
@@ -24,6 +25,7 @@ mod place;
 mod powercut;
 mod report;
 mod saver;
+mod search;
 mod store;
 mod strace;
 mod syscalls;
@@ -71,6 +73,7 @@ enum Part {
     Corruption,
     Powercut,
     Store,
+    Search,
     Mixed,
 }
 
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Some(saver::COMMAND) => saver::main(&words[2..]),
         Some(word) if !word.starts_with('-') => {
             let registry = downshift::train::registry::Registry::new().with::<tiny::Tiny>();
+            let registry = registry.with::<downshift::train::tasks::search::Search>();
             downshift::main_with(&registry)
         }
         _ => campaign(Options::parse()),
@@ -114,6 +118,7 @@ fn campaign(options: Options) -> ExitCode {
             Part::Corruption => corruption::run(&orders, &mut table),
             Part::Powercut => powercut::run(&orders, &mut table),
             Part::Store => store::run(&orders, &mut table),
+            Part::Search => search::run(&orders, &mut table),
             Part::Mixed => mixed::run(&orders, &mut table),
         };
         if let Err(error) = done {

@@ -33,8 +33,9 @@ pub struct CheckpointsArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// export: format of another program: hf (a folder for transformers, adapters merged) or peft (the
-    /// adapters, and full copies of other trained parameters); defaults to one file with our own names
-    #[arg(long, value_name = "hf|peft")]
+    /// adapters, and full copies of other trained parameters); or genotype (what a search found, as JSON and SVG);
+    /// defaults to one file with our own names
+    #[arg(long, value_name = "hf|peft|genotype")]
     format: Option<String>,
     /// copy: the target folder; a folder named after the run is created in it
     #[arg(long, value_name = "DIR")]

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes,
-    /// cifar10, command
+    /// cifar10, search, command
     #[arg(value_name = "CONFIG")]
     pub config: Option<PathBuf>,
     #[command(flatten)]

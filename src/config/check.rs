@@ -148,6 +148,7 @@ fn check_optimizer(preset: &Preset, found: &mut Findings) {
         "write 1.0, or leave it out",
     );
     check_groups(preset, found);
+    check_architecture(preset, found);
     let betas = optimizer.betas.iter().all(|beta| (0.0..1.0).contains(beta));
     found.unless(betas, "optimizer.betas", "decay rates must be at least 0 and below 1", "write [0.9, 0.999]");
     found.unless(optimizer.epsilon > 0.0, "optimizer.epsilon", "must be above 0", "write 1.0e-8");
@@ -179,6 +180,17 @@ fn check_plateau(preset: &Preset, found: &mut Findings) {
     let scripts = "the script owns its learning rate, and downshift cannot change it while the script trains";
     let fix = "remove it, and use a scheduler of the script, such as ReduceLROnPlateau";
     found.unless(preset.written.is_none(), "optimizer.plateau", scripts, fix);
+}
+
+fn check_architecture(preset: &Preset, found: &mut Findings) {
+    let Some(architecture) = preset.optimizer.architecture else { return };
+    let at = |knob: &str| format!("optimizer.architecture.{knob}");
+    let rate = architecture.lr > 0.0 && architecture.lr <= 100.0;
+    found.unless(rate, &at("lr"), "must be above 0, up to 100", "write one such as 3.0e-3");
+    let decay = (0.0..=10.0).contains(&architecture.weight_decay);
+    found.unless(decay, &at("weight_decay"), "must be 0 to 10", "write 1.0e-3");
+    let betas = architecture.betas.iter().all(|beta| (0.0..1.0).contains(beta));
+    found.unless(betas, &at("betas"), "decay rates must be at least 0 and below 1", "write [0.5, 0.999]");
 }
 
 fn check_groups(preset: &Preset, found: &mut Findings) {

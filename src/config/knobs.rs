@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use super::architecture::ArchitectureOptimizer;
 pub use super::best::Best;
 pub use super::moments::MomentBits;
 pub use super::watch::Watch;
@@ -209,6 +210,9 @@ pub struct Optimizer {
     /// Lowers the learning rate when evaluations stop improving; `None` = never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Plateau>,
+    /// The optimizer of an architecture search's second phase; a task that searches has a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<ArchitectureOptimizer>,
     /// Parameter groups with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,

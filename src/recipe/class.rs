@@ -120,18 +120,20 @@ const SAME_PROBLEM_VARIABLES: [&str; 16] = [
 ];
 
 fn class_of(path: &str, same_batch: bool) -> Class {
-    const SAME_PROBLEM: [&str; 6] = [
+    const SAME_PROBLEM: [&str; 7] = [
         "training.gradient_checkpointing",
         "training.fused_kernels",
         "training.autotune",
         "training.memory_cleanup_every",
         "training.loader",
         "optimizer.offload",
+        "model.fused_separable",
     ];
     let under = |prefix: &str| path == prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
     match path {
         "training.micro_batch" | "training.accumulation" if same_batch => Class::A,
         "model.dropout" | "model.lora.dropout" => Class::B,
+        _ if under("model.search") => Class::B,
         _ if under("evaluation") || under("checkpoint") => Class::A,
         _ if SAME_PROBLEM.into_iter().any(under) => Class::A,
         _ if path.strip_prefix("environment.").is_some_and(|name| SAME_PROBLEM_VARIABLES.contains(&name)) => Class::A,
@@ -194,6 +196,8 @@ mod tests {
             ("optimizer", "plateau", Class::B),
             ("model", "channels", Class::C),
             ("model", "dropout", Class::B),
+            ("model", "fused_separable", Class::A),
+            ("model", "search.weight_epochs", Class::B),
             ("model", "lora.rank", Class::C),
             ("model", "lora.dropout", Class::B),
             ("optimizer", "groups", Class::B),

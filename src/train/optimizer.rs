@@ -9,7 +9,7 @@
 //! one-dimensional tensors: biases and norms. If the module computes in 16 bits, the master weights are kept
 //! here in f32 and the module gets a rounded copy after each update, so that small updates are not lost. With
 //! `optimizer.offload`, moments and master weights rest in host memory and move to the device only for their
-//! own parameter's update.
+//! own parameter's update. A search has two phases (`recipe/phases.rs`), each with its own t, rates and decays.
 
 mod blockwise;
 mod moments;
@@ -18,9 +18,10 @@ use super::layers::UpdateObserver;
 use super::native::ops::{self, Factors};
 use super::param_rules::{ParamRule, ParamRules};
 use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
-use super::stored_tensor::{Masters, StoredTensor};
+use super::stored_tensor::{Masters, StoredTensor, as_f32};
 use crate::config::knobs;
 use crate::format::counted;
+use crate::recipe::phases::SearchPhase;
 use blockwise::Kind;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
@@ -36,7 +37,8 @@ pub struct AdamW<B: Backend> {
     knobs: knobs::Optimizer,
     /// The trained parameters and their rules.
     pub rules: ParamRules,
-    time: u64,
+    /// t of each phase.
+    times: [u64; 2],
     moments: BTreeMap<String, Moments<B>>,
     /// The weights in f32, if the module holds them in fewer bits; checkpoints are written from them. Frozen
     /// ones stay in host memory.
@@ -48,15 +50,15 @@ pub struct AdamW<B: Backend> {
 impl<B: Backend> AdamW<B> {
     /// Returns an optimizer without history.
     pub fn new(knobs: knobs::Optimizer, rules: ParamRules) -> Self {
-        Self { knobs, rules, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new(), observer: None }
+        Self { knobs, rules, times: [0; 2], moments: BTreeMap::new(), masters: BTreeMap::new(), observer: None }
     }
 
-    /// Returns the number of updates made: t.
-    pub fn update_count(&self) -> u64 {
-        self.time
+    /// Returns the number of updates made in each phase: t.
+    pub fn update_counts(&self) -> [u64; 2] {
+        self.times
     }
 
-    /// Applies one update to the weights. `scales` are the clipping factors of the gradients, 1 = unclipped,
+    /// Applies one update to the parameters with a gradient, which belong to this phase. `scales` are the clipping factors of the gradients, 1 = unclipped,
     /// one for each norm of the plan.
     ///
     /// # Errors
@@ -65,6 +67,7 @@ impl<B: Backend> AdamW<B> {
         &mut self,
         module: M,
         gradients: Tensors<B>,
+        phase: SearchPhase,
         lr: f64,
         scales: &[f64],
     ) -> Result<M, ExecutionError>
@@ -72,7 +75,7 @@ impl<B: Backend> AdamW<B> {
         A: AutodiffBackend<InnerBackend = B>,
         M: AutodiffModule<A>,
     {
-        self.time += 1;
+        self.times[phase.index()] += 1;
         let mut update = Update { trail: Trail::default(), optimizer: self, gradients, lr, scales, error: None };
         let module = module.map(&mut update);
         update.error.map_or(Ok(module), Err)
@@ -85,36 +88,41 @@ impl<B: Backend> AdamW<B> {
         gradient: Tensor<B, D>,
         [lr, scale]: [f64; 2],
         rule: ParamRule,
-    ) -> (Tensor<B, D>, Result<(), ExecutionError>) {
-        let [beta_1, beta_2] = self.knobs.betas;
+        rounded: Option<FloatDType>,
+    ) -> (Moved<B, D>, Result<(), ExecutionError>) {
+        let (betas, time) = (self.betas(rule.phase), self.times[rule.phase.index()]);
+        let [beta_1, beta_2] = betas;
         let (shape, device) = (gradient.dims(), gradient.device());
         let (first, second, since) = match self.moments.remove(&path) {
             Some(Moments { first, second, since }) => {
                 let first = with_rank::<B, D>(first.values(Kind::First, &shape, &device));
                 (first, with_rank::<B, D>(second.values(Kind::Second, &shape, &device)), since)
             }
-            None => (gradient.zeros_like(), gradient.zeros_like(), self.time - 1),
+            None => {
+                let zeros = || gradient.zeros_like().cast(FloatDType::F32);
+                (zeros(), zeros(), time - 1)
+            }
         };
         let lr = lr * rule.lr_factor;
         let factors = Factors {
             scale,
-            betas: self.knobs.betas,
-            rate: lr / self.bias_correction(beta_1, since),
-            correction: self.bias_correction(beta_2, since),
+            betas,
+            rate: lr / bias_correction(beta_1, time - since),
+            correction: bias_correction(beta_2, time - since),
             epsilon: self.knobs.epsilon,
             keep: if D >= 2 { 1.0 - lr * rule.weight_decay } else { 1.0 },
         };
         let before = self.observer.is_some().then(|| weights.clone());
-        let [moved, first, second] = apply_update([weights, first, second], gradient, factors);
+        let ([weights, first, second], rounded) = apply_update([weights, first, second], gradient, factors, rounded);
         if let (Some(observer), Some(before)) = (&mut self.observer, before) {
-            observer.observe_change(before, moved.clone());
+            observer.observe_change(before, weights.clone());
         }
         let coded = self.knobs.moments.is_coded(&shape);
-        let first = Moment::store(Kind::First, first, coded, self.time);
-        let second = Moment::store(Kind::Second, second, coded, self.time);
+        let first = Moment::store(Kind::First, first, coded, time);
+        let second = Moment::store(Kind::Second, second, coded, time);
         let moments = Moments { first, second, since };
         let moments = if self.knobs.offload { moments.into_host() } else { Ok(moments) };
-        (moved, moments.map(|moments| drop(self.moments.insert(path, moments))))
+        (Moved { weights, rounded }, moments.map(|moments| drop(self.moments.insert(path, moments))))
     }
 
     /// Updates weights that the module holds in fewer bits, through their f32 master.
@@ -131,15 +139,20 @@ impl<B: Backend> AdamW<B> {
             Some(kept) => with_rank(kept.into_float(&gradient.device())),
             None => rounded.cast(FloatDType::F32),
         };
-        let (moved, kept) = self.update_weights(path.clone(), master, gradient, factors, rule);
-        let master = StoredTensor::Float(erase_rank(moved.clone()));
+        let dtype = FloatDType::from(dtype);
+        let (moved, kept) = self.update_weights(path.clone(), master, gradient, factors, rule, Some(dtype));
+        let rounded = moved.rounded.unwrap_or_else(|| moved.weights.clone().cast(dtype));
+        let master = StoredTensor::Float(erase_rank(moved.weights));
         let master = if self.knobs.offload { master.into_host() } else { Ok(master) };
         let kept = kept.and(master.map(|master| drop(self.masters.insert(path, master))));
-        (moved.cast(FloatDType::from(dtype)), kept)
+        (rounded, kept)
     }
 
-    fn bias_correction(&self, beta: f64, since: u64) -> f64 {
-        1.0 - beta.powf((self.time - since) as f64)
+    fn betas(&self, phase: SearchPhase) -> [f64; 2] {
+        match phase {
+            SearchPhase::Weights => self.knobs.betas,
+            SearchPhase::Architecture => self.knobs.architecture.unwrap_or_default().betas,
+        }
     }
 
     /// Adds the moments to a reader.
@@ -156,15 +169,20 @@ impl<B: Backend> AdamW<B> {
     /// Returns the device's error when state cannot be read back to host memory.
     pub fn restore(
         &mut self,
-        time: u64,
+        times: [u64; 2],
         file: &SafeTensors<'_>,
         shapes: &BTreeMap<String, Vec<usize>>,
         device: &B::Device,
     ) -> Result<Vec<String>, ExecutionError> {
-        self.time = time;
-        let (mut missing, mut recoded) = (Vec::new(), 0);
-        let trained: Vec<_> = shapes.iter().filter(|(path, _)| self.rules.is_trained(path)).collect();
-        for (path, shape) in &trained {
+        self.times = times;
+        let (mut missing, mut recoded, mut begun) = (Vec::new(), 0, 0);
+        for (path, shape) in shapes {
+            let Some(rule) = self.rules.rules.get(path) else { continue };
+            let time = times[rule.phase.index()];
+            if time == 0 {
+                continue;
+            }
+            begun += 1;
             let Some(mut moments) = Moments::find(path, shape, file, time) else {
                 missing.push(path.as_str());
                 continue;
@@ -177,18 +195,22 @@ impl<B: Backend> AdamW<B> {
                     moments = moments.into_host()?;
                 }
             }
-            self.moments.insert((*path).clone(), moments);
+            self.moments.insert(path.clone(), moments);
         }
         let mut notes = Vec::new();
         if recoded > 0 {
             let to = if self.knobs.moments == knobs::MomentBits::Eight { "stored in 8 bits" } else { "stored in f32" };
             notes.push(format!("the moments of {} are now {to}", counted(recoded, "parameter")));
         }
-        if time > 0 && !missing.is_empty() {
-            notes.push(describe_missing(&missing, trained.len()));
+        if !missing.is_empty() {
+            notes.push(describe_missing(&missing, begun));
         }
         Ok(notes)
     }
+}
+
+fn bias_correction(beta: f64, updates: u64) -> f64 {
+    1.0 - beta.powf(updates as f64)
 }
 
 /// Describes the parameters that have no moments in a checkpoint.
@@ -239,7 +261,8 @@ where
         // Nothing else holds the weights now, so they can be changed in place.
         let (inner, factors) = (tensor.inner(), [self.lr, scale.min(1.0)]);
         let (moved, kept) = if inner.dtype() == DType::F32 {
-            self.optimizer.update_weights(path, inner, gradient, factors, rule)
+            let (moved, kept) = self.optimizer.update_weights(path, inner, gradient, factors, rule, None);
+            (moved.weights, kept)
         } else {
             self.optimizer.update_master(path, inner, gradient, factors, rule)
         };
@@ -248,18 +271,31 @@ where
     }
 }
 
-/// Updates weights, first and second moments.
+/// Weights after an update.
+struct Moved<B: Backend, const D: usize> {
+    weights: Tensor<B, D>,
+    /// The same in the module's number format, if that came with the update.
+    rounded: Option<Tensor<B, D>>,
+}
+
+/// Updates weights, first and second moments. Returns the weights in the format `rounded` too if that costs no pass of its own.
 fn apply_update<B: Backend, const D: usize>(
     state: [Tensor<B, D>; 3],
     gradient: Tensor<B, D>,
     factors: Factors,
-) -> [Tensor<B, D>; 3] {
-    let gradient = erase_rank(gradient);
-    let mut state = state.map(erase_rank);
+    rounded: Option<FloatDType>,
+) -> ([Tensor<B, D>; 3], Option<Tensor<B, D>>) {
+    let [weights, first, second] = state;
+    let inputs = [weights, first, second, gradient].map(erase_rank);
+    let [weights, first, second, gradient] = match ops::update_on_gpu::<B>(inputs, factors, rounded) {
+        Ok((state, rounded)) => return (state.map(with_rank::<B, D>), rounded.map(with_rank::<B, D>)),
+        Err(inputs) => inputs,
+    };
+    let (mut state, gradient) = ([weights, first, second], as_f32::<B>(gradient));
     let updated = ops::update::<B>(state.each_mut(), &gradient, factors);
     let [weights, first, second] = state.map(with_rank::<B, D>);
     if updated {
-        return [weights, first, second];
+        return ([weights, first, second], None);
     }
     let Factors { scale, betas: [beta_1, beta_2], rate, correction, epsilon, keep } = factors;
     let gradient = with_rank::<B, D>(gradient);
@@ -269,7 +305,7 @@ fn apply_update<B: Backend, const D: usize>(
     let denominator = second.clone().div_scalar(correction).sqrt().add_scalar(epsilon);
     let direction = first.clone().div(denominator).mul_scalar(rate);
     let kept = if keep < 1.0 { weights.mul_scalar(keep) } else { weights };
-    [kept - direction, first, second]
+    ([kept - direction, first, second], None)
 }
 
 #[cfg(test)]
@@ -279,7 +315,7 @@ mod tests {
         groups::Groups,
         knobs::{self, MomentBits},
     };
-    use crate::recipe::schedule::Schedule;
+    use crate::recipe::{phases::SearchPhase, schedule::Schedule};
     use crate::train::param_rules::{ParamRule, ParamRules};
     use crate::train::params::{TensorReader, collect_parameters, erase_rank};
     use burn::backend::{Autodiff, Flex, flex::FlexDevice};
@@ -331,9 +367,11 @@ mod tests {
             offload: false,
             schedule: Schedule::default(),
             plateau: None,
+            architecture: None,
             groups: Groups::default(),
         };
-        let rule = ParamRule { lr_factor: 1.0, weight_decay: 0.2, clip: 0 };
+        let phase = SearchPhase::Weights;
+        let rule = ParamRule { lr_factor: 1.0, weight_decay: 0.2, clip: 0, phase };
         let rules = ["matrix", "bias"].map(|path| (path.to_owned(), rule)).into();
         let mut optimizer = AdamW::<Flex>::new(knobs, ParamRules { rules, max_norms: vec![None] });
         let mut paper = [1.0, -2.0, 0.5, 3.0].map(|weight| Paper { weight, first: 0.0, second: 0.0 });
@@ -344,7 +382,7 @@ mod tests {
             let gradients =
                 BTreeMap::from([("matrix".to_owned(), erase_rank(matrix)), ("bias".to_owned(), erase_rank(bias))]);
             // A scale of one half halves the gradient before it enters the moments.
-            module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, &[0.5]).unwrap();
+            module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, phase, lr, &[0.5]).unwrap();
             for (index, number) in (0..).zip(&mut paper) {
                 let decay = if index < 2 { 0.2 } else { 0.0 };
                 number.update(f64::from(gradient(index)) * 0.5, lr, decay, time);
@@ -357,6 +395,6 @@ mod tests {
         for (found, wanted) in found.into_iter().zip(&paper) {
             assert!((found - wanted.weight).abs() < 1e-5, "{found} and {}", wanted.weight);
         }
-        assert_eq!(optimizer.update_count(), 20);
+        assert_eq!(optimizer.update_counts(), [20, 0]);
     }
 }

@@ -8,6 +8,7 @@ use crate::config::{
     groups::{Group, Trained, matches},
     knobs::{self, Preset},
 };
+use crate::recipe::phases::SearchPhase;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{
     Tensor,
@@ -42,6 +43,23 @@ pub enum RulesError {
     /// A head that the task does not name.
     #[error("training.trained: the model has no head; name it in optimizer.groups with `frozen: false`")]
     NoHead,
+    /// Settings for an architecture that the task does not have.
+    #[error(
+        "optimizer.architecture: task {task} has no architecture to search; remove the section, or use task: search"
+    )]
+    NoArchitecture {
+        /// The task's name.
+        task: &'static str,
+    },
+    /// A search one of whose phases would have nothing to update.
+    #[error(
+        "training.trained and optimizer.groups freeze {}; a search trains both in turn, so unfreeze them",
+        if *phase == SearchPhase::Architecture { "the architecture" } else { "all weights" }
+    )]
+    IdlePhase {
+        /// The phase.
+        phase: SearchPhase,
+    },
     /// A model without adapters.
     #[error("training.trained: the model has no adapters; add `model.lora`")]
     NoAdapters,
@@ -56,6 +74,8 @@ pub struct ParamRule {
     pub weight_decay: f64,
     /// The index into [`ParamRules::max_norms`] of the norm that clips its gradient.
     pub clip: usize,
+    /// The phase that updates it.
+    pub phase: SearchPhase,
 }
 
 /// The trained parameters and their rules.
@@ -88,15 +108,30 @@ impl ParamRules {
         let by_default = Selection::new::<T>(preset.training.trained.as_ref(), paths)?;
         for path in paths.iter().filter(|path| !path.ends_with(&format!(".{}", lora::SCALE))) {
             let found = groups.iter().zip(&clips).find(|((_, group), _)| group.matches.matches(path));
-            let frozen = found.and_then(|((_, group), _)| group.frozen).unwrap_or_else(|| !by_default.contains(path));
+            let searched = T::ARCHITECTURE.iter().any(|pattern| matches(pattern, path));
+            let phase = if searched { SearchPhase::Architecture } else { SearchPhase::Weights };
+            let trained = || searched || by_default.contains(path);
+            let frozen = found.and_then(|((_, group), _)| group.frozen).unwrap_or_else(|| !trained());
             if !frozen {
-                all.rules.insert(path.clone(), rule_for(optimizer, found.map(|((_, group), clip)| (group, *clip))));
+                let group = found.map(|((_, group), clip)| (group, *clip));
+                all.rules.insert(path.clone(), rule_for(optimizer, group, phase));
             }
         }
         if all.rules.is_empty() {
             return Err(RulesError::NothingTrained);
         }
+        all.check_phases::<T>(optimizer)?;
         Ok(all)
+    }
+
+    /// Checks that each phase of a search updates something, and that nothing else names an architecture.
+    fn check_phases<T: Task>(&self, optimizer: &knobs::Optimizer) -> Result<(), RulesError> {
+        if T::ARCHITECTURE.is_empty() {
+            let named = optimizer.architecture.is_some();
+            return if named { Err(RulesError::NoArchitecture { task: T::NAME }) } else { Ok(()) };
+        }
+        let is_idle = |phase: &SearchPhase| !self.rules.values().any(|rule| rule.phase == *phase);
+        SearchPhase::ALL.into_iter().find(is_idle).map_or(Ok(()), |phase| Err(RulesError::IdlePhase { phase }))
     }
 
     /// Reports whether a parameter is trained.
@@ -158,12 +193,17 @@ pub fn parameter_paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
     visitor.paths
 }
 
-fn rule_for(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>) -> ParamRule {
+fn rule_for(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>, phase: SearchPhase) -> ParamRule {
     let (group, clip) = group.map_or((None, 0), |(group, clip)| (Some(group), clip));
+    let weight_decay = match phase {
+        SearchPhase::Weights => optimizer.weight_decay,
+        SearchPhase::Architecture => optimizer.architecture.unwrap_or_default().weight_decay,
+    };
     ParamRule {
         lr_factor: group.map_or(1.0, |group| group.lr_factor),
-        weight_decay: group.and_then(|group| group.weight_decay).unwrap_or(optimizer.weight_decay),
+        weight_decay: group.and_then(|group| group.weight_decay).unwrap_or(weight_decay),
         clip,
+        phase,
     }
 }
 

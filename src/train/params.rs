@@ -7,6 +7,7 @@
 pub mod fit;
 pub mod safetensors_file;
 
+use super::native::ops;
 use super::stored_tensor::{Masters, StoredTensor, as_f32};
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::tensor::{
@@ -194,24 +195,31 @@ pub fn parameter_count<B: Backend, M: Module<B>>(module: &M) -> u64 {
     visitor.0
 }
 
-/// Moves the gradients of a backward pass into `sum`, as f32, each multiplied by `weight`.
+/// Moves the gradients of a backward pass into `sum`, as f32, each multiplied by `weight`. Without more that are
+/// `summed` and a weight, those in 16 bits stay so where kernels of a GPU read them.
 pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     gradients: &mut B::Gradients,
     weight: f64,
+    summed: bool,
     sum: &mut Tensors<B::InnerBackend>,
 ) {
     struct Visitor<'a, B: AutodiffBackend> {
         trail: Trail,
         gradients: &'a mut B::Gradients,
         weight: f64,
+        summed: bool,
         sum: &'a mut Tensors<B::InnerBackend>,
     }
     impl<B: AutodiffBackend> ModuleVisitor<B> for Visitor<'_, B> {
         follow_trail!();
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
-            let mut gradient = as_f32::<B::InnerBackend>(erase_rank(gradient));
+            let stays = !self.summed && self.weight >= 1.0 && ops::has_gpu_kernels(&gradient);
+            let mut gradient = erase_rank(gradient);
+            if !stays {
+                gradient = as_f32::<B::InnerBackend>(gradient);
+            }
             if self.weight < 1.0 {
                 gradient = B::InnerBackend::float_mul_scalar(gradient, self.weight.into());
             }
@@ -222,5 +230,5 @@ pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
             self.sum.insert(path, gradient);
         }
     }
-    module.visit(&mut Visitor { trail: Trail::default(), gradients, weight, sum });
+    module.visit(&mut Visitor { trail: Trail::default(), gradients, weight, summed, sum });
 }

@@ -15,7 +15,10 @@ use super::params::{self, Tensors, Trail, follow_trail, with_rank};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{
+    Tensor,
+    backend::{AutodiffBackend, Backend},
+};
 use std::marker::PhantomData;
 
 /// The backend of a training pass with inner backend `I` and the checkpointing strategy `C` of Burn.
@@ -35,6 +38,11 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
     /// Begins the backward half, in which gradients are `loss_scale` times as large as they are in the end.
     pub fn new(model: &'a M, loss_scale: f64) -> Self {
         Self { model, grads: Tensors::<I>::new(), scale: loss_scale.max(1.0), strategy: PhantomData }
+    }
+
+    /// Returns a pass that is over, with these gradients by path.
+    pub fn of_grads(model: &'a M, grads: Tensors<I>) -> Self {
+        Self { grads, ..Self::new(model, 1.0) }
     }
 
     /// Runs the loss backward; returns its gradient with respect to `output`, a [`graph_leaf`].
@@ -62,6 +70,38 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
             grad = self.backward(&loss, &x)?;
         }
         Some(grad)
+    }
+
+    /// Runs cells backward from the last to the first, given the gradient of the last state. `states` are the input of
+    /// the network twice, then each cell's output: cell n reads the states n and n + 1, and writes n + 2. Returns the
+    /// gradient of the network's input.
+    pub fn backward_cells<const D: usize>(
+        &mut self,
+        mut states: Vec<Tensor<I, D>>,
+        grad: Tensor<I, D>,
+        forward: impl Fn(usize, [Tensor<Graph<I, C>, D>; 2]) -> Tensor<Graph<I, C>, D>,
+    ) -> Option<Tensor<I, D>> {
+        let add = |sum: Option<Tensor<I, D>>, grad: Tensor<I, D>| {
+            Some(sum.map_or_else(|| grad.clone(), |sum| sum + grad.clone()))
+        };
+        // The gradients of the last state, and of the one before it.
+        let (mut last, mut before) = (Some(grad), None);
+        while states.len() > 2 {
+            states.pop();
+            let number = states.len() - 2;
+            let [older, newer] = [number, number + 1].map(|state| graph_leaf(states[state].clone()));
+            let loss = loss_with_grad(&forward(number, [older.clone(), newer.clone()]), last.take()?);
+            let mut raw = self.run_backward(&loss);
+            if let Some(grad) = newer.grad_remove(&mut raw) {
+                before = add(before, grad);
+            }
+            (last, before) = (before, older.grad_remove(&mut raw));
+        }
+        // Both states left are the input.
+        match (last, before) {
+            (Some(last), Some(before)) => Some(last + before),
+            (last, before) => last.or(before),
+        }
     }
 
     /// Runs the layers before the first block backward, if they hold anything to train.
@@ -98,9 +138,14 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
         end: &Tensor<Graph<I, C>, 1>,
         start: &Tensor<Graph<I, C>, D>,
     ) -> Option<Tensor<I, D>> {
+        start.grad_remove(&mut self.run_backward(end))
+    }
+
+    /// Runs a graph backward and collects the gradients of parameters.
+    fn run_backward(&mut self, end: &Tensor<Graph<I, C>, 1>) -> <Graph<I, C> as AutodiffBackend>::Gradients {
         let mut raw = end.backward();
-        params::add_gradients::<Graph<I, C>, _>(self.model, &mut raw, 1.0 / self.scale, &mut self.grads);
-        start.grad_remove(&mut raw)
+        params::add_gradients::<Graph<I, C>, _>(self.model, &mut raw, 1.0 / self.scale, true, &mut self.grads);
+        raw
     }
 }
 

@@ -10,7 +10,7 @@ use super::params::safetensors_file::tensor_data;
 use super::quality::{self, QualityError};
 use super::sections::{parse_sections, read_section, write_section};
 use super::task::{DataError, ExportError, Format, NamedFile, Split, Train, load_data};
-use super::tasks::{lm::LanguageModel, vision::Vision};
+use super::tasks::{lm::LanguageModel, search::Search, vision::Vision};
 use crate::config::{
     knobs::{Preset, Section},
     problem::Problem,
@@ -122,7 +122,7 @@ impl Registry {
     /// Returns a registry of the tasks shipped with downshift.
     #[must_use]
     pub fn with_builtin() -> Self {
-        Self::new().with::<Vision>().with::<LanguageModel>()
+        Self::new().with::<Vision>().with::<LanguageModel>().with::<Search>()
     }
 
     /// Adds a task, replacing one of the same name.

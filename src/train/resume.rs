@@ -139,7 +139,8 @@ where
     let mut shapes = params::parameter_shapes::<A, M>(&model);
     // Moments of replaced parameters start from zero.
     shapes.retain(|path, _| kept.contains(path) && !weights.replaced.contains_key(path));
-    let restored = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
+    let times = [state.optimizer_time, state.architecture_time];
+    let restored = optimizer.restore(times, &moments, &shapes, device);
     let restored = restored.map_err(failure::device_error)?;
     notes.extend(restored.into_iter().map(|text| (Level::Info, text)));
     let find = |path: &str| kept.contains(path).then(|| weights.take_values(path)).flatten();

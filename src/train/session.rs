@@ -5,6 +5,7 @@
 //! uninterrupted one would have done.
 
 mod attempt;
+mod phase_log;
 mod save_timer;
 
 use super::device::TensorDevice;
@@ -37,6 +38,7 @@ use crate::store::checkpoint::state::{Length, TrainState};
 use attempt::Attempt;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::AutodiffBackend;
+use phase_log::PhaseLog;
 use std::{
     sync::{Arc, mpsc::Receiver},
     thread,
@@ -226,6 +228,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
+    let mut phase_log = PhaseLog::default();
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
@@ -236,6 +239,8 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         }
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(attempt.state.position), attempt.begin_step());
+        let phase = T::phase(&data, step_plan.epoch);
+        phase_log.announce::<T>(phase, step_plan.epoch, &attempt);
         let faults = injector.inject_due(number);
         let settings = StepSettings {
             seed: training.seed,
@@ -246,16 +251,16 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         };
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
-        let lr = attempt.learning_rate(step_plan.after.samples);
+        let lr = attempt.learning_rate(phase, step_plan.after.samples);
         let evaluates = attempt.evaluation_is_due(&step_plan);
         match verdict {
             Ok(gradient) => {
                 optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);
                 let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.rules.clip_scales(&gradient.norms);
-                let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
+                let updated = optimizer.update::<B, _>(model, gradient.tensors, phase, lr, &scales);
                 model = updated.map_err(failure::device_error)?;
-                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_count());
+                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_counts());
             }
             Err(dropped) => attempt.record_skip(&step_plan, dropped, lr, timing)?,
         }

@@ -100,7 +100,9 @@ pub fn run_step<T: Train<B>, B: AutodiffBackend>(
             Some(scale) => (loss.clone().cast(FloatDType::F32).mul_scalar(scale).backward(), weight / scale),
             None => (loss.backward(), weight),
         };
-        params::add_gradients::<B, _>(model, &mut gradients, weight, &mut tensors);
+        // The only ones need no sum, which is in f32.
+        let are_summed = plan.micro_batches.len() > 1;
+        params::add_gradients::<B, _>(model, &mut gradients, weight, are_summed, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
     let verdict = judge_step(losses, plan, rules, tensors, device).map_err(failure::device_error)?;
@@ -140,9 +142,10 @@ fn squared_norms<B: Backend>(tensors: &Tensors<B>, rules: &ParamRules, device: &
     let clip_of = |path: &str| rules.rules.get(path).map_or(0, |rule| rule.clip);
     let part = |clip: usize| {
         let mine = tensors.iter().filter(|(path, _)| clip_of(path) == clip);
-        let squares = mine.map(|(_, tensor)| sum_of_squares::<B>(tensor));
+        let mine: Vec<&FloatTensor<B>> = mine.map(|(_, tensor)| tensor).collect();
+        let each = || mine.iter().map(|tensor| sum_of_squares::<B>(tensor)).reduce(B::float_add);
         let none = || Tensor::<B, 1>::zeros([1], device).cast(FloatDType::F32);
-        squares.reduce(B::float_add).map_or_else(none, params::with_rank::<B, 1>)
+        ops::sum_of_squares_on_gpu::<B>(&mine).or_else(each).map_or_else(none, params::with_rank::<B, 1>)
     };
     (0..rules.max_norms.len()).map(part).collect()
 }

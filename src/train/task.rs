@@ -9,6 +9,7 @@ use super::quality::{QualityError, QualityRequest};
 use super::samples::{Answers, Samples};
 use crate::config::problem::Problem;
 use crate::protocol::metrics::Metrics;
+use crate::recipe::phases::SearchPhase;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Tensor, TensorData,
@@ -96,6 +97,8 @@ pub enum Format {
     HuggingFace,
     /// The adapters and all other trained weights, for Hugging Face PEFT.
     Peft,
+    /// The result of a search: genotype.json, for `model.genotype`, and a picture of it.
+    Genotype,
 }
 
 impl std::fmt::Display for Format {
@@ -103,6 +106,7 @@ impl std::fmt::Display for Format {
         formatter.write_str(match self {
             Self::HuggingFace => "hf",
             Self::Peft => "peft",
+            Self::Genotype => "genotype",
         })
     }
 }
@@ -215,6 +219,16 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Whether `loss` implements `training.gradient_checkpointing` itself. Otherwise the backend does, by
     /// recomputing cheap operations.
     const RECOMPUTES: bool = false;
+
+    /// Patterns of the parameters that a search updates in phases of their own, by `optimizer.architecture`; empty in
+    /// a task that searches nothing. See [`Task::phase`].
+    const ARCHITECTURE: &'static [&'static str] = &[];
+
+    /// Returns the phase of an epoch: which parameters its steps update. `loss` gives gradients to these alone, and
+    /// `batch` may draw from another part of the data; both know the epoch from the request.
+    fn phase(_data: &Self::Data, _epoch: u64) -> SearchPhase {
+        SearchPhase::Weights
+    }
 
     /// Fills in knobs that follow from files, and makes paths in both sections absolute with `absolute`.
     fn complete_config(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {

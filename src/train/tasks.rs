@@ -1,8 +1,10 @@
 //! The tasks shipped with downshift, built on the same traits as user-defined tasks.
 
+pub mod cells;
 pub(crate) mod files;
 pub mod lm;
 mod norm;
+pub mod search;
 pub mod vision;
 
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};

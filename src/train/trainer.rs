@@ -104,7 +104,11 @@ impl Trainer for Registry {
         let format = match format {
             "hf" => Format::HuggingFace,
             "peft" => Format::Peft,
-            other => return Err(Refusal::new(2, format!("unknown weight format `{other}`; choose hf or peft"))),
+            "genotype" => Format::Genotype,
+            other => {
+                let text = format!("unknown weight format `{other}`; choose hf, peft or genotype");
+                return Err(Refusal::new(2, text));
+            }
         };
         task.export(&run.rungs[rung].preset, weights, format).map_err(|error| Refusal::new(14, error.to_string()))
     }

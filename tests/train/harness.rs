@@ -10,7 +10,7 @@ use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint;
 use downshift::train::job::{EventSink, StepPulse, WorkerArgs};
 use downshift::train::registry::Registry;
-use downshift::train::tasks::{lm::LanguageModel, vision::Vision};
+use downshift::train::tasks::{lm::LanguageModel, search::Search, vision::Vision};
 use downshift::train::worker::run_in_process;
 use serde_json::{Value, json};
 use std::{
@@ -30,7 +30,7 @@ pub fn exclusive() -> MutexGuard<'static, ()> {
 }
 
 pub fn registry() -> Registry {
-    Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>().with::<Vision>()
+    Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>().with::<Vision>().with::<Search>()
 }
 
 /// 41 samples in steps of 8: an epoch is five full steps and one of a single sample.

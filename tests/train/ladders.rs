@@ -82,7 +82,7 @@ fn notes(told: &Told) -> String {
 
 #[test]
 fn the_ladders_of_vision_are_walked_down_and_up() {
-    for name in ["digits", "cifar10", "sizes"] {
+    for name in ["digits", "cifar10", "sizes", "search"] {
         walk(name);
     }
 }

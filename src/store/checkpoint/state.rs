@@ -27,6 +27,9 @@ pub struct TrainState {
     pub warmup_from: u64,
     /// Optimizer updates: Adam's t. Skipped steps do not count.
     pub optimizer_time: u64,
+    /// Updates of the architecture, in a search; those of the weights are [`TrainState::optimizer_time`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub architecture_time: u64,
     /// Steps skipped by the guard.
     pub skipped: u64,
     /// Steps skipped in a row at the time of the save.
@@ -71,6 +74,11 @@ pub struct Length {
     pub steps: u64,
     /// Clock units.
     pub units: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TrainState {

@@ -5,6 +5,7 @@ use super::error::EstimateError;
 use crate::config::knobs::{self, Preset};
 use crate::protocol::plan::MemoryEstimate;
 use crate::recipe::batch::{BatchPlan, Position};
+use crate::recipe::phases::SearchPhase;
 use crate::train::loader::{self, Loader};
 use crate::train::native;
 use crate::train::optimizer::AdamW;
@@ -132,7 +133,13 @@ impl<'a, T: Train<B>, B: AutodiffBackend> DryRun<'a, T, B> {
     fn apply_update(&mut self, gradient: Gradient<B::InnerBackend>) -> Result<(), EstimateError> {
         let Some(model) = self.model.take() else { return Ok(()) };
         let scales = self.optimizer.rules.clip_scales(&gradient.norms);
-        let updated = self.optimizer.update::<B, _>(model, gradient.tensors, self.preset.optimizer.lr, &scales);
+        let updated = self.optimizer.update::<B, _>(
+            model,
+            gradient.tensors,
+            SearchPhase::Weights,
+            self.preset.optimizer.lr,
+            &scales,
+        );
         self.model = Some(updated?);
         Ok(())
     }

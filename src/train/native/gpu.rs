@@ -6,20 +6,26 @@
 //!  └─── apply ─ Operation   several kernels and products as one node of Burn's graph
 //! ```
 //! Kernels compute in f32 and read and write the number format of their tensors. None adds in an order that depends on
-//! timing. The first output is written over the first input if nothing else holds that.
+//! timing. An output is written over the input at its place if that fits and nothing else holds it.
 #![expect(
     clippy::trivially_copy_pass_by_ref,
     clippy::used_underscore_binding,
     reason = "the macro reads the arguments of a kernel, whose tensors are empty types"
 )]
 
+mod activation;
+mod attention;
 mod cross_entropy;
 mod layout;
 mod norm;
+mod optimizer;
 mod softmax;
 
+pub use activation::FusedGelu;
+pub use attention::TiledAttention;
 pub use cross_entropy::CrossEntropy;
 pub use norm::FusedNorm;
+pub use optimizer::{AddSquares, SUMS, UpdateAdamW};
 pub use softmax::{CausalSoftmax, CausalSoftmaxGrad};
 
 use super::is_enabled;
@@ -35,6 +41,9 @@ use burn_fusion::stream::{Operation as FusionOperation, OperationStreams};
 use burn_fusion::{FusionHandle, FusionTensor};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, OperationOutput, TensorId, TensorIr, TensorStatus};
 use burn_router::{RouterTensor, RunnerClient};
+use cubecl::Runtime;
+use cubecl::ir::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -50,7 +59,8 @@ pub trait Kernel<const I: usize, const O: usize>: Debug + Clone + Send + Sync + 
     /// Returns shape and number format of the outputs.
     fn outputs(&self, inputs: [(Shape, DType); I]) -> [(Shape, DType); O];
 
-    /// Launches it. The first output takes the buffer of the first input (`layout::output_over`): the memory plan counts on it.
+    /// Launches it. An output of the shape and size of numbers of the input at its place takes that one's buffer
+    /// (`layout::output_over_input`): the memory plan counts on it.
     fn launch(&self, inputs: [GpuTensor; I]) -> [GpuTensor; O];
 }
 
@@ -58,6 +68,9 @@ pub trait Kernel<const I: usize, const O: usize>: Debug + Clone + Send + Sync + 
 pub trait Runner: Backend {
     /// Reports whether kernels stand for the operations of this tensor's device.
     fn has_kernels(tensor: &FloatTensor<Self>) -> bool;
+
+    /// Reports whether the tensor's device has matrix instructions for its number format.
+    fn has_matrix_units(tensor: &FloatTensor<Self>) -> bool;
 
     /// Runs a kernel.
     fn run<K: Kernel<I, O>, const I: usize, const O: usize>(
@@ -107,18 +120,26 @@ where
 
 /// Reports whether kernels apply to these tensors.
 pub fn applies<B: Backend>(tensors: &[&FloatTensor<B>]) -> bool {
-    fn on<B: Backend, R: Runner>(tensor: &FloatTensor<B>) -> bool {
-        let tensor: &dyn Any = tensor;
-        let plain = tensor.downcast_ref::<FloatTensor<R>>();
-        let inner = || tensor.downcast_ref::<FloatTensor<Autodiff<R>>>().map(|tensor| &tensor.primitive);
-        plain.or_else(inner).is_some_and(R::has_kernels)
-    }
     is_enabled()
         && tensors.iter().all(|tensor| {
             matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16)
                 && tensor.shape().num_elements() > 0
-                && (on::<B, Fused>(tensor) || on::<B, Shapes>(tensor))
+                && (tensor_of::<B, Fused>(tensor).is_some_and(Fused::has_kernels)
+                    || tensor_of::<B, Shapes>(tensor).is_some_and(Shapes::has_kernels))
         })
+}
+
+/// Reports whether the tensor's device has matrix instructions for its number format.
+pub fn has_matrix_units<B: Backend>(tensor: &FloatTensor<B>) -> bool {
+    tensor_of::<B, Fused>(tensor).is_some_and(Fused::has_matrix_units)
+        || tensor_of::<B, Shapes>(tensor).is_some_and(Shapes::has_matrix_units)
+}
+
+/// Returns the tensor on the backend `R`, without a graph, if it is on that.
+fn tensor_of<B: Backend, R: Backend>(tensor: &FloatTensor<B>) -> Option<&FloatTensor<R>> {
+    let tensor: &dyn Any = tensor;
+    let plain = tensor.downcast_ref::<FloatTensor<R>>();
+    plain.or_else(|| tensor.downcast_ref::<FloatTensor<Autodiff<R>>>().map(|tensor| &tensor.primitive))
 }
 
 /// Describes the outputs of a kernel, which have no values yet.
@@ -134,6 +155,20 @@ fn new_outputs<B: Backend, K: Kernel<I, O>, const I: usize, const O: usize>(
 impl Runner for Fused {
     fn has_kernels(_tensor: &FusionTensor<FusionRuntime>) -> bool {
         true
+    }
+
+    fn has_matrix_units(tensor: &FusionTensor<FusionRuntime>) -> bool {
+        let kind = match tensor.dtype {
+            DType::BF16 => FloatKind::BF16,
+            DType::F16 => FloatKind::F16,
+            _ => return false,
+        };
+        let number = StorageType::from(ElemType::Float(kind));
+        let sum = StorageType::from(ElemType::Float(FloatKind::F32));
+        let product = MmaConfig { a_type: number, b_type: number, cd_type: sum, m: 16, n: 8, k: 16 };
+        let client = GpuRuntime::client(tensor.client.device());
+        let features = &client.features().matmul;
+        features.mma.contains(&product) && features.ldmatrix.contains(&number)
     }
 
     fn run<K: Kernel<I, O>, const I: usize, const O: usize>(
@@ -169,6 +204,11 @@ impl<K: Kernel<I, O>, const I: usize, const O: usize> FusionOperation<FusionRunt
 impl Runner for Shapes {
     fn has_kernels(tensor: &FloatTensor<Self>) -> bool {
         !tensor.client.device().is_cpu()
+    }
+
+    /// A plan knows no GPU, and takes it for one of compute capability 8.0 or later.
+    fn has_matrix_units(tensor: &FloatTensor<Self>) -> bool {
+        Self::has_kernels(tensor) && matches!(tensor.dtype(), DType::BF16 | DType::F16)
     }
 
     fn run<K: Kernel<I, O>, const I: usize, const O: usize>(

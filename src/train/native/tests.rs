@@ -225,7 +225,7 @@ fn convolutions_match() {
 /// Returns the loss and the gradients of all parameters.
 fn loss_and_grads<M: AutodiffModule<Cpu>>(model: &M, loss: &Tensor<Cpu, 1>) -> BTreeMap<String, TensorData> {
     let mut sum = Tensors::<Flex>::new();
-    add_gradients::<Cpu, _>(model, &mut loss.backward(), 1.0, &mut sum);
+    add_gradients::<Cpu, _>(model, &mut loss.backward(), 1.0, true, &mut sum);
     let mut reader = TensorReader::<Flex>::default();
     for (path, grad) in sum {
         reader.add(path, grad);
@@ -288,7 +288,7 @@ fn whole_models_have_the_same_gradients_both_ways() {
         }
     }
     for shape in [[1, 8, 8], [3, 40, 33]] {
-        let config = VisionModel { channels: 6, layers: 3, dropout: 0.0 };
+        let config = VisionModel { channels: 6, layers: 3, ..VisionModel::default() };
         let model = Classifier::<Cpu>::new(&config, shape, 5, &FlexDevice);
         let images = tensor([4, shape[0], shape[1], shape[2]], 1).inner();
         let labels = Tensor::<Flex, 2, Int>::from_ints([[0], [3], [4], [1]], &FlexDevice);

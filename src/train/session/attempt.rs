@@ -107,19 +107,23 @@ impl<'a> Attempt<'a> {
         let from = self.state.position.samples;
         if to.samples > from {
             self.state.position = to;
-            let text = format!("skipped {} {} from {from}", to.samples - from, self.unit);
-            self.sink.send(Event::Note { level: Level::Info, text });
+            self.note(format!("skipped {} {} from {from}", to.samples - from, self.unit));
         }
     }
 
+    /// Adds a line to the journal.
+    pub fn note(&self, text: String) {
+        self.sink.send(Event::Note { level: Level::Info, text });
+    }
+
     /// Records a step that moved the weights.
-    pub fn record_step(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
+    pub fn record_step(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, updates: [u64; 2]) {
         self.advance(plan, timing);
         self.state.skips_in_a_row = 0;
         if let Some(scale) = &mut self.state.loss_scale {
             scale.record_clean_step();
         }
-        self.state.optimizer_time = optimizer_time;
+        [self.state.optimizer_time, self.state.architecture_time] = updates;
         let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.step_row(plan, lr, timing) };
         self.sink.send(Event::Step(Step {
             step: row.step,

@@ -113,17 +113,16 @@ impl Ledger {
         }
         let inputs: Vec<&TensorIr> = op.inputs().collect();
         let outputs: Vec<&TensorIr> = op.outputs().collect();
-        let overwritten = self.overwritten_buffer(op, &inputs, &outputs);
-        let mut fresh = Vec::new();
-        for out in &outputs {
+        let overwritten: Vec<_> =
+            outputs.iter().enumerate().map(|(place, out)| self.overwritten_buffer(op, &inputs, place, out)).collect();
+        for (out, buffer) in outputs.iter().zip(overwritten) {
             if self.tensors.contains_key(&out.id) {
                 continue;
             }
-            match overwritten {
-                Some(buffer) if fresh.is_empty() => self.reuse(buffer, out),
-                _ => self.allocate(out),
+            match buffer {
+                Some(buffer) => self.reuse(buffer, out),
+                None => self.allocate(out),
             }
-            fresh.push(out.id);
         }
         let strided = |tensor: &TensorIr| self.tensors.get(&tensor.id).is_some_and(|(_, view)| !view.is_whole());
         let scratch = rules::scratch_bytes(self.backend, op, &strided);
@@ -156,9 +155,8 @@ impl Ledger {
         Some((input.clone(), out.clone(), view))
     }
 
-    /// Returns the input buffer that the output is written into.
-    fn overwritten_buffer(&self, op: &OperationIr, inputs: &[&TensorIr], outputs: &[&TensorIr]) -> Option<u64> {
-        let out = outputs.first()?;
+    /// Returns the input buffer that the output at this place is written into.
+    fn overwritten_buffer(&self, op: &OperationIr, inputs: &[&TensorIr], place: usize, out: &TensorIr) -> Option<u64> {
         let fits = |input: &&&TensorIr| {
             let Some((buffer, view)) = self.tensors.get(&input.id) else { return false };
             let unshared = self.buffers.get(buffer).is_some_and(|buffer| buffer.holders == 1);
@@ -168,7 +166,7 @@ impl Ledger {
                 && input.shape == out.shape
                 && input.dtype.size() == out.dtype.size()
         };
-        let inputs = inputs.get(..rules::overwritable_inputs(self.backend, op)).unwrap_or(inputs);
+        let inputs = &inputs[rules::overwritable_inputs(self.backend, op, place, inputs.len())];
         inputs.iter().find(fits).and_then(|input| Some(self.tensors.get(&input.id)?.0))
     }
 

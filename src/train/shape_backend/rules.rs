@@ -8,6 +8,7 @@ use burn_ir::{
     BaseOperationIr, BoolOperationIr, FloatOperationIr, IntOperationIr, ModuleOperationIr, NumericOperationIr,
     OperationIr, TensorIr,
 };
+use std::ops::Range;
 
 /// The layout of a tensor in its buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,9 +124,19 @@ fn base_op(op: &OperationIr) -> Option<&BaseOperationIr> {
     }
 }
 
-/// Returns how many of its first inputs an operation may write its output into.
+/// Returns which of its inputs an operation may write the output at this place into.
 #[must_use]
-pub fn overwritable_inputs(backend: BackendModel, op: &OperationIr) -> usize {
+pub fn overwritable_inputs(backend: BackendModel, op: &OperationIr, place: usize, inputs: usize) -> Range<usize> {
+    match (op, place) {
+        // A kernel of our own writes an output over the input at its place.
+        (OperationIr::Custom(_), _) => place.min(inputs)..(place + 1).min(inputs),
+        (_, 0) => 0..first_overwritable(backend, op).min(inputs),
+        _ => 0..0,
+    }
+}
+
+/// Returns how many of its first inputs an operation may write its output into.
+fn first_overwritable(backend: BackendModel, op: &OperationIr) -> usize {
     // The CPU only writes into the left operand.
     let operands = if backend == BackendModel::Flex { 1 } else { 2 };
     match op {
@@ -143,8 +154,6 @@ pub fn overwritable_inputs(backend: BackendModel, op: &OperationIr) -> usize {
             _ => 1,
         },
         OperationIr::Int(op) => usize::from(!matches!(op, IntOperationIr::IntoFloat(_) | IntOperationIr::Matmul(_))),
-        // Kernels of our own write their first output over their first input.
-        OperationIr::Custom(_) => 1,
         OperationIr::Bool(op) => {
             usize::from(!matches!(op, BoolOperationIr::IntoFloat(_) | BoolOperationIr::IntoInt(_)))
         }

@@ -51,6 +51,22 @@ impl<B: Backend> Norm<B> {
     }
 }
 
+/// Computes (x − mean(x)) / √(var(x) + ε) over the last dimension: a layer norm without parameters.
+pub fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, epsilon: f64) -> Tensor<B, D> {
+    let native = ops::applies(&x).then(|| {
+        let width = x.dims()[D - 1];
+        let [gamma, beta] = [Tensor::ones([width], &x.device()), Tensor::zeros([width], &x.device())];
+        ops::norm(&x, &gamma, Some(&beta), NormOptions { epsilon, relu: false })
+    });
+    native.flatten().unwrap_or_else(|| {
+        let dtype = FloatDType::from(x.dtype());
+        let x = x.cast(FloatDType::F32);
+        let x = x.clone() - x.mean_dim(D - 1);
+        let size = x.clone().square().mean_dim(D - 1).add_scalar(epsilon).sqrt();
+        (x / size).cast(dtype)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::Norm;

@@ -5,6 +5,7 @@
 //! ```
 
 pub mod augment;
+pub mod cell_network;
 pub mod images;
 pub mod model;
 pub mod read;
@@ -18,10 +19,14 @@ use crate::recipe::order::stratified_split;
 use crate::train::quality::{QualityError, QualityRequest};
 use crate::train::samples::{Answer, Answers, Picture, Samples, TaskSample};
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
+use crate::train::tasks::cells::cell::{Cell, CellShape, Mixture, NetworkShape};
+use crate::train::tasks::cells::genotype::{Genotype, GenotypeSource};
+use crate::train::tasks::cells::operation::Build;
 use crate::train::tasks::files;
 use augment::{Augment, Transform};
 use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use cell_network::Labelled;
 use images::{Images, channel_statistics};
 use model::Classifier;
 pub use model::VisionModel;
@@ -69,6 +74,8 @@ pub struct VisionSet {
     /// The brightest byte of all images.
     white: u8,
     augment: Augment,
+    /// The cells of the model, read from `model.genotype`.
+    genotype: Option<Genotype>,
 }
 
 /// A micro-batch on the host.
@@ -90,6 +97,43 @@ impl VisionBatch {
         let [channels, height, width] = self.shape;
         let pixels = std::mem::take(&mut self.pixels);
         Tensor::from_data(TensorData::new(pixels, [self.labels.len(), channels, height, width]), device)
+    }
+
+    /// Converts images and labels to tensors.
+    pub(super) fn take_labelled<I: Backend>(&mut self, device: &I::Device) -> Labelled<I> {
+        let images = self.take_images(device);
+        let count = self.labels.len();
+        let labels = TensorData::new(std::mem::take(&mut self.labels), [count, 1]);
+        (images, Tensor::<I, 2, Int>::from_data(labels, device))
+    }
+
+    /// Scores the logits `[batch, classes]` of these images.
+    fn score<I: Backend>(&self, logits: Tensor<I, 2>) -> Tally {
+        let [count, classes] = logits.dims();
+        let scores: Vec<f32> = logits.into_data().iter().collect();
+        let (mut loss_sum, mut correct, mut answers) = (0.0, 0u32, Answers::new(classes));
+        for ((scores, label), sample) in scores.chunks_exact(classes).zip(&self.labels).zip(&self.indices) {
+            let answer = score_sample(scores, label.cast_unsigned() as usize, *sample);
+            loss_sum += answer.loss;
+            correct += u32::from(answer.answer == answer.label);
+            answers.record(answer);
+        }
+        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]), answers }
+    }
+
+    /// Evaluates a classifier with strengths that mix its operations, if it is searched.
+    pub(super) fn evaluate<I: Backend>(
+        mut self,
+        model: &Classifier<I>,
+        mixture: Option<&Mixture<I>>,
+        device: &I::Device,
+    ) -> Tally {
+        let images = self.take_images(device);
+        let logits = match mixture {
+            Some(_) => model.forward_cells(images, mixture),
+            None => model.forward(images),
+        };
+        self.score(logits)
     }
 }
 
@@ -138,7 +182,14 @@ impl Task for Vision {
             format!("{dropout} is not in 0 ≤ x < 1"),
             "0.0 disables dropout, 0.1 is usual",
         );
+        let without = model.genotype.is_none() || dropout == 0.0;
+        need(without, "model.dropout", "cells of a genotype have no dropout".into(), "leave it out");
         problems
+    }
+
+    fn complete_config(data: &mut VisionData, model: &mut VisionModel, absolute: &dyn Fn(&str) -> String) {
+        Self::resolve_paths(data, absolute);
+        model.genotype = model.genotype.take().map(|source| source.resolved(absolute));
     }
 
     fn resolve_paths(data: &mut VisionData, absolute: &dyn Fn(&str) -> String) {
@@ -147,7 +198,8 @@ impl Task for Vision {
         }
     }
 
-    fn load(data: &VisionData, _model: &VisionModel, seed: u64) -> Result<VisionSet, DataError> {
+    fn load(data: &VisionData, model: &VisionModel, seed: u64) -> Result<VisionSet, DataError> {
+        let genotype = model.genotype.as_ref().map(GenotypeSource::read).transpose()?;
         let set = read::read_image_set(&data.source, data.size)?;
         let mut images = set.training;
         let given = images.labels.len();
@@ -178,7 +230,7 @@ impl Task for Vision {
         }
         let statistics = channel_statistics(&images, &training);
         let white = images.pixels.iter().copied().max().unwrap_or(u8::MAX);
-        Ok(VisionSet { images, training, validation, statistics, white, augment: data.augment })
+        Ok(VisionSet { images, training, validation, statistics, white, augment: data.augment, genotype })
     }
 
     fn fingerprint(data: &VisionSet) -> Option<String> {
@@ -191,7 +243,15 @@ impl Task for Vision {
     }
 
     fn parameters(model: &VisionModel, data: &VisionSet) -> Option<u128> {
-        Some(model::parameter_count(model, data.images.shape, data.images.classes.len()))
+        let (shape, classes) = (data.images.shape, data.images.classes.len());
+        Some(match &data.genotype {
+            None => model::parameter_count(model, shape, classes),
+            Some(genotype) => {
+                let sizes = data.network_shape(model.channels, model.layers, genotype.node_counts());
+                let edges = |halves: bool| genotype.edges(halves);
+                sizes.parameter_count(edges, true, [shape[0], classes])
+            }
+        })
     }
 
     fn len(data: &VisionSet, split: Split) -> usize {
@@ -224,6 +284,30 @@ impl Task for Vision {
 }
 
 impl VisionSet {
+    /// Returns the sizes of a network of cells for these images.
+    pub(super) fn network_shape(&self, channels: usize, layers: usize, nodes: [usize; 2]) -> NetworkShape {
+        let [_, height, width] = self.images.shape;
+        let side = height.min(width);
+        NetworkShape { channels, layers, nodes, side: side / model::stem_stride(side) }
+    }
+
+    /// Returns the colours of an image, the stride of the stem, and the number of classes.
+    pub(super) fn stem_and_classes(&self) -> [usize; 3] {
+        let [colours, height, width] = self.images.shape;
+        [colours, model::stem_stride(height.min(width)), self.images.classes.len()]
+    }
+
+    /// Returns the class of each training sample.
+    pub(super) fn training_labels(&self) -> Vec<u32> {
+        self.training.iter().map(|image| self.images.labels[*image as usize]).collect()
+    }
+
+    /// Returns the worst answers and the confusion matrix of an evaluation.
+    pub(super) fn classifier_samples(&self, total: &Tally) -> Samples {
+        let list = total.answers.worst().iter().map(|answer| self.show(answer)).collect();
+        Samples { list, confusion: total.answers.confusion(&self.images.classes) }
+    }
+
     fn samples(&self, split: Split) -> &[u32] {
         match split {
             Split::Training => &self.training,
@@ -270,7 +354,13 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
     type Model = Classifier<Autodiff<I, C>>;
 
     fn init(model: &VisionModel, data: &VisionSet, device: &I::Device) -> Classifier<Autodiff<I, C>> {
-        Classifier::new(model, data.images.shape, data.images.classes.len(), device)
+        let Some(genotype) = &data.genotype else {
+            return Classifier::new(model, data.images.shape, data.images.classes.len(), device);
+        };
+        let sizes = data.network_shape(model.channels, model.layers, genotype.node_counts());
+        let build = Build { scaled_norms: true, fused_separable: true };
+        let cell = |shape: CellShape| Cell::of_genotype(genotype.cell(shape.halves), shape, build, device);
+        Classifier::of_cells(sizes, data.stem_and_classes(), cell, device)
     }
 
     fn loss(
@@ -278,29 +368,16 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
         mut batch: VisionBatch,
         pass: &Pass<'_, Autodiff<I, C>>,
     ) -> Tensor<Autodiff<I, C>, 1> {
-        let images = batch.take_images(pass.device);
-        let count = batch.labels.len();
-        let labels = Tensor::<I, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), pass.device);
+        let (images, labels) = batch.take_labelled(pass.device);
         model.loss(images, labels, pass)
     }
 
-    fn evaluate(model: &Classifier<I>, mut batch: VisionBatch, device: &I::Device) -> Tally {
-        let logits = model.forward(batch.take_images(device));
-        let [count, classes] = logits.dims();
-        let scores: Vec<f32> = logits.into_data().iter().collect();
-        let (mut loss_sum, mut correct, mut answers) = (0.0, 0u32, Answers::new(classes));
-        for ((scores, label), sample) in scores.chunks_exact(classes).zip(batch.labels).zip(batch.indices) {
-            let answer = score_sample(scores, label.cast_unsigned() as usize, sample);
-            loss_sum += answer.loss;
-            correct += u32::from(answer.answer == answer.label);
-            answers.record(answer);
-        }
-        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]), answers }
+    fn evaluate(model: &Classifier<I>, batch: VisionBatch, device: &I::Device) -> Tally {
+        batch.evaluate(model, None, device)
     }
 
     fn samples(_model: &Classifier<I>, data: &VisionSet, total: &Tally, _device: &I::Device) -> Samples {
-        let list = total.answers.worst().iter().map(|answer| data.show(answer)).collect();
-        Samples { list, confusion: total.answers.confusion(&data.images.classes) }
+        data.classifier_samples(total)
     }
 
     fn quality(

@@ -4,7 +4,7 @@
 //! loss = log Σ exp(z) − z[target]        grad of z = softmax(z) − onehot(target)
 //! ```
 
-use super::layout::{MAX_PLANES, Rows, cube_max, cube_sum, empty_f32, in_rows, output_over};
+use super::layout::{MAX_PLANES, Rows, cube_max, cube_sum, in_rows, output_over, output_over_input};
 use super::{GpuTensor, Kernel};
 use burn::tensor::{DType, Shape};
 use cubecl::prelude::*;
@@ -25,7 +25,7 @@ impl Kernel<2, 2> for CrossEntropy {
         let [logits, targets] = inputs.map(in_rows);
         let (grads, argument) = output_over(&logits);
         let rows = Rows::of(&[&logits, &grads]);
-        let losses = empty_f32(&logits, [rows.count]);
+        let (losses, of_losses) = output_over_input(&targets, 1);
         let (client, dtype) = (logits.client.clone(), logits.dtype);
         let strides = [rows.stride(&logits), rows.stride(&grads)];
         cross_entropy::launch(
@@ -36,7 +36,7 @@ impl Kernel<2, 2> for CrossEntropy {
             logits.into_tensor_arg(),
             targets.into_tensor_arg(),
             argument,
-            losses.clone().into_tensor_arg(),
+            of_losses,
             rows.vectors(),
             strides[0],
             strides[1],

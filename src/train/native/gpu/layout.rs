@@ -83,7 +83,12 @@ impl Rows {
 
 /// Returns a new tensor like another.
 pub fn empty_like(tensor: &GpuTensor) -> GpuTensor {
-    empty_device_dtype(tensor.client.clone(), tensor.device.clone(), tensor.shape(), tensor.dtype)
+    empty_like_as(tensor, tensor.dtype)
+}
+
+/// Returns a new tensor of the shape of another.
+pub fn empty_like_as(tensor: &GpuTensor, dtype: DType) -> GpuTensor {
+    empty_device_dtype(tensor.client.clone(), tensor.device.clone(), tensor.shape(), dtype)
 }
 
 /// Returns a new contiguous tensor in f32 on the device of another.
@@ -93,11 +98,16 @@ pub fn empty_f32(tensor: &GpuTensor, shape: impl Into<Shape>) -> GpuTensor {
 
 /// Returns the output that is written over the first input if nothing else holds it, and its argument.
 pub fn output_over(first: &GpuTensor) -> (GpuTensor, TensorArg<super::GpuRuntime>) {
-    if first.handle.can_mut() {
-        let argument = first.as_tensor_alias(0);
-        (first.clone(), argument)
+    output_over_input(first, 0)
+}
+
+/// Returns the output that is written over the input at `place` if nothing else holds it, and its argument.
+pub fn output_over_input(input: &GpuTensor, place: usize) -> (GpuTensor, TensorArg<super::GpuRuntime>) {
+    if input.handle.can_mut() {
+        let argument = input.as_tensor_alias(place);
+        (input.clone(), argument)
     } else {
-        let output = empty_like(first);
+        let output = empty_like(input);
         (output.clone(), output.into_tensor_arg())
     }
 }

@@ -17,9 +17,9 @@ pub enum Gelu {
 }
 
 /// √(2/π).
-const TANH_SCALE: f32 = 0.797_884_6;
+pub const TANH_SCALE: f32 = 0.797_884_6;
 /// The factor of x³.
-const CUBIC: f32 = 0.044_715;
+pub const CUBIC: f32 = 0.044_715;
 
 /// Fills `y` with GELU of x.
 pub fn gelu(x: &[f32], kind: Gelu, y: &mut [f32]) {

@@ -4,11 +4,19 @@ use super::super::kernels::activation::{self, Gelu};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
+#[cfg(feature = "cuda")]
+use crate::train::native::gpu::{self, FusedGelu};
+#[cfg(feature = "cuda")]
+use crate::train::params::with_rank;
 use burn::tensor::{Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Computes GELU.
 pub fn gelu<B: Backend, const D: usize>(x: &Tensor<B, D>, kind: Gelu) -> Option<Tensor<B, D>> {
-    compute(&kind, &[primitive(x)])
+    let inputs = [primitive(x)];
+    let found = compute(&kind, &inputs);
+    #[cfg(feature = "cuda")]
+    let found = found.or_else(|| gpu::apply::<B, _, 1, 1>(&FusedGelu(kind), inputs.each_ref()).map(with_rank));
+    found
 }
 
 impl<R: Runner> Operation<R, 1, 1> for Gelu {

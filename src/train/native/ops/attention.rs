@@ -4,6 +4,10 @@ use super::super::kernels::attention::{self, Sizes};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
+#[cfg(feature = "cuda")]
+use crate::train::native::gpu::{self, TiledAttention};
+#[cfg(feature = "cuda")]
+use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// The heads of an attention layer.
@@ -32,6 +36,41 @@ pub fn attention<B: Backend, const D: usize>(
     // Without rotations, queries take the place of the tables and are not read.
     let [cos, sin] = rotary.map_or_else(|| [q.clone(), q.clone()], |tables| tables.map(primitive));
     compute(&CausalAttention { shape, has_rotary: rotary.is_some() }, &[q, k, v, cos, sin])
+}
+
+/// Computes the same on the tensor cores of a GPU, from queries and keys that `rotate` turns by their positions.
+///
+/// # Errors
+/// Returns the inputs, as they were, if there are no kernels for them.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
+pub fn tiled_attention<B: Backend>(
+    inputs: [Tensor<B, 3>; 3],
+    rotate: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
+    shape: AttentionShape,
+) -> Result<Tensor<B, 3>, [Tensor<B, 3>; 3]> {
+    #[cfg(feature = "cuda")]
+    if has_tiles(inputs.each_ref(), shape) {
+        let [q, k, v] = inputs;
+        let inputs = [rotate(q), rotate(k), v];
+        let primitives = inputs.each_ref().map(primitive);
+        let mixed = gpu::apply::<B, _, 3, 5>(&TiledAttention(shape), primitives.each_ref());
+        return match mixed {
+            Some(mixed) => Ok(with_rank(mixed)),
+            None => unreachable!("kernels apply to these tensors"),
+        };
+    }
+    Err(inputs)
+}
+
+#[cfg(feature = "cuda")]
+fn has_tiles<B: Backend>(inputs: [&Tensor<B, 3>; 3], shape: AttentionShape) -> bool {
+    let query = inputs[0];
+    let same_dtype = inputs.iter().all(|input| input.dtype() == query.dtype());
+    let inputs = inputs.map(primitive);
+    same_dtype
+        && TiledAttention(shape).fits(query.dims())
+        && gpu::applies::<B>(&inputs.each_ref())
+        && gpu::has_matrix_units::<B>(&inputs[0])
 }
 
 impl CausalAttention {

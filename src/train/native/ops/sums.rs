@@ -4,8 +4,10 @@ use super::super::kernels::adamw::{self, Factors};
 use super::super::kernels::cross_entropy;
 use super::super::operation::{applies, update_in_place};
 #[cfg(feature = "cuda")]
-use crate::train::native::gpu::{self, CrossEntropy};
+use crate::train::native::gpu::{self, AddSquares, CrossEntropy, SUMS, UpdateAdamW};
 use crate::train::stored_tensor::as_f32;
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::{FloatDType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 /// Returns the sum of squares, `[1]`.
@@ -15,6 +17,45 @@ pub fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> Option<FloatTensor
     }
     let mut sum = B::float_zeros(Shape::new([1]), &B::float_device(tensor), FloatDType::F32);
     update_in_place::<B, 1, 1>([&mut sum], [tensor], |[x], [sum]| sum[0] = adamw::sum_of_squares(x)).then_some(sum)
+}
+
+/// Returns the sum of squares of all tensors, `[1]`, computed on a GPU in one pass over each.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
+pub fn sum_of_squares_on_gpu<B: Backend>(tensors: &[&FloatTensor<B>]) -> Option<FloatTensor<B>> {
+    #[cfg(feature = "cuda")]
+    {
+        let first = tensors.first().filter(|_| gpu::applies::<B>(tensors))?;
+        let mut sums = B::float_zeros(Shape::new([SUMS]), &B::float_device(first), FloatDType::F32);
+        for tensor in tensors {
+            [sums] = gpu::run::<B, _, 2, 1>(AddSquares, [sums, (*tensor).clone()]).ok()?;
+        }
+        return Some(B::float_sum(sums));
+    }
+    #[cfg(not(feature = "cuda"))]
+    None
+}
+
+/// Weights, first and second moments after an update, and the weights in another number format if there is one.
+pub type Updated<B> = ([FloatTensor<B>; 3], Option<FloatTensor<B>>);
+
+/// Updates weights, first and second moments in f32 by a gradient on a GPU, in place. Returns them, with the weights in the
+/// format `rounded` too.
+///
+/// # Errors
+/// Returns the inputs if there is no kernel for them.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
+pub fn update_on_gpu<B: Backend>(
+    inputs: [FloatTensor<B>; 4],
+    factors: Factors,
+    rounded: Option<FloatDType>,
+) -> Result<Updated<B>, [FloatTensor<B>; 4]> {
+    #[cfg(feature = "cuda")]
+    if inputs[..3].iter().all(|tensor| tensor.dtype() == DType::F32 && tensor.shape() == inputs[3].shape()) {
+        let kernel = UpdateAdamW { factors, rounded: rounded.map(DType::from) };
+        let [weights, first, second, copy] = gpu::run::<B, _, 4, 4>(kernel, inputs)?;
+        return Ok(([weights, first, second], rounded.map(|_| copy)));
+    }
+    Err(inputs)
 }
 
 /// Multiplies a tensor by a factor `[1]`.

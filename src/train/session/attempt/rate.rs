@@ -2,13 +2,18 @@
 
 use super::Attempt;
 use crate::protocol::worker::ReducedRate;
+use crate::recipe::phases::SearchPhase;
 use crate::recipe::plateau::Reduction;
 use crate::train::evaluate::Means;
 
 impl Attempt<'_> {
-    /// Returns the learning rate of the step that ends when the clock shows `samples`.
-    pub fn learning_rate(&self, samples: u64) -> f64 {
-        self.scheduled_rate(samples) * self.plateau_factor()
+    /// Returns the learning rate of the step of a phase that ends when the clock shows `samples`. The rate of an
+    /// architecture is constant.
+    pub fn learning_rate(&self, phase: SearchPhase, samples: u64) -> f64 {
+        match phase {
+            SearchPhase::Weights => self.scheduled_rate(samples) * self.plateau_factor(),
+            SearchPhase::Architecture => self.args.preset.optimizer.architecture.unwrap_or_default().lr,
+        }
     }
 
     fn scheduled_rate(&self, samples: u64) -> f64 {

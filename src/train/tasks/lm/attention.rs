@@ -56,7 +56,16 @@ impl<B: Backend> Attention<B> {
         let shape = AttentionShape { heads: self.heads, kv_heads: self.kv_heads };
         let rotary = context.rotary.as_ref().map(|rotary| [&rotary.cosine, &rotary.sine]);
         let native = if drops { None } else { ops::attention([&query, &key, &value], rotary, shape) };
-        self.output.forward(native.unwrap_or_else(|| self.mix([query, key, value], context)))
+        let inputs = [query, key, value];
+        let mixed = match native {
+            Some(mixed) => mixed,
+            None if drops => self.mix(inputs, context),
+            None => {
+                let rotate = |x| context.rotary.iter().fold(x, |x, rotary| rotary.rotate_rows(x));
+                ops::tiled_attention(inputs, rotate, shape).unwrap_or_else(|inputs| self.mix(inputs, context))
+            }
+        };
+        self.output.forward(mixed)
     }
 
     /// Mixes the values of queries, keys and values `[batch, length, heads · size]`, by separate operations.
@@ -130,8 +139,20 @@ impl<B: Backend> Rotary<B> {
 
     /// Rotates `[batch, heads, length, size]`.
     fn rotate(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let half = x.dims()[3] / 2;
-        let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
-        x * self.cosine.clone() + Tensor::cat(vec![second.neg(), first], 3) * self.sine.clone()
+        rotate(x, self.cosine.clone(), self.sine.clone())
     }
+
+    /// Rotates `[batch, length, heads · size]`.
+    fn rotate_rows(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let ([batch, length, width], size) = (x.dims(), self.cosine.dims()[3]);
+        let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().swap_dims(1, 2));
+        rotate(x.reshape([batch, length, width / size, size]), cosine, sine).reshape([batch, length, width])
+    }
+}
+
+/// Rotates the last dimension by these angles.
+fn rotate<B: Backend>(x: Tensor<B, 4>, cosine: Tensor<B, 4>, sine: Tensor<B, 4>) -> Tensor<B, 4> {
+    let half = x.dims()[3] / 2;
+    let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
+    x * cosine + Tensor::cat(vec![second.neg(), first], 3) * sine
 }

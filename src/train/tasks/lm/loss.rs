@@ -23,7 +23,7 @@ use std::ops::Range;
 const MAX_LOGITS: usize = 8 << 20;
 /// The most bytes of a chunk's logits where their gradients are written over them, so that there are no copies. Each
 /// chunk reads all of W and adds to its whole gradient.
-const MAX_LOGIT_BYTES: usize = 128 << 20;
+const MAX_LOGIT_BYTES: usize = 208 << 20;
 /// The fewest tokens in a chunk.
 const MIN_TOKENS: usize = 16;
 
@@ -127,7 +127,9 @@ fn token_ranges<B: Backend>(
 ) -> impl Iterator<Item = Range<usize>> + use<B> {
     let vocabulary = terms.first().map_or(1, |term| term.matrix().dims()[1]);
     let [tokens] = targets.dims();
-    let rows = (most / vocabulary.max(1)).max(MIN_TOKENS);
+    let at_most = (most / vocabulary.max(1)).max(MIN_TOKENS);
+    // Chunks of one size, since the largest one decides the memory.
+    let rows = tokens.div_ceil(tokens.div_ceil(at_most).max(1)).max(1);
     (0..tokens).step_by(rows).map(move |first| first..(first + rows).min(tokens))
 }
 

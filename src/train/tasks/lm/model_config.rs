@@ -6,8 +6,9 @@ use super::shape::{Activation, Family, Shape};
 use super::text::{BYTE_TOKENS, BYTES};
 use crate::config::problem::Problem;
 use crate::train::lora::Lora;
-use crate::train::task::{DataError, ExportError, Format, MOST_LAYERS, MOST_WIDTH, NamedFile, Weights};
+use crate::train::task::{DataError, ExportError, Format, MOST_LAYERS, MOST_WIDTH, NamedFile, Task, Weights};
 use crate::train::tasks::files::data_error;
+use crate::train::tasks::lm::LanguageModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -240,6 +241,7 @@ pub fn export_weights(model: &TextModel, weights: Weights, format: Format) -> Re
             peft::adapter_files(&spec.shape, lora, named, &base, &weights)
         }
         (Format::Peft, None) => Err(ExportError::NoAdapters),
+        (Format::Genotype, _) => Err(ExportError::Unsupported { task: <LanguageModel as Task>::NAME, format }),
     }
 }
 

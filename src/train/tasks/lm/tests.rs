@@ -252,7 +252,7 @@ fn gradients(model: &Transformer<Cpu>, batch: &TextBatch, recompute: bool, loss_
     let pass = Pass { device: &FlexDevice, seed: 1, gradient_checkpointing: recompute, loss_scale };
     let loss = <LanguageModel as Train<Cpu>>::loss(model, batch.clone(), &pass);
     let mut found = Tensors::<Flex>::new();
-    add_gradients(model, &mut loss.clone().backward(), 1.0, &mut found);
+    add_gradients(model, &mut loss.clone().backward(), 1.0, true, &mut found);
     (loss.into_scalar(), found)
 }
 
@@ -263,7 +263,7 @@ fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>
     let count = logits.dims()[0];
     let loss = log_softmax(logits, 1).gather(1, targets.reshape([count, 1])).mean().neg();
     let mut found = Tensors::<Flex>::new();
-    add_gradients(model, &mut loss.clone().backward(), 1.0, &mut found);
+    add_gradients(model, &mut loss.clone().backward(), 1.0, true, &mut found);
     (loss.into_scalar(), found)
 }
 

@@ -13,6 +13,7 @@
 
 use crate::train::lora::projection::affine;
 use crate::train::native::ops;
+use crate::train::tasks::cells::{cell::Cell, genotype::GenotypeSource};
 use crate::train::tasks::norm::Norm;
 use burn::module::{Module, Param};
 use burn::nn::{
@@ -41,11 +42,14 @@ pub struct VisionModel {
     pub layers: usize,
     /// Share of a block's outputs that a training step drops.
     pub dropout: f64,
+    /// Cells found by a search, in place of the blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub genotype: Option<GenotypeSource>,
 }
 
 impl Default for VisionModel {
     fn default() -> Self {
-        Self { channels: 32, layers: 4, dropout: 0.0 }
+        Self { channels: 32, layers: 4, dropout: 0.0, genotype: None }
     }
 }
 
@@ -54,8 +58,10 @@ impl Default for VisionModel {
 pub struct Classifier<B: Backend> {
     pub(super) stem: Conv2d<B>,
     pub(super) blocks: Vec<Block<B>>,
-    norm: Norm<B>,
-    head: Linear<B>,
+    /// Cells in place of blocks, in a search or with a genotype.
+    pub(super) cells: Vec<Cell<B>>,
+    pub(super) norm: Norm<B>,
+    pub(super) head: Linear<B>,
 }
 
 /// One depthwise-separable block.
@@ -72,7 +78,7 @@ impl<B: Backend> Classifier<B> {
     /// Returns a fresh classifier for images of `shape` `[channels, height, width]`.
     pub fn new(config: &VisionModel, shape: [usize; 3], classes: usize, device: &B::Device) -> Self {
         let [colours, height, width] = shape;
-        let stem_stride = (height.min(width) / STEM_SIZE).clamp(1, 4);
+        let stem_stride = stem_stride(height.min(width));
         let halving_layers = halving_blocks(config.layers, height.min(width) / stem_stride);
         let mut channels = config.channels;
         let stem = conv_3x3([colours, channels], stem_stride, 1, true, device);
@@ -85,25 +91,46 @@ impl<B: Backend> Classifier<B> {
         }
         let norm = Norm::new(channels, true, EPSILON, device);
         let head = LinearConfig::new(channels, classes).init(device);
-        Self { stem, blocks, norm, head }
+        Self { stem, blocks, cells: Vec::new(), norm, head }
+    }
+
+    /// Returns a fresh classifier of these cells.
+    pub(super) fn with_cells(
+        cells: Vec<Cell<B>>,
+        [colours, channels, features, classes]: [usize; 4],
+        stem_stride: usize,
+        device: &B::Device,
+    ) -> Self {
+        Self {
+            stem: conv_3x3([colours, channels], stem_stride, 1, true, device),
+            blocks: Vec::new(),
+            cells,
+            norm: Norm::new(features, true, EPSILON, device),
+            head: LinearConfig::new(features, classes).init(device),
+        }
     }
 
     /// Maps images `[batch, channels, height, width]` to logits `[batch, classes]`.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        if !self.cells.is_empty() {
+            return self.forward_cells(images, None);
+        }
         self.classify(self.blocks.iter().fold(self.first_features(images), |x, block| block.forward(x)))
     }
 
     /// Maps images `[batch, channels, height, width]` to the input of the first block.
     pub(super) fn first_features(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.native_features(&images).unwrap_or_else(|| self.stem.forward(images))
+    }
+
+    /// Does so with native operations: `[batch, height, width, channels]`.
+    pub(super) fn native_features(&self, images: &Tensor<B, 4>) -> Option<Tensor<B, 4>> {
         let stride = self.stem.stride[0];
-        let Some(patches) = ops::applies(&images).then(|| ops::patches(&by_pixel(images.clone()), stride)).flatten()
-        else {
-            return self.stem.forward(images);
-        };
+        let patches = ops::applies(images).then(|| ops::patches(&by_pixel(images.clone()), stride)).flatten()?;
         let weight = self.stem.weight.val();
         let [out, colours, ..] = weight.dims();
         let weight = weight.permute([2, 3, 1, 0]).reshape([9 * colours, out]);
-        affine(patches, weight, self.stem.bias.as_ref().map(Param::val))
+        Some(affine(patches, weight, self.stem.bias.as_ref().map(Param::val)))
     }
 
     /// Maps the output of the last block to logits `[batch, classes]`.
@@ -122,10 +149,15 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
+/// Returns the stride of the stem for images whose smaller side has this many pixels.
+pub fn stem_stride(side: usize) -> usize {
+    (side / STEM_SIZE).clamp(1, 4)
+}
+
 /// Returns the parameter count of a [`Classifier`], without building it.
 pub fn parameter_count(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
     let side = height.min(width);
-    let halving_layers = halving_blocks(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
+    let halving_layers = halving_blocks(config.layers, side / stem_stride(side));
     let mut channels = config.channels as u128;
     let mut sum = (9 * colours as u128 + 1) * channels;
     for layer in 0..config.layers {
@@ -207,7 +239,7 @@ mod tests {
         for (channels, layers, shape, classes) in
             [(4, 1, [1, 8, 8], 2), (6, 5, [3, 64, 48], 10), (3, 9, [3, 200, 200], 7)]
         {
-            let config = VisionModel { channels, layers, dropout: 0.0 };
+            let config = VisionModel { channels, layers, ..VisionModel::default() };
             let built = Classifier::<Flex>::new(&config, shape, classes, &FlexDevice);
             assert_eq!(
                 parameter_count(&config, shape, classes),
@@ -235,7 +267,7 @@ mod tests {
     fn every_size_of_image_gives_logits_and_no_sample_sees_another() {
         let device = FlexDevice;
         for shape in [[1, 1, 1], [1, 8, 8], [3, 17, 9], [1, 28, 28], [3, 130, 66]] {
-            let config = VisionModel { channels: 4, layers: 3, dropout: 0.5 };
+            let config = VisionModel { channels: 4, layers: 3, dropout: 0.5, ..VisionModel::default() };
             let model = Classifier::<Flex>::new(&config, shape, 5, &device);
             let [colours, height, width] = shape;
             let images = Tensor::<Flex, 4>::random([3, colours, height, width], Distribution::Default, &device);

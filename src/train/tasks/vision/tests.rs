@@ -123,7 +123,7 @@ fn sample_scores_match_the_formula() {
 #[test]
 fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     let device = FlexDevice;
-    let config = VisionModel { channels: 8, layers: 2, dropout: 0.0 };
+    let config = VisionModel { channels: 8, layers: 2, ..VisionModel::default() };
     let set = Vision::load(&digits(), &config, 7).unwrap();
     let batch: VisionBatch = Vision::batch(&set, request(Split::Training, &(0..64).collect::<Vec<_>>(), 0));
     let mut model = <Vision as Train<Cpu>>::init(&config, &set, &device);

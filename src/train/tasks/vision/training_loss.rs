@@ -3,6 +3,7 @@
 //! Dropout noise is seeded for each block, so that a block draws the same values when it is recomputed, and the
 //! same as when activations are kept.
 
+use super::cell_network::cells_loss;
 use super::model::Classifier;
 use crate::recipe::seed::{Purpose, derive_seed};
 use crate::train::params;
@@ -21,6 +22,9 @@ impl<I: Backend, C: CheckpointStrategy> Classifier<Graph<I, C>> {
         labels: Tensor<I, 2, Int>,
         pass: &Pass<'_, Graph<I, C>>,
     ) -> Tensor<Graph<I, C>, 1> {
+        if !self.cells.is_empty() {
+            return cells_loss(self, self, (images, labels), || None, pass);
+        }
         let (images, labels) = (Tensor::from_inner(images), Tensor::from_inner(labels));
         let seed_block = |number: usize| {
             if self.has_dropout() {
@@ -66,7 +70,8 @@ impl<I: Backend, C: CheckpointStrategy> Classifier<Graph<I, C>> {
     }
 }
 
-fn cross_entropy<I: Backend, C: CheckpointStrategy>(
+/// Returns the mean cross-entropy `[1]` of logits `[batch, classes]`.
+pub(super) fn cross_entropy<I: Backend, C: CheckpointStrategy>(
     logits: Tensor<Graph<I, C>, 2>,
     labels: Tensor<Graph<I, C>, 2, Int>,
 ) -> Tensor<Graph<I, C>, 1> {
