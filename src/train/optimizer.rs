@@ -93,15 +93,12 @@ impl<B: Backend> AdamW<B> {
         let (betas, time) = (self.betas(rule.phase), self.times[rule.phase.index()]);
         let [beta_1, beta_2] = betas;
         let (shape, device) = (gradient.dims(), gradient.device());
-        let (first, second, since) = match self.moments.remove(&path) {
-            Some(Moments { first, second, since }) => {
-                let first = with_rank::<B, D>(first.values(Kind::First, &shape, &device));
-                (first, with_rank::<B, D>(second.values(Kind::Second, &shape, &device)), since)
-            }
-            None => {
-                let zeros = || gradient.zeros_like().cast(FloatDType::F32);
-                (zeros(), zeros(), time - 1)
-            }
+        let (first, second, since) = if let Some(Moments { first, second, since }) = self.moments.remove(&path) {
+            let first = with_rank::<B, D>(first.values(Kind::First, &shape, &device));
+            (first, with_rank::<B, D>(second.values(Kind::Second, &shape, &device)), since)
+        } else {
+            let zeros = || gradient.zeros_like().cast(FloatDType::F32);
+            (zeros(), zeros(), time - 1)
         };
         let lr = lr * rule.lr_factor;
         let factors = Factors {

@@ -143,7 +143,7 @@ fn gelu_grad<F: Float, N: Size>(
             let x = x[lane];
             let share = below(x, exact);
             if comptime!(exact) {
-                found[lane] = grad[lane] * (share + x * (x * x * -0.5).exp() * 0.398_942_28);
+                found[lane] = grad[lane] * (share + x * (x * x * -0.5).exp() * 0.398_942_3);
             } else {
                 let slope = TANH_SCALE * (1.0 + 3.0 * CUBIC * x * x);
                 found[lane] = grad[lane] * (share + 2.0 * x * share * (1.0 - share) * slope);

@@ -145,8 +145,8 @@ fn adamw<G: Float, R: Float, N: Size>(
     epsilon: f32,
     keep: f32,
     #[comptime] rounds: bool,
-    #[define(G)] _grad: StorageType,
-    #[define(R)] _rounded: StorageType,
+    #[define(G)] _of_gradient: StorageType,
+    #[define(R)] _of_copy: StorageType,
 ) {
     let row = CUBE_POS;
     let mut at = UNIT_POS as usize;

@@ -29,7 +29,7 @@ pub fn sum_of_squares_on_gpu<B: Backend>(tensors: &[&FloatTensor<B>]) -> Option<
         for tensor in tensors {
             [sums] = gpu::run::<B, _, 2, 1>(AddSquares, [sums, (*tensor).clone()]).ok()?;
         }
-        return Some(B::float_sum(sums));
+        Some(B::float_sum(sums))
     }
     #[cfg(not(feature = "cuda"))]
     None

@@ -139,19 +139,19 @@ impl<B: Backend> Rotary<B> {
 
     /// Rotates `[batch, heads, length, size]`.
     fn rotate(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        rotate(x, self.cosine.clone(), self.sine.clone())
+        rotate(x, [self.cosine.clone(), self.sine.clone()])
     }
 
     /// Rotates `[batch, length, heads · size]`.
     fn rotate_rows(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let ([batch, length, width], size) = (x.dims(), self.cosine.dims()[3]);
-        let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().swap_dims(1, 2));
-        rotate(x.reshape([batch, length, width / size, size]), cosine, sine).reshape([batch, length, width])
+        let tables = [&self.cosine, &self.sine].map(|table| table.clone().swap_dims(1, 2));
+        rotate(x.reshape([batch, length, width / size, size]), tables).reshape([batch, length, width])
     }
 }
 
-/// Rotates the last dimension by these angles.
-fn rotate<B: Backend>(x: Tensor<B, 4>, cosine: Tensor<B, 4>, sine: Tensor<B, 4>) -> Tensor<B, 4> {
+/// Rotates the last dimension by the angles of these cosines and sines.
+fn rotate<B: Backend>(x: Tensor<B, 4>, [cosine, sine]: [Tensor<B, 4>; 2]) -> Tensor<B, 4> {
     let half = x.dims()[3] / 2;
     let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
     x * cosine + Tensor::cat(vec![second.neg(), first], 3) * sine

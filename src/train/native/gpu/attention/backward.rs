@@ -58,16 +58,18 @@ pub fn attend_query_grad<F: Float>(
         let row = first + first_of_plane() + lane / 4 + comptime!(8 * half);
         log[half] = 0.0;
         factors[half] = scale;
+        let column = lane % 4;
         if row < length {
             log[half] = logs[sequence + row];
-            if lane % 4 == 0 {
+            if column == 0 {
                 means[sequence + row] = mean[half];
             }
         }
     }
 
     let mut sums = zeros(comptime!(2 * steps));
-    for other in 0..tile + 1 {
+    let tiles = tile + 1;
+    for other in 0..tiles {
         load_tile(keys, &mut some_keys, key_rows, other * TILE, steps);
         load_tile(values, &mut some_values, value_rows, other * TILE, steps);
         sync_cube();
@@ -191,7 +193,8 @@ pub fn attend_key_grad<F: Float>(
         let query_rows = rows_of(head, query_stride, length, steps);
         let grad_rows = rows_of(head, grad_stride, length, steps);
         let sequence = (CUBE_POS_Z as usize * CUBE_COUNT_Y as usize * shared + head) * length;
-        for other in tile..(length - 1) / TILE + 1 {
+        let tiles = (length - 1) / TILE + 1;
+        for other in tile..tiles {
             load_tile(queries, &mut some_queries, query_rows, other * TILE, steps);
             load_tile(grad, &mut some_grads, grad_rows, other * TILE, steps);
             load_row_numbers(logs, means, &mut of_rows, sequence, other * TILE, length);

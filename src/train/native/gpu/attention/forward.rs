@@ -47,7 +47,8 @@ pub fn attend<F: Float>(
         tops[half] = f32::min_value();
         totals[half] = 0.0;
     }
-    for other in 0..tile + 1 {
+    let tiles = tile + 1;
+    for other in 0..tiles {
         load_tile(keys, &mut some_keys, key_rows, other * TILE, steps);
         load_tile(values, &mut some_values, value_rows, other * TILE, steps);
         sync_cube();
@@ -66,12 +67,13 @@ pub fn attend<F: Float>(
     }
 
     let lane = UNIT_POS_PLANE as usize;
+    let column = lane % 4;
     let row = tile * TILE + first_of_plane() + lane / 4;
     #[unroll]
     for half in 0..2usize {
         let total = row_sum(totals[half]);
         let row = row + comptime!(8 * half);
-        if lane % 4 == 0 && row < length {
+        if column == 0 && row < length {
             logs[(CUBE_POS_Z as usize * CUBE_COUNT_Y as usize + head) * length + row] = tops[half] + total.ln();
         }
         totals[half] = 1.0 / total;
