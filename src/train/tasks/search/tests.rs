@@ -161,20 +161,32 @@ fn architecture_gradients_equal_finite_differences_on_fixed_weights() {
 
 #[test]
 fn gradients_of_second_order_equal_differences_of_the_loss_after_a_step() {
-    let config = model(Order::Second);
+    const TOLERANCE: f64 = 6e-4;
+    let config = SearchModel { channels: 4, layers: 2, nodes: 1, ..model(Order::Second) };
     let set = digits(&config);
     let net = fresh(&config, &set);
-    let images = batch(&set, 2, 24);
-    let (loss, found) = grads(&net, images.clone(), false);
+    let images = batch(&set, 2, 4);
     // The loss that it returns is the one after the step on training images.
-    compare_with_differences(&net, &found, 5e-4, |net| grads(net, images.clone(), false).0);
-    let first = model(Order::First);
-    let (before, plain) = grads(&net, batch(&digits(&first), 2, 24), false);
-    assert!((loss - before).abs() > 1e-4, "the step changes the loss: {loss} {before}");
-    assert!(
-        plain.iter().any(|(path, values)| { values.iter().zip(&found[path]).any(|(a, b)| (a - b).abs() > 4e-4) }),
-        "the orders agree"
-    );
+    let (_, found) = grads(&net, images.clone(), false);
+    let (_, first) = grads(&net, SearchBatch { unrolled: None, ..images.clone() }, false);
+    let loss = |net: &Net| grads(net, images.clone(), false).0;
+    let (mut smooth, mut other) = (0, 0);
+    for (path, place) in found.iter().flat_map(|(path, grads)| (0..grads.len()).map(move |place| (path, place))) {
+        let difference = |step: f32| {
+            let [ahead, behind] = [step, -step].map(|change| loss(&nudge(&net, path, place, change)));
+            (ahead - behind) / f64::from(2.0 * step)
+        };
+        let (short, long) = (difference(0.002), difference(0.004));
+        // A ReLU that changes sides between makes the step jump. Then the differences disagree, and prove nothing.
+        if (short - long).abs() > TOLERANCE / 2.0 {
+            continue;
+        }
+        smooth += 1;
+        other += usize::from((short - first[path][place]).abs() > 2.0 * TOLERANCE);
+        let grad = found[path][place];
+        assert!((grad - short).abs() < TOLERANCE, "{path} {place}: {grad} and {short}");
+    }
+    assert!(smooth >= 14 && other >= 3, "{smooth} of 28 are smooth, {other} of them unlike the first order");
 }
 
 #[test]
