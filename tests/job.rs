@@ -42,6 +42,12 @@ fn start_that_waits(place: &Place) -> (Child, BufReader<ChildStderr>) {
     (child, said)
 }
 
+/// Holds a run where it is, however long the next starts take on a busy machine.
+fn pause(place: &Place, run: &RunDir) {
+    place.succeed(&["pause", "scripted-7"]);
+    wait_status(run, "the pause", |status| status.state == RunState::Paused);
+}
+
 fn rest(mut said: BufReader<ChildStderr>) -> String {
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
@@ -112,6 +118,7 @@ fn a_job_that_dies_with_its_keeper_leaves_no_worker() {
 fn a_second_start_of_a_living_job_never_trains() {
     let place = place();
     let (mut child, run) = start(&place, &[], 60);
+    pause(&place, &run);
     let (mut second, said) = start_that_waits(&place);
     send_signal(child.id(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(75));
@@ -125,19 +132,22 @@ fn a_second_start_of_a_living_job_never_trains() {
 fn a_signal_ends_the_wait_for_an_earlier_start() {
     let place = place();
     let (mut child, run) = start(&place, &[], 60);
+    pause(&place, &run);
     for (signal, code) in [(Signal::TERM, 75), (Signal::USR1, 4), (Signal::INT, 3)] {
         let (mut second, said) = start_that_waits(&place);
         send_signal(second.id(), signal);
         assert_eq!(second.wait().unwrap().code(), Some(code), "{:?}", rest(said));
     }
-    assert_eq!(child.wait().unwrap().code(), Some(0), "the first trains on to its end");
     assert_eq!(Reader::open(&run).unwrap().attempts().unwrap().len(), 1);
+    place.succeed(&["resume", "scripted-7"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the first trains on to its end");
 }
 
 #[test]
 fn of_two_starts_that_wait_one_trains_and_the_other_lets_it() {
     let place = place();
     let (mut child, run) = start(&place, &[], 60);
+    pause(&place, &run);
     let waiting = [start_that_waits(&place), start_that_waits(&place)];
     send_signal(child.id(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(75));
@@ -158,8 +168,7 @@ fn of_two_starts_that_wait_one_trains_and_the_other_lets_it() {
 fn a_paused_job_is_interrupted_like_any_other() {
     let place = place();
     let (mut child, run) = start(&place, &[], 60);
-    place.succeed(&["pause", "scripted-7"]);
-    wait_status(&run, "the pause", |status| status.state == RunState::Paused);
+    pause(&place, &run);
     send_signal(child.id(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(75));
     assert_eq!(place.output(&JOB).status.code(), Some(0), "its next start trains on");
