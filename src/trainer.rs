@@ -189,7 +189,9 @@ impl TaskSections for OnDevice<'_> {
         let (first, samples) = self.first.get_or_init(|| (preset.clone(), self.trainer.samples(task, preset)));
         let alike = first.data == preset.data && first.model == preset.model;
         let batch = samples.filter(|_| alike).and_then(|samples| batch_misfit(&preset.training, samples));
-        self.trainer.precision_misfit(preset.training.precision, self.device).into_iter().chain(batch).collect()
+        let precision = self.trainer.precision_misfit(preset.training.precision, self.device);
+        let own = self.trainer.sections().misfits(task, preset);
+        precision.into_iter().chain(batch).chain(own).collect()
     }
 }
 

@@ -210,7 +210,6 @@ pub(in crate::harness) mod tests {
     use super::{MERGED, Progress};
     use crate::log_metrics::Reading;
     use crate::protocol::worker::{Event, Step};
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     /// Returns the event of a plain step.
@@ -222,10 +221,9 @@ pub(in crate::harness) mod tests {
             loss: Some(1.0),
             lr: None,
             grad_norm: None,
-            metrics: BTreeMap::new(),
             micro_batches: 1,
-            data_wait_ms: 0.0,
             compute_ms: 1.0,
+            ..Step::default()
         })
     }
 

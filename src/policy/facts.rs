@@ -21,9 +21,10 @@ use std::time::Duration;
 pub struct Watches {
     pub hang: HangWatch,
     pub heat: HeatWatch,
-    pub spike: SpikeWatch,
+    /// Of the steps on weights, and of those on the architecture of a search; drifts likewise.
+    pub spikes: [SpikeWatch; 2],
     pub skips: SkipWatch,
-    pub drift: DriftWatch,
+    pub drifts: [DriftWatch; 2],
     pub idle: IdleWatch,
     pub age: AgeWatch,
 }
@@ -33,9 +34,9 @@ impl Watches {
         Self {
             hang: hang_watch(limits, Duration::ZERO),
             heat: HeatWatch::default(),
-            spike: SpikeWatch::default(),
+            spikes: Default::default(),
             skips: SkipWatch::default(),
-            drift: DriftWatch::default(),
+            drifts: Default::default(),
             idle: IdleWatch::default(),
             age: AgeWatch::default(),
         }
@@ -44,7 +45,7 @@ impl Watches {
     /// Starts over for another worker. Active alarms persist.
     pub fn renew(&mut self, limits: &Limits, now: Duration) {
         self.hang = hang_watch(limits, now);
-        (self.spike, self.skips, self.drift) = Default::default();
+        (self.spikes, self.skips, self.drifts) = Default::default();
         self.age.renew();
         self.idle.reset();
         self.heat.reset();

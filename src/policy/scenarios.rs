@@ -51,13 +51,18 @@ impl Scenario {
 
     /// Takes steps up to `to`, each with this loss. Returns all resulting effects.
     fn steps(&mut self, to: u64, loss: f64) -> Vec<Effect> {
+        self.steps_of_phase(to, loss, false)
+    }
+
+    /// The same, in a phase of a search.
+    fn steps_of_phase(&mut self, to: u64, loss: f64, searches: bool) -> Vec<Effect> {
         let mut effects = Vec::new();
         while self.step < to {
             self.step += 1;
             self.now += Duration::from_millis(10);
             let (step, samples) = (self.step, self.step * 32);
             let loss = Some(loss * (1.0 + 0.01 * (step % 7) as f64));
-            let taken = Step { step, samples, loss, compute_ms: 1.0, ..Step::default() };
+            let taken = Step { step, samples, loss, searches, compute_ms: 1.0, ..Step::default() };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Step(taken))));
         }
         effects

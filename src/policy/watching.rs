@@ -24,7 +24,9 @@ impl Policy {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
         }
-        if let Some(spike) = step.loss.and_then(|loss| self.watches.spike.observe(loss, watch.spike)) {
+        let which = usize::from(step.searches);
+        let (spike, drift) = (&mut self.watches.spikes[which], &mut self.watches.drifts[which]);
+        if let Some(spike) = step.loss.and_then(|loss| spike.observe(loss, watch.spike)) {
             let why = format!(
                 "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
                 spike.mean, spike.loss, spike.sigmas
@@ -36,7 +38,7 @@ impl Policy {
             let back = Back { before, steps: watch.spike.back, skip_units };
             let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));
-        } else if let Some(why) = step.loss.and_then(|loss| self.watches.drift.observe(loss, watch.divergence)) {
+        } else if let Some(why) = step.loss.and_then(|loss| drift.observe(loss, watch.divergence)) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
             let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
             let done = self.propose_move(Move::RollBack { back, to }, &why);

@@ -261,6 +261,10 @@ pub struct Step {
     /// Anything else that was measured, by name.
     #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
     pub metrics: Metrics,
+    /// Whether it updated the architecture of a search. Its loss is that of other samples than the weights are trained
+    /// on, so the two are not compared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub searches: bool,
 }
 
 /// A step skipped by the guard.

@@ -54,11 +54,16 @@ pub fn compare_presets(from: &Value, to: &Value) -> Vec<Change> {
     let batches = effective_batch(from).zip(effective_batch(to));
     let same_batch = batches.is_some_and(|(from, to)| from == to);
     let fixed_shape = is_pretrained(from) && is_pretrained(to);
+    let unrolls = is_unrolled(from) || is_unrolled(to);
     for change in &mut changes {
         change.class = class_of(&change.path, same_batch);
         // A pretrained model has fixed shapes, whatever the sequence length.
         if change.path == "model.sequence" && fixed_shape {
             change.class = Class::B;
+        }
+        // Each micro-batch takes a step of its own within a gradient of second order.
+        if unrolls && matches!(change.path.as_str(), "training.micro_batch" | "training.accumulation") {
+            change.class = change.class.max(Class::B);
         }
     }
     changes
@@ -96,6 +101,11 @@ pub fn ranks(preset: &Value) -> u64 {
 /// Reports whether a preset's model takes its sizes from pretrained weights.
 fn is_pretrained(preset: &Value) -> bool {
     preset.pointer("/model/init_from").is_some_and(Value::is_string)
+}
+
+/// Reports whether a preset searches with gradients of second order.
+fn is_unrolled(preset: &Value) -> bool {
+    preset.pointer("/model/search/order").is_some_and(|order| order == "second")
 }
 
 /// Variables of a command that change its memory, speed or messages, but no more of its numbers than their
@@ -210,6 +220,16 @@ mod tests {
             assert_eq!(changes.len(), 1);
             assert_eq!(changes[0].class, class, "{section}.{knob}");
         }
+    }
+
+    #[test]
+    fn a_split_batch_changes_a_gradient_of_second_order() {
+        let at = |order: &str, micro: u64, times: u64| {
+            let training = json!({"micro_batch": micro, "accumulation": times});
+            json!({"training": training, "model": {"search": {"order": order}}})
+        };
+        let class = |order: &str| worst_class(&compare_presets(&at(order, 16, 1), &at(order, 8, 2)));
+        assert_eq!([class("first"), class("second")], [Class::A, Class::B]);
     }
 
     #[test]

@@ -50,14 +50,29 @@ impl Phases {
             _ => SearchPhase::Weights,
         }
     }
+
+    /// Returns the first epoch that trains the architecture.
+    #[must_use]
+    pub fn first_arch_epoch(&self) -> u64 {
+        self.warmup_epochs.saturating_add(self.weight_epochs)
+    }
+
+    /// Returns the number of architecture epochs before an epoch.
+    #[must_use]
+    pub fn arch_epochs_before(&self, epoch: u64) -> u64 {
+        let after = epoch.saturating_sub(self.warmup_epochs);
+        let cycle = self.weight_epochs.saturating_add(self.arch_epochs).max(1);
+        let whole = (after / cycle).saturating_mul(self.arch_epochs);
+        whole.saturating_add((after % cycle).saturating_sub(self.weight_epochs))
+    }
 }
 
-/// Returns the place of the `index`-th sample of an epoch in a part with `size` samples. Consecutive epochs of `epoch`
-/// samples continue where the one before ended, so every sample of the part is used equally often.
+/// Returns the place of the `index`-th sample of an epoch in a part with `size` samples. Each epoch continues where the one
+/// before ended, `earlier` epochs of `epoch_samples` into the part, so every sample is used equally often.
 #[must_use]
-pub fn cycled_place(epoch: u64, epoch_samples: usize, index: u32, size: usize) -> usize {
+pub fn cycled_place(earlier: u64, epoch_samples: usize, index: u32, size: usize) -> usize {
     let size = size.max(1) as u128;
-    let place = (u128::from(epoch) * epoch_samples as u128 + u128::from(index)) % size;
+    let place = (u128::from(earlier) * epoch_samples as u128 + u128::from(index)) % size;
     usize::try_from(place).unwrap_or(0)
 }
 
@@ -77,14 +92,22 @@ mod tests {
             let end = warmup_epochs + cycles * (weight_epochs + arch_epochs);
             prop_assert_eq!((0..end).filter(is_arch).count() as u64, cycles * arch_epochs);
             prop_assert!(is_arch(&(end - 1)) && !is_arch(&end), "a cycle ends with the architecture");
+            let first = phases.first_arch_epoch();
+            prop_assert!(is_arch(&first) && phases.arch_epochs_before(first) == 0);
+            prop_assert_eq!(phases.arch_epochs_before(end), cycles * arch_epochs);
         }
 
         #[test]
-        fn a_part_is_used_evenly_over_the_epochs(size in 1usize..50, epoch_samples in 1usize..50, epochs in 1u64..20) {
+        fn a_part_is_used_evenly_over_the_architecture_epochs(
+            size in 1usize..50, epoch_samples in 1usize..50, epochs in 1u64..40, lengths in [0u64..5, 1u64..5, 1u64..4],
+        ) {
+            let [warmup_epochs, weight_epochs, arch_epochs] = lengths;
+            let phases = Phases { warmup_epochs, weight_epochs, arch_epochs };
             let mut used = vec![0u32; size];
-            for epoch in 0..epochs {
+            for epoch in (0..epochs).filter(|epoch| phases.at(*epoch) == SearchPhase::Architecture) {
+                let earlier = phases.arch_epochs_before(epoch);
                 for index in 0..u32::try_from(epoch_samples).unwrap() {
-                    used[cycled_place(epoch, epoch_samples, index, size)] += 1;
+                    used[cycled_place(earlier, epoch_samples, index, size)] += 1;
                 }
             }
             prop_assert!(used.iter().max().unwrap() - used.iter().min().unwrap() <= 1, "{:?}", used);

@@ -63,12 +63,16 @@ pub fn training_requests(
     })
 }
 
-/// Returns an endless sequence of micro-batches from the start of the training samples, wrapping around if
+/// Returns an endless sequence of micro-batches of an epoch from the start of the training samples, wrapping around if
 /// there are too few.
-pub fn endless_requests(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+pub fn endless_requests(
+    samples: usize,
+    micro_batch: u64,
+    epoch: u64,
+) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     std::iter::repeat_with(move || {
         let place = |index: u64| u32::try_from(index % samples.max(1) as u64).ok();
-        Request { split: Split::Training, epoch: 0, indices: (0..micro_batch).filter_map(place).collect() }
+        Request { split: Split::Training, epoch, indices: (0..micro_batch).filter_map(place).collect() }
     })
 }
 

@@ -90,7 +90,12 @@ impl<'a, I: Backend, C: CheckpointStrategy, M: AutodiffModule<Graph<I, C>>> Reco
             states.pop();
             let number = states.len() - 2;
             let [older, newer] = [number, number + 1].map(|state| graph_leaf(states[state].clone()));
-            let loss = loss_with_grad(&forward(number, [older.clone(), newer.clone()]), last.take()?);
+            let Some(grad) = last.take() else {
+                // Nothing behind this cell reads its output.
+                last = before.take();
+                continue;
+            };
+            let loss = loss_with_grad(&forward(number, [older.clone(), newer.clone()]), grad);
             let mut raw = self.run_backward(&loss);
             if let Some(grad) = newer.grad_remove(&mut raw) {
                 before = add(before, grad);

@@ -52,6 +52,9 @@ pub trait AnyTask: Send + Sync {
     /// Returns the metrics of evaluations beside the loss.
     fn eval_metrics(&self) -> &'static [&'static str];
 
+    /// Returns the mistakes in `training:` that follow from the task's own section.
+    fn misfits(&self, preset: &Preset) -> Vec<Problem>;
+
     /// Resolves the sections of the task; problems have paths from the root of the file.
     fn resolve(&self, sections: OwnedSections<'_>) -> ResolvedSections;
 
@@ -161,6 +164,10 @@ impl TaskSections for Registry {
     fn quality_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
         self.get(task).map(AnyTask::quality_metrics)
     }
+
+    fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
+        self.get(task).map(|task| task.misfits(preset)).unwrap_or_default()
+    }
 }
 
 fn unreadable_section(problem: Problem) -> DataError {
@@ -191,6 +198,11 @@ impl<T: TrainAll> AnyTask for Erased<T> {
 
     fn eval_metrics(&self) -> &'static [&'static str] {
         T::METRICS
+    }
+
+    fn misfits(&self, preset: &Preset) -> Vec<Problem> {
+        let sections = parse_sections::<T>(preset).ok();
+        sections.map(|(_, model)| T::check_training(&model, &preset.training)).unwrap_or_default()
     }
 
     fn resolve(&self, OwnedSections { data, model, base }: OwnedSections<'_>) -> ResolvedSections {

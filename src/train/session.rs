@@ -228,7 +228,8 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
-    let mut phase_log = PhaseLog::default();
+    let epochs = total_units / plan.epoch_units();
+    let mut phase_log = PhaseLog::begin(T::phases(&data), !on_host, epochs, &attempt);
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
@@ -239,8 +240,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         }
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(attempt.state.position), attempt.begin_step());
-        let phase = T::phase(&data, step_plan.epoch);
-        phase_log.announce::<T>(phase, step_plan.epoch, &attempt);
+        let phase = phase_log.enter(step_plan.epoch, &mut attempt);
         let faults = injector.inject_due(number);
         let settings = StepSettings {
             seed: training.seed,

@@ -7,9 +7,10 @@
 
 use super::quality::{QualityError, QualityRequest};
 use super::samples::{Answers, Samples};
+use crate::config::knobs::Training;
 use crate::config::problem::Problem;
 use crate::protocol::metrics::Metrics;
-use crate::recipe::phases::SearchPhase;
+use crate::recipe::phases::Phases;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Tensor, TensorData,
@@ -224,10 +225,15 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// a task that searches nothing. See [`Task::phase`].
     const ARCHITECTURE: &'static [&'static str] = &[];
 
-    /// Returns the phase of an epoch: which parameters its steps update. `loss` gives gradients to these alone, and
-    /// `batch` may draw from another part of the data; both know the epoch from the request.
-    fn phase(_data: &Self::Data, _epoch: u64) -> SearchPhase {
-        SearchPhase::Weights
+    /// Returns the phases of a search: which parameters the steps of an epoch update. `loss` gives gradients to these
+    /// alone, and `batch` may draw from another part of the data; both know the epoch from the request.
+    fn phases(_data: &Self::Data) -> Option<Phases> {
+        None
+    }
+
+    /// Returns the mistakes in `training:` that follow from the task's own section.
+    fn check_training(_model: &Self::ModelConfig, _training: &Training) -> Vec<Problem> {
+        Vec::new()
     }
 
     /// Fills in knobs that follow from files, and makes paths in both sections absolute with `absolute`.

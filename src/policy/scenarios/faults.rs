@@ -136,6 +136,20 @@ fn a_loss_that_jumps_goes_back_and_leaves_the_data_out() {
 }
 
 #[test]
+fn the_losses_of_a_searchs_phases_are_not_compared() {
+    let mut scenario = Scenario::begin(true);
+    for cycle in 0..20 {
+        let begin = cycle * 100;
+        assert!(scenario.steps_of_phase(begin + 70, 1.0, false).is_empty(), "cycle {cycle}");
+        assert!(scenario.steps_of_phase(begin + 100, 9.0, true).is_empty(), "cycle {cycle}");
+    }
+    // Each phase is watched on its own.
+    scenario.steps_of_phase(2010, 9.0, true);
+    let effects = scenario.steps_of_phase(2013, 50.0, true);
+    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "{effects:?}");
+}
+
+#[test]
 fn divergence_is_only_ever_proposed() {
     let mut scenario = Scenario::begin(true);
     scenario.policy.limits.watch.spike.sigma = 0.0;

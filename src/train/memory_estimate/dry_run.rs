@@ -61,7 +61,8 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     let pass = leased.read(Ledger::take_peak);
     dry_run.apply_update(gradient)?;
     let last = leased.read(Ledger::take_peak);
-    let (update, training) = (last.peak, pass.peak.max(last.peak));
+    let searching = dry_run.step_of_architecture(micro)?.then(|| leased.read(Ledger::take_peak)).unwrap_or_default();
+    let (update, training) = (last.peak, pass.peak.max(last.peak).max(searching.peak));
     let samples = dry_run.evaluate_batch(micro);
     let evaluation = leased.read(Ledger::take_peak);
     dry_run.simulate_save(backend == BackendModel::Flex)?;
@@ -72,11 +73,11 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
         weights,
         gradients: 4 * trained,
         optimizer: state.saturating_sub(weights),
-        activations: pass.others.saturating_sub(at_rest),
-        logits: pass.logits,
+        activations: pass.others.max(searching.others).saturating_sub(at_rest),
+        logits: pass.logits.max(searching.logits),
         update: update.saturating_sub(state + 4 * trained),
         pages: last.taken.saturating_sub(training),
-        training: training.max(last.taken),
+        training: training.max(last.taken).max(searching.taken),
         loading,
         evaluation: evaluation.taken,
         saving,
@@ -86,11 +87,24 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     Ok((estimate, evaluation.uploaded / samples.max(1) * micro))
 }
 
+/// Prepares the micro-batches of an epoch.
+fn start_loader<T: Task>(
+    input: &TaskInput<T>,
+    preset: &Preset,
+    micro: u64,
+    epoch: u64,
+) -> Result<Loader<T>, EstimateError> {
+    let requests = loader::endless_requests(T::len(&input.data, Split::Training), micro, epoch);
+    let ahead = knobs::Loader { threads: 1, prefetch: 0 };
+    Ok(Loader::<T>::start(&input.data, preset.training.seed, ahead, &requests)?)
+}
+
 /// A training loop on a backend that computes nothing.
 struct DryRun<'a, T: Train<B>, B: AutodiffBackend> {
     model: Option<T::Model>,
     optimizer: AdamW<B::InnerBackend>,
     loader: Loader<T>,
+    phase: SearchPhase,
     plan: BatchPlan,
     input: &'a TaskInput<T>,
     preset: &'a Preset,
@@ -109,10 +123,21 @@ impl<'a, T: Train<B>, B: AutodiffBackend> DryRun<'a, T, B> {
         let accumulation = preset.training.accumulation.clamp(1, MAX_ACCUMULATION);
         let epoch_samples = micro * accumulation;
         let plan = BatchPlan { epoch_samples, units: T::units(&input.model).max(1), micro_batch: micro, accumulation };
-        let requests = loader::endless_requests(T::len(&input.data, Split::Training), micro);
-        let ahead = knobs::Loader { threads: 1, prefetch: 0 };
-        let batches = Loader::<T>::start(&input.data, preset.training.seed, ahead, &requests)?;
-        Ok(Self { model: Some(model), optimizer, loader: batches, plan, input, preset, device })
+        let phase = SearchPhase::Weights;
+        let loader = start_loader::<T>(input, preset, micro, 0)?;
+        Ok(Self { model: Some(model), optimizer, loader, phase, plan, input, preset, device })
+    }
+
+    /// Runs a step of a search that updates the architecture. Reports whether there is such a phase.
+    fn step_of_architecture(&mut self, micro: u64) -> Result<bool, EstimateError> {
+        let Some(phases) = T::phases(&self.input.data) else { return Ok(false) };
+        let searching = start_loader::<T>(self.input, self.preset, micro, phases.first_arch_epoch())?;
+        let training = std::mem::replace(&mut self.loader, searching);
+        self.phase = SearchPhase::Architecture;
+        let gradient = self.run_passes()?;
+        self.apply_update(gradient)?;
+        (self.loader, self.phase) = (training, SearchPhase::Weights);
+        Ok(true)
     }
 
     /// Runs the forward and backward passes of a step.
@@ -136,7 +161,7 @@ impl<'a, T: Train<B>, B: AutodiffBackend> DryRun<'a, T, B> {
         let updated = self.optimizer.update::<B, _>(
             model,
             gradient.tensors,
-            SearchPhase::Weights,
+            self.phase,
             self.preset.optimizer.lr,
             &scales,
         );

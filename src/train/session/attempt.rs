@@ -1,25 +1,21 @@
 //! The non-computing part of an attempt: state, events, rows of the curve, save timing, orders, saves.
 
+mod evaluation;
 mod rate;
 
 use super::save_timer::{SaveTimer, is_due};
 use crate::config::units::Every;
-use crate::protocol::control::{EvalRow, StepRow};
-use crate::protocol::metrics::Metrics;
-use crate::protocol::samples::LayerStats;
-use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
+use crate::protocol::control::StepRow;
+use crate::protocol::worker::{DoneReason, Event, Failed, Level, Order, Phase, Skipped, Step};
 use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
-use crate::train::evaluate::Means;
 use crate::train::failure::{self, NonFinite};
 use crate::train::job::{EventSink, StepPulse, WorkerArgs};
 use crate::train::kernel_start::KernelWatch;
-use crate::train::layers::{self, ParameterStats};
-use crate::train::samples::{self, Samples};
 use crate::train::saver::{SaveJob, Saver, Values};
 use crate::train::step::{Dropped, Timing};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, mpsc::Receiver},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -107,13 +103,13 @@ impl<'a> Attempt<'a> {
         let from = self.state.position.samples;
         if to.samples > from {
             self.state.position = to;
-            self.note(format!("skipped {} {} from {from}", to.samples - from, self.unit));
+            self.note(Level::Info, format!("skipped {} {} from {from}", to.samples - from, self.unit));
         }
     }
 
     /// Adds a line to the journal.
-    pub fn note(&self, text: String) {
-        self.sink.send(Event::Note { level: Level::Info, text });
+    pub fn note(&self, level: Level, text: String) {
+        self.sink.send(Event::Note { level, text });
     }
 
     /// Records a step that moved the weights.
@@ -123,6 +119,7 @@ impl<'a> Attempt<'a> {
         if let Some(scale) = &mut self.state.loss_scale {
             scale.record_clean_step();
         }
+        let searches = updates[1] > self.state.architecture_time;
         [self.state.optimizer_time, self.state.architecture_time] = updates;
         let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.step_row(plan, lr, timing) };
         self.sink.send(Event::Step(Step {
@@ -135,7 +132,8 @@ impl<'a> Attempt<'a> {
             micro_batches: u32::try_from(plan.micro_batches.len()).unwrap_or(u32::MAX),
             data_wait_ms: row.data_wait_ms,
             compute_ms: row.compute_ms,
-            metrics: Metrics::new(),
+            searches,
+            ..Step::default()
         }));
         self.saver.add_row(Row::Step(row));
     }
@@ -181,55 +179,6 @@ impl<'a> Attempt<'a> {
             *place = format!("{place}; loss scale {before} → {}", scale.scale);
         }
         lower
-    }
-
-    /// Records an evaluation on the validation set.
-    pub fn record_evaluation(&mut self, means: Option<Means>) {
-        self.state.trained_s = self.trained_s();
-        self.state.evaluated_at_s = self.state.trained_s;
-        let Some(means) = means else { return };
-        if !means.loss.is_finite() {
-            let text = format!("the validation loss after step {} is NaN or infinite", self.state.step);
-            self.sink.send(Event::Note { level: Level::Warn, text });
-            return;
-        }
-        let (step, samples) = (self.state.step, self.state.position.samples);
-        let reduced = self.follow_plateau(&means);
-        let eval = Eval { step, samples, loss: Some(means.loss), metrics: means.metrics, reduced };
-        self.is_best = self.saver.is_new_best(&eval);
-        self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(means.loss, |best| best.min(means.loss)));
-        self.state.eval = Some(eval.clone());
-        let row = EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval: eval.clone() };
-        self.saver.add_row(Row::Eval(row));
-        self.sink.send(Event::Eval(eval));
-    }
-
-    /// Writes the samples of an evaluation. Training goes on if they cannot be written.
-    pub fn record_samples(&self, samples: Samples) {
-        let step = self.state.step;
-        match samples::store(&self.args.run_dir, step, samples) {
-            Ok(true) => self.sink.send(Event::Samples { step }),
-            Ok(false) => {}
-            Err(error) => {
-                let text = format!("the samples of an evaluation cannot be written: {error}");
-                self.sink.send(Event::Note { level: Level::Warn, text });
-            }
-        }
-    }
-
-    /// Records the layers as they were in the latest update.
-    pub fn record_layers(&mut self, parameters: &[ParameterStats]) {
-        let layers = layers::layers(parameters, &std::mem::take(&mut self.non_finite));
-        if !layers.is_empty() {
-            self.sink.send(Event::Layers(LayerStats { step: self.state.step, layers }));
-        }
-    }
-
-    /// Reports whether an evaluation is due after the step that is about to end.
-    pub fn evaluation_is_due(&self, plan: &StepPlan) -> bool {
-        let since_s = self.trained_s() - self.state.evaluated_at_s;
-        let over = plan.after.samples >= self.total_units;
-        over || is_due(self.args.preset.evaluation.every, self.state.step + 1, [plan.epoch, plan.after.epoch], since_s)
     }
 
     /// Reports whether a checkpoint is due after a step of epoch `epoch`.
@@ -368,7 +317,7 @@ impl<'a> Attempt<'a> {
             self.save_timer.record_save_end(self.saver.durable_step(), plan.epoch);
         }
         if let Some(text) = self.save_timer.overdue_warning(self.state.step, plan.epoch) {
-            self.sink.send(Event::Note { level: Level::Warn, text });
+            self.note(Level::Warn, text);
         }
     }
 
@@ -390,7 +339,7 @@ impl<'a> Attempt<'a> {
             data_wait_ms: timing.data_wait.as_secs_f64() * 1e3,
             compute_ms: timing.compute.as_secs_f64() * 1e3,
             time_ms: unix_ms(),
-            metrics: Metrics::new(),
+            metrics: BTreeMap::new(),
         }
     }
 }

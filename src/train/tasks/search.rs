@@ -16,12 +16,13 @@ pub mod config;
 mod network;
 mod unrolled;
 
+use crate::config::knobs::Training;
 use crate::config::problem::Problem;
 use crate::protocol::metrics::ACCURACY;
 use crate::protocol::samples::Sample;
-use crate::recipe::order::stratified_split;
-use crate::recipe::phases::{SearchPhase, cycled_place};
-use crate::recipe::seed::{Purpose, derive_seed};
+use crate::recipe::order::{shuffle, stratified_split};
+use crate::recipe::phases::{Phases, SearchPhase, cycled_place};
+use crate::recipe::seed::{Purpose, Stream, derive_seed};
 use crate::train::samples::{Samples, TaskSample};
 use crate::train::task::{
     BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
@@ -96,8 +97,12 @@ impl Task for Search {
     type Data = SearchSet;
     type Batch = SearchBatch;
 
-    fn phase(data: &SearchSet, epoch: u64) -> SearchPhase {
-        data.knobs.phases.at(epoch)
+    fn phases(data: &SearchSet) -> Option<Phases> {
+        Some(data.knobs.phases)
+    }
+
+    fn check_training(model: &SearchModel, training: &Training) -> Vec<Problem> {
+        config::check_training(&model.search, training)
     }
 
     fn check(data: &SearchData, model: &SearchModel) -> Vec<Problem> {
@@ -114,7 +119,9 @@ impl Task for Search {
         let images = Vision::load(&data.images(), &model.classifier(), seed)?;
         let labels = images.training_labels();
         let seed = derive_seed(seed, Purpose::Split, [u64::MAX; 3]);
-        let (weights, architecture) = stratified_split(&labels, 1.0 - data.train_portion, seed);
+        let (weights, mut architecture) = stratified_split(&labels, 1.0 - data.train_portion, seed);
+        // An epoch may take a part of it only, which must not be that of some classes.
+        shuffle(&mut architecture, &mut Stream::new(seed));
         if weights.is_empty() || architecture.is_empty() {
             let message = format!(
                 "data.train_portion {} leaves {} of its training images for the weights and {} for the architecture; \
@@ -124,6 +131,10 @@ impl Task for Search {
                 architecture.len()
             );
             return Err(data_error(Path::new(&data.source), message));
+        }
+        let sizes = images.network_shape(model.channels, model.layers, [model.nodes; 2]);
+        if let Some(why) = sizes.missing_cells() {
+            return Err(data_error(Path::new(&data.source), why));
         }
         Ok(SearchSet { images, weights, architecture, knobs: model.search })
     }
@@ -168,8 +179,9 @@ impl Task for Search {
             (Split::Validation, _) => (Vision::batch(&data.images, request), None),
             (Split::Training, SearchPhase::Weights) => (of_weights(), None),
             (Split::Training, SearchPhase::Architecture) => {
-                let (epoch, samples, part) = (request.epoch, data.weights.len(), &data.architecture);
-                let place = |index: &u32| part[cycled_place(epoch, samples, *index, part.len())];
+                let earlier = data.knobs.phases.arch_epochs_before(request.epoch);
+                let (samples, part) = (data.weights.len(), &data.architecture);
+                let place = |index: &u32| part[cycled_place(earlier, samples, *index, part.len())];
                 let rate = data.knobs.unrolled_lr;
                 let unrolled = (data.knobs.order == Order::Second).then(|| (of_weights(), rate));
                 (data.prepare(request, request.indices.iter().map(place)), unrolled)

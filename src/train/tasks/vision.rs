@@ -5,6 +5,7 @@
 //! ```
 
 pub mod augment;
+pub mod batch;
 pub mod cell_network;
 pub mod images;
 pub mod model;
@@ -17,21 +18,20 @@ use crate::protocol::metrics::{ACCURACY, Metrics};
 use crate::protocol::samples::Sample;
 use crate::recipe::order::stratified_split;
 use crate::train::quality::{QualityError, QualityRequest};
-use crate::train::samples::{Answer, Answers, Picture, Samples, TaskSample};
+use crate::train::samples::{Answer, Picture, Samples, TaskSample};
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
-use crate::train::tasks::cells::cell::{Cell, CellShape, Mixture, NetworkShape};
+use crate::train::tasks::cells::cell::{Cell, CellShape, NetworkShape};
 use crate::train::tasks::cells::genotype::{Genotype, GenotypeSource};
 use crate::train::tasks::cells::operation::Build;
 use crate::train::tasks::files;
 use augment::{Augment, Transform};
+pub use batch::VisionBatch;
 use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
-use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
-use cell_network::Labelled;
+use burn::tensor::{Tensor, backend::Backend};
 use images::{Images, channel_statistics};
 use model::Classifier;
 pub use model::VisionModel;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The held-out share if neither the run file nor the data set defines one.
@@ -76,65 +76,6 @@ pub struct VisionSet {
     augment: Augment,
     /// The cells of the model, read from `model.genotype`.
     genotype: Option<Genotype>,
-}
-
-/// A micro-batch on the host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct VisionBatch {
-    /// `[sample, channel, row, column]`, normalized per channel.
-    pub pixels: Vec<f32>,
-    /// One class per sample.
-    pub labels: Vec<i32>,
-    /// The samples' numbers in their part of the data.
-    pub indices: Vec<u32>,
-    /// `[channels, height, width]`.
-    pub shape: [usize; 3],
-}
-
-impl VisionBatch {
-    /// Converts the images to a tensor `[batch, channels, height, width]`.
-    fn take_images<B: Backend>(&mut self, device: &B::Device) -> Tensor<B, 4> {
-        let [channels, height, width] = self.shape;
-        let pixels = std::mem::take(&mut self.pixels);
-        Tensor::from_data(TensorData::new(pixels, [self.labels.len(), channels, height, width]), device)
-    }
-
-    /// Converts images and labels to tensors.
-    pub(super) fn take_labelled<I: Backend>(&mut self, device: &I::Device) -> Labelled<I> {
-        let images = self.take_images(device);
-        let count = self.labels.len();
-        let labels = TensorData::new(std::mem::take(&mut self.labels), [count, 1]);
-        (images, Tensor::<I, 2, Int>::from_data(labels, device))
-    }
-
-    /// Scores the logits `[batch, classes]` of these images.
-    fn score<I: Backend>(&self, logits: Tensor<I, 2>) -> Tally {
-        let [count, classes] = logits.dims();
-        let scores: Vec<f32> = logits.into_data().iter().collect();
-        let (mut loss_sum, mut correct, mut answers) = (0.0, 0u32, Answers::new(classes));
-        for ((scores, label), sample) in scores.chunks_exact(classes).zip(&self.labels).zip(&self.indices) {
-            let answer = score_sample(scores, label.cast_unsigned() as usize, *sample);
-            loss_sum += answer.loss;
-            correct += u32::from(answer.answer == answer.label);
-            answers.record(answer);
-        }
-        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]), answers }
-    }
-
-    /// Evaluates a classifier with strengths that mix its operations, if it is searched.
-    pub(super) fn evaluate<I: Backend>(
-        mut self,
-        model: &Classifier<I>,
-        mixture: Option<&Mixture<I>>,
-        device: &I::Device,
-    ) -> Tally {
-        let images = self.take_images(device);
-        let logits = match mixture {
-            Some(_) => model.forward_cells(images, mixture),
-            None => model.forward(images),
-        };
-        self.score(logits)
-    }
 }
 
 impl Task for Vision {
@@ -396,15 +337,6 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
         }
         Ok(metrics)
     }
-}
-
-/// Returns the answer to one sample: the first class with the highest score.
-fn score_sample(scores: &[f32], label: usize, sample: u32) -> Answer {
-    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
-    let loss = sum.ln() - f64::from(scores[label] - highest);
-    let answer = scores.iter().position(|score| *score >= highest).unwrap_or(scores.len());
-    Answer { sample, label, answer, confidence: (1.0 / sum) as f32, loss }
 }
 
 #[cfg(test)]

@@ -180,6 +180,18 @@ impl NetworkShape {
         (0..self.layers).map(cell).collect()
     }
 
+    /// Returns why a search would leave one kind of cell undecided, if the network has none of that kind.
+    #[must_use]
+    pub fn missing_cells(&self) -> Option<String> {
+        let Self { layers, side, .. } = self;
+        let missing = |halves: bool, what: &str, fix: &str| {
+            let none = self.cells().iter().all(|cell| cell.halves != halves);
+            none.then(|| format!("{layers} layers on {side} × {side} pixels have no cell that {what} the image; {fix}"))
+        };
+        missing(true, "halves", "set data.size to 8 or more")
+            .or_else(|| missing(false, "keeps the size of", "set model.layers to 3 or more"))
+    }
+
     /// Returns the channels of the last cell's output.
     #[must_use]
     pub fn features(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Cells as text, for the samples of an evaluation, and as an SVG picture, for an export.
 
-use super::genotype::{Edge, Genotype, Nodes, derive_nodes, entropy};
+use super::genotype::{Edge, Genotype, Nodes, derive_nodes, entropy, strongest};
 
 /// The longest bar, in characters.
 const BAR: f64 = 20.0;
@@ -26,24 +26,10 @@ pub fn describe_cell(strengths: &[Vec<f64>]) -> String {
 }
 
 fn describe_edge(from: usize, row: &[f64], kept: Option<&Edge>) -> String {
-    let best = derive_single(from, row);
-    let strength = strength_of(row, best);
+    let (strength, best) = strongest(from, row);
     let mark = if kept.is_some() { '●' } else { ' ' };
     let bar = "█".repeat((strength * BAR).round() as usize);
     format!("{mark} {:<8} {:<13} {strength:.2} {bar}\n", name_of(from, 0), best.operation.name())
-}
-
-/// Returns the strongest operation of one edge.
-fn derive_single(from: usize, row: &[f64]) -> Edge {
-    let nothing = vec![0.0; row.len()];
-    let nodes = derive_nodes(&[row.to_vec(), nothing]);
-    let edge = nodes.first().and_then(|edges| edges.iter().find(|edge| edge.from == 0));
-    Edge { from, operation: edge.map_or(super::genotype::Operation::None, |edge| edge.operation) }
-}
-
-fn strength_of(row: &[f64], edge: Edge) -> f64 {
-    let column = super::genotype::Operation::ALL.iter().position(|operation| *operation == edge.operation);
-    column.and_then(|column| row.get(column)).copied().unwrap_or(0.0)
 }
 
 /// Returns the name of a state of a cell with this many nodes: input, node or, behind them, the output.
@@ -87,10 +73,11 @@ fn draw_cell(svg: &mut String, title: &str, nodes: &Nodes, top: usize) {
         for (number, edge) in edges.iter().enumerate() {
             let (start, end) = (place(edge.from), place(node + 2));
             // The first edge of a node runs above, the second below; longer ones farther from the middle.
-            let lift = (node + 2 - edge.from) * LIFT;
-            let peak = if number % 2 == 0 { middle - lift } else { middle + lift };
-            let control = (2 * peak).saturating_sub(middle);
-            let label = if number % 2 == 0 { peak.saturating_sub(5) } else { peak + 15 };
+            let lift = ((node + 2 - edge.from) * LIFT) as i64;
+            let (lift, below_line) = if number % 2 == 0 { (-lift, -5) } else { (lift, 15) };
+            // A quadratic curve reaches half the height of its control point, which may lie above the picture.
+            let control = middle as i64 + 2 * lift;
+            let label = middle as i64 + lift + below_line;
             add(format_args!(
                 "<path d=\"M{start} {middle} Q{} {control} {end} {middle}\" fill=\"none\" stroke=\"#4477aa\" \
                  stroke-width=\"2\"/>\n<text x=\"{}\" y=\"{label}\" fill=\"#224466\">{}</text>\n",

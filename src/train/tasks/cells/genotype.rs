@@ -244,7 +244,7 @@ pub fn derive_nodes(strengths: &[Vec<f64>]) -> Nodes {
 }
 
 /// Returns the strongest operation of an edge other than `none`, with its strength.
-fn strongest(from: usize, row: &[f64]) -> (f64, Edge) {
+pub(super) fn strongest(from: usize, row: &[f64]) -> (f64, Edge) {
     let start = (f64::NEG_INFINITY, Edge { from, operation: Operation::SkipConnect });
     let candidates = Operation::ALL.into_iter().zip(row).filter(|(operation, _)| *operation != Operation::None);
     candidates.fold(

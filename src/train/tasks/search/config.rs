@@ -1,5 +1,6 @@
 //! The sections `data:` and `model:` of a search.
 
+use crate::config::knobs::{Precision, Training};
 use crate::config::problem::Problem;
 use crate::recipe::phases::Phases;
 use crate::train::task::Task;
@@ -144,6 +145,25 @@ impl SearchKnobs {
     }
 }
 
+/// Returns the mistakes in `training:` that these knobs make.
+pub fn check_training(knobs: &SearchKnobs, training: &Training) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let first = knobs.phases.first_arch_epoch().saturating_add(1);
+    if training.epochs.is_some_and(|epochs| epochs < first) {
+        let wrong = format!(
+            "the run ends before epoch {first}, the first one that trains the architecture: model.search has {} epochs of \
+             warm-up and {} of weights before it",
+            knobs.phases.warmup_epochs, knobs.phases.weight_epochs
+        );
+        problems.push(Problem::at("training.epochs", wrong, format!("write {first} or more")));
+    }
+    if knobs.order == Order::Second && training.precision != Precision::F32 {
+        let wrong = format!("{} rounds the difference away that the second order takes", training.precision);
+        problems.push(Problem::at("training.precision", wrong, "write f32, or `order: first` in model.search"));
+    }
+    problems
+}
+
 /// The longest phase in epochs.
 const MOST_EPOCHS: u64 = 1_000_000_000;
 
@@ -158,21 +178,17 @@ pub fn check(data: &SearchData, model: &SearchModel) -> Vec<Problem> {
     let portion = data.train_portion > 0.0 && data.train_portion < 1.0;
     need(portion, "data.train_portion", "it must be between 0 and 1", "0.5 is usual");
     let nodes = (1..=MOST_NODES).contains(&model.nodes);
-    need(nodes, "model.nodes", "a cell has 1 to 16 nodes", "4 is usual");
+    need(nodes, "model.nodes", &format!("a cell has 1 to {MOST_NODES} nodes"), "4 is usual");
     let SearchKnobs { phases, unrolled_lr, skip_epochs, .. } = model.search;
-    for (name, epochs, least) in [
-        ("weight_epochs", phases.weight_epochs, 1),
-        ("arch_epochs", phases.arch_epochs, 1),
-        ("warmup_epochs", phases.warmup_epochs, 0),
-        ("skip_epochs", skip_epochs, 0),
+    for (name, epochs, least, fix) in [
+        ("weight_epochs", phases.weight_epochs, 1, "write 2"),
+        ("arch_epochs", phases.arch_epochs, 1, "write 1"),
+        ("warmup_epochs", phases.warmup_epochs, 0, "write 2, or 0 for none"),
+        ("skip_epochs", skip_epochs, 0, "write 20, or 0 for none"),
     ] {
         let fits = (least..=MOST_EPOCHS).contains(&epochs);
-        need(
-            fits,
-            &format!("model.search.{name}"),
-            &format!("it must be at least {least}, up to 1000000000"),
-            "write 2",
-        );
+        let wrong = format!("it must be at least {least}, up to {MOST_EPOCHS}");
+        need(fits, &format!("model.search.{name}"), &wrong, fix);
     }
     let rate = unrolled_lr > 0.0 && unrolled_lr <= 100.0;
     need(rate, "model.search.unrolled_lr", "it must be above 0, up to 100", "write 0.025");

@@ -101,7 +101,7 @@ fn each_phase_gives_gradients_to_its_own_parameters_from_its_own_images() {
     let net = fresh(&config, &set);
     let samples = u32::try_from(Search::len(&set, Split::Training)).unwrap();
     for (epoch, phase) in [(0, SearchPhase::Weights), (1, SearchPhase::Weights), (2, SearchPhase::Architecture)] {
-        assert_eq!(Search::phase(&set, epoch), phase);
+        assert_eq!(Search::phases(&set).unwrap().at(epoch), phase);
         let (_, grads) = grads(&net, batch(&set, epoch, 4), false);
         let searched = grads.keys().filter(|path| path.starts_with("architecture.")).count();
         match phase {

@@ -1,4 +1,4 @@
-use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, score_sample};
+use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, batch::score_sample};
 use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, list_param_ids};
