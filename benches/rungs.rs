@@ -41,13 +41,21 @@ const FRESH: Override = ("model.init_from", "null");
 const GPT2: [Override; 5] =
     [FRESH, ("model.layers", "12"), ("model.heads", "12"), ("model.width", "768"), ("training.precision", "bf16")];
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         name: "digits",
         cpu: &[("model.channels", "128")],
         gpu: &[("model.channels", "256"), ("model.layers", "12"), ("training.precision", "bf16")],
         gpt2: false,
         batch: [24, 32],
+        rank: 1,
+    },
+    Case {
+        name: "search",
+        cpu: &[("model.channels", "16"), ("model.layers", "6")],
+        gpu: &[("model.channels", "64"), ("model.layers", "8")],
+        gpt2: false,
+        batch: [8, 16],
         rank: 1,
     },
     Case {

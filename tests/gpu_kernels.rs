@@ -231,11 +231,17 @@ fn composed<B: Backend>([q, k, v]: [Tensor<B, 3>; 3], heads: AttentionShape) -> 
 #[test]
 fn attention_in_tiles_matches_a_composed_one() {
     on_card("attention_in_tiles_matches_a_composed_one", || {
-        // Tiles of which the last is not full, with shared keys, and the largest head.
+        // Tiles of which the last is not full; a full one with two heads for each of keys; the largest head; one row.
         let [_, f16, bf16] = FORMATS;
-        let cases = [([2, 70, 16], 1, f16), ([1, 139, 32], 2, bf16), ([1, 20, 128], 1, bf16)];
-        for (shape, kv_heads, (dtype, apart)) in cases {
-            let heads = AttentionShape { heads: 2, kv_heads };
+        let cases = [
+            ([2, 70, 16], [2, 1], f16),
+            ([1, 139, 32], [2, 2], bf16),
+            ([1, 64, 48], [4, 2], bf16),
+            ([1, 20, 128], [2, 1], bf16),
+            ([1, 1, 64], [1, 1], f16),
+        ];
+        for (shape, [heads, kv_heads], (dtype, apart)) in cases {
+            let heads = AttentionShape { heads, kv_heads };
             let tiles = |inputs| ops::tiled_attention(inputs, |x| x, heads).unwrap();
             let run = || attend::<Graph>(shape, heads, dtype, tiles, dtype);
             let found = run();
@@ -309,6 +315,10 @@ fn an_update_is_that_of_the_cpu() {
         ] {
             let [mut weights, mut first, mut second, grad] = inputs::<Flex>(shape, FloatDType::F32);
             assert!(ops::update::<Flex>([&mut weights, &mut first, &mut second], &grad, factors));
+            let held = inputs::<Inner>(shape, to);
+            let before = held.clone().map(rank);
+            ops::update_on_gpu::<Inner>(held.clone(), factors, rounded).unwrap();
+            assert_eq!(held.map(rank), before, "tensors that are still held keep their values");
             let (state, copy) = ops::update_on_gpu::<Inner>(inputs::<Inner>(shape, to), factors, rounded).unwrap();
             let [found, ..] = state.each_ref().map(|tensor| rank(tensor.clone()));
             if let (Some(format), Some(copy)) = (rounded, copy) {

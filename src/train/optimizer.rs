@@ -58,8 +58,8 @@ impl<B: Backend> AdamW<B> {
         self.times
     }
 
-    /// Applies one update to the parameters with a gradient, which belong to this phase. `scales` are the clipping factors of the gradients, 1 = unclipped,
-    /// one for each norm of the plan.
+    /// Applies one update to the parameters with a gradient, which belong to this phase. `scales` are the clipping factors
+    /// of the gradients, 1 = unclipped, one for each norm of the plan.
     ///
     /// # Errors
     /// Returns the device's error when state cannot be read back to host memory.
@@ -89,7 +89,7 @@ impl<B: Backend> AdamW<B> {
         [lr, scale]: [f64; 2],
         rule: ParamRule,
         rounded: Option<FloatDType>,
-    ) -> (Moved<B, D>, Result<(), ExecutionError>) {
+    ) -> (UpdatedWeights<B, D>, Result<(), ExecutionError>) {
         let (betas, time) = (self.betas(rule.phase), self.times[rule.phase.index()]);
         let [beta_1, beta_2] = betas;
         let (shape, device) = (gradient.dims(), gradient.device());
@@ -119,7 +119,7 @@ impl<B: Backend> AdamW<B> {
         let second = Moment::store(Kind::Second, second, coded, time);
         let moments = Moments { first, second, since };
         let moments = if self.knobs.offload { moments.into_host() } else { Ok(moments) };
-        (Moved { weights, rounded }, moments.map(|moments| drop(self.moments.insert(path, moments))))
+        (UpdatedWeights { weights, rounded }, moments.map(|moments| drop(self.moments.insert(path, moments))))
     }
 
     /// Updates weights that the module holds in fewer bits, through their f32 master.
@@ -269,13 +269,14 @@ where
 }
 
 /// Weights after an update.
-struct Moved<B: Backend, const D: usize> {
+struct UpdatedWeights<B: Backend, const D: usize> {
     weights: Tensor<B, D>,
     /// The same in the module's number format, if that came with the update.
     rounded: Option<Tensor<B, D>>,
 }
 
-/// Updates weights, first and second moments. Returns the weights in the format `rounded` too if that costs no pass of its own.
+/// Updates weights, first and second moments. Returns the weights in the format `rounded` too, if that costs no pass of its
+/// own.
 fn apply_update<B: Backend, const D: usize>(
     state: [Tensor<B, D>; 3],
     gradient: Tensor<B, D>,

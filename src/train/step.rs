@@ -14,7 +14,7 @@ use crate::recipe::{
     seed::{Purpose, derive_seed},
 };
 use burn::tensor::{
-    FloatDType, Tensor, TensorData,
+    FloatDType, Shape, Tensor, TensorData, TensorMetadata,
     backend::{AutodiffBackend, Backend, ExecutionError},
     ops::FloatTensor,
 };
@@ -153,7 +153,12 @@ fn squared_norms<B: Backend>(tensors: &Tensors<B>, rules: &ParamRules, device: &
 fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> FloatTensor<B> {
     // Burn's own sum on the CPU depends on which thread is idle, so the knob does not apply here.
     let _native = native::Scope::new(true);
-    let composed = || B::float_sum(B::float_mul(tensor.clone(), tensor.clone()));
+    let composed = || {
+        let exact = B::float_cast(tensor.clone(), FloatDType::F32);
+        let numbers = exact.shape().num_elements();
+        // Burn's sum of everything adds with atomics on a GPU, in an order that changes.
+        B::float_sum_dim(B::float_reshape(B::float_mul(exact.clone(), exact), Shape::new([numbers])), 0)
+    };
     ops::sum_of_squares::<B>(tensor).unwrap_or_else(composed)
 }
 
@@ -162,7 +167,7 @@ fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> FloatTensor<B> {
 fn first_non_finite<B: Backend>(tensors: Tensors<B>) -> Result<Option<String>, ExecutionError> {
     let mut reader = TensorReader::<B>::default();
     for (path, tensor) in tensors {
-        reader.add(path, B::float_sum(B::float_abs(tensor)));
+        reader.add(path, B::float_sum(B::float_abs(B::float_cast(tensor, FloatDType::F32))));
     }
     let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
     let worst = reader.read_all()?.into_iter().find(|(_, sum)| !finite(sum));

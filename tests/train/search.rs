@@ -93,6 +93,43 @@ fn a_search_resumes_exactly_at_any_step_of_any_phase() {
         let recomputed = with(preset.clone(), &[("training.gradient_checkpointing", json!(true))]);
         let resumed = run(&recomputed, &[5, 7], &|_| {});
         assert!(resumed == run(&recomputed, &[], &|_| {}), "{order}, recomputed");
+        // Parts of unequal size: an architecture epoch takes a part of its images, or takes them more than once.
+        for portion in [0.25, 0.75] {
+            let uneven =
+                with(preset.clone(), &[("data.train_portion", json!(portion)), ("training.epochs", Value::Null)]);
+            let uneven = with(uneven, &[("training.steps", json!(STEPS))]);
+            assert!(run(&uneven, &[3, 8, 11], &|_| {}) == run(&uneven, &[], &|_| {}), "{order}, {portion}");
+        }
+    }
+}
+
+/// The rungs of a ladder that keep the experiment: each is entered within an architecture phase.
+#[test]
+fn a_shift_within_a_phase_continues_the_search() {
+    let data = TempDir::new().unwrap();
+    pictures(data.path());
+    let plain = preset(data.path(), "first");
+    let (whole, _) = run(&plain, &[], &|_| {});
+    for knobs in [
+        &[("training.micro_batch", json!(2)), ("training.accumulation", json!(4))][..],
+        &[("training.gradient_checkpointing", json!(true))],
+        &[("model.fused_separable", json!(false))],
+        &[("training.fused_kernels", json!(false))],
+        &[("optimizer.offload", json!(true))],
+    ] {
+        let dir = TempDir::new().unwrap();
+        let first = run_on(dir.path(), &plain, &[(2 * EPOCH + 1, STOP)]);
+        let shifted = WorkerArgs { task: "search".into(), ..args(dir.path(), with(plain.clone(), knobs)) };
+        let second = live(WorkerArgs { rung: 1, attempt: 2, ..shifted }, &[]);
+        assert_eq!(second.outcome, Ok(DoneReason::Finished), "{knobs:?}");
+        let joined = [first.curve(), second.curve()].concat();
+        assert_eq!(joined.len(), whole.len(), "{knobs:?}");
+        for ((step, loss, _), (expected, ..)) in joined.iter().zip(&whole) {
+            assert!((loss - expected).abs() < 1e-4, "{knobs:?}, step {step}: {loss}, {expected}");
+        }
+        let state = checkpoint::load(&dir.path().join(checkpoint::relative_path(STEPS))).unwrap();
+        let state: Value = serde_json::from_slice(&state.files[STATE]).unwrap();
+        assert_eq!([&state["optimizer_time"], &state["architecture_time"]], [&json!(9), &json!(6)], "{knobs:?}");
     }
 }
 
@@ -141,7 +178,7 @@ fn weights_and_architecture_change_in_their_own_phases_alone() {
 }
 
 #[test]
-fn what_freezes_a_phase_or_names_an_architecture_elsewhere_is_refused() {
+fn a_frozen_phase_and_an_architecture_of_another_task_are_refused() {
     let data = TempDir::new().unwrap();
     pictures(data.path());
     let refused = |knobs: &[(&str, Value)]| {

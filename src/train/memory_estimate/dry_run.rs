@@ -158,13 +158,8 @@ impl<'a, T: Train<B>, B: AutodiffBackend> DryRun<'a, T, B> {
     fn apply_update(&mut self, gradient: Gradient<B::InnerBackend>) -> Result<(), EstimateError> {
         let Some(model) = self.model.take() else { return Ok(()) };
         let scales = self.optimizer.rules.clip_scales(&gradient.norms);
-        let updated = self.optimizer.update::<B, _>(
-            model,
-            gradient.tensors,
-            self.phase,
-            self.preset.optimizer.lr,
-            &scales,
-        );
+        let updated =
+            self.optimizer.update::<B, _>(model, gradient.tensors, self.phase, self.preset.optimizer.lr, &scales);
         self.model = Some(updated?);
         Ok(())
     }

@@ -254,4 +254,6 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Search {
 }
 
 #[cfg(test)]
+mod known_best;
+#[cfg(test)]
 mod tests;

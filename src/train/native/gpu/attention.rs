@@ -34,12 +34,16 @@ const MAX_SIZE: usize = 128;
 pub struct TiledAttention(pub AttentionShape);
 
 impl TiledAttention {
-    /// Reports whether there are kernels for queries of this shape.
-    pub fn fits(self, [batch, length, width]: [usize; 3]) -> bool {
+    /// Reports whether there are kernels for queries, keys and values of these shapes.
+    pub fn fits(self, [queries, keys, values]: [[usize; 3]; 3]) -> bool {
         let AttentionShape { heads, kv_heads } = self.0;
+        let [batch, length, width] = queries;
         let size = width / heads.max(1);
+        let shared = [batch, length, kv_heads * size];
         let in_grid = |count: usize| u16::try_from(count).is_ok();
         length > 0
+            && width == heads * size
+            && [keys, values] == [shared; 2]
             && size.is_multiple_of(PART)
             && (PART..=MAX_SIZE).contains(&size)
             && kv_heads > 0

@@ -64,11 +64,11 @@ pub fn tiled_attention<B: Backend>(
 
 #[cfg(feature = "cuda")]
 fn has_tiles<B: Backend>(inputs: [&Tensor<B, 3>; 3], shape: AttentionShape) -> bool {
-    let query = inputs[0];
-    let same_dtype = inputs.iter().all(|input| input.dtype() == query.dtype());
+    let shapes = inputs.map(Tensor::dims);
+    let same_dtype = inputs.iter().all(|input| input.dtype() == inputs[0].dtype());
     let inputs = inputs.map(primitive);
     same_dtype
-        && TiledAttention(shape).fits(query.dims())
+        && TiledAttention(shape).fits(shapes)
         && gpu::applies::<B>(&inputs.each_ref())
         && gpu::has_matrix_units::<B>(&inputs[0])
 }

@@ -117,7 +117,7 @@ pub struct Genotype {
     pub reduce: Nodes,
 }
 
-/// `model.genotype`: a file as written by hand, its content in the run.yaml of a run, which is then whole without it.
+/// `model.genotype`: a path in a run file; the run.yaml of a run holds the content, so the run does not depend on the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the path of a genotype.json, or its content with `normal` and `reduce`")]
 pub enum GenotypeSource {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_refused_with_its_place() {
+    fn a_genotype_that_cannot_be_built_is_refused_with_its_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("genotype.json");
         let edge = r#"{"from": 0, "operation": "sep_conv_3x3"}"#;

@@ -2,9 +2,10 @@ use super::config::{Order, SearchData, SearchKnobs, SearchModel};
 use super::network::{SearchNetwork, softmax_rows};
 use super::{Search, SearchBatch, SearchSet};
 use crate::recipe::phases::{Phases, SearchPhase};
+use crate::recipe::seed::{Purpose, Stream};
 use crate::train::params;
 use crate::train::task::{BatchRequest, Format, Pass, Split, Task, Train};
-use crate::train::tasks::cells::genotype::{Genotype, GenotypeSource};
+use crate::train::tasks::cells::genotype::{Genotype, GenotypeSource, Operation};
 use crate::train::tasks::vision::{Vision, VisionModel};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
@@ -165,28 +166,25 @@ fn gradients_of_second_order_equal_differences_of_the_loss_after_a_step() {
     let config = SearchModel { channels: 4, layers: 2, nodes: 1, ..model(Order::Second) };
     let set = digits(&config);
     let net = fresh(&config, &set);
-    let images = batch(&set, 2, 4);
+    let mut images = batch(&set, 2, 4);
+    // Noise, since digits have pixels without contrast, where norms bend too sharply for differences.
+    let mut noise = Stream::for_purpose(7, Purpose::Task, [0; 3]);
+    let unrolled = images.unrolled.as_mut().unwrap();
+    for pixel in images.images.pixels.iter_mut().chain(&mut unrolled.0.pixels) {
+        *pixel = noise.unit() * 4.0 - 2.0;
+    }
     // The loss that it returns is the one after the step on training images.
     let (_, found) = grads(&net, images.clone(), false);
     let (_, first) = grads(&net, SearchBatch { unrolled: None, ..images.clone() }, false);
     let loss = |net: &Net| grads(net, images.clone(), false).0;
-    let (mut smooth, mut other) = (0, 0);
+    let mut unlike_first = 0;
     for (path, place) in found.iter().flat_map(|(path, grads)| (0..grads.len()).map(move |place| (path, place))) {
-        let difference = |step: f32| {
-            let [ahead, behind] = [step, -step].map(|change| loss(&nudge(&net, path, place, change)));
-            (ahead - behind) / f64::from(2.0 * step)
-        };
-        let (short, long) = (difference(0.002), difference(0.004));
-        // A ReLU that changes sides between makes the step jump. Then the differences disagree, and prove nothing.
-        if (short - long).abs() > TOLERANCE / 2.0 {
-            continue;
-        }
-        smooth += 1;
-        other += usize::from((short - first[path][place]).abs() > 2.0 * TOLERANCE);
-        let grad = found[path][place];
-        assert!((grad - short).abs() < TOLERANCE, "{path} {place}: {grad} and {short}");
+        let [ahead, behind] = [0.002, -0.002].map(|change| loss(&nudge(&net, path, place, change)));
+        let (difference, grad) = ((ahead - behind) / 0.004, found[path][place]);
+        unlike_first += usize::from((difference - first[path][place]).abs() > 2.0 * TOLERANCE);
+        assert!((grad - difference).abs() < TOLERANCE, "{path} {place}: {grad} and {difference}");
     }
-    assert!(smooth >= 14 && other >= 3, "{smooth} of 28 are smooth, {other} of them unlike the first order");
+    assert!(unlike_first >= 20, "{unlike_first} of 28 differ from the first order");
 }
 
 #[test]
@@ -201,6 +199,7 @@ fn the_auxiliary_skip_fades_out_and_evaluations_leave_it_out() {
     let tally = <Search as Train<Cpu>>::evaluate(&net.valid(), batch(&set, 0, 8), &FlexDevice);
     assert!((tally.mean_loss() - with(0.0)).abs() < 1e-5, "{} {}", tally.mean_loss(), with(0.0));
     let metrics: BTreeMap<_, _> = Search::metrics(&tally).into_iter().collect();
+    assert_eq!(super::STRENGTHS.map(str::to_owned), Operation::ALL.map(|one| format!("strength_{}", one.name())));
     assert!(metrics.keys().copied().eq(BTreeSet::from_iter(Search::METRICS.iter().copied())), "{metrics:?}");
     assert!(metrics["entropy"] > 0.999 && (metrics["strength_none"] - 1.0 / 7.0).abs() < 1e-3, "{metrics:?}");
 }
@@ -267,6 +266,61 @@ fn a_genotype_is_exported_and_trained_from_scratch_with_the_counted_parameters()
     });
     assert_eq!(losses[0].1, params::parameter_shapes::<Cpu, _>(&built).len(), "every parameter gets a gradient");
     assert!((losses[0].0 - losses[1].0).abs() < 1e-6 && losses[0].1 == losses[1].1);
+}
+
+#[test]
+fn recomputation_reaches_the_stem_past_a_cell_that_nothing_reads() {
+    let edge = |from| format!(r#"[{{"from": {from}, "operation": "sep_conv_3x3"}}]"#);
+    let genotype = format!(r#"{{"normal": [{}], "reduce": [{}]}}"#, edge(0), edge(0));
+    let genotype = GenotypeSource::Inline(serde_json::from_str(&genotype).unwrap());
+    let model = VisionModel { channels: 3, layers: 5, genotype: Some(genotype), ..VisionModel::default() };
+    let data = serde_json::from_str(r#"{"source": "embedded:digits"}"#).unwrap();
+    let images = Vision::load(&data, &model, 7).unwrap();
+    Cpu::seed(&FlexDevice, 3);
+    let built = <Vision as Train<Cpu>>::init(&model, &images, &FlexDevice);
+    params::parameter_shapes::<Cpu, _>(&built);
+    let request = BatchRequest { split: Split::Training, indices: &[0, 1, 2, 3], epoch: 0, seed: 7 };
+    let [kept, recomputed] = [false, true].map(|recompute| {
+        let pass = Pass { gradient_checkpointing: recompute, ..Pass::plain(&FlexDevice) };
+        let loss = <Vision as Train<Cpu>>::loss(&built, Vision::batch(&images, request), &pass);
+        let (mut raw, mut grads) = (loss.backward(), params::Tensors::<Flex>::new());
+        params::add_gradients::<Cpu, _>(&built, &mut raw, 1.0, true, &mut grads);
+        grads
+            .into_iter()
+            .map(|(path, tensor)| {
+                let values: Vec<f64> =
+                    params::with_rank::<Flex, 1>(Flex::float_reshape_flat(tensor)).into_data().iter().collect();
+                (path, values.iter().map(|value| value * value).sum::<f64>())
+            })
+            .collect::<BTreeMap<_, _>>()
+    });
+    for (path, square) in kept.iter().filter(|(_, square)| **square > 0.0) {
+        let found = recomputed.get(path).copied().unwrap_or(0.0);
+        assert!((found / square - 1.0).abs() < 1e-4, "{path}: {square} kept, {found} recomputed");
+    }
+    assert!(kept.keys().any(|path| path.starts_with("stem") && kept[path] > 0.0));
+}
+
+#[test]
+fn searches_that_decide_nothing_are_refused() {
+    use crate::config::knobs::{Precision, Training};
+    let config = model(Order::First);
+    let paths = |config: &SearchModel, training: Training| -> Vec<String> {
+        Search::check_training(config, &training).into_iter().map(|problem| problem.path).collect()
+    };
+    let epochs = |epochs: u64| -> Training {
+        serde_json::from_value(serde_json::json!({"epochs": epochs, "micro_batch": 8})).unwrap()
+    };
+    assert_eq!(paths(&config, epochs(2)), ["training.epochs"], "warm-up and weights fill two epochs");
+    assert_eq!(paths(&config, epochs(3)), [""; 0]);
+    let rounded = || Training { precision: Precision::Bf16, ..epochs(3) };
+    assert_eq!(paths(&config, rounded()), [""; 0]);
+    assert_eq!(paths(&model(Order::Second), rounded()), ["training.precision"]);
+    // The digits have 8 × 8 pixels.
+    let data: SearchData = serde_json::from_str(r#"{"source": "embedded:digits"}"#).unwrap();
+    let one = SearchModel { layers: 1, ..config };
+    let error = Search::load(&data, &one, 7).unwrap_err().to_string();
+    assert!(error.contains("1 layers on 8 × 8 pixels have no cell that keeps the size of the image"), "{error}");
 }
 
 #[test]
