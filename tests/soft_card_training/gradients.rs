@@ -200,8 +200,14 @@ fn gradients_of_fine_tuning_are_those_of_the_cpu() {
 /// The first epoch, of three steps, trains the weights; the fourth and fifth step train the architecture.
 #[test]
 fn gradients_of_both_phases_of_a_search_are_those_of_the_cpu() {
-    let sizes =
-        ["data.validation=0.9", "training.micro_batch=30", "model.channels=2", "model.nodes=1", "climb.plan=[]"];
+    let sizes = [
+        "data.validation=0.9",
+        "training.micro_batch=30",
+        "model.channels=2",
+        "model.nodes=1",
+        "climb.plan=[]",
+        "pinned=[]",
+    ];
     for warmup in ["model.search.warmup_epochs=0", "model.search.warmup_epochs=9"] {
         let settings = sizes.iter().chain([&"model.search.weight_epochs=1", &warmup]);
         let settings = settings.chain([&"training.epochs=null", &"model.layers=3"]).flat_map(|set| ["--set", *set]);

@@ -63,13 +63,14 @@ fn a_plan_without_nvml_asks_the_driver_for_the_cards_memory() {
     assert!(place.succeed(&["plan", "digits", "--device", "cuda"]).contains("On cuda:0 Soft Card 6.1: 8.0 GiB."));
 }
 
-/// Memory depends on shapes alone, so the card skips the kernels. It has no context.
+/// Memory depends on shapes alone, so the card skips the kernels, and the steps last long enough for a busy machine to see their
+/// peak. It has no context.
 #[test]
 fn every_rung_takes_the_memory_that_is_planned() {
     let (mut place, _) = place_with_gauges();
     place.variables.push(("SOFT_CARD_SKIP", PathBuf::from("1")));
     let data = write_text(&place);
-    let words = ["plan", "text", "--device", "cuda", "--measure", "3", "--format", "json", "--set", &data];
+    let words = ["plan", "text", "--device", "cuda", "--measure", "20", "--format", "json", "--set", &data];
     let shape = ["--set", "model.width=768", "--set", "model.sequence=256", "--set", "model.heads=12"];
     let plan: Value = serde_json::from_str(&place.succeed(&[&words[..], &shape].concat())).unwrap();
     let rungs = plan["rungs"].as_array().unwrap();
