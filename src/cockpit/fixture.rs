@@ -39,8 +39,8 @@ pub fn ladder() -> Vec<RungView> {
     ]
 }
 
-pub fn status(state: RunState, step: u64) -> Status {
-    let record = |name: &str, steps: u64| RungRecord {
+fn record(name: &str, steps: u64) -> RungRecord {
+    RungRecord {
         name: name.to_owned(),
         steps,
         steps_per_s: (steps > 0).then_some(27.4),
@@ -49,7 +49,10 @@ pub fn status(state: RunState, step: u64) -> Status {
         ram_bytes: (steps > 0).then_some(312 << 20),
         planned_bytes: None,
         fault: None,
-    };
+    }
+}
+
+pub fn status(state: RunState, step: u64) -> Status {
     Status {
         run: "digits-20261120-140115".to_owned(),
         state,
