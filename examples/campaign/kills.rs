@@ -105,7 +105,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 
 /// Kills as many runs of a file as the orders ask for; `ending` ends the names of the rows.
 pub fn kill_runs(orders: &Orders, text: &str, unbroken: &Trace, ending: &str, table: &mut Table) -> Failing<()> {
-    let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(&format!("{}{ending}", target.name))).collect();
+    let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(format!("{}{ending}", target.name))).collect();
     let (begun, mut done, mut number) = (Instant::now(), 0, 0);
     while done < orders.kills {
         let planned_kills = plan_kills(orders.seed, number, orders.kills - done);

@@ -228,8 +228,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
-    let epochs = total_units / plan.epoch_units();
-    let mut phase_log = PhaseLog::begin(T::phases(&data), !on_host, epochs, &attempt);
+    let mut phase_log = PhaseLog::begin(T::phases(&data), !on_host, total_units / plan.epoch_units(), &attempt);
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));

@@ -170,8 +170,8 @@ fn weights_and_architecture_change_in_their_own_phases_alone() {
         if let Some(before) = before.replace(now.clone()) {
             let searches = epoch == 3 || epoch == 5;
             for (old, new) in before.iter().zip(&now) {
-                let searched = new.0.starts_with("architecture.");
-                assert_eq!(old.1 != new.1, searched == searches, "{} in epoch {epoch}", new.0);
+                let of_architecture = new.0.starts_with("architecture.");
+                assert_eq!(old.1 != new.1, of_architecture == searches, "{} in epoch {epoch}", new.0);
             }
         }
     }

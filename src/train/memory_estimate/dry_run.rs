@@ -11,7 +11,7 @@ use crate::train::native;
 use crate::train::optimizer::AdamW;
 use crate::train::param_rules::ParamRules;
 use crate::train::params::{self, TensorReader};
-use crate::train::shape_backend::{BackendModel, LeasedDevice, Ledger, ShapeDevice};
+use crate::train::shape_backend::{BackendModel, LeasedDevice, Ledger, Peak, ShapeDevice};
 use crate::train::step::{self, Gradient, StepSettings};
 use crate::train::task::{BatchRequest, Split, Task, Train};
 use burn::module::AutodiffModule;
@@ -61,7 +61,8 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     let pass = leased.read(Ledger::take_peak);
     dry_run.apply_update(gradient)?;
     let last = leased.read(Ledger::take_peak);
-    let searching = dry_run.step_of_architecture(micro)?.then(|| leased.read(Ledger::take_peak)).unwrap_or_default();
+    let searches = dry_run.step_of_architecture(micro)?;
+    let searching = if searches { leased.read(Ledger::take_peak) } else { Peak::default() };
     let (update, training) = (last.peak, pass.peak.max(last.peak).max(searching.peak));
     let samples = dry_run.evaluate_batch(micro);
     let evaluation = leased.read(Ledger::take_peak);

@@ -223,7 +223,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Search {
         match (phase, unrolled) {
             (SearchPhase::Architecture, Some((mut training, rate))) => {
                 let training = training.take_labelled(pass.device);
-                unrolled::loss(model, labelled, training, (auxiliary, rate), pass)
+                unrolled::loss(model, labelled, &training, (auxiliary, rate), pass)
             }
             _ => model.loss(labelled, phase, auxiliary, pass),
         }

@@ -17,7 +17,7 @@ pub fn describe_cell(strengths: &[Vec<f64>]) -> String {
     for (node, kept) in derive_nodes(strengths).iter().enumerate() {
         let (edges, later) = rest.split_at(node + 2);
         rest = later;
-        text += &format!("\n{}\n", name_of(node + 2, 0));
+        text.extend(["\n", &name_of(node + 2, 0), "\n"]);
         for (from, row) in edges.iter().enumerate() {
             text += &describe_edge(from, row, kept.iter().find(|edge| edge.from == from));
         }

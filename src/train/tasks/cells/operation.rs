@@ -210,9 +210,9 @@ mod tests {
             for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::None) {
                 for stride in [1, 2] {
                     Cpu::seed(&FlexDevice, 5);
-                    let built = CellOperation::<Cpu>::new(operation, SHAPE[3], stride, build, &FlexDevice);
-                    check(&format!("{operation:?}/{stride}, native {native}"), |x| built.forward(x));
-                    let frozen = built.no_grad();
+                    let op = CellOperation::<Cpu>::new(operation, SHAPE[3], stride, build, &FlexDevice);
+                    check(&format!("{operation:?}/{stride}, native {native}"), |x| op.forward(x));
+                    let frozen = op.no_grad();
                     check(&format!("{operation:?}/{stride}, native {native}, frozen"), |x| frozen.forward(x));
                 }
             }

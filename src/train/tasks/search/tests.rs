@@ -200,7 +200,7 @@ fn the_auxiliary_skip_fades_out_and_evaluations_leave_it_out() {
     assert!((tally.mean_loss() - with(0.0)).abs() < 1e-5, "{} {}", tally.mean_loss(), with(0.0));
     let metrics: BTreeMap<_, _> = Search::metrics(&tally).into_iter().collect();
     assert_eq!(super::STRENGTHS.map(str::to_owned), Operation::ALL.map(|one| format!("strength_{}", one.name())));
-    assert!(metrics.keys().copied().eq(BTreeSet::from_iter(Search::METRICS.iter().copied())), "{metrics:?}");
+    assert!(metrics.keys().copied().eq(Search::METRICS.iter().copied().collect::<BTreeSet<_>>()), "{metrics:?}");
     assert!(metrics["entropy"] > 0.999 && (metrics["strength_none"] - 1.0 / 7.0).abs() < 1e-3, "{metrics:?}");
 }
 
@@ -213,6 +213,20 @@ fn both_ways_to_compute_separable_convolutions_agree() {
     assert!((fused.0 - plain.0).abs() < 1e-5, "{} {}", fused.0, plain.0);
 }
 
+/// Collects values by path.
+struct Visitor<'a>(params::Trail, &'a mut BTreeMap<String, TensorData>);
+impl ModuleVisitor<Cpu> for Visitor<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.0.enter(name);
+    }
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.0.leave();
+    }
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Cpu, D>>) {
+        self.1.insert(self.0.path(), param.val().into_data());
+    }
+}
+
 #[test]
 fn a_genotype_is_exported_and_trained_from_scratch_with_the_counted_parameters() {
     let config = model(Order::First);
@@ -221,18 +235,6 @@ fn a_genotype_is_exported_and_trained_from_scratch_with_the_counted_parameters()
     let counted = Search::parameters(&config, &set);
     assert_eq!(counted, Some(u128::from(params::parameter_count::<Cpu, _>(&net))));
     let mut weights = BTreeMap::new();
-    struct Visitor<'a>(params::Trail, &'a mut BTreeMap<String, TensorData>);
-    impl ModuleVisitor<Cpu> for Visitor<'_> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.0.leave();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Cpu, D>>) {
-            self.1.insert(self.0.path(), param.val().into_data());
-        }
-    }
     nudge(&net, "architecture.normal", 4, 2.0).visit(&mut Visitor(params::Trail::default(), &mut weights));
     let files = Search::export(&config, weights.clone(), Format::Genotype).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();

@@ -27,7 +27,7 @@ const SMALLEST_NORM: f64 = 1e-12;
 pub fn loss<I: Backend, C: CheckpointStrategy>(
     model: &SearchNetwork<Graph<I, C>>,
     validation: Labelled<I>,
-    training: Labelled<I>,
+    training: &Labelled<I>,
     (auxiliary, rate): (f64, f64),
     pass: &Pass<'_, Graph<I, C>>,
 ) -> Tensor<Graph<I, C>, 1> {
