@@ -13,7 +13,7 @@ struct Tasks;
 
 impl TaskSections for Tasks {
     fn names(&self) -> Vec<String> {
-        vec!["vision".to_owned(), "lm".to_owned()]
+        ["vision", "lm", "search"].map(str::to_owned).to_vec()
     }
 
     fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
