@@ -128,6 +128,20 @@ fn a_second_start_of_a_living_job_never_trains() {
     assert!(attempts[1].from_step > Some(60), "{attempts:?}");
 }
 
+/// Its process stands still while its run ends and another start continues it, as on a machine without time for it.
+#[test]
+fn a_start_that_looks_late_reports_its_own_end() {
+    let place = place();
+    let (mut child, run) = start(&place, &[], 60);
+    pause(&place, &run);
+    let (mut second, said) = start_that_waits(&place);
+    send_signal(child.id(), Signal::STOP);
+    send_signal(owners::parent_record(&run).unwrap().owner.pid, Signal::TERM);
+    assert_eq!(second.wait().unwrap().code(), Some(0), "it continues: {:?}", rest(said));
+    send_signal(child.id(), Signal::CONT);
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+}
+
 #[test]
 fn a_signal_ends_the_wait_for_an_earlier_start() {
     let place = place();

@@ -1,6 +1,7 @@
 //! Follows a run without a cockpit: one line per event on stdout. This process is a client like any
 //! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
+mod ending;
 mod signals;
 
 use super::{Failure, Outcome, client};
@@ -9,7 +10,7 @@ use crate::config::units::Every;
 use crate::format::{count, figure, learning_rate};
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::sentences::measured;
-use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, StepRow, Update};
+use crate::protocol::control::{EvalRow, JournalRow, Request, Status, StepRow, Update};
 use crate::protocol::line;
 use crate::protocol::metrics::is_quality;
 use crate::protocol::worker::Level;
@@ -37,8 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between two looks at a run whose keeper is on another host.
 const ELSEWHERE: Duration = Duration::from_secs(1);
 
-/// Exit code of a run that needs attention.
-const NEEDS_PERSON: u8 = 4;
 /// Silence after which the command reports that it is waiting.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -106,7 +105,8 @@ impl<'a> Follower<'a> {
             let socket = self.dir.socket();
             // A keeper that dies closes its connection. The run goes on, so keep following it.
             let stream = UnixStream::connect(&socket).await;
-            if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
+            let own = |stream: &UnixStream| peer::check_listener(stream, &socket).is_ok() && !self.is_taken_over();
+            if let Some(stream) = stream.ok().filter(own) {
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
                 self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, signals).await;
@@ -115,7 +115,7 @@ impl<'a> Follower<'a> {
             let since = lost.get_or_insert_with(Instant::now).elapsed();
             // A parent writes down the end before it goes, so whether there is one is read first.
             let recovering = self.recovering();
-            if let Some(code) = self.unwritten_end().or_else(|| self.exit_code()) {
+            if let Some(code) = self.unwritten_end().or_else(|| self.own_end()).or_else(|| self.exit_code()) {
                 return Ok(code);
             }
             if self.follow_elsewhere()? {
@@ -194,40 +194,6 @@ impl<'a> Follower<'a> {
         if asked {
             print_now("asked the keeper's parent to end the run");
         }
-    }
-
-    /// Returns the exit code of a run whose end is recorded, or was reported by the keeper when a full
-    /// disk could not store it.
-    fn exit_code(&self) -> Option<u8> {
-        if owners::keeper(self.dir).is_some() || owners::keeper_elsewhere(self.dir).is_some() {
-            return None;
-        }
-        if let Some(code) = self.status.as_ref().filter(|last| last.state.is_over()).and_then(|last| last.exit_code) {
-            return Some(code);
-        }
-        let Some((reader, status)) = Reader::open(self.dir).ok().and_then(|reader| {
-            let status = reader.status()?;
-            Some((reader, status))
-        }) else {
-            // The directory was deleted.
-            let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
-            return left.then_some(NEEDS_PERSON);
-        };
-        // An earlier end of the run, left by a keeper that died before its first write.
-        if owners::parent_record(self.dir).is_some_and(|parent| parent.recovery.is_some()) {
-            return None;
-        }
-        status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
-    }
-
-    /// Prints the end of a run that its keeper's parent could not write to run.db. Returns the exit code.
-    fn unwritten_end(&self) -> Option<u8> {
-        if !client::is_abandoned(self.dir) {
-            return None;
-        }
-        let ending = owners::unwritten_end(self.dir)?;
-        print_now(&format!("warning: {}; run.db could not be written", ending.why));
-        Some(ending.code)
     }
 
     /// Listens until the keeper closes the connection.

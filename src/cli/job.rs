@@ -215,7 +215,9 @@ pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64, signals: &mut JobSigna
         return Err(Failure::new(1, format!("another start of this job trains {name}, by process {pid}")));
     }
     let JobEnd { code, noticed } = follow_bound(dir, since_ms, keeper, signals)?;
-    if code != STOPPED || !was_interrupted(dir) {
+    // Another start may have continued the run since: the record of this end is gone, and the run was not stopped for good.
+    let goes_on = || live_status(dir).is_some_and(|status| status.state != RunState::Stopped);
+    if code != STOPPED || !(was_interrupted(dir) || goes_on()) {
         return Ok(code);
     }
     if noticed && durable_step(dir) == before {
