@@ -12,6 +12,7 @@ use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepar
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::config::shipped;
+use crate::config::typed::nearest;
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
 use crate::protocol::claim::ClaimRequest;
@@ -117,12 +118,10 @@ pub fn load_run_file(
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
             let Some((name, text)) = shipped::run_file(path) else {
-                let names = shipped::names().join(", ");
-                let message = format!(
-                    "{}: {error}; give the path of a run file, or one that ships inside: {names}",
-                    text::path(path)
-                );
-                return Err(Failure::new(2, message));
+                let (names, shown) = (shipped::names(), text::path(path));
+                let meant = nearest(&shown, &names).map(|name| format!("did you mean `{name}`? Otherwise "));
+                let fix = format!("give the path of a run file, or one that ships inside: {}", names.join(", "));
+                return Err(Failure::new(2, format!("{shown}: {error}; {}{fix}", meant.unwrap_or_default())));
             };
             (name.to_owned(), text.to_owned(), std::env::current_dir()?)
         }
