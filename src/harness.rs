@@ -183,16 +183,15 @@ pub fn run(args: HarnessArgs) -> Result<u8, HarnessError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(HarnessError::of("the harness's runtime"))?;
     let code = runtime.block_on(async {
-        let standby = if args.stands_by { Some(Standby::start(&args)?) } else { None };
-        let mut harness = match standby {
-            Some(mut standby) => {
-                if !standby.wait().await {
-                    standby.end();
-                    return Ok(NOT_BEGUN);
-                }
-                prepare::begin(args, Some(standby))?
+        let mut harness = if args.stands_by {
+            let Some(mut standby) = Standby::start(&args)? else { return Ok(NOT_BEGUN) };
+            if !standby.wait().await {
+                standby.end();
+                return Ok(NOT_BEGUN);
             }
-            None => prepare::begin(args, None)?,
+            prepare::begin(args, Some(standby))?
+        } else {
+            prepare::begin(args, None)?
         };
         Ok(harness.run_to_the_end().await)
     });

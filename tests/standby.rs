@@ -117,6 +117,23 @@ fn a_standby_ends_with_its_keeper_or_without_it() {
     assert_eq!(fs::read_to_string(dir.path().join("worker.log")).unwrap(), "", "the script has not begun");
 }
 
+/// On a busy machine, a standby that a preview no longer wants may come to its files after the next one.
+#[test]
+fn a_standby_that_comes_late_leaves_the_files_of_the_next_alone() {
+    let (dir, marker) = scene(200);
+    let mut first = Harness::start_with(dir.path(), 1, &["--standby"]);
+    let waiting = at_gate(dir.path(), 1, &marker);
+    let mut late = Harness::start_with(dir.path(), 1, &["--standby"]);
+    late.hang_up();
+    first.order(&Order::Begin);
+    first.wait_for("a step", |event| matches!(event, Event::Step(_)));
+    assert_eq!(late.wait().code(), Some(i32::from(NOT_BEGUN)));
+    assert_eq!(commands(&marker), [waiting]);
+    let events = first.read_all();
+    assert!(events.iter().any(|event| matches!(event, Event::Done { reason: DoneReason::Finished, .. })));
+    assert_eq!(first.wait().code(), Some(0));
+}
+
 #[test]
 fn a_standby_that_does_not_fit_or_has_died_is_replaced() {
     for dies in [false, true] {

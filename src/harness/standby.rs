@@ -16,7 +16,8 @@ use crate::config::command::CommandLaunch;
 use crate::process_tree::{Grace, Process, end_all};
 use crate::protocol::line;
 use crate::protocol::worker::Order;
-use std::fs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::{self, File};
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -25,6 +26,8 @@ use tokio::time::timeout;
 
 /// Name of the gate in the attempt's folder.
 const GATE: &str = "gate";
+/// Name of the file that one standby of an attempt holds locked.
+const LOCK: &str = "standby.lock";
 /// Longest wait for the order to begin. A process with its imports holds up to a gigabyte.
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
 /// Longest line of a keeper.
@@ -38,21 +41,30 @@ pub struct Standby {
     running: Running,
     launch: CommandLaunch,
     gate: Gate,
+    /// Keeps the next standby of this attempt from writing the same files.
+    _lock: File,
 }
 
 impl Standby {
-    /// Starts the command of an attempt that has not begun.
+    /// Starts the command of an attempt that has not begun. Returns none if the keeper no longer wants it: on a busy machine,
+    /// another standby of the same attempt may be here first.
     ///
     /// # Errors
     /// Returns an error when it cannot be started.
-    pub fn start(args: &HarnessArgs) -> Result<Self, HarnessError> {
+    pub fn start(args: &HarnessArgs) -> Result<Option<Self>, HarnessError> {
         let context = context_of(args, None);
         fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
+        let lock = File::create(context.attempt_dir.join(LOCK)).map_err(HarnessError::of("the lock"))?;
+        // Some network file systems have no locks.
+        let _ = lock.lock();
+        if is_unwanted() {
+            return Ok(None);
+        }
         let gate = Gate::create(context.attempt_dir.join(GATE)).map_err(HarnessError::of("the gate"))?;
         let variables =
             setup::prepare_standby(args, &context, gate.path()).map_err(HarnessError::of("the companion"))?;
         let launch = launch_of(args, &context, Some(&variables));
-        Ok(Self { running: start_command(args, &launch)?, launch, gate })
+        Ok(Some(Self { running: start_command(args, &launch)?, launch, gate, _lock: lock }))
     }
 
     /// Waits for the order to begin. Returns false if the keeper is gone, wants something else, or takes too long.
@@ -81,6 +93,13 @@ impl Standby {
     pub fn end(self) {
         let _ = end_all(&self.running.family, Some(&self.running.process), GRACE, None);
     }
+}
+
+/// Reports whether the keeper has closed stdin, or is gone.
+fn is_unwanted() -> bool {
+    let mut stdin = [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::empty())];
+    let _ = poll(&mut stdin, Some(&Timespec::default()));
+    stdin[0].revents().contains(PollFlags::HUP)
 }
 
 /// Reads one order from stdin, and nothing after it. Returns none at the end of stdin.
