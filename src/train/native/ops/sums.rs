@@ -42,7 +42,7 @@ pub type Updated<B> = ([FloatTensor<B>; 3], Option<FloatTensor<B>>);
 /// format `rounded` too.
 ///
 /// # Errors
-/// Returns the inputs if there is no kernel for them.
+/// Returns the inputs if no kernel fits them.
 #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
 pub fn update_on_gpu<B: Backend>(
     inputs: [FloatTensor<B>; 4],

@@ -16,8 +16,8 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{FloatDType, Tensor, backend::Backend};
 
-/// The length of the step of the finite difference: a tenth of that of the paper, which crosses so many ReLUs in a small network
-/// that the difference is far from the derivative.
+/// The length of the step of the finite difference: a tenth of the paper's, whose step crosses ReLUs and misses the derivative of
+/// a small network.
 const STEP: f64 = 0.001;
 /// Keeps a gradient of zero from dividing by zero.
 const SMALLEST_NORM: f64 = 1e-12;
