@@ -21,6 +21,7 @@ pub mod proposal;
 pub mod python;
 pub mod roles;
 pub mod run_file;
+pub mod saves;
 mod settings;
 pub mod shell;
 

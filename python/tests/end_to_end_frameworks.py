@@ -32,13 +32,13 @@ KNOBS = ["--batch={training.micro_batch}", "--accum={training.accumulation}"]
 class Run:
     """A run of the program in a folder of its own."""
 
-    def __init__(self, script, arguments, *options):
+    def __init__(self, script, arguments, *options, rest=""):
         self._folder = tempfile.TemporaryDirectory(prefix="dse-")
         self.folder = self._folder.name
         quoted = ", ".join(json.dumps(argument) for argument in KNOBS + arguments)
         path = os.path.join(HERE, "scripts", script)
         with open(os.path.join(self.folder, "run.yaml"), "w", encoding="utf-8") as file:
-            file.write(RUN_FILE.format(python=sys.executable, script=path, arguments=quoted))
+            file.write(RUN_FILE.format(python=sys.executable, script=path, arguments=quoted) + rest)
         self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.environment.update(
             DOWNSHIFT_RUNS_DIR=os.path.join(self.folder, "runs"), XDG_RUNTIME_DIR=self.folder, OMP_NUM_THREADS="1",
@@ -120,8 +120,8 @@ class Run:
 
 
 class Frameworks(unittest.TestCase):
-    def start(self, script, arguments, *options):
-        run = Run(script, arguments, *options)
+    def start(self, script, arguments, *options, rest=""):
+        run = Run(script, arguments, *options, rest=rest)
         self.addCleanup(run.close)
         return run
 
@@ -170,6 +170,26 @@ class Frameworks(unittest.TestCase):
         self.assertEqual(run.finish(), 0, run.said()[-3000:])
         status = run.status()
         self.assertEqual((status["step"], status["skipped"]), (40, 1), run.said()[-3000:])
+
+    def test_a_bar_that_counts_within_epochs_does_not_move_a_resume(self):
+        rest = "resume: {arguments: [--resume, '{checkpoint}']}\ncheckpoints: {match: '{run_dir}/out/step_*.pt'}\n"
+        # Step 25 is in epoch 0, whose bar begins again; step 50 is in epoch 1, which may be the first or the second one.
+        for checkpoint, warns in ((25, True), (50, False)):
+            with self.subTest(checkpoint):
+                run = self.start("torch_epoch_bar.py", ["--out={run_dir}/out"], rest=rest)
+                run.wait_for_step(checkpoint + 6)
+                os.kill(run.script_pid(), signal.SIGKILL)
+                self.assertEqual(run.finish(), 0, run.said()[-3000:])
+                said = run.said()
+                self.assertIn("resumed at step {}".format(checkpoint), said)
+                self.assertEqual("again after the resume from checkpoint 25" in said, warns, said)
+                self.assertEqual(run.status()["step"], 120, said[-3000:])
+                code, rows = run.call("export", "--format", "csv")
+                self.assertEqual(code, 0, rows)
+                names, *rows = [row.split(",") for row in rows.splitlines()]
+                attempt, step = names.index("attempt"), names.index("step")
+                resumed = [int(row[step]) for row in rows if row[attempt] == "2"]
+                self.assertEqual(resumed, list(range(checkpoint + 1, 121)), said[-3000:])
 
 
 if __name__ == "__main__":

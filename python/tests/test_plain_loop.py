@@ -109,6 +109,12 @@ class Resume(PlainLoop):
         self.assertEqual(plain_loop.read_log(self.log(harness)), straight)
         self.assertGreater(len(resumed_from), 2, "the kills were too early to resume from anything")
 
+    def test_the_order_follows_the_seed_of_the_run_file_or_of_the_script_and_not_the_name_of_the_run(self):
+        straight = self.unbroken(BATCHES)
+        self.assertEqual(self.unbroken(BATCHES, seed=1), straight)
+        written = self.unbroken(BATCHES, seed=1, knobs={"training": {"seed": 9}})
+        self.assertNotEqual(written[0], straight[0])
+
     def test_each_restored_part_matters(self):
         straight = self.unbroken(BATCHES)
         self.assertEqual(self.resumed(BATCHES), straight)

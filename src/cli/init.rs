@@ -11,6 +11,7 @@ use crate::init::flag::Declared;
 use crate::init::proposal::{Facts, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
+use crate::init::saves::saved_paths;
 use crate::untrusted::text;
 use clap::Args;
 use script::Found;
@@ -82,7 +83,8 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     }
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
     let attached = found.program.as_ref().and_then(Attached::find);
-    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions, attached };
+    let saved = found.program.as_ref().map(saved_paths).unwrap_or_default();
+    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions, attached, saved };
     let proposal = propose(&facts, &Table::load()?);
     let directory = working_directory(&file)?;
     let shown = text::path(&file);

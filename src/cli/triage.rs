@@ -5,7 +5,8 @@ mod memory;
 use super::line;
 use super::{Failure, Format, Outcome};
 use crate::format::counted;
-use crate::store::run_dir::RunDir;
+use crate::store::reader::Reader;
+use crate::store::run_dir::{RunDir, RunDirError};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::triage::traceback::OwnFrame;
@@ -22,9 +23,9 @@ const LISTED: usize = 3;
 /// Arguments of `triage`.
 #[derive(Debug, Args)]
 pub struct TriageArgs {
-    /// The log, or a run, whose worker.log is read; `-` reads stdin
+    /// The log, or a run, whose worker.log is read; `-` reads stdin. Defaults to the newest run
     #[arg(value_name = "LOG")]
-    log: PathBuf,
+    log: Option<PathBuf>,
     /// Print a table of the log's memory figures over time instead
     #[arg(long)]
     memory: bool,
@@ -49,15 +50,19 @@ struct Reported<'a> {
     own_frame: Option<&'a OwnFrame>,
 }
 
+/// What is diagnosed.
+enum Source {
+    Stdin,
+    File(PathBuf),
+    /// The log of the run's scripts.
+    Run(RunDir),
+}
+
 pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
-    let path = log_of(&args.log, runs);
+    let source = Source::find(args.log.as_deref(), runs)?;
+    let path = source.path();
     let name = text::path(&path);
-    let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        let file = open(&path).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
-        Box::new(BufReader::with_capacity(1 << 18, file))
-    };
+    let mut log = source.open().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     let start = log.fill_buf().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     if let Some((packer, unpack)) = packed(start) {
         let message = format!("{name} is compressed with {packer}; run `{unpack} LOG | downshift triage -`");
@@ -71,7 +76,7 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text => {
-            for line in format_causes(&found) {
+            for line in source.verdict().into_iter().chain(format_causes(&found)) {
                 line!("{line}");
             }
         }
@@ -79,10 +84,54 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
     Ok(0)
 }
 
-/// Returns the log: a file of this name, or the log of the run's scripts.
-fn log_of(named: &Path, runs: &Path) -> PathBuf {
-    let run = named.to_str().filter(|name| !named.is_file() && *name != "-").map(|name| RunDir::find(runs, Some(name)));
-    run.and_then(Result::ok).map_or_else(|| named.to_owned(), |run| run.file("worker.log"))
+impl Source {
+    fn find(named: Option<&Path>, runs: &Path) -> Result<Self, Failure> {
+        let Some(named) = named else { return Ok(Self::Run(RunDir::find(runs, None)?)) };
+        if named.as_os_str() == "-" {
+            return Ok(Self::Stdin);
+        }
+        let run = named.to_str().filter(|_| !named.is_file()).map(|name| RunDir::find(runs, Some(name)));
+        match run {
+            Some(Ok(run)) => Ok(Self::Run(run)),
+            Some(Err(RunDirError::Unknown { .. } | RunDirError::None(_))) if !named.exists() => {
+                let (name, runs) = (text::path(named), text::path(runs));
+                Err(Failure::new(
+                    1,
+                    format!("{name} is neither a file nor a run in {runs}; `downshift runs` lists the runs"),
+                ))
+            }
+            Some(Err(error @ RunDirError::Several { .. })) => Err(error.into()),
+            _ => Ok(Self::File(named.to_owned())),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Stdin => PathBuf::from("-"),
+            Self::File(path) => path.clone(),
+            Self::Run(run) => run.file("worker.log"),
+        }
+    }
+
+    fn open(&self) -> io::Result<Box<dyn BufRead>> {
+        match self {
+            Self::Stdin => Ok(Box::new(io::stdin().lock())),
+            Self::File(_) | Self::Run(_) => Ok(Box::new(BufReader::with_capacity(1 << 18, open(&self.path())?))),
+        }
+    }
+
+    /// Returns the keeper's verdict on the run's last attempt that failed. It knows more than the log: exit codes, the
+    /// kernel's messages, what it did itself.
+    fn verdict(&self) -> Vec<String> {
+        let Self::Run(run) = self else { return Vec::new() };
+        let causes = Reader::open(run).map(|store| store.causes()).unwrap_or_default();
+        let Some((attempt, cause)) = causes.into_iter().next_back() else { return Vec::new() };
+        let mut lines = vec![format!("attempt {attempt} of {} ended: {}", run.name(), cause.class)];
+        lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
+        lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
+        lines.extend([String::new(), "worker.log of all attempts:".to_owned()]);
+        lines
+    }
 }
 
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {

@@ -8,6 +8,7 @@ use super::given::is_selected;
 use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
+use super::saves::{Part, pattern_of};
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub struct Facts<'a> {
     pub mentions: &'a dyn Fn(&str) -> bool,
     /// The batches of its loop, if `downshift.attach` keeps it.
     pub attached: Option<Attached>,
+    /// The paths that the script saves to by itself.
+    pub saved: Vec<Vec<Part>>,
 }
 
 /// A proposed run file.
@@ -59,6 +62,8 @@ pub struct Checkpoints {
     pub pattern: String,
     /// The file written last; none if a checkpoint is one file.
     pub complete: Option<String>,
+    /// Each save replaces the one before.
+    pub is_overwritten: bool,
     /// The arguments that resume from one.
     pub resume: Option<Vec<String>>,
 }
@@ -262,35 +267,65 @@ impl Draft<'_> {
             named && form.script.iter().any(|name| (self.facts.mentions)(name))
         };
         let Some(form) = self.table.checkpoints.iter().find(|form| has(form)) else {
-            self.notes.push(Note::UnknownCheckpoints);
-            return None;
+            return self.find_saved_files();
         };
         let needed = form.needs.as_ref().and_then(|name| flags.iter().position(|flag| flag.key == *name));
         if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
             self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
         }
-        let folder = self.flag(Role::OutputDirectory).and_then(|flag| self.command.value(flag));
+        let folder = self.flag(Role::OutputDirectory).and_then(|flag| self.command.value(flag)).cloned();
         let Some(Literal::Text(folder)) = folder else {
             self.notes.push(Note::NoOutputDirectory);
             return None;
         };
-        let takes_path = |flag: &usize| matches!(flags[*flag].takes, Takes::Value(ValueKind::Text));
-        let resume = self.flag(Role::Resume).filter(takes_path).filter(|_| self.facts.words.open);
-        let resume = resume.map(|flag| match flags[flag].spelling() {
-            long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
-            short => vec![short.to_owned(), "{checkpoint}".to_owned()],
-        });
-        let resume = form.resume.clone().filter(|_| self.facts.words.open).or(resume);
-        if resume.is_none() {
-            self.notes.push(Note::NoResume);
-        }
+        let own = form.resume.clone().filter(|_| self.facts.words.open);
+        let resume = self.resume_arguments(own);
         let folder = escape(folder.trim_end_matches('/'));
         Some(Checkpoints {
             writer: form.writer.clone(),
             pattern: format!("{folder}/{}", form.pattern),
             complete: form.complete.clone(),
+            is_overwritten: form.complete.is_none(),
             resume,
         })
+    }
+
+    /// Proposes the files that the script itself passes to `torch.save`.
+    fn find_saved_files(&mut self) -> Option<Checkpoints> {
+        let argument = |name: &str| {
+            let key = name.rsplit('.').next().unwrap_or(name);
+            let flag = self.facts.flags.iter().position(|flag| flag.key == key)?;
+            match self.command.value(flag)? {
+                Literal::Text(text) => Some(text.trim_end_matches('/').to_owned()),
+                _ => None,
+            }
+        };
+        let Some((pattern, is_numbered)) = pattern_of(&self.facts.saved, argument) else {
+            self.notes.push(Note::UnknownCheckpoints);
+            return None;
+        };
+        Some(Checkpoints {
+            writer: "the script".to_owned(),
+            pattern: escape(&pattern),
+            complete: None,
+            is_overwritten: !is_numbered,
+            resume: self.resume_arguments(None),
+        })
+    }
+
+    /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
+    fn resume_arguments(&mut self, known: Option<Vec<String>>) -> Option<Vec<String>> {
+        let flags = self.facts.flags;
+        let takes_path = |flag: &usize| matches!(flags[*flag].takes, Takes::Value(ValueKind::Text));
+        let resume = self.flag(Role::Resume).filter(takes_path).filter(|_| self.facts.words.open);
+        let resume = known.or(resume.map(|flag| match flags[flag].spelling() {
+            long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
+            short => vec![short.to_owned(), "{checkpoint}".to_owned()],
+        }));
+        if resume.is_none() {
+            self.notes.push(Note::NoResume);
+        }
+        resume
     }
 
     /// Reports whether another argument does the same.

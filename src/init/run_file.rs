@@ -97,10 +97,11 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         text.push_str("\n# Checkpoints are written and read by `downshift.attach` in the script.\n");
         return;
     }
-    let Some(Checkpoints { writer, pattern, complete, resume }) = &proposal.checkpoints else {
+    let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {
         text.push_str(
-            "\n# Without the script's checkpoints, a failed run cannot continue. With them:\n\
-             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST }\n\
+            "\n# Without the script's checkpoints, a failed run cannot continue. With them, a file or a folder each:\n\
+             #   checkpoints: { match: \"out/step_*.pt\" }\n\
+             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }\n\
              #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
              # or, if the script may start over from its beginning:\n\
              #   restart: from_start\n",
@@ -115,6 +116,12 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
              checkpoints: {{ match: {pattern}, complete: {} }}\n",
             scalar(&Value::from(last.as_str()))
         ),
+        None if !is_overwritten => {
+            write!(
+                text,
+                "\n# Checkpoints as {writer} writes them: one file each.\ncheckpoints: {{ match: {pattern} }}\n"
+            )
+        }
         None => write!(
             text,
             "\n# The checkpoint as {writer} writes it: one file, which each save overwrites, so the run keeps copies.\n\

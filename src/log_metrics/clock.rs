@@ -56,6 +56,8 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 pub struct Clock {
     mode: Mode,
+    /// The training continues one whose earlier steps this stream did not show.
+    is_resumed: bool,
     /// The number of the first epoch of the training.
     base: Option<u64>,
     last: Option<Last>,
@@ -80,6 +82,11 @@ pub struct Placed {
 }
 
 impl Clock {
+    /// Creates the clock of a count; a resumed training may begin in any epoch.
+    pub fn new(is_resumed: bool) -> Self {
+        Self { is_resumed, ..Self::default() }
+    }
+
     /// Reports whether this position starts over: a new pass over the data.
     pub fn starts_over(&self, position: &Position) -> bool {
         self.last.is_some_and(|last| position.count < last.count)
@@ -106,6 +113,8 @@ impl Clock {
         if let (Some(epoch), Some(named), None) = (epoch, position.epoch, self.base) {
             self.base = match epoch {
                 _ if named.zero_based => Some(0),
+                // Epoch 1 may be the second one.
+                1 if self.is_resumed && named.count.is_none() => None,
                 0 | 1 => Some(epoch),
                 _ if named.count.is_some() => Some(1),
                 _ => None,
@@ -195,6 +204,16 @@ mod tests {
         assert_eq!(steps(&[(None, 8, 8), (None, 1, 9)]), [Some(8), None]);
         // A resumed training: whether epochs count from 0 or 1 is unknown.
         assert_eq!(steps(&[(Some((4.0, None)), 1, 8), (Some((4.0, None)), 2, 8)]), [None, None]);
+    }
+
+    #[test]
+    fn the_first_epoch_of_a_resumed_training_is_not_known_to_be_the_first() {
+        let resumed = |epoch: f64, count: Option<u64>| {
+            let epoch = Some(Epoch { value: epoch, count, zero_based: false });
+            let position = Position { count: 2, out_of: Some(49), epoch, ..Position::default() };
+            Clock::new(true).place(&position).map(|placed| placed.step)
+        };
+        assert_eq!([resumed(1.0, None), resumed(1.0, Some(4)), resumed(0.0, None)], [None, Some(2), Some(2)]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl OutputReader {
     pub fn resumed(mut self, is_resumed: bool) -> Self {
         if is_resumed {
             self.content.lines.resume();
+            self.content.progress.resume();
         }
         self
     }

@@ -64,6 +64,8 @@ struct Chosen {
 /// The bars of one stream.
 #[derive(Debug, Default)]
 pub struct Progress {
+    /// The stream begins within the training.
+    is_resumed: bool,
     chosen: Option<Chosen>,
     /// The bars drawn before one was chosen, newest last.
     candidates: Vec<Candidate>,
@@ -83,6 +85,11 @@ pub struct Redraw {
 }
 
 impl Progress {
+    /// Notes that the stream begins within the training: how many epochs came before is unknown.
+    pub fn resume(&mut self) {
+        self.is_resumed = true;
+    }
+
     /// Reports whether the chosen bar knows its step.
     pub fn is_chosen(&self) -> bool {
         self.chosen.is_some()
@@ -119,7 +126,7 @@ impl Progress {
             self.chosen = Some(Chosen {
                 identity,
                 reason,
-                clock: Clock::default(),
+                clock: Clock::new(self.is_resumed),
                 first,
                 last: None,
                 is_iterated: false,

@@ -109,6 +109,7 @@ pub fn response(class: FailureClass, number: Option<u32>) -> Response {
         | FailureClass::Collective
         | FailureClass::LossSpike
         | FailureClass::Divergence
+        | FailureClass::Exception
         | FailureClass::Unknown => Response::Again,
     }
 }

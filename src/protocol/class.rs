@@ -48,13 +48,15 @@ pub enum FailureClass {
     Collective,
     /// The worker exited with code 0 before the last step.
     EarlyExit,
+    /// The script raised an exception that nothing caught.
+    Exception,
     /// No known class fits.
     Unknown,
 }
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::DeviceOutOfMemory,
         Self::DeviceFault,
         Self::NonFinite,
@@ -75,6 +77,7 @@ impl FailureClass {
         Self::DiskFull,
         Self::Collective,
         Self::EarlyExit,
+        Self::Exception,
         Self::Unknown,
     ];
 
@@ -123,6 +126,7 @@ impl FailureClass {
             Self::DiskFull => "disk_full",
             Self::Collective => "collective",
             Self::EarlyExit => "early_exit",
+            Self::Exception => "exception",
             Self::Unknown => "unknown",
         }
     }
@@ -151,6 +155,7 @@ impl fmt::Display for FailureClass {
             Self::DiskFull => "disk full",
             Self::Collective => "collective",
             Self::EarlyExit => "early exit",
+            Self::Exception => "exception",
             Self::Unknown => "unknown",
         })
     }

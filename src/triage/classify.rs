@@ -31,6 +31,8 @@ pub struct Evidence {
     pub log: Vec<Finding>,
     /// The place in the user's own files that the log's traceback names.
     pub frame: Option<OwnFrame>,
+    /// The last lines of the attempt's part of the worker's log, with their numbers.
+    pub last_lines: Vec<(u64, String)>,
     /// Kernel messages during the attempt.
     pub kernel: Vec<KernelLine>,
     /// Whether the kernel reported an OOM kill of some process at the moment of the end.
@@ -98,14 +100,14 @@ impl Judge<'_> {
         let evidence = self.evidence;
         match (evidence.exit.signal, evidence.exit.contract_code()) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
-            (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
+            (Some(_), _) if evidence.exit.is_crash() => self.known_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
             (None, Some(0 | 3)) => FailureClass::EarlyExit,
             (None, Some(code)) => match FailureClass::from_exit_code(code) {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
-            (None, None) if evidence.exit.of_command => self.log_class().unwrap_or(FailureClass::Unknown),
+            (None, None) if evidence.exit.of_command => self.known_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }
@@ -138,6 +140,11 @@ impl Judge<'_> {
 
     fn log_class(&self) -> Option<FailureClass> {
         self.root().map(|finding| finding.class)
+    }
+
+    /// Returns the class of the log, unless it is an exception: a process that ends with one exits with a code.
+    fn known_class(&self) -> Option<FailureClass> {
+        self.log_class().filter(|class| *class != FailureClass::Exception)
     }
 
     /// Returns the gravest Xid that the driver reported for this GPU and that means a failure.
@@ -210,6 +217,10 @@ impl Judge<'_> {
             }
             lines.push(describe_finding(finding));
         }
+        if !is_told && evidence.frame.is_none() && matches!(class, FailureClass::Unknown | FailureClass::EarlyExit) {
+            let last = evidence.last_lines.iter();
+            lines.extend(last.map(|(line, text)| describe_line(*line, text)));
+        }
         let told = lines.clone();
         let more = evidence.kernel.iter().filter(|line| match &line.kind {
             KernelKind::OutOfMemory { .. } => false,
@@ -249,9 +260,13 @@ impl Judge<'_> {
 }
 
 fn describe_finding(finding: &Finding) -> String {
-    // The worker's own report has no line in its log.
-    let place = if finding.line == 0 { String::new() } else { format!(" line {}", finding.line) };
-    format!("worker.log{place}: {}", finding.text)
+    describe_line(finding.line, &finding.text)
+}
+
+/// Describes a line of the log. The worker's own report has no line in it.
+fn describe_line(line: u64, text: &str) -> String {
+    let place = if line == 0 { String::new() } else { format!(" line {line}") };
+    format!("worker.log{place}: {text}")
 }
 
 fn concerns_device(class: FailureClass) -> bool {

@@ -15,6 +15,10 @@ const MAX_LINE: usize = 64 << 10;
 const MAX_LINES: usize = 1000;
 /// Maximum characters of an excerpt.
 const SHOWN: usize = 400;
+/// Lines at the end of a log within which an exception is what ended it: launchers add a summary of their own.
+const LAST: u64 = 60;
+/// Lines at the end of a log that are kept for a failure that nothing explains.
+const KEPT_LAST: usize = 3;
 
 /// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,6 +55,8 @@ pub struct Scan {
     pub left_out: BTreeMap<String, u64>,
     /// The last frame in the user's own files of each Python traceback.
     pub frames: Vec<OwnFrame>,
+    /// The last lines that are not blank, with their numbers.
+    pub last_lines: Vec<(u64, String)>,
 }
 
 impl Scan {
@@ -65,6 +71,37 @@ impl Scan {
     pub fn own_frame(&self) -> Option<&OwnFrame> {
         let line = self.root_cause().map_or(u64::MAX, |root| root.line);
         frame_of(&self.frames, line)
+    }
+
+    fn keep_last(&mut self, line: &[u8]) {
+        let plain = strip_colours(line);
+        let drawn = plain.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        let text = excerpt(drawn, 0);
+        if text.trim().is_empty() {
+            return;
+        }
+        if self.last_lines.len() == KEPT_LAST {
+            self.last_lines.remove(0);
+        }
+        self.last_lines.push((self.lines, text));
+    }
+
+    /// Returns the exception that ended the log, unless the catalogue explains it or names another cause.
+    fn unexplained_exception(&self, catalogue: &Catalogue) -> Option<Finding> {
+        let frame = self.frames.last().filter(|frame| frame.exception_line + LAST >= self.lines)?;
+        let is_explained = self.root_cause().is_some_and(|root| !root.symptom)
+            || self.findings.iter().any(|finding| finding.line == frame.exception_line);
+        let class = FailureClass::Exception;
+        (!is_explained && !frame.exception.is_empty()).then(|| Finding {
+            class,
+            line: frame.exception_line,
+            text: frame.exception.clone(),
+            meaning: "the script raised an exception that nothing caught".to_owned(),
+            advice: catalogue.class_advice(class).unwrap_or_default().to_owned(),
+            name: class.word().to_owned(),
+            keeper: catalogue.keeper_response(class).to_owned(),
+            symptom: false,
+        })
     }
 }
 
@@ -91,6 +128,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     while next_line(log, &mut line)? {
         scan.lines += 1;
         tracebacks.push(&line, scan.lines);
+        scan.keep_last(&line);
         let Some(finding) = scan_line(&line, scan.lines, catalogue) else { continue };
         let count = kept.entry(finding.name.clone()).or_default();
         *count += 1;
@@ -101,6 +139,8 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         }
     }
     scan.frames = tracebacks.finish();
+    let exception = scan.unexplained_exception(catalogue);
+    scan.findings.extend(exception);
     Ok(scan)
 }
 

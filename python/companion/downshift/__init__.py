@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ["attach"]
 
 
-def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="step", seed=0, others=None):
+def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="step", seed=None, others=None):
     """Restores a training from its newest checkpoint, and returns the `Run` that goes on with it.
 
     `model`: a module, a list, or a dict of modules. `optimizer`, `scheduler`: one, or a list. `clip`: the largest norm
     of the gradient. `schedule`: whether a scheduler advances with each "step" or "epoch". `seed`: of the order of the
-    data, outside downshift. `others`: further objects with `state_dict` and `load_state_dict`, by name.
+    data, unless the run file has one; without it, the seed that the script gave to `torch.manual_seed`. `others`: further
+    objects with `state_dict` and `load_state_dict`, by name.
     Under torchrun, every rank calls this, after `init_process_group` and with models in DistributedDataParallel or after
     `fully_shard`.
     """

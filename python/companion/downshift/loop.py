@@ -12,8 +12,8 @@ import os
 import time
 
 from downshift import batches as data
-from downshift import border, excepthook, gradients, inject, introduction, order, rank_file, rates, report, sample, saver, snapshot
-from downshift import stacks, standby
+from downshift import border, excepthook, gradients, inject, introduction, knobs, order, rank_file, rates, report, sample
+from downshift import saver, snapshot, stacks, standby
 from downshift.excepthook import CheckpointError, ConfigError
 from downshift.ranks import are_sharded
 
@@ -28,7 +28,7 @@ class Run:
         self._schedule = schedule
         self._names = parts.parameter_names()
         self._faults = inject.Faults.of(companion, self._ranks.rank)
-        self._seed = seed if companion is None else companion.seed
+        self._seed = self._find_seed(seed)
         self._clip = self._knob("optimizer.max_norm", clip)
         self._guards = companion is None or companion.skip_non_finite
         self._gradients = gradients.Gradients(parts.optimizers, self._guards or parts.scaler is not None)
@@ -336,6 +336,18 @@ class Run:
         self._send(event)
 
     # Beginning.
+
+    def _find_seed(self, own):
+        """Returns the seed of the order: the run file's, the script's, or the one of its `torch.manual_seed`.
+
+        Unlike that of torch, it must be the same in every rank.
+        """
+        companion = self._companion
+        if own is None and self._ranks.world == 1:
+            own = order.torch_seed()
+        elif own is None:
+            own = 0 if companion is None else companion.seed
+        return int(own if companion is None else knobs.find_seed(companion, own))
 
     def _restore(self, resume):
         if not resume or resume.get("kind") != "container":

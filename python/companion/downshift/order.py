@@ -78,6 +78,11 @@ def _mix(values, key):
     return values ^ (values >> 16)
 
 
+def torch_seed():
+    """Returns the seed that torch was given, in the 32 bits that every library takes; a random one if the script sets none."""
+    return sys.modules["torch"].initial_seed() & 0xFFFFFFFF
+
+
 def seed_libraries(key):
     """Seeds Python, NumPy (if the script uses it) and torch from 64 bits, each with its own stream."""
     import random

@@ -39,6 +39,8 @@ pub enum Expr {
     Dict(Vec<(String, Expr)>),
     /// One of these, by a condition.
     Choice(Vec<Expr>),
+    /// A text put together from these parts: `f"{folder}/step_{step}.pt"`, `folder / "last.pt"`.
+    Joined(Vec<Expr>),
     /// Anything else, which only running the script would tell.
     Unknown,
 }
@@ -124,10 +126,10 @@ impl Reader<'_> {
             "false" => Expr::Literal(Literal::Bool(false)),
             "integer" => literal(parse_integer(text_of(node, self.text))),
             "float" => literal(parse_float(text_of(node, self.text))),
-            "string" => literal(self.string(node).map(Literal::Text)),
+            "string" => self.string(node).map_or_else(|| self.filled_string(node, depth), text_literal),
             "concatenated_string" => {
                 let parts: Option<Vec<String>> = entries(node).into_iter().map(|part| self.string(part)).collect();
-                literal(parts.map(|parts| Literal::Text(parts.concat())))
+                parts.map_or_else(|| self.joined(&entries(node), depth), |parts| text_literal(parts.concat()))
             }
             "identifier" | "attribute" => self.name(node).map_or(Expr::Unknown, Expr::Name),
             "parenthesized_expression" | "type" => match entries(node)[..] {
@@ -144,8 +146,15 @@ impl Reader<'_> {
                 _ => Expr::Unknown,
             },
             "dictionary" => Expr::Dict(self.pairs(node, depth)),
-            "call" => self.call(node, depth).map_or(Expr::Unknown, |call| Expr::Call(Box::new(call))),
-            "unary_operator" | "binary_operator" => literal(self.arithmetic(node, depth)),
+            "call" => match self.call(node, depth) {
+                Some(call) => Expr::Call(Box::new(call)),
+                None => self.format_call(node).unwrap_or(Expr::Unknown),
+            },
+            "unary_operator" => literal(self.arithmetic(node, depth)),
+            "binary_operator" => match self.arithmetic(node, depth) {
+                Some(number) => Expr::Literal(number),
+                None => self.operator_on_text(node, depth).unwrap_or(Expr::Unknown),
+            },
             _ => Expr::Unknown,
         }
     }
@@ -205,6 +214,46 @@ impl Reader<'_> {
         Some(found)
     }
 
+    /// Reads a string with values in it.
+    fn filled_string(&self, node: Node<'_>, depth: usize) -> Expr {
+        let part = |part: Node<'_>| match part.kind() {
+            "string_content" => Some(text_literal(unescape(text_of(part, self.text)))),
+            "interpolation" => {
+                let value = part.child_by_field_name("expression");
+                Some(value.map_or(Expr::Unknown, |value| self.expression(value, depth)))
+            }
+            _ => None,
+        };
+        Expr::Joined(entries(node).into_iter().filter_map(part).collect())
+    }
+
+    fn joined(&self, parts: &[Node<'_>], depth: usize) -> Expr {
+        Expr::Joined(parts.iter().map(|part| self.expression(*part, depth)).collect())
+    }
+
+    /// Reads `"step_{}.pt".format(step)`: what is filled in stays unknown.
+    fn format_call(&self, node: Node<'_>) -> Option<Expr> {
+        let function = node.child_by_field_name("function").filter(|function| function.kind() == "attribute")?;
+        let is_format = text_of(function.child_by_field_name("attribute")?, self.text) == "format";
+        let text = self.string(function.child_by_field_name("object")?).filter(|_| is_format)?;
+        Some(with_holes(&text, '{', |rest| rest.find('}').map(|end| end + 1)))
+    }
+
+    /// Reads `folder / name`, `folder + name` and `"step_%d.pt" % step`.
+    fn operator_on_text(&self, node: Node<'_>, depth: usize) -> Option<Expr> {
+        let side = |field: &str| Some(self.expression(node.child_by_field_name(field)?, depth));
+        let (left, right) = (side("left")?, side("right")?);
+        match (text_of(node.child_by_field_name("operator")?, self.text), &left) {
+            ("/", _) => Some(Expr::Joined(vec![left, text_literal("/".to_owned()), right])),
+            ("+", _) => Some(Expr::Joined(vec![left, right])),
+            ("%", Expr::Literal(Literal::Text(text))) => {
+                let conversion = |letter: char| letter.is_ascii_alphabetic();
+                Some(with_holes(text, '%', |rest| rest.find(conversion).map(|end| end + 1)))
+            }
+            _ => None,
+        }
+    }
+
     /// Computes a sign, or whole numbers such as `2 ** 10`.
     fn arithmetic(&self, node: Node<'_>, depth: usize) -> Option<Literal> {
         let operator = text_of(node.child_by_field_name("operator")?, self.text);
@@ -232,6 +281,22 @@ impl Reader<'_> {
         };
         result.map(Literal::Int)
     }
+}
+
+fn text_literal(text: String) -> Expr {
+    Expr::Literal(Literal::Text(text))
+}
+
+/// Splits a text at its placeholders, which begin with `mark`; `end` finds where the rest of one ends.
+fn with_holes(text: &str, mark: char, end: impl Fn(&str) -> Option<usize>) -> Expr {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find(mark) {
+        let Some(length) = end(&rest[at + 1..]) else { break };
+        parts.extend([text_literal(rest[..at].to_owned()), Expr::Unknown]);
+        rest = &rest[at + 1 + length..];
+    }
+    parts.push(text_literal(rest.to_owned()));
+    Expr::Joined(parts)
 }
 
 fn parse_integer(text: &str) -> Option<Literal> {

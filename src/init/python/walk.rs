@@ -6,8 +6,8 @@ use super::{Definition, Expr, Field, Import, Module, OwnedCall, Shape};
 use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
-/// Calls that declare arguments or lead to them.
-const WANTED: [&str; 15] = [
+/// Calls that declare arguments or lead to them, and those that save.
+const WANTED: [&str; 17] = [
     "ArgumentParser",
     "HfArgumentParser",
     "TrlParser",
@@ -22,6 +22,8 @@ const WANTED: [&str; 15] = [
     "open",
     "option",
     "parse_args_into_dataclasses",
+    "save",
+    "save_file",
     "set_defaults",
 ];
 /// Maximum fields of a class and parameters of a function.
