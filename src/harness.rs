@@ -39,6 +39,7 @@ mod stacks;
 mod standby;
 mod takeover;
 mod terminal;
+mod undeclared;
 
 pub use holder::hold_output;
 pub use launch::exec_command;

@@ -290,7 +290,8 @@ impl Training<'_> {
                 let stream = self.stream.as_mut().ok_or("no socket")?;
                 stream.write_all(b"{\"event\":\"saved\",\"step\":999}\n\xff\xfe\n{\"event\":\"step\"}\n")?;
             }
-            ("hang", 30) => loop {
+            // The next attempt resumes, and trains on.
+            ("hang", 30) if self.setup.resume.is_none() => loop {
                 std::thread::park();
             },
             // The companion goes quiet; the script trains on.

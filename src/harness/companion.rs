@@ -126,6 +126,11 @@ impl Companion {
         self.link.as_ref().is_some_and(CompanionLink::is_connected)
     }
 
+    /// Reports whether it saves checkpoints, or did so.
+    pub fn has_checkpoints(&self) -> bool {
+        self.news.as_ref().is_some_and(|news| news.saves)
+    }
+
     /// Reports whether it keeps a plain loop, whose checkpoints consist of parts.
     pub fn keeps_loop(&self) -> bool {
         self.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop)

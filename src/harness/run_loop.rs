@@ -364,6 +364,9 @@ impl Harness {
         let own = || (self.command.pid, self.exit.unwrap_or_default());
         let (pid, exit) = cause.exit.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
         let (events, code) = conclude(reason, pid, exit, &self.progress, cause.failed);
+        if code != 0 {
+            self.note_undeclared_checkpoints();
+        }
         for event in &events {
             self.link.send(event);
         }
