@@ -76,6 +76,7 @@ fn a_missing_program_or_directory_is_found_before_the_start() {
         ),
         ("command: [./train.sh, '{training.micro_batch}']", "train.sh does not exist"),
         ("command: [sh, '{training.micro_batch}']\ndirectory: elsewhere", "elsewhere does not exist"),
+        ("command: [python3, trian.py, '{training.micro_batch}']", "trian.py is missing in"),
     ] {
         let text = FILE.replace("command: [sh, train.sh, '--batch={training.micro_batch}']", line);
         let place = place_with(&text);

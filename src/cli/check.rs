@@ -19,6 +19,7 @@ use crate::format::counted;
 use crate::init::attached::is_attached;
 use crate::init::program::Program;
 use crate::recipe::class::{self, Change};
+use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::text;
 use clap::Args;
@@ -63,7 +64,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         line!("\nclimb plan: {}", climb::describe_plan(&run.plan, &names));
     }
     if let Some(command) = &run.command {
-        describe_command(command);
+        describe_command(&run, command);
         describe_ranks(&run);
     }
     if let Some(quality) = &run.quality {
@@ -103,11 +104,18 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 }
 
 /// Prints how much the keeper can do for a command, and what its script could miss.
-fn describe_command(command: &CommandSpec) {
+fn describe_command(run: &Run, command: &CommandSpec) {
     let level = command.level();
     if let Some(script) = find_attached(command) {
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
         line!("read from the source: {} calls downshift.attach, once it runs", text::escape_line(&script));
+        match run.preset_tree(0).pointer("/checkpoint/every") {
+            Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
+            None => line!(
+                "it saves every {SHORTEST_S} s to {} min, as loses least; `checkpoint: {{ every: 500 steps }}` sets it",
+                LONGEST_S / 60.0
+            ),
+        }
         return note_lost_files(command);
     }
     line!("\n{level}: {}", level.meaning());

@@ -6,7 +6,9 @@ mod ranks;
 use super::devices::devices_of_start;
 use super::run;
 use super::trust;
+use super::words::is_script;
 use super::{Failure, line, occupied, plan, say};
+use crate::config::command::invocation::{Target, find_script};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, Verdict, other_users};
@@ -84,6 +86,7 @@ impl Preflight {
                 return list;
             }
         };
+        list.check_script(&run);
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
@@ -93,6 +96,19 @@ impl Preflight {
         }
         list.run = Some(run);
         list
+    }
+
+    /// Checks that a Python script is where the command says: the interpreter would start, and end at once.
+    fn check_script(&mut self, run: &Run) {
+        let Some(command) = &run.command else { return };
+        let Some(Target::Script(script)) = find_script(&command.command).map(|found| found.target) else { return };
+        // One that `files:` writes does not exist yet.
+        let is_known = is_script(Path::new(&script)) && !script.contains('{');
+        if is_known && !command.directory.join(&script).is_file() {
+            let folder = text::path(&command.directory);
+            let failure = Failure::new(CONFIG, format!("{} is missing in {folder}", text::escape_line(&script)));
+            self.fail("script", failure, "fix its path in `command`, or `directory`");
+        }
     }
 
     /// Checks device, data, tokenizer and pretrained weights.

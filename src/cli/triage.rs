@@ -76,7 +76,8 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text => {
-            for line in source.verdict().into_iter().chain(format_causes(&found)) {
+            let keeper = if matches!(source, Source::Run(_)) { "the keeper" } else { "in a run, the keeper" };
+            for line in source.verdict().into_iter().chain(format_causes(&found, keeper)) {
                 line!("{line}");
             }
         }
@@ -161,8 +162,9 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
     known.iter().find(|(magic, ..)| start.starts_with(magic)).map(|(_, packer, unpack)| (*packer, *unpack))
 }
 
-/// Formats the causes in order of first appearance, after the most likely one.
-fn format_causes(scan: &Scan) -> Vec<String> {
+/// Formats the causes in order of first appearance, after the most likely one. `keeper` begins the sentences about its
+/// responses.
+fn format_causes(scan: &Scan, keeper: &str) -> Vec<String> {
     let lines = scan.lines;
     let describe = |frame: &OwnFrame, what: String| format!("your code: {what}  (line {})", frame.exception_line);
     let Some(root) = scan.root_cause() else {
@@ -196,7 +198,7 @@ fn format_causes(scan: &Scan) -> Vec<String> {
             out.push(format!("  and {more} more lines like these"));
         }
         out.push(format!("  do: {}", first.advice));
-        out.push(format!("  downshift {}", first.keeper));
+        out.push(format!("  {keeper} {}", first.keeper));
         // The place belongs to the most likely cause, which comes first.
         out.extend(own_frame.iter().filter(|_| index == 0).map(|frame| format!("  {frame}")));
     }

@@ -16,6 +16,20 @@ use std::process::ExitCode;
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
 
+/// Words of other tools, and the command that does the same.
+const SYNONYMS: [(&[&str], &str); 10] = [
+    (&["diagnose", "diagnosis", "debug", "explain", "why"], "triage"),
+    (&["log", "logs", "tail", "top", "monitor", "dashboard", "ui", "tui", "view", "open"], "attach"),
+    (&["ls", "list", "ps", "history"], "runs"),
+    (&["rm", "remove", "clean"], "delete"),
+    (&["kill", "cancel", "end", "quit"], "stop"),
+    (&["train", "start", "launch"], "run"),
+    (&["continue", "recover"], "resume"),
+    (&["validate", "lint", "verify"], "check"),
+    (&["new", "create"], "init"),
+    (&["gpu", "gpus", "info", "env"], "doctor"),
+];
+
 /// Parses these words; prints the help or the mistake otherwise.
 pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
     let columns = tcgetwinsize(stdout()).map_or(MOST_COLUMNS, |size| usize::from(size.ws_col));
@@ -75,7 +89,8 @@ fn explain_command(word: &str, command: &Command) -> String {
     }
     let names: Vec<&str> =
         command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
-    match nearest(word, &names) {
+    let synonym = SYNONYMS.iter().find(|(words, _)| words.contains(&word)).map(|(_, name)| *name);
+    match synonym.or_else(|| nearest(word, &names)) {
         Some(near) => format!("there is no command `{shown}`; did you mean `{near}`?"),
         None => format!("there is no command `{shown}`; list all: downshift --help"),
     }
@@ -103,7 +118,7 @@ fn is_command_line(argument: &Arg) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, explain};
+    use super::{Cli, SYNONYMS, explain};
     use clap::CommandFactory;
     use std::ffi::OsString;
 
@@ -111,6 +126,8 @@ mod tests {
     fn unknown_words_are_answered_with_what_to_type() {
         for (line, answer) in [
             ("atach", "there is no command `atach`; did you mean `attach`?"),
+            ("logs", "there is no command `logs`; did you mean `attach`?"),
+            ("diagnose", "there is no command `diagnose`; did you mean `triage`?"),
             ("digits", "`digits` is a run file, not a command; start it with: downshift run digits"),
             ("my.yaml", "`my.yaml` is a run file, not a command; start it with: downshift run my.yaml"),
             ("train.py", "`train.py` is a script, not a command; start it with: downshift run -- python train.py"),
@@ -129,6 +146,15 @@ mod tests {
             let mut command = Cli::command();
             let error = command.try_get_matches_from_mut(&words).expect_err(line);
             assert_eq!(explain(&error, &command, &words).as_deref(), Some(answer), "{line}");
+        }
+    }
+
+    #[test]
+    fn synonyms_lead_to_commands_and_are_none_themselves() {
+        let command = Cli::command();
+        let is_command = |name: &str| command.find_subcommand(name).is_some();
+        for (words, name) in SYNONYMS {
+            assert!(is_command(name) && !words.iter().any(|word| is_command(word)), "{name}");
         }
     }
 

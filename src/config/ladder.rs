@@ -149,8 +149,12 @@ fn apply_overrides(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Res
             problems.push(problem.under(place));
         }
     }
-    let (preset, wrong) = if is_command { command::knobs::read_preset(&tree) } else { typed::read_tree(&tree) };
-    problems.extend(wrong.into_iter().map(|problem| problem.under(place)));
+    let read = if is_command { command::knobs::read_preset } else { typed::read_tree };
+    let (preset, wrong) = read(&tree);
+    // A mistake in the body is told once, not for each rung that inherits it.
+    let inherited = if wrong.is_empty() { Vec::new() } else { read(&base.tree).1 };
+    let own = wrong.into_iter().filter(|problem| !inherited.contains(problem));
+    problems.extend(own.map(|problem| problem.under(place)));
     let resolved = preset.map(|preset: Preset| Resolved {
         tree: preset.tree(),
         rung: Rung { name: spec.name.clone(), relieves: spec.relieves.clone(), warm_start: spec.warm_start, preset },

@@ -12,6 +12,11 @@ const MAX_ROUNDS: usize = 64;
 const MAX_SUGGESTIONS: usize = 50;
 /// The largest number that a message repeats as the one to write.
 const MAX_WRITTEN: f64 = 1e15;
+/// Keys that are written in one section and belong into another.
+const MISPLACED: [(&str, &[&str], &str); 2] = [
+    ("checkpoint", &["match", "complete", "copy"], "checkpoints"),
+    ("checkpoints", &["every", "keep_best", "best", "proven_after"], "checkpoint"),
+];
 /// Longest key that is compared with known keys.
 const MAX_COMPARED: usize = 64;
 
@@ -62,10 +67,18 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Probl
     let Some(Value::Object(map)) = value_at(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
     map.retain(|key, _| known.contains(&key.as_str()));
-    let fix =
-        |index: usize, key: &str| if index < MAX_SUGGESTIONS { suggest(key, &known) } else { "remove it".to_owned() };
+    let fix = |index: usize, key: &str| match home_of(section, key) {
+        Some(home) => format!("write it under `{home}`"),
+        None if index < MAX_SUGGESTIONS => suggest(key, &known),
+        None => "remove it".to_owned(),
+    };
     let report = |(index, key): (usize, String)| Problem::at(join_path(section, &key), "unknown key", fix(index, &key));
     unknown.into_iter().enumerate().map(report).collect()
+}
+
+/// Returns the section that a misplaced key belongs into.
+fn home_of(section: &str, key: &str) -> Option<&'static str> {
+    MISPLACED.iter().find(|(from, keys, _)| *from == section && keys.contains(&key)).map(|(_, _, home)| *home)
 }
 
 fn join_path(path: &str, field: &str) -> String {

@@ -83,13 +83,11 @@ fn changed_since(entry: &DirEntry, since: SystemTime) -> Option<SystemTime> {
 
 fn is_checkpoint(name: &str, is_folder: bool) -> bool {
     let ends = |ending: &str| name.rsplit_once('.').is_some_and(|(_, own)| own == ending);
-    match is_folder {
-        true => {
-            name.ends_with(|letter: char| letter.is_ascii_digit())
-                && FOLDERS.iter().any(|begin| name.starts_with(begin))
-        }
-        false => ENDINGS.iter().any(|ending| ends(ending)),
+    if is_folder {
+        let is_numbered = name.ends_with(|letter: char| letter.is_ascii_digit());
+        return is_numbered && FOLDERS.iter().any(|begin| name.starts_with(begin));
     }
+    ENDINGS.iter().any(|ending| ends(ending))
 }
 
 fn add(found: &mut BTreeMap<String, Undeclared>, path: PathBuf, modified: SystemTime) {
@@ -141,10 +139,12 @@ mod tests {
             write(name);
         }
         assert_eq!(find(folder.path(), long_ago), None);
-        ["out/step_100.pt", "out/step_200.pt", "out/best.pt"].map(write);
+        for name in ["out/step_100.pt", "out/step_200.pt", "out/best.pt"] {
+            write(name);
+        }
         let found = find(folder.path(), long_ago).unwrap();
         assert_eq!((found.pattern.as_str(), found.count), ("out/step_*.pt", 2));
-        assert_eq!(find(folder.path(), SystemTime::now() + Duration::from_secs(60)), None, "an earlier run wrote them");
+        assert_eq!(find(folder.path(), SystemTime::now() + Duration::from_mins(1)), None, "an earlier run wrote them");
         fs::remove_dir_all(folder.path().join("out")).unwrap();
         write("runs/a/checkpoint-20/model.safetensors");
         let found = find(folder.path(), long_ago).unwrap();

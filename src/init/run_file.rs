@@ -94,7 +94,10 @@ fn write_knobs(text: &mut String, proposal: &Proposal) {
 
 fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     if proposal.notes.contains(&Note::Attached) {
-        text.push_str("\n# Checkpoints are written and read by `downshift.attach` in the script.\n");
+        text.push_str(
+            "\n# Checkpoints are written and read by `downshift.attach` in the script, as often as loses least, or:\n\
+             #   checkpoint: { every: 500 steps }\n",
+        );
         return;
     }
     let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {

@@ -80,7 +80,7 @@ fn pattern(path: &[Part], value: impl Fn(&str) -> Option<String>) -> Option<(Str
     }
     let found = TEMPORARY.iter().find_map(|ending| found.strip_suffix(ending)).unwrap_or(&found).to_owned();
     let (folder, file) = found.rsplit_once('/').unwrap_or(("", &found));
-    let is_named = file.chars().any(|letter| letter.is_alphanumeric()) && file.matches('*').count() <= 1;
+    let is_named = file.chars().any(char::is_alphanumeric) && file.matches('*').count() <= 1;
     // `*` in the folder could match the checkpoints of other runs.
     (is_named && !folder.contains('*')).then(|| (found.clone(), file.contains('*')))
 }

@@ -287,6 +287,8 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
+        // A command may print only every tenth step.
+        let taken = row.step.saturating_sub(self.status.step).max(1);
         self.status.step = row.step;
         self.status.samples = row.samples;
         self.moved = now;
@@ -300,7 +302,7 @@ impl Recorder {
             self.skips_in_a_row = 0;
         }
         self.attempt.stepped(&row);
-        self.measure_rung();
+        self.measure_rung(taken);
         match self.updates.last_mut() {
             Some(Update::Steps { rows }) => rows.push(row.clone()),
             _ => self.updates.push(Update::Steps { rows: vec![row.clone()] }),
@@ -366,9 +368,9 @@ impl Recorder {
         self.updates.push(Update::Sample(Box::new(row)));
     }
 
-    fn measure_rung(&mut self) {
+    fn measure_rung(&mut self, taken: u64) {
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung) {
-            record.steps += 1;
+            record.steps += taken;
             if let Some(pace) = self.attempt.pace() {
                 (record.steps_per_s, record.units_per_s) = (Some(pace.steps_per_s), Some(pace.units_per_s));
             }

@@ -33,7 +33,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         let text = format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text);
         lines.extend(ui::wrap(&text, width).into_iter().map(Line::from));
     }
-    let log = state.facts.log.iter().rev().filter(|text| !text.trim().is_empty()).take(LOG);
+    let log = state.facts.log.iter().rev().filter(|text| says_something(text)).take(LOG);
     let newest: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
     lines.extend(newest.into_iter().rev());
     let durable = match status.durable_step {
@@ -60,4 +60,9 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let inner =
         Popup { title, size: (WIDTH, high), tone: Tone::Danger, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
+}
+
+/// Reports whether a line is more than blanks, or the marks that Python draws below the code of a frame.
+fn says_something(line: &str) -> bool {
+    line.chars().any(|letter| !letter.is_whitespace() && letter != '^' && letter != '~')
 }

@@ -40,23 +40,20 @@ impl Harness {
         if !is_first || !self.counts_steps_alone() {
             return;
         }
-        match self.hello.resumed_from.filter(|from| step <= *from && self.args.purpose != Purpose::Trial) {
-            Some(from) => {
-                self.companion.output.is_uncertain = true;
-                self.warn(format!(
-                    "the output counts from {} again after the resume from checkpoint {}, as a count within an epoch does; the \
-                     optimizer steps of the script count on from the checkpoint. `downshift trial` shows whether the script \
-                     resumes or starts over",
-                    count(step),
-                    count(from)
-                ));
-            }
-            None => {
-                self.companion.output.has_steps = true;
-                self.progress.follow_output();
-                self.progress.step = self.progress.step.min(step.saturating_sub(1));
-            }
+        if let Some(from) = self.hello.resumed_from.filter(|from| step <= *from && self.args.purpose != Purpose::Trial)
+        {
+            self.companion.output.is_uncertain = true;
+            return self.warn(format!(
+                "the output counts from {} again after the resume from checkpoint {}, as a count within an epoch does; the \
+                 optimizer steps of the script count on from the checkpoint. `downshift trial` shows whether the script \
+                 resumes or starts over",
+                count(step),
+                count(from)
+            ));
         }
+        self.companion.output.has_steps = true;
+        self.progress.follow_output();
+        self.progress.step = self.progress.step.min(step.saturating_sub(1));
     }
 
     fn notice_count_started_over(&mut self, first: u64) {
