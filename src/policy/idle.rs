@@ -37,8 +37,24 @@ pub enum Reason {
     NoSteps,
     /// Share of the step time spent waiting for data.
     DataWait(f64),
-    /// Number of steps taken; the host is the bottleneck.
-    HostBound(u64),
+    /// The host is the bottleneck.
+    HostBound(Steps),
+}
+
+/// Steps during which the GPU idled, without a long wait for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Their number.
+    pub count: u64,
+    /// Whether anything measures how long they wait for data: the output of a command does not tell.
+    pub waits_are_known: bool,
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = if self.waits_are_known { "none waiting for data" } else { "whose wait for data is not known" };
+        write!(formatter, "{}, {waits}", counted(self.count, "step"))
+    }
 }
 
 impl fmt::Display for Reason {
@@ -50,11 +66,14 @@ impl fmt::Display for Reason {
                 "steps wait for data {:.0} % of the time; raise training.loader.threads, or move the data to a faster disk",
                 share * 100.0
             ),
+            Self::HostBound(steps) if steps.waits_are_known => write!(
+                formatter,
+                "{steps}, so the host is the bottleneck; raise training.micro_batch, or check what else uses the CPU"
+            ),
             Self::HostBound(steps) => write!(
                 formatter,
-                "{}, none waiting for data, so the host is the bottleneck; raise training.micro_batch, or check what else \
-                 uses the CPU",
-                counted(*steps, "step")
+                "{steps}, so the data or the host is the bottleneck; give the loader more processes, raise \
+                 training.micro_batch, or check what else uses the CPU"
             ),
         }
     }
@@ -63,8 +82,8 @@ impl fmt::Display for Reason {
 /// Fused kernels that are off, as the reason why a GPU without a wait for data idles.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unfused<'a> {
-    /// Number of steps taken.
-    pub steps: u64,
+    /// The steps taken.
+    pub steps: Steps,
     /// The knob that turns them off.
     pub knob: &'a str,
     /// The nearest faster rung that has them.
@@ -75,9 +94,8 @@ impl fmt::Display for Unfused<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{}, none waiting for data, and fused kernels are off ({}), so the GPU waits for the launch of each operation; ",
-            counted(self.steps, "step"),
-            self.knob
+            "{}, and fused kernels are off ({}), so the GPU waits for the launch of each operation; ",
+            self.steps, self.knob
         )?;
         match self.faster {
             Some(rung) => write!(formatter, "rung {rung} has them, if what they caused is solved"),
@@ -143,14 +161,14 @@ impl IdleWatch {
         match self.steps {
             0 => Reason::NoSteps,
             _ if waiting >= 0.5 => Reason::DataWait(waiting),
-            steps => Reason::HostBound(steps),
+            count => Reason::HostBound(Steps { count, waits_are_known: self.waited_ms > 0.0 }),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{IdleWatch, News, Reason};
+    use super::{IdleWatch, News, Reason, Steps};
     use crate::config::watch::Utilisation;
     use crate::protocol::worker::{Phase, Step};
     use std::time::Duration;
@@ -181,7 +199,8 @@ mod tests {
         for (each, reason) in [
             (None, Reason::NoSteps),
             (Some(step(30.0, 10.0)), Reason::DataWait(0.75)),
-            (Some(step(1.0, 500.0)), Reason::HostBound(60)),
+            (Some(step(1.0, 500.0)), Reason::HostBound(Steps { count: 60, waits_are_known: true })),
+            (Some(step(0.0, 500.0)), Reason::HostBound(Steps { count: 60, waits_are_known: false })),
         ] {
             assert_eq!(news(&idle, each.as_ref()), [(65, News::Idle(reason))]);
         }

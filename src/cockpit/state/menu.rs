@@ -3,6 +3,7 @@
 use super::State;
 use super::requests::Refusal;
 use crate::protocol::control::CheckpointRow;
+use crate::protocol::resume::GoOn;
 use crate::store::labels::Labels;
 
 /// The run, and perhaps the checkpoint, that an open box is about.
@@ -95,10 +96,13 @@ impl State {
         let begun = || self.subject_step().is_none().then_some(Refusal::NeverStarted);
         let alive = || self.subject_lives().then_some(Refusal::Alive);
         let owned = || self.read_only.then_some(Refusal::ReadOnly);
+        let is_lost = || self.subject.run == self.run_name() && matches!(self.go_on(), GoOn::Anew(_));
+        let lost = || is_lost().then_some(Refusal::NothingResumes);
         let stored = || self.has_own_files().then_some(Refusal::OwnFiles);
         match item {
             MenuItem::Open => begun(),
-            MenuItem::Resume | MenuItem::Delete => owned().or_else(alive),
+            MenuItem::Resume => owned().or_else(alive).or_else(lost),
+            MenuItem::Delete => owned().or_else(alive),
             MenuItem::Branch => owned().or_else(begun).or_else(stored),
             MenuItem::Export => owned().or_else(stored),
             MenuItem::Compare => owned().or_else(begun),

@@ -50,6 +50,8 @@ pub enum Refusal {
     NoCheckpoint,
     /// The checkpoints are files of the command, which only its script can read.
     OwnFiles,
+    /// The run's command is over, and nothing resumes it.
+    NothingResumes,
     /// The chosen run is the open one.
     AlreadyOpen,
     /// The chosen entry of the journal is shown in full; only faults have a box.
@@ -91,6 +93,7 @@ impl fmt::Display for Refusal {
             Self::NeverStarted => write!(formatter, "the run never started"),
             Self::NoCheckpoint => write!(formatter, "no checkpoint yet"),
             Self::OwnFiles => write!(formatter, "the checkpoints are files of the script"),
+            Self::NothingResumes => write!(formatter, "nothing resumes this command; start it anew"),
         }
     }
 }

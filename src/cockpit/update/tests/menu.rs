@@ -9,12 +9,14 @@ use crate::cockpit::state::menu::MenuItem;
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::update::{ChangeError, Effect, Msg, RunChange, update};
+use crate::config::run::{AsWritten, Run, Source};
 use crate::protocol::control::RunState;
 use crate::store::labels::{LabelEdit, Tag};
 use crate::store::removal::RunSize;
 use crate::store::run_summary::RunSummary;
 use crate::store::run_summary::column::Column;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use std::path::Path;
 
 const HERE: &str = "digits-20261120-140115";
 
@@ -117,6 +119,12 @@ fn what_is_not_possible_is_refused_with_its_reason_and_the_menu_stays() {
     let mut own_files = ended();
     own_files.facts.checkpoints.get_mut(&600).unwrap().path = "adopted/step-600.json".to_owned();
     assert_eq!(refusal(&mut own_files, MenuItem::Branch), Refusal::OwnFiles);
+    let source =
+        Source { file: "x", text: "name: x\ntask: command\ncommand: [train]\n", base: Path::new("/"), overrides: &[] };
+    let mut lost = ended();
+    lost.command = Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command;
+    lost.anew = Some("downshift run x.yaml".to_owned());
+    assert_eq!(refusal(&mut lost, MenuItem::Resume), Refusal::NothingResumes);
     let mut young = fixture::young(SIZE);
     young.screen.focus = Panel::Checkpoints;
     update(&mut young, letter('5'));
