@@ -183,6 +183,10 @@ fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Optio
     if end < from || end - from > COUNTED {
         return None;
     }
+    if end == from {
+        // The log of the first attempt does not exist yet.
+        return lines;
+    }
     let mut file = open(log).ok()?;
     file.seek(SeekFrom::Start(from)).ok()?;
     let mut part = BufReader::with_capacity(1 << 16, file.take(end - from));
@@ -210,10 +214,10 @@ mod tests {
     fn only_the_attempts_own_lines_are_evidence_and_have_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("worker.log");
-        let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
-        let mut witness = Witness::new(path);
-        let mut verdict = |witness: &mut Witness, words: &str| {
+        let mut witness = Witness::new(path.clone());
+        let verdict = |witness: &mut Witness, words: &str| {
             witness.begin_attempt();
+            let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
             log.write_all(words.as_bytes()).unwrap();
             witness.judge(&Ending { exit: Exit::with_code(1), pid: Some(1), failed: None, ended_for: None })
         };
@@ -223,7 +227,11 @@ mod tests {
         let second = verdict(&mut witness, "b\nOSError: [Errno 28] No space left on device\n");
         assert_eq!(second.class, FailureClass::DiskFull);
         assert!(second.evidence.iter().any(|line| line.starts_with("worker.log line 4:")), "{second:?}");
-        assert_eq!(verdict(&mut witness, "nothing\n").class, FailureClass::Unknown);
+        let unknown = verdict(&mut witness, "nothing\n");
+        assert_eq!(
+            (unknown.class, unknown.evidence[1].as_str()),
+            (FailureClass::Unknown, "worker.log line 5: nothing")
+        );
         let flood = format!("{}No space left on device\n", "x\n".repeat(1 << 20));
         let third = verdict(&mut witness, &flood);
         let line = 5 + (1 << 20) + 1;

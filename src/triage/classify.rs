@@ -107,7 +107,10 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
-            (None, None) if evidence.exit.of_command => self.known_class().unwrap_or(FailureClass::Unknown),
+            (None, None) if evidence.exit.of_command => {
+                let class = if evidence.exit.code.is_some() { self.log_class() } else { self.known_class() };
+                class.unwrap_or(FailureClass::Unknown)
+            }
             (None, None) => FailureClass::Unknown,
         }
     }

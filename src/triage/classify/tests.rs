@@ -35,9 +35,9 @@ fn with_kernel(mut evidence: Evidence, lines: &[&str]) -> Evidence {
     evidence
 }
 
-fn with_log(mut evidence: Evidence, log: &str) -> Evidence {
-    evidence.log = scan(&mut log.as_bytes(), &CATALOGUE).unwrap().findings;
-    evidence
+fn with_log(evidence: Evidence, log: &str) -> Evidence {
+    let scan = scan(&mut log.as_bytes(), &CATALOGUE).unwrap();
+    Evidence { frame: scan.own_frame().cloned(), log: scan.findings, last_lines: scan.last_lines, ..evidence }
 }
 
 const XID_31: &str = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=exe, MMU Fault";
@@ -170,6 +170,24 @@ fn a_failure_that_only_the_log_names_is_summarised_by_its_line() {
     // A worker that knows why it ended says more than its log.
     let own = Evidence { log: with_log(code(1), log).log, ..said(Class::Config, "no such file") };
     assert!(judge(&own).evidence[0].starts_with("the worker reported"), "{:?}", judge(&own));
+}
+
+#[test]
+fn an_exception_that_nothing_explains_is_a_cause_and_other_ends_show_the_last_lines() {
+    let log = "step 1\nTraceback (most recent call last):\n  File \"train.py\", line 7, in load\n    x = table['b']\nKeyError: 'b'\n";
+    let command = |code, signal| Evidence { exit: Exit::of_command(code, signal), ..Evidence::default() };
+    let cause = judge(&with_log(command(Some(1), None), log));
+    let told = "exception: worker.log line 5: KeyError: 'b'";
+    assert_eq!((cause.class, cause.summary().as_str()), (Class::Exception, told), "{cause:?}");
+    assert!(cause.evidence.contains(&"your code: train.py:7, in load: x = table['b']".to_owned()), "{cause:?}");
+    // A process that a signal ended, or whose end is unknown, had handled it.
+    assert_eq!(judge(&with_log(command(None, Some(11)), log)).class, Class::Crash);
+    assert_eq!(judge(&with_log(command(None, None), log)).class, Class::Unknown);
+    let handled = format!("{log}{}", "step 2\n".repeat(100));
+    assert_eq!(judge(&with_log(command(Some(3), None), &handled)).class, Class::Unknown);
+    let silent = judge(&with_log(command(Some(3), None), "a\n\nb\nc\rbye\nd\n"));
+    let wanted = ["exit code 3", "worker.log line 3: b", "worker.log line 4: bye", "worker.log line 5: d"];
+    assert_eq!((silent.class, silent.evidence), (Class::Unknown, wanted.map(str::to_owned).to_vec()));
 }
 
 proptest! {
