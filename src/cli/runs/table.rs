@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 /// Characters of a reason in a row.
-const LONGEST_REASON: usize = 120;
+const LONGEST_REASON: usize = 80;
 
 /// Returns the cells of a row. A run without a readable status says why in place of them.
 pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
@@ -33,12 +33,13 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
     cells.iter().map(|cell| text::escape_line(cell).into_owned()).collect()
 }
 
-/// Cuts a reason after its first characters; JSON and `status` have all of it.
+/// Cuts a reason after its first clause, which names the cause; JSON and `status` have all of it.
 fn shorten(why: &str) -> String {
-    if why.chars().count() <= LONGEST_REASON {
-        return why.to_owned();
+    let clause = why.split("; ").next().unwrap_or(why);
+    if clause.chars().count() <= LONGEST_REASON {
+        return clause.to_owned();
     }
-    let kept: String = why.chars().take(LONGEST_REASON - 1).collect();
+    let kept: String = clause.chars().take(LONGEST_REASON - 1).collect();
     format!("{}…", kept.trim_end())
 }
 
@@ -124,9 +125,10 @@ mod tests {
         let short = cells("No module named 'torch'".to_owned());
         assert_eq!(short.last().unwrap(), "(No module named 'torch')");
         assert!(short.iter().any(|cell| cell.starts_with("step 1 204")), "{short:?}");
-        let long = cells(format!("No module named 'torch'; {}", "x".repeat(500)));
+        assert_eq!(cells("No module named 'torch'; start it again".to_owned()), short);
+        let long = cells(format!("No module named '{}", "x".repeat(500)));
         let last = long.last().unwrap();
-        assert!(last.starts_with("(No module named 'torch'; x") && last.ends_with("x…)"), "{last}");
+        assert!(last.starts_with("(No module named 'x") && last.ends_with("x…)"), "{last}");
         assert_eq!(last.chars().count(), LONGEST_REASON + 2);
     }
 }

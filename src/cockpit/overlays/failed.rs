@@ -27,7 +27,9 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let mut lines: Vec<Line<'static>> =
         ui::wrap(why, width).into_iter().map(|row| Line::styled(row, theme.strong)).collect();
     lines.push(Line::default());
-    let new = |row: &&JournalRow| row.level != Level::Info && !row.text.ends_with(why);
+    // `worker ended at step 7: REASON`
+    let is_told = |text: &str| text.split_once(": ").is_some_and(|(_, reason)| why.contains(reason));
+    let new = |row: &&JournalRow| row.level != Level::Info && !row.text.ends_with(why) && !is_told(&row.text);
     let troubles: Vec<_> = state.facts.journal.iter().rev().filter(new).take(JOURNAL).collect();
     for row in troubles.into_iter().rev() {
         let text = format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text);

@@ -158,7 +158,7 @@ fn difference_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Lin
         let changes = compare_presets(&here.preset, &there.preset);
         let class = worst_class(&changes);
         let knobs: Vec<_> =
-            changes.iter().map(|change| format!("{} {}", last_part(&change.path), in_words(&change.to))).collect();
+            changes.iter().map(|change| format!("{} {}", short_name(&change.path), in_words(&change.to))).collect();
         text = if knobs.is_empty() {
             "same knobs".to_owned()
         } else {
@@ -172,9 +172,12 @@ fn difference_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Lin
     Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)
 }
 
-/// Returns the last part of a knob's path; the preview shows the rest.
-fn last_part(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
+/// Returns the last part of a knob's path; the preview shows the rest. A search has two optimizers, so that of the
+/// architecture is named.
+fn short_name(path: &str) -> &str {
+    path.strip_prefix("optimizer.")
+        .filter(|rest| rest.starts_with("architecture."))
+        .unwrap_or_else(|| path.rsplit('.').next().unwrap_or(path))
 }
 
 /// Describes how a rung composes its batch: `16 samples × 2 passes = batch of 32`.
