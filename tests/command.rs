@@ -290,6 +290,38 @@ fn a_stopped_command_that_nothing_resumes_stays_stopped() {
 }
 
 #[test]
+fn a_failed_command_is_explained_and_its_undeclared_checkpoints_are_named() {
+    let script = "mkdir -p out; echo 'step 1 loss 0.5'; touch out/w.txt; echo x > out/step_1.pt; echo 'step 2 loss 0.4'\n\
+                  echo x > out/step_2.pt; echo 'no space for me'; exit 7\n";
+    let run = |more: &str| {
+        let place = place_with(&format!("name: plain\ntask: command\ncommand: [sh, train.sh]\n{more}"));
+        fs::write(place.dir.path().join("train.sh"), script).unwrap();
+        let said = shown(&place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]));
+        (place, said)
+    };
+    let (place, said) = run("");
+    for wanted in [
+        "the script wrote 2 outputs that may be checkpoints, the newest out/step_2.pt, and nothing declares them",
+        "`checkpoints: { match: \"out/step_*.pt\" }`",
+        "worker.log line 3: no space for me",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    let named = shown(&place.output(&["triage", "plain"]));
+    for wanted in ["needs attention\nattempt 1 ended: unknown\n  exit code 7\n", "worker.log names no other cause."] {
+        assert!(named.contains(wanted), "{wanted}: {named}");
+    }
+    let absent = place.output(&["triage", "absent"]);
+    assert!(shown(&absent).contains("absent is neither a file nor a run in "), "{}", shown(&absent));
+    let other = "checkpoints: { match: 'out/ckpt_*.pt' }\nresume: { arguments: [\"{checkpoint}\"] }\n";
+    let (_, said) = run(other);
+    assert!(said.contains("but `checkpoints.match: out/ckpt_*.pt` matched nothing; `out/step_*.pt` would"), "{said}");
+    let (place, said) = run("checkpoints: { match: 'out/step_*.pt' }\n");
+    assert!(!said.contains("may be checkpoints"), "{said}");
+    drop(place);
+}
+
+#[test]
 fn a_start_from_the_beginning_says_how_many_steps_are_redone() {
     let place = place_with("name: over\ntask: command\ncommand: [sh, train.sh]\nrestart: from_start\n");
     let script =

@@ -180,7 +180,7 @@ fn doctor_and_triage_know_the_environment_and_the_users_own_code() {
     .unwrap();
     let own = text(&run_program(folder.path(), &["triage", "own"]).stdout);
     for wanted in [
-        "exception: the script raised an exception that nothing caught",
+        "exception: the log ends with an exception of the script",
         "line 5: KeyError: 'cat'. Tried to allocate 2.00 GiB",
         "your code: /home/me/train.py:7, in main: loss.backward()  (line 5)",
     ] {

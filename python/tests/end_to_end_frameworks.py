@@ -174,7 +174,7 @@ class Frameworks(unittest.TestCase):
     def test_a_bar_that_counts_within_epochs_does_not_move_a_resume(self):
         rest = "resume: {arguments: [--resume, '{checkpoint}']}\ncheckpoints: {match: '{run_dir}/out/step_*.pt'}\n"
         # Step 25 is in epoch 0, whose bar begins again; step 50 is in epoch 1, which may be the first or the second one.
-        for checkpoint, warns in ((25, True), (50, False)):
+        for checkpoint in (25, 50):
             with self.subTest(checkpoint):
                 run = self.start("torch_epoch_bar.py", ["--out={run_dir}/out"], rest=rest)
                 run.wait_for_step(checkpoint + 6)
@@ -182,7 +182,6 @@ class Frameworks(unittest.TestCase):
                 self.assertEqual(run.finish(), 0, run.said()[-3000:])
                 said = run.said()
                 self.assertIn("resumed at step {}".format(checkpoint), said)
-                self.assertEqual("again after the resume from checkpoint 25" in said, warns, said)
                 self.assertEqual(run.status()["step"], 120, said[-3000:])
                 code, rows = run.call("export", "--format", "csv")
                 self.assertEqual(code, 0, rows)

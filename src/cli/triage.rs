@@ -5,7 +5,8 @@ mod memory;
 use super::line;
 use super::{Failure, Format, Outcome};
 use crate::format::counted;
-use crate::store::reader::Reader;
+use crate::protocol::class::FailureClass;
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
@@ -13,6 +14,7 @@ use crate::triage::traceback::OwnFrame;
 use crate::untrusted::file::open;
 use crate::untrusted::text;
 use clap::Args;
+use rustix::fs::{FileType, fstat};
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -76,8 +78,15 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text => {
-            let keeper = if matches!(source, Source::Run(_)) { "the keeper" } else { "in a run, the keeper" };
-            for line in source.verdict().into_iter().chain(format_causes(&found, keeper)) {
+            let (verdict, class) = source.verdict();
+            // What the keeper has told already is not told again.
+            let others = |finding: &Finding| Some(finding.class) != class;
+            let lines = match class {
+                Some(_) if found.findings.iter().any(others) => format_causes(&found, others),
+                Some(_) => vec!["worker.log names no other cause.".to_owned()],
+                None => format_causes(&found, |_| true),
+            };
+            for line in verdict.into_iter().chain(lines) {
                 line!("{line}");
             }
         }
@@ -87,7 +96,13 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
 
 impl Source {
     fn find(named: Option<&Path>, runs: &Path) -> Result<Self, Failure> {
-        let Some(named) = named else { return Ok(Self::Run(RunDir::find(runs, None)?)) };
+        let Some(named) = named else {
+            if has_input() {
+                let fix = "`downshift triage -` reads it, `downshift triage RUN` the log of a run";
+                return Err(Failure::new(2, format!("stdin is a file or a pipe; {fix}")));
+            }
+            return Ok(Self::Run(RunDir::find(runs, None)?));
+        };
         if named.as_os_str() == "-" {
             return Ok(Self::Stdin);
         }
@@ -121,18 +136,28 @@ impl Source {
         }
     }
 
-    /// Returns the keeper's verdict on the run's last attempt that failed. It knows more than the log: exit codes, the
-    /// kernel's messages, what it did itself.
-    fn verdict(&self) -> Vec<String> {
-        let Self::Run(run) = self else { return Vec::new() };
+    /// Returns how the run is, and the keeper's verdict on its last attempt that failed, with the class of the failure. The
+    /// keeper knows more than the log: exit codes, the kernel's messages, what it did itself.
+    fn verdict(&self) -> (Vec<String>, Option<FailureClass>) {
+        let Self::Run(run) = self else { return (Vec::new(), None) };
+        let state = live_status(run).map(|status| format!("{}: {}", run.name(), status.state.word()));
+        let mut lines: Vec<String> = state.into_iter().collect();
         let causes = Reader::open(run).map(|store| store.causes()).unwrap_or_default();
-        let Some((attempt, cause)) = causes.into_iter().next_back() else { return Vec::new() };
-        let mut lines = vec![format!("attempt {attempt} of {} ended: {}", run.name(), cause.class)];
-        lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
-        lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
-        lines.extend([String::new(), "worker.log of all attempts:".to_owned()]);
-        lines
+        let last = causes.into_iter().next_back();
+        if let Some((attempt, cause)) = &last {
+            lines.push(format!("attempt {attempt} ended: {}", cause.class));
+            lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
+            lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
+        }
+        lines.push(String::new());
+        (lines, last.map(|(_, cause)| cause.class))
     }
+}
+
+/// Reports whether stdin is a file or a pipe.
+fn has_input() -> bool {
+    let kind = fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::RegularFile))
 }
 
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {
@@ -162,19 +187,20 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
     known.iter().find(|(magic, ..)| start.starts_with(magic)).map(|(_, packer, unpack)| (*packer, *unpack))
 }
 
-/// Formats the causes in order of first appearance, after the most likely one. `keeper` begins the sentences about its
-/// responses.
-fn format_causes(scan: &Scan, keeper: &str) -> Vec<String> {
+/// Formats the causes that are wanted, in order of first appearance after the most likely one.
+fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
     let lines = scan.lines;
     let describe = |frame: &OwnFrame, what: String| format!("your code: {what}  (line {})", frame.exception_line);
-    let Some(root) = scan.root_cause() else {
+    let root = scan.root_cause().filter(|root| is_wanted(root));
+    let first = root.or_else(|| scan.findings.iter().find(|finding| is_wanted(finding)));
+    let Some(first) = first else {
         let none = format!("No known failure in {}.", counted(lines, "line"));
         let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
         return [none].into_iter().chain(own_frame).collect();
     };
-    let own_frame = scan.own_frame().map(|frame| describe(frame, frame.to_string()));
-    let mut names: Vec<&str> = vec![&root.name];
-    for finding in &scan.findings {
+    let own_frame = scan.own_frame().filter(|_| root.is_some()).map(|frame| describe(frame, frame.to_string()));
+    let mut names: Vec<&str> = vec![&first.name];
+    for finding in scan.findings.iter().filter(|finding| is_wanted(finding)) {
         if !names.contains(&finding.name.as_str()) {
             names.push(&finding.name);
         }
@@ -184,7 +210,7 @@ fn format_causes(scan: &Scan, keeper: &str) -> Vec<String> {
         let of_it: Vec<&Finding> = scan.findings.iter().filter(|finding| finding.name == *name).collect();
         let Some(first) = of_it.first() else { continue };
         let rank = match index {
-            0 if names.len() > 1 => "  (most likely the cause)",
+            0 if names.len() > 1 && root.is_some() => "  (most likely the cause)",
             _ if index > 0 && first.symptom => "  (follows from another failure)",
             _ => "",
         };
@@ -198,7 +224,7 @@ fn format_causes(scan: &Scan, keeper: &str) -> Vec<String> {
             out.push(format!("  and {more} more lines like these"));
         }
         out.push(format!("  do: {}", first.advice));
-        out.push(format!("  {keeper} {}", first.keeper));
+        out.push(format!("  in a run, the keeper {}", first.keeper));
         // The place belongs to the most likely cause, which comes first.
         out.extend(own_frame.iter().filter(|_| index == 0).map(|frame| format!("  {frame}")));
     }

@@ -17,6 +17,15 @@ const MISPLACED: [(&str, &[&str], &str); 2] = [
     ("checkpoint", &["match", "complete", "copy"], "checkpoints"),
     ("checkpoints", &["every", "keep_best", "best", "proven_after"], "checkpoint"),
 ];
+/// Names that other programs give to keys.
+const ELSEWHERE: [(&[&str], &str); 6] = [
+    (&["batch_size", "batch", "per_device_train_batch_size"], "micro_batch"),
+    (&["learning_rate", "rate"], "lr"),
+    (&["gradient_accumulation_steps", "grad_accum", "accumulation_steps"], "accumulation"),
+    (&["max_steps", "iterations"], "steps"),
+    (&["max_grad_norm", "grad_clip", "clip"], "max_norm"),
+    (&["script", "program", "args", "cmd"], "command"),
+];
 /// Longest key that is compared with known keys.
 const MAX_COMPARED: usize = 64;
 
@@ -179,6 +188,10 @@ fn explain_error(path: &str, message: &str) -> Problem {
 }
 
 fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
+    if path == "resume[0]" {
+        let fix = "write `resume: { arguments: [\"--resume={checkpoint}\"] }`";
+        return Problem::at("resume", "expected a section of keys, found a list", fix);
+    }
     let value = found.split('`').nth(1).or_else(|| found.split('"').nth(1)).unwrap_or(found);
     let value = if value == "map" { "a section" } else { value };
     let number = value.parse::<f64>().ok();
@@ -188,6 +201,9 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
             Some(number) if number > MAX_WRITTEN => ("a whole number", "write a smaller one, such as 32".to_owned()),
+            Some(number) if number >= 0.0 && found.starts_with("string") => {
+                ("a whole number", format!("write {number} without quotes"))
+            }
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
             Some(_) => ("a whole number of at least 0", "write a number, such as 1".to_owned()),
             None => ("a whole number", "write a number, such as 32".to_owned()),
@@ -199,7 +215,10 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
         _ if wanted.contains("and a unit") => {
             ("a number with a unit", "write 30 s, 10 min, 500 steps, 1 epoch or never".to_owned())
         }
-        "a sequence" => ("a list", "write [a, b]".to_owned()),
+        "a sequence" if value.contains(char::is_whitespace) || value == "a section" => {
+            ("a list", "write [a, b]".to_owned())
+        }
+        "a sequence" => ("a list", format!("write [{value}]")),
         other => (other, "see the shipped run files for an example".to_owned()),
     };
     Problem::at(path, format!("expected {kind}, found {value}"), fix)
@@ -208,7 +227,8 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
 /// Returns `did you mean …`, or the whole list.
 #[must_use]
 pub fn suggest(unknown: &str, known: &[&str]) -> String {
-    match nearest(unknown, known) {
+    let elsewhere = ELSEWHERE.iter().find(|(names, key)| names.contains(&unknown) && known.contains(key));
+    match elsewhere.map(|(_, key)| *key).or_else(|| nearest(unknown, known)) {
         Some(word) => format!("did you mean `{word}`?"),
         None if known.is_empty() => "remove it".to_owned(),
         None => format!("choose from: {}", known.join(", ")),

@@ -171,6 +171,9 @@ fn is_complete(path: &Path, last: Option<&str>) -> bool {
 /// Returns the step in a name: its last number, unless that counts epochs.
 fn step_in_name(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
+    // The number of an ending is none: `.h5`.
+    let is_ending = |end: &str| end.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let name = name.rsplit_once('.').filter(|(_, end)| is_ending(end)).map_or(name, |(stem, _)| stem);
     let end = name.rfind(|letter: char| letter.is_ascii_digit())? + 1;
     let begin = name[..end].rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
     let before = name[..begin].trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();

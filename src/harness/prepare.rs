@@ -91,7 +91,7 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         foreign: running.foreign,
         _holder: running.holder,
         output: running.output,
-        reader: OutputReader::new(&patterns).resumed(context.step > 0),
+        reader: OutputReader::new(&patterns).resumed(context.step),
         paused: false,
         output_log: OutputLog::default(),
         log: stderr_file().map_err(HarnessError::of("worker.log"))?,

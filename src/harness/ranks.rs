@@ -29,8 +29,8 @@ const LAUNCHER: Duration = Duration::from_millis(400);
 /// The failures of ranks, and their versions.
 #[derive(Debug, Default)]
 pub struct RankFailures {
-    /// The first rank that ended with a failure.
-    first: Option<(Member, Exit)>,
+    /// The first rank that ended with a failure, and its exit unless the launcher reaped it.
+    first: Option<(Member, Option<Exit>)>,
     /// The reports of ranks, oldest first.
     reports: Vec<(Member, Failed)>,
     versions: RankVersions,
@@ -67,13 +67,20 @@ pub struct RankCause {
 
 impl RankFailures {
     /// Records the end of a rank. Reports whether it is the first failure. If its launcher has reaped it already, it may
-    /// have ended as it should: then the launcher decides.
+    /// have ended as it should: then its own report decides, or else the launcher.
     fn record_end(&mut self, member: Member, ended: EndedBy) -> bool {
-        if ended.code == Some(0) || ended == EndedBy::default() || self.first.is_some() {
+        let exit = (ended != EndedBy::default()).then(|| Exit::of_command(ended.code, ended.signal));
+        let reported = || self.likeliest().is_some_and(|(reporter, _)| *reporter == member);
+        if ended.code == Some(0) || self.first.is_some() || exit.is_none() && !reported() {
             return false;
         }
-        self.first = Some((member, Exit::of_command(ended.code, ended.signal)));
+        self.first = Some((member, exit));
         true
+    }
+
+    /// Returns the report that most likely names the cause: the earliest of the weightiest.
+    fn likeliest(&self) -> Option<&(Member, Failed)> {
+        self.reports.iter().min_by_key(|(_, failed)| Reverse(Weight::of(failed)))
     }
 
     /// Records the report of a rank. Returns its text if it names the cause better than earlier ones: the command may end in
@@ -89,11 +96,10 @@ impl RankFailures {
 
     /// Returns the cause.
     pub fn cause(&self) -> RankCause {
-        let exit = self.first.map(|(member, exit)| (member.pid, exit));
+        let exit = self.first.and_then(|(member, exit)| Some((member.pid, exit?)));
         let of_first = |(member, _): &&(Member, Failed)| self.first.is_some_and(|(first, _)| first == *member);
         let own = self.reports.iter().find(of_first);
-        let any = || self.reports.iter().min_by_key(|(_, failed)| Reverse(Weight::of(failed)));
-        let found = if self.first.is_some() { own } else { any() };
+        let found = if self.first.is_some() { own } else { self.likeliest() };
         RankCause { exit, failed: found.map(|(_, failed)| failed.clone()) }
     }
 }
@@ -195,7 +201,8 @@ impl Harness {
     pub(super) fn record_rank_end(&mut self, member: Member, ended: EndedBy) {
         if self.ranks.record_end(member, ended) {
             let exit = Exit::of_command(ended.code, ended.signal);
-            let text = format!("{member} ended first: {exit}; the other ranks are ended too");
+            let how = if ended == EndedBy::default() { String::new() } else { format!(": {exit}") };
+            let text = format!("{member} ended first{how}; the other ranks are ended too");
             self.link.send(&Event::Note { level: Level::Error, text });
         }
     }
@@ -261,6 +268,17 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_reported_its_failure_counts_before_one_that_the_launcher_ended() {
+        let mut ranks = RankFailures::default();
+        ranks.record_report(rank(1), failed(FailureClass::Unknown, "ValueError"));
+        ranks.record_report(rank(0), failed(FailureClass::Unknown, "connection closed"));
+        assert!(ranks.record_end(rank(1), EndedBy::default()), "its launcher reaped it");
+        assert!(!ranks.record_end(rank(0), EndedBy { code: None, signal: Some(15) }));
+        let RankCause { exit, failed } = ranks.cause();
+        assert_eq!((exit, failed.unwrap().message.as_str()), (None, "rank 1 of 2: ValueError"));
+    }
+
+    #[test]
     fn another_version_on_a_rank_is_said_once() {
         let introduction = |rank: u32, torch: &str| {
             let news = serde_json::json!({
@@ -299,7 +317,7 @@ mod tests {
         assert_eq!(noted(1, FailureClass::DiskFull, "no space").as_deref(), Some("rank 1 of 2: no space"));
         assert_eq!(noted(0, FailureClass::Unknown, "KeyError"), None, "a consequence");
         assert_eq!(ranks.cause().failed.unwrap().class, FailureClass::DiskFull);
-        assert!(!ranks.record_end(rank(1), EndedBy::default()), "its launcher was faster, and decides");
+        assert!(!ranks.record_end(rank(0), EndedBy::default()), "its launcher was faster, and decides");
         assert_eq!(ranks.cause().exit, None);
     }
 }

@@ -1,20 +1,24 @@
-//! Checkpoints that a command wrote and its run file does not declare, so that nothing resumes from them. Found by their
-//! names once the command has failed, for a note that says what to declare.
+//! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
+//! them. Found by their names once the command has failed, for a note that says what to declare.
 
 use super::run_loop::Harness;
-use crate::config::command::Level;
 use crate::format::counted;
-use crate::protocol::worker::{Event, Level as Severity};
+use crate::protocol::worker::{Event, Level};
+use crate::store::adopted;
 use crate::untrusted::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
 
 /// Folders below the command's that are searched.
 const DEPTH: usize = 4;
-/// Entries that are looked at.
-const ENTRIES: usize = 5_000;
+/// Folders that are searched, and entries looked at in each.
+const MOST_FOLDERS: usize = 200;
+const ENTRIES: usize = 1_000;
+/// The time that the search may take.
+const LIMIT: Duration = Duration::from_secs(1);
 /// Endings of files with weights.
 const ENDINGS: [&str; 7] = ["pt", "pth", "ckpt", "safetensors", "msgpack", "h5", "keras"];
 /// Beginnings of the names of folders with a checkpoint each.
@@ -32,43 +36,56 @@ struct Undeclared {
 }
 
 impl Harness {
-    /// Reports the checkpoints that the command wrote since its start, if nothing declares or makes any.
+    /// Reports the checkpoints that the command wrote since its start, if nothing declares or makes any. A file system that
+    /// does not answer delays the report of the end no longer than [`LIMIT`].
     pub(super) fn note_undeclared_checkpoints(&mut self) {
         let args = &self.args;
-        let declares = args.spec.checkpoints.is_some() || args.spec.level() != Level::Command;
         let Some(began) = SystemTime::now().checked_sub(self.began.elapsed()) else { return };
-        if declares || self.companion.has_checkpoints() || args.purpose.is_temporary() || self.foreign.is_some() {
+        let has_some = self.companion.has_checkpoints() || !adopted::list(args.run_dir.path()).is_empty();
+        if has_some || args.purpose.is_temporary() || self.foreign.is_some() {
             return;
         }
-        let Some(found) = find(&args.spec.directory, began) else { return };
-        let (files, newest) = (counted(found.count, "file"), text::path(&found.newest));
+        let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
+        std::thread::spawn(move || sender.send(find(&folder, began)));
+        let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
+        let (outputs, newest) = (counted(found.count, "output"), text::path(&found.newest));
         let pattern = text::escape_line(&found.pattern);
-        let text = format!(
-            "the script wrote {files} that may be checkpoints, the newest {newest}, and nothing declares them. If the \
-             script can load one, a run file with `checkpoints: {{ match: \"{pattern}\" }}` and `resume: {{ arguments: \
-             [--resume, \"{{checkpoint}}\"] }}` continues from it; `downshift init -- COMMAND` proposes one"
-        );
-        self.link.send(&Event::Note { level: Severity::Warn, text });
+        let wrote = format!("the script wrote {outputs} that may be checkpoints, the newest {newest}");
+        let text = match &args.spec.checkpoints {
+            Some(declared) => format!(
+                "{wrote}, but `checkpoints.match: {}` matched nothing; `{pattern}` would",
+                text::escape_line(&declared.pattern)
+            ),
+            None => format!(
+                "{wrote}, and nothing declares them. If the script can load one, a run file with `checkpoints: {{ match: \
+                 \"{pattern}\" }}` and `resume: {{ arguments: [--resume, \"{{checkpoint}}\"] }}` continues from it; \
+                 `downshift init -- COMMAND` proposes one"
+            ),
+        };
+        self.link.send(&Event::Note { level: Level::Warn, text });
     }
 }
 
-/// Finds the checkpoints below a folder that are newer than `since`; of several patterns, the one written last.
+/// Finds the checkpoints below a folder that are newer than `since`; of several patterns, the one written last. Folders
+/// near the top are searched first, so that one with many files hides no other.
 fn find(folder: &Path, since: SystemTime) -> Option<Undeclared> {
     let mut found: BTreeMap<String, Undeclared> = BTreeMap::new();
-    let (mut waiting, mut entries) = (vec![(PathBuf::new(), DEPTH)], 0);
-    while let Some((below, depth)) = waiting.pop() {
-        for entry in fs::read_dir(folder.join(&below)).into_iter().flatten().flatten() {
-            entries += 1;
-            if entries > ENTRIES {
-                return newest(found);
-            }
+    let mut waiting = VecDeque::from([(PathBuf::new(), DEPTH)]);
+    let mut folders = 0;
+    while let Some((below, depth)) = waiting.pop_front() {
+        folders += 1;
+        if folders > MOST_FOLDERS {
+            break;
+        }
+        for entry in fs::read_dir(folder.join(&below)).into_iter().flatten().flatten().take(ENTRIES) {
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let path = below.join(&name);
-            match changed_since(&entry, since).filter(|_| is_checkpoint(&name, is_folder)) {
+            let is_output = is_checkpoint(&name, is_folder);
+            match is_output.then(|| changed_since(&entry, since)).flatten() {
                 Some(modified) => add(&mut found, path, modified),
                 None if is_folder && depth > 0 && !name.starts_with('.') && !SKIPPED.contains(&name.as_str()) => {
-                    waiting.push((path, depth - 1));
+                    waiting.push_back((path, depth - 1));
                 }
                 None => {}
             }
@@ -99,19 +116,27 @@ fn add(found: &mut BTreeMap<String, Undeclared>, path: PathBuf, modified: System
         count: 0,
     });
     known.count += 1;
-    if modified > known.modified {
+    if (modified, &path) > (known.modified, &known.newest) {
         (known.newest, known.modified) = (path, modified);
     }
 }
 
-/// Returns the pattern of a path and its like: the last number of its name may differ.
+/// Returns the pattern of a path and its like: the numbers in its name may differ, but not those in its ending.
 fn pattern_of(path: &str) -> String {
     let name = path.rfind('/').map_or(0, |at| at + 1);
-    let Some(end) = path[name..].rfind(|letter: char| letter.is_ascii_digit()).map(|at| name + at + 1) else {
-        return path.to_owned();
-    };
-    let begin = path[name..end].rfind(|letter: char| !letter.is_ascii_digit()).map_or(name, |at| name + at + 1);
-    format!("{}*{}", &path[..begin], &path[end..])
+    let ending = ENDINGS
+        .iter()
+        .find_map(|ending| path[name..].strip_suffix(ending))
+        .map_or(path.len(), |stem| name + stem.len());
+    let mut pattern = path[..name].to_owned();
+    for letter in path[name..ending].chars() {
+        match letter {
+            '0'..='9' if pattern.ends_with('*') => {}
+            '0'..='9' => pattern.push('*'),
+            _ => pattern.push(letter),
+        }
+    }
+    pattern + &path[ending..]
 }
 
 /// Returns the pattern written last; numbered files count before `best.pt`.
@@ -121,7 +146,7 @@ fn newest(found: BTreeMap<String, Undeclared>) -> Option<Undeclared> {
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use super::{find, pattern_of};
     use std::fs;
     use std::path::Path;
     use std::time::{Duration, SystemTime};
@@ -145,6 +170,15 @@ mod tests {
         let found = find(folder.path(), long_ago).unwrap();
         assert_eq!((found.pattern.as_str(), found.count), ("out/step_*.pt", 2));
         assert_eq!(find(folder.path(), SystemTime::now() + Duration::from_mins(1)), None, "an earlier run wrote them");
+        for (name, pattern) in
+            [("a.h5", "a.h5"), ("out/w_10.h5", "out/w_*.h5"), ("epoch=3-step=1000.ckpt", "epoch=*-step=*.ckpt")]
+        {
+            assert_eq!(pattern_of(name), pattern);
+        }
+        for number in 0..1_200 {
+            write(&format!("data/{number}.txt"));
+        }
+        assert_eq!(find(folder.path(), long_ago).unwrap().pattern, "out/step_*.pt", "much data hides nothing");
         fs::remove_dir_all(folder.path().join("out")).unwrap();
         write("runs/a/checkpoint-20/model.safetensors");
         let found = find(folder.path(), long_ago).unwrap();

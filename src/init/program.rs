@@ -146,13 +146,27 @@ impl Program {
 
     /// Returns the value assigned to a name: the last one before this place, or else at a top level.
     pub fn assigned(&self, place: Place, name: &str) -> Option<&Expr> {
+        self.assignment(place, name).map(|(_, value)| value)
+    }
+
+    /// Returns the assignment to a name that counts at this place, with its own place.
+    pub fn assignment(&self, place: Place, name: &str) -> Option<(Place, &Expr)> {
         let within = |file: usize, owner: usize, before: usize| {
             let values = self.files.get(file)?.assignments.get(&(owner, name.to_owned()))?;
             let known = values.partition_point(|(at, _)| *at < before);
-            values[..known].last().map(|(_, value)| value)
+            values[..known].last().map(|(at, value)| (Place { file, owner, at: *at }, value))
         };
         let near = within(place.file, place.owner, place.at).or_else(|| within(place.file, 0, usize::MAX));
         near.or_else(|| (0..self.files.len()).find_map(|file| within(file, 0, usize::MAX)))
+    }
+
+    /// Returns what the callers of a function pass for its parameter of this name: the first one, with its place.
+    pub fn passed(&self, place: Place, parameter: &str) -> Option<(Place, &Expr)> {
+        let function = self.files.get(place.file)?.definitions.get(place.owner)?;
+        let Shape::Function(parameters) = &function.shape else { return None };
+        let index = parameters.iter().position(|field| field.name == parameter)?;
+        let mut calls = self.calls(&function.name).filter(|(_, call)| call.receiver.is_empty());
+        calls.find_map(|(at, call)| Some((at, call.keyword(parameter).or(call.positional.get(index))?)))
     }
 
     /// Returns what the script's own top level assigns before this byte: each name with its first value, in file order.

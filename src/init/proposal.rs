@@ -8,7 +8,7 @@ use super::given::is_selected;
 use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
-use super::saves::{Part, pattern_of};
+use super::saves::{Part, SavedFiles};
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
 use serde_json::Value;
@@ -300,7 +300,7 @@ impl Draft<'_> {
                 _ => None,
             }
         };
-        let Some((pattern, is_numbered)) = pattern_of(&self.facts.saved, argument) else {
+        let Some(SavedFiles { pattern, is_numbered }) = SavedFiles::find(&self.facts.saved, argument) else {
             self.notes.push(Note::UnknownCheckpoints);
             return None;
         };

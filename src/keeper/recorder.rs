@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 /// Steps between journal notes in a streak of skipped steps; the first one is always noted.
 const SKIP_NOTE_EVERY: u64 = 100;
 
+/// The latest step that the first line of a training may name.
+const FIRST_PRINTED: u64 = 1_000;
 /// Minimum interval between probe readings in the store.
 const STORED_EVERY: Duration = Duration::from_secs(5);
 
@@ -287,8 +289,7 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
-        // A command may print only every tenth step.
-        let taken = row.step.saturating_sub(self.status.step).max(1);
+        let taken = steps_taken(self.status.step, row.step);
         self.status.step = row.step;
         self.status.samples = row.samples;
         self.moved = now;
@@ -385,6 +386,15 @@ impl Recorder {
     /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
         self.passage.as_ref().map(|passage| passage.passage().clone())
+    }
+}
+
+/// Returns the steps that were taken since the last one that is known: a command may print only every tenth. A training that
+/// begins far on was adopted, or resumed by itself, and its earlier steps were not taken here.
+fn steps_taken(last: u64, step: u64) -> u64 {
+    match step.saturating_sub(last) {
+        taken if last == 0 && taken > FIRST_PRINTED => 1,
+        taken => taken.max(1),
     }
 }
 

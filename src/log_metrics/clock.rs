@@ -39,6 +39,25 @@ pub struct Position {
     pub is_within: bool,
 }
 
+impl Position {
+    /// Reports whether the epoch that is named, 0 or 1, is the first one of a training that resumed from this step: the
+    /// second one may be called 1.
+    pub fn is_in_first_epoch(&self, resumed_from: Option<u64>) -> bool {
+        match (resumed_from, self.out_of) {
+            (None, _) => true,
+            (Some(from), Some(size)) => from < size,
+            (Some(from), None) => self.count >= from,
+        }
+    }
+
+    /// Reports whether a count cannot be that of the whole training, which resumed from this step: it is smaller, and ends
+    /// before that step or names its epoch.
+    pub fn counts_less_than_training(&self, resumed_from: Option<u64>) -> bool {
+        let is_part = |from: u64| self.epoch.is_some() || self.out_of.is_some_and(|end| end <= from);
+        resumed_from.is_some_and(|from| self.count < from && !self.is_whole && is_part(from))
+    }
+}
+
 /// How a count relates to the training's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
@@ -56,8 +75,8 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 pub struct Clock {
     mode: Mode,
-    /// The training continues one whose earlier steps this stream did not show.
-    is_resumed: bool,
+    /// The step that the training resumed from.
+    resumed_from: Option<u64>,
     /// The number of the first epoch of the training.
     base: Option<u64>,
     last: Option<Last>,
@@ -82,9 +101,9 @@ pub struct Placed {
 }
 
 impl Clock {
-    /// Creates the clock of a count; a resumed training may begin in any epoch.
-    pub fn new(is_resumed: bool) -> Self {
-        Self { is_resumed, ..Self::default() }
+    /// Creates the clock of a count in a training that resumed from this step, which may begin in any epoch.
+    pub fn new(resumed_from: Option<u64>) -> Self {
+        Self { resumed_from, ..Self::default() }
     }
 
     /// Reports whether this position starts over: a new pass over the data.
@@ -113,12 +132,14 @@ impl Clock {
         if let (Some(epoch), Some(named), None) = (epoch, position.epoch, self.base) {
             self.base = match epoch {
                 _ if named.zero_based => Some(0),
-                // Epoch 1 may be the second one.
-                1 if self.is_resumed && named.count.is_none() => None,
-                0 | 1 => Some(epoch),
+                0 | 1 if position.is_in_first_epoch(self.resumed_from) => Some(epoch),
+                0 | 1 => None,
                 _ if named.count.is_some() => Some(1),
                 _ => None,
             };
+        }
+        if self.mode == Mode::Unknown && position.counts_less_than_training(self.resumed_from) {
+            self.mode = Mode::Lost;
         }
         if self.mode == Mode::Unknown && (position.is_whole || position.is_within) {
             self.mode = if position.is_whole { Mode::Whole } else { Mode::Within };
@@ -207,13 +228,23 @@ mod tests {
     }
 
     #[test]
-    fn the_first_epoch_of_a_resumed_training_is_not_known_to_be_the_first() {
-        let resumed = |epoch: f64, count: Option<u64>| {
-            let epoch = Some(Epoch { value: epoch, count, zero_based: false });
-            let position = Position { count: 2, out_of: Some(49), epoch, ..Position::default() };
-            Clock::new(true).place(&position).map(|placed| placed.step)
+    fn the_epoch_and_the_count_of_a_resumed_training_are_those_of_the_whole_only_where_that_is_certain() {
+        let resumed = |from: u64, position: Position| {
+            Clock::new(Some(from)).place(&position).map(|placed| (placed.step, placed.total_steps))
         };
-        assert_eq!([resumed(1.0, None), resumed(1.0, Some(4)), resumed(0.0, None)], [None, Some(2), Some(2)]);
+        let of = |epoch: Option<f64>, count: u64, out_of: u64| {
+            let epoch = epoch.map(|value| Epoch { value, count: None, zero_based: false });
+            Position { count, out_of: Some(out_of), epoch, ..Position::default() }
+        };
+        // Epoch 1 is the second one, or the first one; within it, the bar may have begun again.
+        assert_eq!(resumed(50, of(Some(1.0), 2, 40)), None);
+        assert_eq!(resumed(25, of(Some(1.0), 26, 40)), Some((26, None)));
+        assert_eq!(resumed(25, of(Some(1.0), 1, 40)), None);
+        assert_eq!(resumed(25, of(Some(0.0), 1, 15)), None);
+        // Without an epoch, a count that ends before the checkpoint is that of an epoch.
+        assert_eq!(resumed(100, of(None, 2, 49)), None);
+        assert_eq!(resumed(100, of(None, 80, 300)), Some((80, None)), "it takes steps again");
+        assert_eq!(resumed(100, Position { is_whole: true, ..of(None, 1, 50) }), Some((1, Some(50))));
     }
 
     #[test]

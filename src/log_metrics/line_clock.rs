@@ -26,8 +26,8 @@ pub enum Place {
 #[derive(Debug, Default)]
 pub struct LineClock {
     mode: Mode,
-    /// The training continues one whose earlier steps this stream did not show.
-    is_resumed: bool,
+    /// The step that the training resumed from, if this stream did not show the steps before.
+    resumed_from: Option<u64>,
     /// The number of the first epoch of the training.
     base: Option<u64>,
     /// Steps of the passes that are over.
@@ -90,9 +90,9 @@ impl Pass {
 }
 
 impl LineClock {
-    /// Notes that the stream begins within the training: unnamed epochs came before.
-    pub fn resume(&mut self) {
-        self.is_resumed = true;
+    /// Notes that the stream begins within the training, after this step: unnamed epochs came before.
+    pub fn resume(&mut self, from: u64) {
+        self.resumed_from = Some(from);
     }
 
     /// Reports whether no line has named a step yet.
@@ -131,7 +131,8 @@ impl LineClock {
     fn learn_base(&mut self, position: &Position, epoch: Option<u64>) {
         let Some(epoch) = epoch.filter(|_| self.base.is_none()) else { return };
         self.base = match epoch {
-            0 | 1 => Some(epoch),
+            0 | 1 if position.is_in_first_epoch(self.resumed_from) => Some(epoch),
+            0 | 1 => None,
             _ if position.epoch.is_some_and(|named| named.count.is_some()) => Some(1),
             _ => None,
         };
@@ -144,7 +145,8 @@ impl LineClock {
                 return Place::Uncertain;
             }
             self.pass = Some(Pass::begin(position, epoch));
-            return self.at(position, named);
+            let is_part = position.epoch.is_none() && position.counts_less_than_training(self.resumed_from);
+            return if is_part { self.lose() } else { self.at(position, named) };
         };
         match (epoch, pass.epoch) {
             (Some(epoch), Some(before)) if before.checked_add(1) == Some(epoch) => {
@@ -282,7 +284,8 @@ impl LineClock {
 
     /// Begins a pass after one of `size` steps.
     fn add_pass(&mut self, size: u64, position: &Position, epoch: Option<u64>) -> Place {
-        let Some(before) = self.before.checked_add(size).filter(|_| !self.is_resumed || self.base.is_some()) else {
+        let Some(before) = self.before.checked_add(size).filter(|_| self.resumed_from.is_none() || self.base.is_some())
+        else {
             return self.lose();
         };
         self.size = if self.mode == Mode::Within && self.size != Some(size) { None } else { Some(size) };

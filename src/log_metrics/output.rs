@@ -27,12 +27,13 @@ impl OutputReader {
         Self { screen: Screen::new(), content: Content::new(patterns) }
     }
 
-    /// Notes that the stream begins within the training: a count that starts over there has unknown steps before it.
+    /// Notes that the stream begins within the training, after step `from`; 0 is its beginning. A count that starts over
+    /// there has unknown steps before it.
     #[must_use]
-    pub fn resumed(mut self, is_resumed: bool) -> Self {
-        if is_resumed {
-            self.content.lines.resume();
-            self.content.progress.resume();
+    pub fn resumed(mut self, from: u64) -> Self {
+        if from > 0 {
+            self.content.lines.resume(from);
+            self.content.progress.resume(from);
         }
         self
     }

@@ -64,8 +64,8 @@ struct Chosen {
 /// The bars of one stream.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// The stream begins within the training.
-    is_resumed: bool,
+    /// The step that the training resumed from, if the stream begins within it.
+    resumed_from: Option<u64>,
     chosen: Option<Chosen>,
     /// The bars drawn before one was chosen, newest last.
     candidates: Vec<Candidate>,
@@ -85,9 +85,9 @@ pub struct Redraw {
 }
 
 impl Progress {
-    /// Notes that the stream begins within the training: how many epochs came before is unknown.
-    pub fn resume(&mut self) {
-        self.is_resumed = true;
+    /// Notes that the stream begins within the training, after this step.
+    pub fn resume(&mut self, from: u64) {
+        self.resumed_from = Some(from);
     }
 
     /// Reports whether the chosen bar knows its step.
@@ -126,7 +126,7 @@ impl Progress {
             self.chosen = Some(Chosen {
                 identity,
                 reason,
-                clock: Clock::new(self.is_resumed),
+                clock: Clock::new(self.resumed_from),
                 first,
                 last: None,
                 is_iterated: false,

@@ -36,7 +36,7 @@ pub enum Refusal {
     )]
     NotOurs,
     /// No signal asks the command to save.
-    #[error("this command cannot be asked to save; name a signal on which it does: `save: {{ signal: USR1 }}`")]
+    #[error("the command cannot be asked to save; `save: {{ signal: USR1 }}` would")]
     CannotAskToSave,
     /// No worker runs, so there is nothing to restart.
     #[error("no worker is running, so there is nothing to restart")]

@@ -30,12 +30,19 @@ impl Cause {
     /// Returns the class with its strongest evidence. Some classes say no more than the exit itself.
     #[must_use]
     pub fn summary(&self) -> String {
-        match (self.class, self.evidence.first()) {
+        // The place in the log would push the message out of a line.
+        let first = self.evidence.first().map(|first| {
+            match first.strip_prefix("worker.log").and_then(|rest| rest.split_once(": ")) {
+                Some((_, message)) => message.to_owned(),
+                None => first.clone(),
+            }
+        });
+        match (self.class, first) {
             (class, None) => class.to_string(),
             (
                 FailureClass::Killed | FailureClass::Crash | FailureClass::EarlyExit | FailureClass::Unknown,
                 Some(first),
-            ) => first.clone(),
+            ) => first,
             (class, Some(first)) => format!("{class}: {first}"),
         }
     }

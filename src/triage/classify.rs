@@ -122,7 +122,9 @@ impl Judge<'_> {
         }
         let found =
             self.catalogue_finding().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
+        let raised = self.evidence.exit.of_command && self.log_class() == Some(FailureClass::Exception);
         match (class, found) {
+            (FailureClass::Unknown, None) if raised => FailureClass::Exception,
             (FailureClass::Panic | FailureClass::Unknown, Some(found)) => found,
             (_, Some(found)) if concerns_device(found) => found,
             _ => class,

@@ -15,10 +15,12 @@ const MAX_LINE: usize = 64 << 10;
 const MAX_LINES: usize = 1000;
 /// Maximum characters of an excerpt.
 const SHOWN: usize = 400;
-/// Lines at the end of a log within which an exception is what ended it: launchers add a summary of their own.
-const LAST: u64 = 60;
+/// Lines that may follow the exception that ended a log, before the summary of a launcher.
+const LAST: u64 = 5;
+/// Begins the summary of torchrun.
+const SUMMARY: &[u8] = b"torch.distributed.elastic";
 /// Lines at the end of a log that are kept for a failure that nothing explains.
-const KEPT_LAST: usize = 3;
+const KEPT_LAST: usize = 2;
 
 /// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,6 +59,8 @@ pub struct Scan {
     pub frames: Vec<OwnFrame>,
     /// The last lines that are not blank, with their numbers.
     pub last_lines: Vec<(u64, String)>,
+    /// Lines after the newest exception that are neither blank nor a launcher's summary.
+    after_exception: u64,
 }
 
 impl Scan {
@@ -88,7 +92,7 @@ impl Scan {
 
     /// Returns the exception that ended the log, unless the catalogue explains it or names another cause.
     fn unexplained_exception(&self, catalogue: &Catalogue) -> Option<Finding> {
-        let frame = self.frames.last().filter(|frame| frame.exception_line + LAST >= self.lines)?;
+        let frame = self.frames.last().filter(|_| self.after_exception <= LAST)?;
         let is_explained = self.root_cause().is_some_and(|root| !root.symptom)
             || self.findings.iter().any(|finding| finding.line == frame.exception_line);
         let class = FailureClass::Exception;
@@ -96,7 +100,7 @@ impl Scan {
             class,
             line: frame.exception_line,
             text: frame.exception.clone(),
-            meaning: "the script raised an exception that nothing caught".to_owned(),
+            meaning: "the log ends with an exception of the script".to_owned(),
             advice: catalogue.class_advice(class).unwrap_or_default().to_owned(),
             name: class.word().to_owned(),
             keeper: catalogue.keeper_response(class).to_owned(),
@@ -124,10 +128,17 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     let mut scan = Scan::default();
     let mut kept: BTreeMap<String, usize> = BTreeMap::new();
     let mut line = Vec::new();
-    let mut tracebacks = TracebackReader::default();
+    let (mut tracebacks, mut is_summary) = (TracebackReader::default(), false);
     while next_line(log, &mut line)? {
         scan.lines += 1;
-        tracebacks.push(&line, scan.lines);
+        let ends_traceback = tracebacks.push(&line, scan.lines);
+        is_summary = !ends_traceback && (is_summary || line.windows(SUMMARY.len()).any(|part| part == SUMMARY));
+        let is_blank = line.iter().all(u8::is_ascii_whitespace);
+        if ends_traceback {
+            scan.after_exception = 0;
+        } else {
+            scan.after_exception += u64::from(!is_blank && !is_summary);
+        }
         scan.keep_last(&line);
         let Some(finding) = scan_line(&line, scan.lines, catalogue) else { continue };
         let count = kept.entry(finding.name.clone()).or_default();

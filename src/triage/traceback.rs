@@ -81,8 +81,8 @@ struct Traceback {
 }
 
 impl TracebackReader {
-    /// Reads a line and its number.
-    pub fn push(&mut self, line: &[u8], number: u64) {
+    /// Reads a line and its number. Reports whether it is the exception that ends a traceback.
+    pub fn push(&mut self, line: &[u8], number: u64) -> bool {
         let line = strip_colours(&line[..line.len().min(LINE)]);
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
@@ -93,21 +93,23 @@ impl TracebackReader {
             if self.open.len() < OPEN {
                 self.open.push(Traceback { prefix: prefix.to_owned(), own: None, expects_code: false });
             }
-            return;
+            return false;
         }
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
         let matching = self.open.iter().enumerate().filter(|(_, traceback)| text.starts_with(&traceback.prefix));
         let matching: Vec<(usize, usize)> =
             matching.map(|(index, traceback)| (index, traceback.prefix.len())).collect();
         // A line with a known prefix belongs to that process alone.
-        let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else { return };
-        if self.open[index].read(&text[length..], number) {
+        let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else { return false };
+        let ends = self.open[index].read(&text[length..], number);
+        if ends {
             let traceback = self.open.swap_remove(index);
             if let Some(frame) = traceback.own {
                 self.frames.truncate(KEPT - 1);
                 self.frames.push(frame);
             }
         }
+        ends
     }
 
     /// Returns the own frame of each traceback.

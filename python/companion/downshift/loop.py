@@ -347,7 +347,10 @@ class Run:
             own = order.torch_seed()
         elif own is None:
             own = 0 if companion is None else companion.seed
-        return int(own if companion is None else knobs.find_seed(companion, own))
+        seed = own if companion is None else knobs.find_seed(companion, own)
+        if not isinstance(seed, int):
+            raise ConfigError("the seed is a whole number, not {!r}".format(seed))
+        return seed
 
     def _restore(self, resume):
         if not resume or resume.get("kind") != "container":

@@ -41,13 +41,14 @@ impl Trace {
         seen.ids.clone_from(&print.ids);
         seen.random.clone_from(&print.random);
         seen.scale = print.scale;
-        seen.rate = seen.rate.or(print.lr);
+        // The output may round it.
+        seen.rate = print.lr.or(seen.rate);
     }
 
     fn take_step(&mut self, step: &Step) {
         let seen = self.at(step.step);
         seen.loss = step.loss.or(seen.loss);
-        seen.rate = step.lr.or(seen.rate);
+        seen.rate = seen.rate.or(step.lr);
         seen.norm = step.grad_norm.or(seen.norm);
     }
 
@@ -90,5 +91,27 @@ impl Trace {
     pub fn decimals(&self) -> usize {
         let decimals = |(_, loss): (u64, f64)| loss.to_string().split_once('.').map_or(0, |(_, rest)| rest.len());
         self.losses().map(decimals).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trace;
+    use crate::protocol::companion::Fingerprint;
+    use crate::protocol::worker::{CommandNews, Event, Step};
+
+    #[test]
+    fn a_rate_that_the_companion_saw_counts_before_one_that_the_output_rounds() {
+        let print: Fingerprint = serde_json::from_value(serde_json::json!({ "step": 4, "lr": 0.002_998 })).unwrap();
+        let printed = Event::Step(Step { step: 4, lr: Some(0.003), loss: Some(0.5), ..Step::default() });
+        let told = Event::Command { news: CommandNews::Fingerprint(print) };
+        for events in [[&printed, &told], [&told, &printed]] {
+            let mut trace = Trace::default();
+            for event in events {
+                trace.take(event);
+            }
+            let seen = trace.get(4).unwrap();
+            assert_eq!((seen.rate, seen.loss), (Some(0.002_998), Some(0.5)));
+        }
     }
 }

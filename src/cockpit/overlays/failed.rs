@@ -27,17 +27,6 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let mut lines: Vec<Line<'static>> =
         ui::wrap(why, width).into_iter().map(|row| Line::styled(row, theme.strong)).collect();
     lines.push(Line::default());
-    // `worker ended at step 7: REASON`
-    let is_told = |text: &str| text.split_once(": ").is_some_and(|(_, reason)| why.contains(reason));
-    let new = |row: &&JournalRow| row.level != Level::Info && !row.text.ends_with(why) && !is_told(&row.text);
-    let troubles: Vec<_> = state.facts.journal.iter().rev().filter(new).take(JOURNAL).collect();
-    for row in troubles.into_iter().rev() {
-        let text = format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text);
-        lines.extend(ui::wrap(&text, width).into_iter().map(Line::from));
-    }
-    let log = state.facts.log.iter().rev().filter(|text| says_something(text)).take(LOG);
-    let newest: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
-    lines.extend(newest.into_iter().rev());
     let durable = match status.durable_step {
         Some(step) => format!("Durable up to step {}. ", count(step)),
         None if state.command.is_some() => "No checkpoint. ".to_owned(),
@@ -56,12 +45,41 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let keys = KeyLine(vec![key(Action::Menu, "menu"), key(Action::Back, "close")]);
     tail.extend([Line::default(), keys.render(width, theme)]);
     // The command to type stays, whatever else is cut.
+    let room = usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len() + lines.len());
+    lines.extend(evidence(state, why, (width, room), theme));
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let inner =
         Popup { title, size: (WIDTH, high), tone: Tone::Danger, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
+}
+
+/// Returns the newest events that the reason does not tell, and the end of the log, in so many rows. The log's last line
+/// often names the cause, so it keeps a third of them.
+fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &Theme) -> Vec<Line<'static>> {
+    // `worker ended at step 7: REASON`
+    let is_told = |text: &str| {
+        let reason = text.strip_prefix("worker ended").and_then(|rest| rest.split_once(": "));
+        text.ends_with(why) || reason.is_some_and(|(_, reason)| why.starts_with(reason))
+    };
+    let new = |row: &&JournalRow| row.level != Level::Info && !is_told(&row.text);
+    let troubles: Vec<_> = state.facts.journal.iter().rev().filter(new).take(JOURNAL).collect();
+    let events = troubles
+        .into_iter()
+        .rev()
+        .flat_map(|row| ui::wrap(&format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text), width));
+    let mut events: Vec<Line<'static>> = events.map(Line::from).collect();
+    let log = state.facts.log.iter().rev().filter(|text| says_something(text)).take(LOG);
+    let mut log: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
+    let least = log.len().min(room.div_ceil(3));
+    if events.len() > room - least {
+        events.truncate((room - least).saturating_sub(1));
+        events.push(Line::styled("…", theme.dim));
+    }
+    log.truncate(room.saturating_sub(events.len()));
+    events.extend(log.into_iter().rev());
+    events
 }
 
 /// Reports whether a line is more than blanks, or the marks that Python draws below the code of a frame.

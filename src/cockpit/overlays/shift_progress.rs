@@ -28,7 +28,9 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let since = u64::try_from(since).unwrap_or(0);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    lines.extend(stage_lines(&passage.stages, since, done, theme));
+    // A command compiles what it wants, unseen.
+    let plan = PLAN.into_iter().filter(|name| state.command.is_none() || *name != StageName::Compile);
+    lines.extend(stage_lines(&passage.stages, plan, since, done, theme));
     lines.push(Line::default());
     let open = passage.stages.last().is_some_and(|stage| stage.took_ms.is_none());
     let total = passage.total_ms().saturating_add(if open { since } else { 0 });
@@ -75,10 +77,16 @@ const PLAN: [StageName; 6] =
     [StageName::Save, StageName::Stop, StageName::AwaitVram, StageName::Load, StageName::Compile, StageName::FirstStep];
 
 /// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.
-fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
+fn stage_lines(
+    stages: &[Stage],
+    plan: impl Iterator<Item = StageName>,
+    since: u64,
+    done: bool,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
     let known = |name: StageName| stages.iter().any(|stage| planned_parts(&stage.name).contains(&name));
     // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
-    let mut rest = PLAN.into_iter().filter(|name| !known(*name)).peekable();
+    let mut rest = plan.filter(|name| !known(*name)).peekable();
     let order = |name: StageName| PLAN.iter().position(|planned| planned_parts(&name).contains(planned));
     let dim = |name: StageName, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
     let mut lines = Vec::new();

@@ -46,7 +46,7 @@ pub struct RunFile {
     pub name: String,
     pub task: String,
     #[serde(default)]
-    command: Vec<String>,
+    pub command: Vec<String>,
     #[serde(default)]
     directory: String,
     #[serde(default, deserialize_with = "environment::read")]

@@ -78,8 +78,13 @@ fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, proble
     if file.task == command::TASK {
         return false;
     }
+    let names = tasks.names();
+    if names.is_empty() && !file.command.is_empty() {
+        let wrong = format!("`{}` is no task with a `command`", file.task);
+        problems.push(Problem::at("task", wrong, "write `task: command`"));
+        return false;
+    }
     if !tasks.knows(&file.task) {
-        let names = tasks.names();
         let known: Vec<&str> = names.iter().map(String::as_str).chain([command::TASK]).collect();
         let wrong = format!("no task is called `{}`", file.task);
         problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));

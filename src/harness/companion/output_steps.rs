@@ -3,7 +3,6 @@
 
 use super::super::Purpose;
 use super::super::run_loop::Harness;
-use crate::format::count;
 use crate::log_metrics::Reading;
 use crate::protocol::worker::{Event, Level};
 
@@ -32,36 +31,23 @@ impl Harness {
         }
     }
 
-    /// Lets the steps in the output count from now on, if the companion sees no losses. A count below the checkpoint that
-    /// the command was given covers less than the training.
+    /// Lets the steps in the output count from now on, if the companion sees no losses.
     fn notice_step_in_output(&mut self, step: u64) {
         self.companion.output.stepless = STEPLESS;
         let is_first = !self.companion.output.has_steps && !self.companion.output.is_uncertain;
-        if !is_first || !self.counts_steps_alone() {
-            return;
+        if is_first && self.counts_steps_alone() {
+            self.companion.output.has_steps = true;
+            self.progress.follow_output();
+            self.progress.step = self.progress.step.min(step.saturating_sub(1));
         }
-        if let Some(from) = self.hello.resumed_from.filter(|from| step <= *from && self.args.purpose != Purpose::Trial)
-        {
-            self.companion.output.is_uncertain = true;
-            return self.warn(format!(
-                "the output counts from {} again after the resume from checkpoint {}, as a count within an epoch does; the \
-                 optimizer steps of the script count on from the checkpoint. `downshift trial` shows whether the script \
-                 resumes or starts over",
-                count(step),
-                count(from)
-            ));
-        }
-        self.companion.output.has_steps = true;
-        self.progress.follow_output();
-        self.progress.step = self.progress.step.min(step.saturating_sub(1));
     }
 
-    fn notice_count_started_over(&mut self, first: u64) {
+    fn notice_count_started_over(&mut self, count: u64) {
         if std::mem::replace(&mut self.companion.output.is_uncertain, true) {
             return;
         }
         let step = self.progress.step;
-        let begun = format!("the steps in the output begin again at {first} after step {step}");
+        let begun = format!("the steps in the output begin again at {count} after step {step}");
         let companion = self.companion.introduction.clone().filter(|_| self.counts_steps_alone());
         match companion.filter(|_| self.args.purpose != Purpose::Trial) {
             Some(introduction) => {

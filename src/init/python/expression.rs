@@ -246,10 +246,7 @@ impl Reader<'_> {
         match (text_of(node.child_by_field_name("operator")?, self.text), &left) {
             ("/", _) => Some(Expr::Joined(vec![left, text_literal("/".to_owned()), right])),
             ("+", _) => Some(Expr::Joined(vec![left, right])),
-            ("%", Expr::Literal(Literal::Text(text))) => {
-                let conversion = |letter: char| letter.is_ascii_alphabetic();
-                Some(with_holes(text, '%', |rest| rest.find(conversion).map(|end| end + 1)))
-            }
+            ("%", Expr::Literal(Literal::Text(text))) => Some(with_holes(text, '%', end_of_conversion)),
             _ => None,
         }
     }
@@ -285,6 +282,12 @@ impl Reader<'_> {
 
 fn text_literal(text: String) -> Expr {
     Expr::Literal(Literal::Text(text))
+}
+
+/// Returns the length of a conversion of `%`, behind it: `d`, `05d`, `(step)d`.
+fn end_of_conversion(rest: &str) -> Option<usize> {
+    let name = if rest.starts_with('(') { rest.find(')')? + 1 } else { 0 };
+    rest[name..].find(|letter: char| letter.is_ascii_alphabetic()).map(|end| name + end + 1)
 }
 
 /// Splits a text at its placeholders, which begin with `mark`; `end` finds where the rest of one ends.

@@ -6,8 +6,8 @@ use super::{Definition, Expr, Field, Import, Module, OwnedCall, Shape};
 use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
-/// Calls that declare arguments or lead to them, and those that save.
-const WANTED: [&str; 17] = [
+/// Calls that declare arguments or lead to them.
+const WANTED: [&str; 15] = [
     "ArgumentParser",
     "HfArgumentParser",
     "TrlParser",
@@ -22,12 +22,16 @@ const WANTED: [&str; 17] = [
     "open",
     "option",
     "parse_args_into_dataclasses",
-    "save",
-    "save_file",
     "set_defaults",
 ];
 /// Maximum fields of a class and parameters of a function.
 const FIELDS: usize = 1_000;
+
+/// Reports whether a call is kept: one of the wanted ones, or one that may save, such as `torch.save` and a function of
+/// the script's own around it.
+fn is_wanted(function: &str) -> bool {
+    WANTED.contains(&function) || function.starts_with("save")
+}
 
 pub(super) fn collect(tree: &Tree, text: &str) -> Module {
     let mut walk = Walk { text, module: Module::default(), scopes: Vec::new() };
@@ -74,7 +78,7 @@ impl Walk<'_> {
                 }
             }
             "call" => {
-                let wanted = read_call(node, self.text).filter(|call| WANTED.contains(&call.function.as_str()));
+                let wanted = read_call(node, self.text).filter(|call| is_wanted(&call.function));
                 self.module.calls.extend(wanted.map(|call| OwnedCall { owner, at: node.start_byte(), call }));
             }
             "assignment" => self.add_assignment(node, owner),

@@ -125,18 +125,25 @@ fn an_epoch_announced_on_a_line_of_its_own_counts_when_the_count_starts_over() {
 
 #[test]
 fn a_resumed_training_adds_no_unknown_passes_up() {
-    let resumed = |printed: &[Printed]| {
+    let resumed = |from: u64, printed: &[Printed]| {
         let mut clock = LineClock::default();
-        clock.resume();
+        clock.resume(from);
         printed.iter().map(|printed| place(&mut clock, *printed, None)).collect::<Vec<_>>()
     };
-    assert_eq!(resumed(&[(None, 50, Some(100)), (None, 100, Some(100)), (None, 50, Some(100))]), [50, 100, -2]);
-    assert_eq!(resumed(&[(None, 310, None), (None, 320, None)]), [310, 320]);
+    assert_eq!(resumed(40, &[(None, 50, Some(100)), (None, 100, Some(100)), (None, 50, Some(100))]), [50, 100, -2]);
+    assert_eq!(resumed(300, &[(None, 310, None), (None, 320, None)]), [310, 320]);
+    // A count that ends before the checkpoint is that of an epoch; one without an end may take steps again.
+    assert_eq!(resumed(140, &[(None, 50, Some(100)), (None, 60, Some(100))]), [-2, -2]);
+    assert_eq!(resumed(140, &[(None, 101, None), (None, 102, None)]), [101, 102]);
+    // Epoch 1 is the second one, or the first.
+    let second = Some((1, None));
+    assert_eq!(resumed(60, &[(second, 20, Some(40)), (second, 40, Some(40))]), [-2, -2]);
+    assert_eq!(resumed(60, &[(second, 70, Some(100)), (second, 80, Some(100))]), [70, 80]);
     // Whether epochs count from 0 or 1 is unknown.
     let of = |epoch| Some((epoch, None));
-    assert_eq!(resumed(&[(of(4), 50, Some(100)), (of(5), 50, Some(100))]), [-2, -2]);
+    assert_eq!(resumed(320, &[(of(4), 50, Some(100)), (of(5), 50, Some(100))]), [-2, -2]);
     let of = |epoch| Some((epoch, Some(9)));
-    assert_eq!(resumed(&[(of(4), 50, Some(100)), (of(5), 50, Some(100)), (of(6), 10, Some(100))]), [-2, 450, 510]);
+    assert_eq!(resumed(320, &[(of(4), 50, Some(100)), (of(5), 50, Some(100)), (of(6), 10, Some(100))]), [-2, 450, 510]);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_failure_that_only_the_log_names_is_summarised_by_its_line() {
     let cause = judge(&with_log(command(1), log));
     assert_eq!(cause.class, Class::Config);
     let line = "worker.log line 3: ModuleNotFoundError: No module named 'torch'";
-    assert!(cause.summary().ends_with(line), "{}", cause.summary());
+    assert_eq!(cause.summary(), "configuration: ModuleNotFoundError: No module named 'torch'");
     assert_eq!(cause.evidence.iter().filter(|evidence| *evidence == line).count(), 1, "{cause:?}");
     assert!(cause.evidence.contains(&"exit code 1".to_owned()), "{cause:?}");
     // A worker that knows why it ended says more than its log.
@@ -177,16 +177,22 @@ fn an_exception_that_nothing_explains_is_a_cause_and_other_ends_show_the_last_li
     let log = "step 1\nTraceback (most recent call last):\n  File \"train.py\", line 7, in load\n    x = table['b']\nKeyError: 'b'\n";
     let command = |code, signal| Evidence { exit: Exit::of_command(code, signal), ..Evidence::default() };
     let cause = judge(&with_log(command(Some(1), None), log));
-    let told = "exception: worker.log line 5: KeyError: 'b'";
+    let told = "exception: KeyError: 'b'";
     assert_eq!((cause.class, cause.summary().as_str()), (Class::Exception, told), "{cause:?}");
     assert!(cause.evidence.contains(&"your code: train.py:7, in load: x = table['b']".to_owned()), "{cause:?}");
     // A process that a signal ended, or whose end is unknown, had handled it.
     assert_eq!(judge(&with_log(command(None, Some(11)), log)).class, Class::Crash);
     assert_eq!(judge(&with_log(command(None, None), log)).class, Class::Unknown);
-    let handled = format!("{log}{}", "step 2\n".repeat(100));
+    let handled = format!("{log}{}", "step 2\n".repeat(6));
     assert_eq!(judge(&with_log(command(Some(3), None), &handled)).class, Class::Unknown);
+    let launched = format!("{log}E1 torch.distributed.elastic failed\n{}", "====\n".repeat(30));
+    assert_eq!(judge(&with_log(command(Some(1), None), &launched)).class, Class::Exception);
+    // A rank reports its exception as one of no known class.
+    let reported =
+        Evidence { exit: Exit::of_command(Some(1), None), ..said(Class::Unknown, "rank 1 of 2: KeyError: 'b'") };
+    assert_eq!(judge(&with_log(reported, log)).class, Class::Exception);
     let silent = judge(&with_log(command(Some(3), None), "a\n\nb\nc\rbye\nd\n"));
-    let wanted = ["exit code 3", "worker.log line 3: b", "worker.log line 4: bye", "worker.log line 5: d"];
+    let wanted = ["exit code 3", "worker.log line 4: bye", "worker.log line 5: d"];
     assert_eq!((silent.class, silent.evidence), (Class::Unknown, wanted.map(str::to_owned).to_vec()));
 }
 
