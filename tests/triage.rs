@@ -217,7 +217,7 @@ fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
     assert_eq!((marks("likely"), marks("symptom")), (vec![false, true, false], vec![true, false, false]));
     let words = String::from_utf8(run_triage(&["-"], log, None).stdout).unwrap();
     assert!(words.starts_with("host_out_of_memory: ") && words.contains("most likely the cause"), "{words}");
-    assert!(words.contains(&format!("downshift {}", list[1]["keeper"].as_str().unwrap())), "{words}");
+    assert!(words.contains(&format!("in a run, the keeper {}", list[1]["keeper"].as_str().unwrap())), "{words}");
 }
 
 #[test]

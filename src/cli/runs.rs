@@ -2,10 +2,12 @@
 
 mod table;
 
+use super::check::terminal_width;
 use super::client::current_status;
 use super::occupied::living_runs;
 use super::status;
 use super::{Format, Outcome, line};
+use crate::cockpit::ui::cut;
 use crate::protocol::claim::Stage;
 use crate::store::claims::Registry;
 use crate::store::labels::Tag;
@@ -60,8 +62,10 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
         line!("no run matches; {} archived (--archived lists them)", hidden.len());
     }
     let rows: Vec<_> = shown.iter().map(|(dir, run)| table::row(dir, run, now_ms)).collect();
+    // A row that wraps is hard to tell from two.
+    let width = terminal_width().unwrap_or(usize::MAX);
     for row in table::align(&rows) {
-        line!("{row}");
+        line!("{}", cut(&row, width));
     }
     Ok(0)
 }

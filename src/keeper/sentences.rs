@@ -84,7 +84,10 @@ pub fn save_failed(step: u64, message: &str) -> String {
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
     if skipped.applied {
-        return format!("step {step}: {} not finite ({}); the command goes on with it", skipped.what, skipped.place);
+        return format!(
+            "step {step}: {} not finite ({}); the command goes on, and is ended after watch.skips_in_a_row of these",
+            skipped.what, skipped.place
+        );
     }
     format!(
         "step {step} skipped: {} not finite ({}); weights and optimizer state unchanged",

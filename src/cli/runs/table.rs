@@ -3,7 +3,7 @@
 use super::describe_unknown;
 use crate::cockpit::run_cells as cell;
 use crate::format::count;
-use crate::protocol::control::Status;
+use crate::protocol::control::{RunState, Status};
 use crate::store::run_dir::RunDir;
 use crate::store::run_summary::RunSummary;
 use crate::untrusted::text;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 /// Characters of a reason in a row.
-const LONGEST_REASON: usize = 80;
+const LONGEST_REASON: usize = 120;
 
 /// Returns the cells of a row. A run without a readable status says why in place of them.
 pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
@@ -29,17 +29,19 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
         describe_rung(status),
         cell::tags(run),
     ];
-    cells.extend(status.why.as_ref().map(|why| format!("({})", shorten(why))));
+    cells.extend(status.why.as_ref().map(|why| format!("({})", shorten(why, status.state))));
     cells.iter().map(|cell| text::escape_line(cell).into_owned()).collect()
 }
 
-/// Cuts a reason after its first clause, which names the cause; JSON and `status` have all of it.
-fn shorten(why: &str) -> String {
-    let clause = why.split("; ").next().unwrap_or(why);
-    if clause.chars().count() <= LONGEST_REASON {
-        return clause.to_owned();
+/// Cuts a reason after its first characters. That of an ended run ends with its first clause, which names the cause; JSON
+/// and `status` have all of it.
+fn shorten(why: &str, state: RunState) -> String {
+    let has_ended = state.is_over() || state == RunState::NeedsPerson;
+    let why = why.split("; ").next().filter(|_| has_ended).unwrap_or(why);
+    if why.chars().count() <= LONGEST_REASON {
+        return why.to_owned();
     }
-    let kept: String = clause.chars().take(LONGEST_REASON - 1).collect();
+    let kept: String = why.chars().take(LONGEST_REASON - 1).collect();
     format!("{}…", kept.trim_end())
 }
 

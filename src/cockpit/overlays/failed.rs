@@ -1,6 +1,7 @@
 //! The run failed or needs attention: the reason, the latest events, and the command that resumes it.
 
 use crate::cockpit::action::Action;
+use crate::cockpit::panels::log;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
@@ -71,7 +72,7 @@ fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &The
         .flat_map(|row| ui::wrap(&format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text), width));
     let mut events: Vec<Line<'static>> = events.map(Line::from).collect();
     let log = state.facts.log.iter().rev().filter(|text| says_something(text)).take(LOG);
-    let mut log: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
+    let mut log: Vec<_> = log.map(|text| Line::styled(log::fit(text, width), theme.dim)).collect();
     let least = log.len().min(room.div_ceil(3));
     if events.len() > room - least {
         events.truncate((room - least).saturating_sub(1));

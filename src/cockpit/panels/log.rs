@@ -7,6 +7,13 @@ use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::count;
 use ratatui::{Frame, layout::Rect, style::Style, text::Line};
+use std::ops::Range;
+use unicode_width::UnicodeWidthStr;
+
+/// The characters that bars are drawn with.
+const DRAWN: &str = "█▉▊▋▌▍▎▏━╸╺─#=";
+/// Shortest bar that gives way.
+const SHORTEST_BAR: usize = 5;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -34,7 +41,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let back = state.screen.log_back.min(found.saturating_sub(1));
     let newest = state.facts.log.iter().rev().filter(matches).skip(back).take(room);
     let mut lines: Vec<_> =
-        newest.map(|text| Line::styled(ui::cut(text, usize::from(inner.width)), line_style(text, theme))).collect();
+        newest.map(|text| Line::styled(fit(text, usize::from(inner.width)), line_style(text, theme))).collect();
     lines.reverse();
     ui::render_lines(frame, inner, lines);
 }
@@ -48,5 +55,50 @@ fn line_style(text: &str, theme: &Theme) -> Style {
         theme.warn
     } else {
         theme.dim
+    }
+}
+
+/// Cuts a line of the log. The drawing of a progress bar gives way first, since its values stand behind it.
+pub fn fit(text: &str, width: usize) -> String {
+    match find_bar(text).filter(|_| text.width() > width) {
+        Some(bar) => ui::cut(&format!("{}…{}", &text[..bar.start], &text[bar.end..]), width),
+        None => ui::cut(text, width),
+    }
+}
+
+/// Finds the longest drawing of a bar: `█████▌    `, or the blanks between two `|` of one that is empty.
+fn find_bar(text: &str) -> Option<Range<usize>> {
+    let is_part = |letter: char| letter == ' ' || DRAWN.contains(letter);
+    let is_bar = |bar: &Range<usize>| {
+        let framed = text[..bar.start].ends_with('|') && text[bar.end..].starts_with('|');
+        let drawn = text[bar.clone()].chars().filter(|letter| *letter != ' ').count();
+        text[bar.clone()].chars().count() >= SHORTEST_BAR && (framed || drawn >= SHORTEST_BAR)
+    };
+    let mut bars: Vec<Range<usize>> = Vec::new();
+    for (at, letter) in text.char_indices().filter(|(_, letter)| is_part(*letter)) {
+        let end = at + letter.len_utf8();
+        match bars.last_mut().filter(|bar| bar.end == at) {
+            Some(bar) => bar.end = end,
+            None => bars.push(at..end),
+        }
+    }
+    bars.into_iter().filter(is_bar).max_by_key(ExactSizeIterator::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn the_drawing_of_a_bar_gives_way_before_its_values() {
+        let bar = "epoch 1/6:  50%|█████     | 100/200 [00:12<00:12,  8.10it/s, loss=0.5124]";
+        assert_eq!(fit(bar, 80), bar, "it fits");
+        assert_eq!(fit(bar, 66), "epoch 1/6:  50%|…| 100/200 [00:12<00:12,  8.10it/s, loss=0.5124]");
+        assert!(fit(bar, 40).ends_with('…'));
+        let empty = "epoch 1/6:   0%|          | 0/200 [00:00<?, ?it/s, loss=0.9]";
+        assert_eq!(fit(empty, 54), "epoch 1/6:   0%|…| 0/200 [00:00<?, ?it/s, loss=0.9]");
+        let keras = "100/200 ━━━━━━━━━━━━━━━━━━━━ 1s 8ms/step - loss: 0.4";
+        assert_eq!(fit(keras, 36), "100/200…1s 8ms/step - loss: 0.4");
+        assert_eq!(fit("=== a table === of words and more words", 12), "=== a table…");
     }
 }
