@@ -143,7 +143,7 @@ impl Policy {
         let why = if command.save_time().is_some() { "its checkpoints" } else { "its own outputs" };
         let text = format!(
             "{}; the command cannot resume, and a start from the beginning might overwrite {why}: start it again \
-             yourself (`{}`), or write `restart: from_start` into its run file",
+             yourself (`{}`), or allow that by `restart: from_start` in a run file",
             fault.text,
             self.go_on_command()
         );

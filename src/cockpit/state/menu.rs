@@ -96,16 +96,19 @@ impl State {
         let begun = || self.subject_step().is_none().then_some(Refusal::NeverStarted);
         let alive = || self.subject_lives().then_some(Refusal::Alive);
         let owned = || self.read_only.then_some(Refusal::ReadOnly);
-        let is_lost = || self.subject.run == self.run_name() && matches!(self.go_on(), GoOn::Anew(_));
+        let is_open = self.subject.run == self.run_name();
+        let has_saved = || self.status().is_some_and(|status| status.durable_step.is_some());
+        let unsaved = || (is_open && !has_saved()).then_some(Refusal::NoCheckpoint);
+        let is_lost = || is_open && matches!(self.go_on(), GoOn::Anew(_));
         let lost = || is_lost().then_some(Refusal::NothingResumes);
         let stored = || self.has_own_files().then_some(Refusal::OwnFiles);
         match item {
             MenuItem::Open => begun(),
             MenuItem::Resume => owned().or_else(alive).or_else(lost),
             MenuItem::Delete => owned().or_else(alive),
-            MenuItem::Branch => owned().or_else(begun).or_else(stored),
+            MenuItem::Branch => owned().or_else(begun).or_else(stored).or_else(unsaved),
             MenuItem::Export => owned().or_else(stored),
-            MenuItem::Compare => owned().or_else(begun),
+            MenuItem::Compare => owned().or_else(begun).or_else(unsaved),
             MenuItem::CopyPath | MenuItem::ShowArchived => None,
             MenuItem::Tags | MenuItem::Note | MenuItem::Archive => owned().or_else(|| self.subject_labels().err()),
         }

@@ -55,10 +55,12 @@ pub fn cut(text: &str, width: usize) -> String {
     }
     let mut kept = String::new();
     for letter in text.chars() {
-        if kept.width() + letter.to_string().width() + 1 > width {
+        kept.push(letter);
+        // A variation selector widens the letter before it.
+        if kept.width() + 1 > width {
+            kept.pop();
             break;
         }
-        kept.push(letter);
     }
     if width > 0 {
         kept.push('…');
@@ -72,17 +74,15 @@ pub fn cut_start(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let mut kept: Vec<char> = Vec::new();
-    let mut used = 1;
+    let mut kept = String::new();
     for letter in text.chars().rev() {
-        used += letter.to_string().width();
-        if used > width {
+        kept.insert(0, letter);
+        if kept.width() + 1 > width {
+            kept.remove(0);
             break;
         }
-        kept.push(letter);
     }
-    let end = kept.into_iter().rev();
-    if width > 0 { std::iter::once('…').chain(end).collect() } else { String::new() }
+    if width > 0 { format!("…{kept}") } else { String::new() }
 }
 
 /// Pads or truncates a text to exactly `width` columns, left-aligned.

@@ -124,13 +124,15 @@ impl Inbox {
     pub fn read(&mut self) -> io::Result<Vec<Found>> {
         self.check_folder()?;
         let now = refresh(&self.folder)?;
-        let (mut ids, mut answers) = (BTreeSet::new(), Vec::new());
+        let (mut ids, mut leftovers) = (BTreeSet::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)?.flatten() {
             let Ok(name) = entry.file_name().into_string() else { continue };
             match name.rsplit_once('.') {
                 // A keeper that was killed leaves orders that it had taken.
                 Some((id, "json" | "taken")) if is_id(id) => drop(ids.insert(id.to_owned())),
-                Some((_, "answer")) => answers.push(entry.path()),
+                Some((_, "answer")) => leftovers.push(entry.path()),
+                // Half of an answer, from a keeper that was killed while it wrote.
+                Some(_) if name.starts_with('.') => leftovers.push(entry.path()),
                 _ => {}
             }
         }
@@ -139,8 +141,8 @@ impl Inbox {
         let found = news.into_iter().map(|id| Found { order: self.read_order(&id, now), id }).collect::<Vec<_>>();
         self.known.extend(found.iter().map(|found| found.id.clone()));
         let age = |path: &PathBuf| now.duration_since(fs::symlink_metadata(path).ok()?.modified().ok()?).ok();
-        answers.retain(|path| age(path).is_some_and(|age| age > OLD_ANSWER));
-        for path in answers {
+        leftovers.retain(|path| age(path).is_some_and(|age| age > OLD_ANSWER));
+        for path in leftovers {
             fs::remove_file(path).ok();
         }
         Ok(found)
@@ -272,9 +274,10 @@ impl Drop for Placed {
 
 #[cfg(test)]
 mod tests {
-    use super::{FOLDER, Found, Inbox, OLD, Order, Refused, check_author, place};
+    use super::{FOLDER, Found, Inbox, OLD, OLD_ANSWER, Order, Refused, check_author, place};
     use crate::protocol::control::Request;
     use crate::store::identity::boot_id;
+    use std::collections::BTreeSet;
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::time::{Duration, SystemTime};
@@ -337,6 +340,23 @@ mod tests {
         let about = fs::metadata(inbox.taken(&late.id)).unwrap();
         let foreign = check_author(&about, about.uid() + 1, "requests/x.json").unwrap_err();
         assert!(foreign.to_string().starts_with("requests/x.json belongs to user "), "{foreign}");
+    }
+
+    #[test]
+    fn what_nobody_fetched_and_what_a_killed_keeper_left_is_removed_in_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let folder = dir.path().join(FOLDER);
+        let past = SystemTime::now().checked_sub(OLD_ANSWER + Duration::from_secs(2)).unwrap();
+        for (name, is_old) in [("a.answer", true), (".b.answer.7", true), ("c.answer", false), (".d.answer.8", false)] {
+            let file = File::create(folder.join(name)).unwrap();
+            if is_old {
+                file.set_modified(past).unwrap();
+            }
+        }
+        assert_eq!(inbox.read().unwrap(), []);
+        let left: BTreeSet<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, BTreeSet::from([".d.answer.8".into(), "c.answer".into()]));
     }
 
     #[test]
