@@ -226,7 +226,7 @@ fn format_list(run: &Run) -> Vec<String> {
 }
 
 /// Returns the number of columns of the terminal that stdout is.
-pub fn terminal_width() -> Option<usize> {
+pub(super) fn terminal_width() -> Option<usize> {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| usize::from(size.ws_col))

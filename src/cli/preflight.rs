@@ -6,9 +6,8 @@ mod ranks;
 use super::devices::devices_of_start;
 use super::run;
 use super::trust;
-use super::words::is_script;
 use super::{Failure, line, occupied, plan, say};
-use crate::config::command::invocation::{Target, find_script, is_python};
+use crate::config::command::invocation::{Target, find_script, is_python, is_script};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::config::typed::nearest;
@@ -110,7 +109,7 @@ impl Preflight {
             command.command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
         let Some(Target::Script(script)) = find_script(&command.command).map(|found| found.target) else { return };
         // One that `files:` writes does not exist yet.
-        let is_known = starts_python && is_script(Path::new(&script)) && !script.contains('{');
+        let is_known = starts_python && is_script(&script) && !script.contains('{');
         if is_known && !command.directory.join(&script).is_file() {
             let folder = text::path(&command.directory);
             let near = nearest_script(&command.directory, &script);
@@ -306,7 +305,7 @@ fn nearest_script(folder: &Path, script: &str) -> Option<String> {
         .flatten()
         .take(MOST_SCRIPTS)
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let names: Vec<String> = names.filter(|name| is_script(Path::new(name))).collect();
+    let names: Vec<String> = names.filter(|name| is_script(name)).collect();
     nearest(script, &names.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
 }
 

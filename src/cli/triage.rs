@@ -52,7 +52,7 @@ struct Reported<'a> {
     own_frame: Option<&'a OwnFrame>,
 }
 
-/// What is diagnosed.
+/// The log that is diagnosed.
 enum Source {
     Stdin,
     File(PathBuf),
@@ -79,7 +79,7 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text => {
             let (verdict, class) = source.verdict();
-            // What the keeper has told already is not told again.
+            // The verdict names its own cause.
             let others = |finding: &Finding| Some(finding.class) != class;
             let lines = match class {
                 Some(_) if found.findings.iter().any(others) => format_causes(&found, others),
@@ -149,7 +149,9 @@ impl Source {
             lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
             lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
         }
-        lines.push(String::new());
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
         (lines, last.map(|(_, cause)| cause.class))
     }
 }

@@ -1,15 +1,15 @@
 //! Parses the command line. Unknown words get an answer of our own: what they look like, and what to type.
 
+use super::check::terminal_width;
 use super::guide::{self, MOST_COLUMNS};
 use super::{Cli, say};
+use crate::config::command::invocation::is_script;
 use crate::config::shipped;
 use crate::config::typed::nearest;
 use crate::untrusted::text;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
-use rustix::termios::tcgetwinsize;
 use std::ffi::OsString;
-use std::io::stdout;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ const SYNONYMS: [(&[&str], &str); 10] = [
 
 /// Parses these words; prints the help or the mistake otherwise.
 pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
-    let columns = tcgetwinsize(stdout()).map_or(MOST_COLUMNS, |size| usize::from(size.ws_col));
+    let columns = terminal_width().unwrap_or(MOST_COLUMNS);
     let mut command = guide::add_to_help(Cli::command(), columns);
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
@@ -70,11 +70,6 @@ fn word_of(error: &clap::Error, kind: ContextKind) -> Option<String> {
 /// Returns the command among these words.
 fn called<'a>(command: &'a Command, words: &[OsString]) -> Option<&'a Command> {
     words.iter().skip(1).find_map(|word| command.find_subcommand(word))
-}
-
-/// Reports whether a word is the name of a Python script.
-pub fn is_script(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "py")
 }
 
 fn explain_command(word: &str, command: &Command) -> String {

@@ -126,7 +126,7 @@ impl Companion {
         self.link.as_ref().is_some_and(CompanionLink::is_connected)
     }
 
-    /// Reports whether it saves checkpoints, or did so.
+    /// Reports whether it saves checkpoints.
     pub fn has_checkpoints(&self) -> bool {
         self.news.as_ref().is_some_and(|news| news.saves)
     }

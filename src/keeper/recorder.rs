@@ -6,6 +6,7 @@ mod evaluations;
 mod going_back;
 mod layers;
 mod quality;
+mod rungs;
 mod writing;
 
 use evaluations::EvaluationCurve;
@@ -33,8 +34,6 @@ use std::time::{Duration, Instant};
 /// Steps between journal notes in a streak of skipped steps; the first one is always noted.
 const SKIP_NOTE_EVERY: u64 = 100;
 
-/// The latest step that the first line of a training may name.
-const FIRST_PRINTED: u64 = 1_000;
 /// Minimum interval between probe readings in the store.
 const STORED_EVERY: Duration = Duration::from_secs(5);
 
@@ -289,7 +288,7 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
-        let taken = steps_taken(self.status.step, row.step);
+        let taken = rungs::steps_taken(self.status.step, row.step);
         self.status.step = row.step;
         self.status.samples = row.samples;
         self.moved = now;
@@ -369,15 +368,6 @@ impl Recorder {
         self.updates.push(Update::Sample(Box::new(row)));
     }
 
-    fn measure_rung(&mut self, taken: u64) {
-        if let Some(record) = self.status.rungs.get_mut(self.attempt.rung) {
-            record.steps += taken;
-            if let Some(pace) = self.attempt.pace() {
-                (record.steps_per_s, record.units_per_s) = (Some(pace.steps_per_s), Some(pace.units_per_s));
-            }
-        }
-    }
-
     /// Marks the status as changed from outside the recorder.
     pub fn mark_changed(&mut self) {
         self.dirty = true;
@@ -386,15 +376,6 @@ impl Recorder {
     /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
         self.passage.as_ref().map(|passage| passage.passage().clone())
-    }
-}
-
-/// Returns the steps that were taken since the last one that is known: a command may print only every tenth. A training that
-/// begins far on was adopted, or resumed by itself, and its earlier steps were not taken here.
-fn steps_taken(last: u64, step: u64) -> u64 {
-    match step.saturating_sub(last) {
-        taken if last == 0 && taken > FIRST_PRINTED => 1,
-        taken => taken.max(1),
     }
 }
 

@@ -40,19 +40,25 @@ pub struct Position {
 }
 
 impl Position {
-    /// Reports whether the epoch that is named, 0 or 1, is the first one of a training that resumed from this step: the
-    /// second one may be called 1.
-    pub fn is_in_first_epoch(&self, resumed_from: Option<u64>) -> bool {
-        match (resumed_from, self.out_of) {
+    /// Returns the number of the first epoch, if this one tells it. A training that resumed may be in its second epoch, and
+    /// call it 1.
+    pub fn first_epoch(&self, epoch: u64, resumed_from: Option<u64>) -> Option<u64> {
+        let is_first = match (resumed_from, self.out_of) {
             (None, _) => true,
             (Some(from), Some(size)) => from < size,
             (Some(from), None) => self.count >= from,
+        };
+        match (epoch, self.epoch) {
+            (_, Some(named)) if named.zero_based => Some(0),
+            (0 | 1, _) => Some(epoch).filter(|_| is_first),
+            (_, Some(named)) if named.count.is_some() => Some(1),
+            _ => None,
         }
     }
 
-    /// Reports whether a count cannot be that of the whole training, which resumed from this step: it is smaller, and ends
+    /// Reports whether this count is not that of the whole training, which resumed from this step: it is smaller, and ends
     /// before that step or names its epoch.
-    pub fn counts_less_than_training(&self, resumed_from: Option<u64>) -> bool {
+    pub fn counts_part(&self, resumed_from: Option<u64>) -> bool {
         let is_part = |from: u64| self.epoch.is_some() || self.out_of.is_some_and(|end| end <= from);
         resumed_from.is_some_and(|from| self.count < from && !self.is_whole && is_part(from))
     }
@@ -129,16 +135,12 @@ impl Clock {
 
     /// Decides from two positions in a row whether the count starts over with each epoch.
     fn learn(&mut self, position: &Position, epoch: Option<u64>) {
-        if let (Some(epoch), Some(named), None) = (epoch, position.epoch, self.base) {
-            self.base = match epoch {
-                _ if named.zero_based => Some(0),
-                0 | 1 if position.is_in_first_epoch(self.resumed_from) => Some(epoch),
-                0 | 1 => None,
-                _ if named.count.is_some() => Some(1),
-                _ => None,
-            };
+        if let (Some(epoch), None) = (epoch, self.base) {
+            self.base = position.first_epoch(epoch, self.resumed_from);
         }
-        if self.mode == Mode::Unknown && position.counts_less_than_training(self.resumed_from) {
+        // A count of a later epoch is none of the whole training anyway.
+        let seems_whole = !position.is_within && epoch.is_none_or(|epoch| self.base == Some(epoch));
+        if self.mode == Mode::Unknown && seems_whole && position.counts_part(self.resumed_from) {
             self.mode = Mode::Lost;
         }
         if self.mode == Mode::Unknown && (position.is_whole || position.is_within) {
@@ -241,6 +243,17 @@ mod tests {
         assert_eq!(resumed(25, of(Some(1.0), 26, 40)), Some((26, None)));
         assert_eq!(resumed(25, of(Some(1.0), 1, 40)), None);
         assert_eq!(resumed(25, of(Some(0.0), 1, 15)), None);
+        // The number of epochs says that they count from 1.
+        let named = |value: f64, is_within: bool| {
+            let epoch = Some(Epoch { value, count: Some(10), zero_based: false });
+            Position { count: 12, out_of: Some(49), epoch, is_within, ..Position::default() }
+        };
+        assert_eq!(resumed(100, named(3.0, true)), Some((110, Some(490))), "as Keras counts");
+        let mut clock = Clock::new(Some(100));
+        assert_eq!(
+            [3.0, 4.0].map(|epoch| clock.place(&named(epoch, false)).map(|placed| placed.step)),
+            [None, Some(159)]
+        );
         // Without an epoch, a count that ends before the checkpoint is that of an epoch.
         assert_eq!(resumed(100, of(None, 2, 49)), None);
         assert_eq!(resumed(100, of(None, 80, 300)), Some((80, None)), "it takes steps again");

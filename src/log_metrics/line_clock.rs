@@ -129,13 +129,9 @@ impl LineClock {
     }
 
     fn learn_base(&mut self, position: &Position, epoch: Option<u64>) {
-        let Some(epoch) = epoch.filter(|_| self.base.is_none()) else { return };
-        self.base = match epoch {
-            0 | 1 if position.is_in_first_epoch(self.resumed_from) => Some(epoch),
-            0 | 1 => None,
-            _ if position.epoch.is_some_and(|named| named.count.is_some()) => Some(1),
-            _ => None,
-        };
+        if let (Some(epoch), None) = (epoch, self.base) {
+            self.base = position.first_epoch(epoch, self.resumed_from);
+        }
     }
 
     fn find(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> Place {
@@ -145,7 +141,7 @@ impl LineClock {
                 return Place::Uncertain;
             }
             self.pass = Some(Pass::begin(position, epoch));
-            let is_part = position.epoch.is_none() && position.counts_less_than_training(self.resumed_from);
+            let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
             return if is_part { self.lose() } else { self.at(position, named) };
         };
         match (epoch, pass.epoch) {

@@ -1,8 +1,8 @@
 //! `init TEMPLATE`: writes a shipped run file, or the Cargo project of a task, for the user to edit.
 
 use super::{refuse_existing, run_name, write_new};
-use crate::cli::words::is_script;
 use crate::cli::{Failure, Outcome, line};
+use crate::config::command::invocation::is_script;
 use crate::config::shipped;
 use crate::config::typed::suggest;
 use crate::untrusted::text;

@@ -56,8 +56,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     ui::render_lines(frame, inner, lines);
 }
 
-/// Returns the newest events that the reason does not tell, and the end of the log, in so many rows. The log's last line
-/// often names the cause, so it keeps a third of them.
+/// Returns the newest events that the reason does not repeat, and the end of the log, in at most `room` rows. The last line of
+/// the log often names the cause, so the log keeps a third of them.
 fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &Theme) -> Vec<Line<'static>> {
     // `worker ended at step 7: REASON`
     let is_told = |text: &str| {

@@ -162,9 +162,9 @@ fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Op
     Some(Invocation { target, arguments: from + at + used, launcher: Some(launcher), interpreter })
 }
 
-/// Reports whether a word names a Python file.
-fn is_script(word: &str) -> bool {
-    Path::new(word).extension().is_some_and(|end| end == "py")
+/// Reports whether a word or a path names a Python file.
+pub fn is_script(path: impl AsRef<Path>) -> bool {
+    path.as_ref().extension().is_some_and(|end| end == "py")
 }
 
 #[cfg(test)]

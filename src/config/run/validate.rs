@@ -79,12 +79,9 @@ fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, proble
         return false;
     }
     let names = tasks.names();
-    if names.is_empty() && !file.command.is_empty() {
-        let wrong = format!("`{}` is no task with a `command`", file.task);
-        problems.push(Problem::at("task", wrong, "write `task: command`"));
-        return false;
-    }
-    if !tasks.knows(&file.task) {
+    // Without a trainer, any task may be one of another build, but none of them has a command.
+    let is_foreign = names.is_empty() && !file.command.is_empty();
+    if is_foreign || !tasks.knows(&file.task) {
         let known: Vec<&str> = names.iter().map(String::as_str).chain([command::TASK]).collect();
         let wrong = format!("no task is called `{}`", file.task);
         problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));

@@ -129,7 +129,8 @@ impl Reader<'_> {
             "string" => self.string(node).map_or_else(|| self.filled_string(node, depth), text_literal),
             "concatenated_string" => {
                 let parts: Option<Vec<String>> = entries(node).into_iter().map(|part| self.string(part)).collect();
-                parts.map_or_else(|| self.joined(&entries(node), depth), |parts| text_literal(parts.concat()))
+                let joined = || entries(node).into_iter().map(|part| self.expression(part, depth)).collect();
+                parts.map_or_else(|| Expr::Joined(joined()), |parts| text_literal(parts.concat()))
             }
             "identifier" | "attribute" => self.name(node).map_or(Expr::Unknown, Expr::Name),
             "parenthesized_expression" | "type" => match entries(node)[..] {
@@ -225,10 +226,6 @@ impl Reader<'_> {
             _ => None,
         };
         Expr::Joined(entries(node).into_iter().filter_map(part).collect())
-    }
-
-    fn joined(&self, parts: &[Node<'_>], depth: usize) -> Expr {
-        Expr::Joined(parts.iter().map(|part| self.expression(*part, depth)).collect())
     }
 
     /// Reads `"step_{}.pt".format(step)`: what is filled in stays unknown.
