@@ -244,16 +244,14 @@ mod tests {
         assert_eq!(resumed(25, of(Some(1.0), 1, 40)), None);
         assert_eq!(resumed(25, of(Some(0.0), 1, 15)), None);
         // The number of epochs says that they count from 1.
-        let named = |value: f64, is_within: bool| {
+        let named = |value: f64, count: u64, is_within: bool| {
             let epoch = Some(Epoch { value, count: Some(10), zero_based: false });
-            Position { count: 12, out_of: Some(49), epoch, is_within, ..Position::default() }
+            Position { count, out_of: Some(49), epoch, is_within, ..Position::default() }
         };
-        assert_eq!(resumed(100, named(3.0, true)), Some((110, Some(490))), "as Keras counts");
+        assert_eq!(resumed(100, named(3.0, 12, true)), Some((110, Some(490))), "as Keras counts");
         let mut clock = Clock::new(Some(100));
-        assert_eq!(
-            [3.0, 4.0].map(|epoch| clock.place(&named(epoch, false)).map(|placed| placed.step)),
-            [None, Some(159)]
-        );
+        let mut step = |epoch: f64, count: u64| clock.place(&named(epoch, count, false)).map(|placed| placed.step);
+        assert_eq!([step(3.0, 12), step(4.0, 1)], [None, Some(148)]);
         // Without an epoch, a count that ends before the checkpoint is that of an epoch.
         assert_eq!(resumed(100, of(None, 2, 49)), None);
         assert_eq!(resumed(100, of(None, 80, 300)), Some((80, None)), "it takes steps again");
