@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::line;
-use super::preflight::{Preflight, Start};
+use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
@@ -94,7 +94,10 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
                 format!(", {train} training and {held_out} validation samples")
             });
             match &run.command {
-                Some(_) => line!("{} is valid; --preflight also looks up its program.", run.name),
+                Some(command) => match find_missing_script(command) {
+                    Some(missing) => line!("{} is valid, but cannot start here: {missing}.", run.name),
+                    None => line!("{} is valid; --preflight also looks up its program.", run.name),
+                },
                 None => line!("{} can run on {}{samples}.", run.name, prospect.device),
             }
             Ok(0)

@@ -2,15 +2,14 @@
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
 mod ranks;
+mod script;
 
 use super::devices::devices_of_start;
 use super::run;
 use super::trust;
 use super::{Failure, line, occupied, plan, say};
-use crate::config::command::invocation::{Target, find_script, is_python, is_script};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
-use crate::config::typed::nearest;
 use crate::diagnose::doctor::{Check, Verdict, other_users};
 use crate::diagnose::readings::read_gpu;
 use crate::format::{self, bytes, count};
@@ -21,14 +20,12 @@ use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
+pub use script::find_missing_script;
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 
 /// Exit code if another run is on the device and a second one was not allowed.
 const OCCUPIED: u8 = 2;
-/// Entries of a folder among which a mistyped script is looked for.
-const MOST_SCRIPTS: usize = 1_000;
 /// Exit code of a run file that cannot run.
 const CONFIG: u8 = 13;
 /// Exit code of a worker that cannot read its data.
@@ -101,20 +98,8 @@ impl Preflight {
         list
     }
 
-    /// Checks that a Python script is where the command says: the interpreter would start, and end at once.
     fn check_script(&mut self, run: &Run) {
-        let Some(command) = &run.command else { return };
-        // A launcher may change the folder.
-        let starts_python =
-            command.command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
-        let Some(Target::Script(script)) = find_script(&command.command).map(|found| found.target) else { return };
-        // One that `files:` writes does not exist yet.
-        let is_known = starts_python && is_script(&script) && !script.contains('{');
-        if is_known && !command.directory.join(&script).is_file() {
-            let folder = text::path(&command.directory);
-            let near = nearest_script(&command.directory, &script);
-            let near = near.map_or_else(String::new, |near| format!("; did you mean {}?", text::escape_line(&near)));
-            let missing = format!("{} is missing in {folder}{near}", text::escape_line(&script));
+        if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
             self.fail("script", Failure::new(CONFIG, missing), "fix its path, or start from its folder");
         }
     }
@@ -296,17 +281,6 @@ fn samples(prospect: &Prospect) -> String {
         }
         None => "counted by the worker".to_owned(),
     }
-}
-
-/// Returns the script in a folder whose name was probably meant.
-fn nearest_script(folder: &Path, script: &str) -> Option<String> {
-    let names = fs::read_dir(folder)
-        .ok()?
-        .flatten()
-        .take(MOST_SCRIPTS)
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    let names: Vec<String> = names.filter(|name| is_script(name)).collect();
-    nearest(script, &names.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
 }
 
 fn free(runs: &Path) -> String {

@@ -167,7 +167,7 @@ fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
             "{} has ended, and nothing of it can be resumed; start it anew with `{}`, or write `restart: from_start` \
              into its run.yaml to let it start over",
             dir.name(),
-            start_anew(dir, spec)
+            start_anew(dir, spec).command
         ),
     ))
 }

@@ -4,9 +4,11 @@ use super::client::current_status;
 use super::line;
 use super::{Failure, LineFormat, Outcome, Which};
 use crate::format::{count, figure, learning_rate, rate};
-use crate::protocol::control::{RunState, Status};
+use crate::protocol::companion::CompanionNews;
+use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
 use crate::protocol::resume::describe_ignored;
+use crate::protocol::worker::ReducedRate;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -45,7 +47,12 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
         LineFormat::Json => line!("{}", serde_json::to_string_pretty(&status)?),
-        LineFormat::Text => line!("{}", status_line(&status)),
+        LineFormat::Text => {
+            line!("{}", text::escape_line(&facts(&status)));
+            for note in notes(&status) {
+                line!("  {}", text::escape_line(&note));
+            }
+        }
         LineFormat::Tmux => line!("{}", tmux(&status)),
     }
     Ok(0)
@@ -53,6 +60,15 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
 
 /// Formats the status as one line of text.
 pub fn status_line(status: &Status) -> String {
+    let mut line = facts(status);
+    for note in notes(status) {
+        let _ = write!(line, "  ({note})");
+    }
+    text::escape_line(&line).into_owned()
+}
+
+/// Formats what is known of every run: state, rung, progress and figures.
+fn facts(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
     // Without a ladder there is nothing to count.
     if status.rungs.len() > 1 {
@@ -83,29 +99,28 @@ pub fn status_line(status: &Status) -> String {
         let name = if best.metric == metrics::LOSS { String::new() } else { format!("{} ", best.metric) };
         let _ = write!(line, "  best {name}{:.4} at step {}", best.value, count(best.step));
     }
-    if status.pid_quality.is_some() {
-        line.push_str("  (measuring quality)");
-    }
-    if let Some(setback) = &status.setback {
-        let _ = write!(line, "  ({setback})");
-    }
-    if let Some(reduced) = &status.reduced {
-        let _ =
-            write!(line, "  (learning rate × {} since step {})", learning_rate(reduced.factor), count(reduced.step));
-    }
-    if let Some(why) = &status.why {
-        let _ = write!(line, "  ({why})");
-    }
-    if let Some(host) = &status.host {
-        let _ = write!(line, "  (on host {host}, through the run's folder)");
-    }
-    if let Some(ignored) = status.companion.as_ref().and_then(|companion| describe_ignored(&companion.ignored)) {
-        let _ = write!(line, "  ({ignored})");
-    }
-    if let Some(proposal) = &status.proposal {
-        let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
-    }
-    text::escape_line(&line).into_owned()
+    line
+}
+
+/// Returns what is special about the run now, and why.
+fn notes(status: &Status) -> Vec<String> {
+    let reduced = |reduced: &ReducedRate| {
+        let factor = learning_rate(reduced.factor);
+        format!("learning rate × {factor} since step {}", count(reduced.step))
+    };
+    let proposal =
+        |proposal: &Proposal| format!("proposal: {}; the keeper {}; `downshift accept`", proposal.why, proposal.does);
+    let ignored = |companion: &CompanionNews| describe_ignored(&companion.ignored);
+    let notes = [
+        status.pid_quality.map(|_| "measuring quality".to_owned()),
+        status.setback.as_ref().map(ToString::to_string),
+        status.reduced.as_ref().map(reduced),
+        status.why.clone(),
+        status.host.as_ref().map(|host| format!("on host {host}, through the run's folder")),
+        status.companion.as_deref().and_then(ignored),
+        status.proposal.as_ref().map(proposal),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 /// Returns the speed of a training run: the figure shown in the cockpit.

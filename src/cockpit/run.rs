@@ -167,7 +167,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only, state.command) = (attach.keys, attach.read_only, attach.command);
     let dir = RunDir::open(&attach.run_dir).ok();
-    state.anew = dir.as_ref().zip(state.command.as_ref()).map(|(dir, spec)| start_anew(dir, spec));
+    state.anew = dir.as_ref().zip(state.command.as_ref()).map(|(dir, spec)| start_anew(dir, spec).command);
     state.resume = dir.map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
     attach.preferences.apply(&mut state, &attach.themes);

@@ -195,7 +195,10 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
             Some(Verdict::new(Tone::Warn, format!("waiting for the card{}{because}", since(", "))))
         }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
-        RunState::Starting => busy(format!("loading data and weights{}{because}", since(", "))),
+        RunState::Starting => {
+            let what = if state.command.is_some() { "the command is starting" } else { "loading data and weights" };
+            busy(format!("{what}{}{because}", since(", ")))
+        }
         RunState::Compiling => {
             let kernels = status.kernels.map_or_else(|| "compiling kernels".to_owned(), describe_kernels);
             busy(format!("{kernels}{}{because}", since(", ")))

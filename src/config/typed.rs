@@ -210,6 +210,7 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
         },
         "f64" => ("a number", "write a number, such as 0.001".to_owned()),
         "a boolean" => ("true or false", "write one of the two".to_owned()),
+        "a string" if value == "a section" => ("text", "put it in quotes, such as \"{run_dir}\"".to_owned()),
         "a string" => ("text", format!("write it in quotes: \"{value}\"")),
         _ if wanted.starts_with("struct ") => ("a section of keys", "put its keys below it, indented".to_owned()),
         _ if wanted.contains("and a unit") => {

@@ -114,11 +114,21 @@ fn strip_position(message: &str) -> String {
 
 /// Suggests a fix for a line the parser rejects, if the mistake is obvious.
 fn suggest_fix(text: &str, line: usize) -> &'static str {
-    let indented_by_tab = text.lines().nth(line.saturating_sub(1)).is_some_and(|line| {
-        let indent = line.len() - line.trim_start().len();
-        line[..indent].contains('\t')
-    });
-    if indented_by_tab { "; YAML does not allow tabs for indentation: write two spaces for each tab" } else { "" }
+    let Some(line) = text.lines().nth(line.saturating_sub(1)) else { return "" };
+    let indent = line.len() - line.trim_start().len();
+    if line[..indent].contains('\t') {
+        "; YAML does not allow tabs for indentation: write two spaces for each tab"
+    } else if holds_placeholder(line) {
+        "; a text with {…} needs quotes, such as \"--out={run_dir}\""
+    } else {
+        ""
+    }
+}
+
+/// Reports whether a line holds a name in braces, such as `{run_dir}`.
+fn holds_placeholder(line: &str) -> bool {
+    let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+    line.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
 }
 
 /// Builds the tree and records what does not fit into it.

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn only_a_command_that_took_its_last_step_has_finished() {
         let at = |step, total| {
-            let mut progress = Progress::new(0, 1, 1, total, Duration::ZERO);
+            let mut progress = Progress::new(0, 1, 1, total);
             for step in 1..=step {
                 let reading = Reading { step: Some(step), ..Reading::default() };
                 progress.take(&reading, Duration::ZERO);

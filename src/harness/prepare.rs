@@ -37,7 +37,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
@@ -142,7 +142,7 @@ fn progress_at(args: &HarnessArgs, step: u64) -> Progress {
     let (units, micro_batches, total) = size_of(args);
     // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
     let before = if args.purpose == Purpose::Trial { 0 } else { step };
-    Progress::new(before, units, micro_batches, total, Duration::ZERO)
+    Progress::new(before, units, micro_batches, total)
 }
 
 /// Returns the process that the run adopted: while it lives, nothing is started beside it.

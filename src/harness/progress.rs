@@ -30,8 +30,10 @@ pub struct Progress {
     widest: u64,
     epoch: f64,
     pending: Option<Pending>,
-    /// When the last step was complete.
-    stepped: Duration,
+    /// When the output last counted a step of this attempt.
+    stepped: Option<Duration>,
+    /// The time of each step in the readings that are being taken; none after a start.
+    step_time: Option<Duration>,
     lr: f64,
     began: bool,
     /// Losses in a row that were NaN or infinite.
@@ -44,7 +46,7 @@ pub struct Progress {
 struct Pending {
     step: u64,
     since: Duration,
-    took: Duration,
+    took: Option<Duration>,
     values: BTreeMap<String, f64>,
     /// The step as a companion reported it, without a loss.
     told: Option<Step>,
@@ -54,7 +56,7 @@ impl Progress {
     /// Creates the progress of a command that continues after step `from`. `units` is the number of samples in a
     /// step, or 1 if it is not known.
     #[must_use]
-    pub fn new(from: u64, units: u64, micro_batches: u32, total: Option<u64>, now: Duration) -> Self {
+    pub fn new(from: u64, units: u64, micro_batches: u32, total: Option<u64>) -> Self {
         Self {
             units,
             micro_batches,
@@ -63,7 +65,8 @@ impl Progress {
             widest: 1,
             epoch: 0.0,
             pending: None,
-            stepped: now,
+            stepped: None,
+            step_time: None,
             lr: 0.0,
             began: false,
             nan_in_a_row: 0,
@@ -78,6 +81,17 @@ impl Progress {
         match step.checked_sub(known) {
             Some(more) => samples.saturating_add(more.saturating_mul(self.units)),
             None => step.saturating_mul(self.units),
+        }
+    }
+
+    /// Measures the steps in readings that are taken next. They share the time since the last step: a script may print every
+    /// tenth step only, and a pipe may deliver several at once.
+    pub fn time_steps(&mut self, readings: &[Reading], now: Duration) {
+        let counted = readings.iter().filter(|reading| reading.count_started_over.is_none() && !is_eval(reading));
+        let newest = counted.filter_map(|reading| reading.step).max().unwrap_or(0);
+        if let Some(steps) = newest.checked_sub(self.step).filter(|steps| *steps > 0) {
+            let since = self.stepped.replace(now);
+            self.step_time = since.map(|since| now.saturating_sub(since).div_f64(steps as f64));
         }
     }
 
@@ -111,9 +125,8 @@ impl Progress {
             self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
-            let took = now.saturating_sub(self.stepped);
-            self.pending = Some(Pending { step, since: now, took, values: BTreeMap::new(), told: None });
-            self.stepped = now;
+            self.pending =
+                Some(Pending { step, since: now, took: self.step_time, values: BTreeMap::new(), told: None });
         }
         if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
             pending.values.extend(reading.values.iter().cloned());
@@ -164,7 +177,7 @@ impl Progress {
             self.nan_in_a_row = 0;
         }
         values.retain(|_, value| value.is_finite());
-        let compute_ms = took.as_secs_f64() * 1000.0;
+        let compute_ms = took.map_or(0.0, |took| took.as_secs_f64() * 1000.0);
         let lr = lr.filter(|lr| lr.is_finite());
         let micro_batches = self.micro_batches;
         let metrics = values;
@@ -238,7 +251,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn a_bar_and_a_log_line_make_one_step() {
-        let mut progress = Progress::new(0, 8, 2, None, ms(0));
+        let mut progress = Progress::new(0, 8, 2, None);
         let first = progress.take(&reading(Some(1), &[]), ms(10));
         assert!(matches!(&first[..], [Event::Phase { .. }]), "{first:?}");
         assert!(progress.take(&reading(None, &[("loss", 2.5), ("mfu", 0.4)]), ms(20)).is_empty());
@@ -248,12 +261,29 @@ pub(in crate::harness) mod tests {
         assert_eq!((step.step, step.samples, step.loss, step.lr), (1, 8, Some(2.5), None));
         assert_eq!(step.metrics.get("mfu"), Some(&0.4));
         let Some(Event::Step(step)) = progress.tick(ms(110) + MERGED) else { panic!("time has passed") };
-        assert_eq!((step.step, step.compute_ms), (2, 100.0));
+        assert_eq!(step.step, 2);
+    }
+
+    #[test]
+    fn steps_that_arrive_together_or_are_left_out_share_their_time() {
+        let mut progress = Progress::new(40, 1, 1, None);
+        let mut times = |steps: &[u64], now: Duration| -> Vec<f64> {
+            let readings: Vec<Reading> = steps.iter().map(|step| reading(Some(*step), &[("loss", 1.0)])).collect();
+            progress.time_steps(&readings, now);
+            let events: Vec<Event> = readings.iter().flat_map(|reading| progress.take(reading, now)).collect();
+            let taken = events.into_iter().chain(progress.flush());
+            taken.filter_map(|event| if let Event::Step(step) = event { Some(step.compute_ms) } else { None }).collect()
+        };
+        assert_eq!(times(&[41], ms(4000)), [0.0], "the start of the script is no step");
+        assert_eq!(times(&[42, 43], ms(4060)), [30.0, 30.0], "one piece of output");
+        assert_eq!(times(&[53], ms(4560)), [50.0], "a line for every tenth step");
+        assert_eq!(times(&[50], ms(4570)), [0.0; 0], "another bar");
+        assert_eq!(times(&[54], ms(4600)), [40.0]);
     }
 
     #[test]
     fn losses_that_are_not_numbers_are_reported_and_never_sent_as_numbers() {
-        let mut progress = Progress::new(0, 1, 1, None, ms(0));
+        let mut progress = Progress::new(0, 1, 1, None);
         for step in 1..=3 {
             progress.take(&reading(Some(step), &[("loss", f64::NAN), ("x", f64::INFINITY)]), ms(step));
         }
@@ -266,7 +296,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn a_count_that_starts_over_changes_no_step_and_its_total_was_that_of_an_epoch() {
-        let mut progress = Progress::new(0, 1, 1, None, ms(0));
+        let mut progress = Progress::new(0, 1, 1, None);
         let total = |step, total| Reading { total_steps: total, ..reading(Some(step), &[("loss", 1.0)]) };
         progress.take(&total(10, Some(10)), ms(1));
         let lost = Reading { count_started_over: Some(5), ..reading(None, &[("loss", 9.0)]) };
@@ -279,7 +309,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn evaluations_have_their_own_event_and_counts_never_go_back() {
-        let mut progress = Progress::new(0, 4, 1, Some(100), ms(0));
+        let mut progress = Progress::new(0, 4, 1, Some(100));
         progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
         let events = progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9)]), ms(2));
         let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
@@ -289,6 +319,6 @@ pub(in crate::harness) mod tests {
         assert!(!progress.is_complete());
         progress.take(&reading(Some(90), &[]), ms(5));
         assert!(progress.is_complete(), "a command that reports every 80th step may have taken the last one");
-        assert!(Progress::new(0, 1, 1, None, ms(0)).is_complete(), "the last step is unknown");
+        assert!(Progress::new(0, 1, 1, None).is_complete(), "the last step is unknown");
     }
 }

@@ -176,6 +176,7 @@ impl Harness {
 
     fn take_readings(&mut self, readings: &[Reading]) {
         let now = self.began.elapsed();
+        self.progress.time_steps(readings, now);
         for reading in readings {
             self.notice_steps_in_output(reading);
             let total = self.progress.total;

@@ -69,15 +69,23 @@ impl<'a> Command<'a> {
         self.value(flag) == Some(&Literal::Bool(true))
     }
 
-    /// Puts a placeholder in the place of an argument's value, or appends the argument. Returns whether it could.
+    /// Puts the placeholder of a knob in the place of an argument's value, or appends the argument. Returns whether it could.
     pub fn add_knob(&mut self, flag: usize, path: &str, value: Value) -> bool {
         if self.knobs.iter().any(|(known, _)| known == path) {
             return true;
         }
+        let is_placed = self.place_value(flag, format!("{{{path}}}"));
+        if is_placed {
+            self.knobs.push((path.to_owned(), value));
+        }
+        is_placed
+    }
+
+    /// Puts a text with placeholders in the place of an argument's value, or appends the argument. Returns whether it could.
+    pub fn place_value(&mut self, flag: usize, holder: String) -> bool {
         let place = self.given.get(&flag).map(|given| given.place).and_then(|place| self.editable(place));
         let (spelling, takes) = (self.flags[flag].spelling().to_owned(), &self.flags[flag].takes);
         let is_switch = matches!(takes, Takes::Presence(_) | Takes::Pair { .. });
-        let holder = format!("{{{path}}}");
         match place {
             Some(Place::Joined(at)) => {
                 let name = self.arguments[at].split('=').next().unwrap_or_default().to_owned();
@@ -91,7 +99,6 @@ impl<'a> Command<'a> {
             None if spelling.starts_with("--") => self.arguments.push(format!("{spelling}={holder}")),
             None => self.arguments.extend([spelling, holder]),
         }
-        self.knobs.push((path.to_owned(), value));
         true
     }
 

@@ -18,6 +18,9 @@ use std::fmt;
 /// The roles of arguments that a kept loop does not need.
 const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
 
+/// The output directory of each run.
+const OUTPUTS: &str = "{run_dir}/out";
+
 /// The facts about a script and its command.
 pub struct Facts<'a> {
     /// The command.
@@ -115,6 +118,8 @@ pub enum Note {
     NotSaved(String),
     /// A known form, but no argument takes a checkpoint.
     NoResume,
+    /// The output directory is in each run's folder; holds the argument and its value before.
+    OwnOutputs(String, String),
     /// A shell script that does not pass its arguments on.
     Closed,
 }
@@ -143,6 +148,10 @@ impl fmt::Display for Note {
                 write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
             }
             Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
+            Self::OwnOutputs(spelling, before) => write!(
+                formatter,
+                "{spelling} is `{OUTPUTS}`, a folder of each run, instead of {before}: no run finds the checkpoints of another"
+            ),
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
                  Python line, or give that line to `downshift init --`",
@@ -163,12 +172,14 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         rungs: Vec::new(),
         notes: Vec::new(),
         batch_by_companion: false,
+        outputs: None,
     };
     if !facts.words.open {
         draft.notes.push(Note::Closed);
     }
     draft.add_given_knobs();
     draft.add_rungs();
+    draft.move_outputs();
     let checkpoints = draft.find_checkpoints();
     let (recognised, missing) = draft.report();
     Proposal {
@@ -191,6 +202,8 @@ struct Draft<'a> {
     rungs: Vec<Rung>,
     notes: Vec<Note>,
     batch_by_companion: bool,
+    /// The argument that has got each run's own output directory.
+    outputs: Option<usize>,
 }
 
 impl Draft<'_> {
@@ -256,6 +269,29 @@ impl Draft<'_> {
         }
     }
 
+    /// Gives each run an output directory of its own, in place of a relative one that all runs would share.
+    fn move_outputs(&mut self) {
+        let Some(flag) = self.flag(Role::OutputDirectory) else { return };
+        let Some(Literal::Text(before)) = self.command.value(flag).cloned() else { return };
+        // Another place than the working directory was chosen for a reason, such as a larger disk.
+        let is_relative = !before.is_empty() && !before.starts_with(['/', '~', '$']) && !before.contains(':');
+        if is_relative && self.command.place_value(flag, OUTPUTS.to_owned()) {
+            self.outputs = Some(flag);
+            self.notes.push(Note::OwnOutputs(self.facts.flags[flag].spelling().to_owned(), before));
+        }
+    }
+
+    /// Returns the folder that an argument names, with placeholders.
+    fn folder(&self, flag: usize) -> Option<String> {
+        if self.outputs == Some(flag) {
+            return Some(OUTPUTS.to_owned());
+        }
+        match self.command.value(flag)? {
+            Literal::Text(text) => Some(escape(text.trim_end_matches('/'))),
+            _ => None,
+        }
+    }
+
     fn find_checkpoints(&mut self) -> Option<Checkpoints> {
         if self.facts.attached.is_some() {
             self.notes.push(Note::Attached);
@@ -273,14 +309,12 @@ impl Draft<'_> {
         if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
             self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
         }
-        let folder = self.flag(Role::OutputDirectory).and_then(|flag| self.command.value(flag)).cloned();
-        let Some(Literal::Text(folder)) = folder else {
+        let Some(folder) = self.flag(Role::OutputDirectory).and_then(|flag| self.folder(flag)) else {
             self.notes.push(Note::NoOutputDirectory);
             return None;
         };
         let own = form.resume.clone().filter(|_| self.facts.words.open);
         let resume = self.resume_arguments(own);
-        let folder = escape(folder.trim_end_matches('/'));
         Some(Checkpoints {
             writer: form.writer.clone(),
             pattern: format!("{folder}/{}", form.pattern),
@@ -294,11 +328,7 @@ impl Draft<'_> {
     fn find_saved_files(&mut self) -> Option<Checkpoints> {
         let argument = |name: &str| {
             let key = name.rsplit('.').next().unwrap_or(name);
-            let flag = self.facts.flags.iter().position(|flag| flag.key == key)?;
-            match self.command.value(flag)? {
-                Literal::Text(text) => Some(text.trim_end_matches('/').to_owned()),
-                _ => None,
-            }
+            self.folder(self.facts.flags.iter().position(|flag| flag.key == key)?)
         };
         let Some(SavedFiles { pattern, is_numbered }) = SavedFiles::find(&self.facts.saved, argument) else {
             self.notes.push(Note::UnknownCheckpoints);
@@ -306,7 +336,7 @@ impl Draft<'_> {
         };
         Some(Checkpoints {
             writer: "the script".to_owned(),
-            pattern: escape(&pattern),
+            pattern,
             complete: None,
             is_overwritten: !is_numbered,
             resume: self.resume_arguments(None),

@@ -2,6 +2,7 @@
 
 use super::program::{Place, Program};
 use super::python::{Call, Expr, Literal};
+use crate::config::command::template::escape;
 
 /// Nesting of expressions and names that is followed.
 const DEPTH: usize = 12;
@@ -73,7 +74,7 @@ fn add_parts(program: &Program, place: Place, expr: &Expr, depth: usize, parts: 
 /// The files of a script's checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedFiles {
-    /// Their pattern.
+    /// Their pattern, with placeholders.
     pub pattern: String,
     /// Each save has a file of its own, with a number in its name.
     pub is_numbered: bool,
@@ -81,7 +82,7 @@ pub struct SavedFiles {
 
 impl SavedFiles {
     /// Returns the checkpoints among saved paths: numbered files, or else one that is named after the newest state; none if
-    /// no path is known well enough. `value` tells the value of an argument.
+    /// no path is known well enough. `value` tells the value of an argument, with placeholders.
     pub fn find(paths: &[Vec<Part>], value: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let found = paths.iter().filter_map(|path| Self::of_path(path, &value));
         // The weights of the best evaluation may be saved beside them.
@@ -92,7 +93,7 @@ impl SavedFiles {
         let (mut pattern, mut counts) = (String::new(), false);
         for part in path {
             let (text, name) = match part {
-                Part::Text(text) => (Some(text.clone()), ""),
+                Part::Text(text) => (Some(escape(text)), ""),
                 Part::Name(name) => (value(name), name.as_str()),
                 Part::Unknown => (None, ""),
             };

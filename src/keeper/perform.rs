@@ -117,7 +117,8 @@ impl Keeper {
         let now = self.now();
         if let Lifecycle::Stopping { then: Then::Start(start), .. } = self.policy.life() {
             let to = self.run.rungs[start.rung].name.clone();
-            self.recorder.begin_passage(&to, StageName::Save, now);
+            let first = if self.policy.saves_on_request() { StageName::Save } else { StageName::Stop };
+            self.recorder.begin_passage(&to, first, now);
         }
     }
 

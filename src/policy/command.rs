@@ -11,9 +11,10 @@ use super::moves::Move;
 use super::refusal::Refusal;
 use super::response::Response;
 use crate::config::knobs::Relief;
+use crate::format::count;
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::JournalKind;
-use crate::protocol::resume::GoOn;
+use crate::protocol::resume::{Anew, GoOn};
 use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
@@ -106,44 +107,62 @@ impl Policy {
         let lives = matches!(self.life, Lifecycle::Running(_));
         match self.limits.command {
             Some(CommandLimits { may_end: false, .. }) if lives => Err(Refusal::NotOurs),
-            Some(command) if lives && !command.may_restart() => {
-                Err(Refusal::LosesEverything { steps: self.current_step() })
-            }
+            Some(command) if lives && !command.may_restart() => Err(Refusal::LosesEverything {
+                steps: self.current_step(),
+                advice: self.if_lost().map_or_else(String::new, Anew::advice),
+            }),
             _ => Ok(()),
         }
     }
 
-    /// Refuses to save a command that neither a signal nor a companion asks to save.
+    /// Reports whether the worker saves when it is asked to: not a command that neither a signal nor a companion asks.
+    #[must_use]
+    pub fn saves_on_request(&self) -> bool {
+        self.limits.command.is_none_or(|command| command.save_time().is_some())
+    }
+
+    /// Refuses to save what cannot be asked to.
     pub(super) fn refuse_save(&self) -> Result<(), Refusal> {
-        match self.limits.command {
-            Some(command) if command.save_time().is_none() => Err(Refusal::CannotAskToSave),
-            _ => Ok(()),
+        if self.saves_on_request() { Ok(()) } else { Err(Refusal::CannotAskToSave) }
+    }
+
+    /// Says where a command starts again that was ended without a save.
+    pub(super) fn describe_start(&self) -> String {
+        let resumes = self.limits.command.is_some_and(CommandLimits::can_resume);
+        match self.position.durable.filter(|_| resumes) {
+            Some(step) => format!("from its checkpoint at step {}", count(step)),
+            None => "from its beginning".to_owned(),
         }
     }
 
     /// Returns how the run goes on after its end.
     #[must_use]
     pub fn go_on(&self) -> GoOn {
-        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
-        match self.limits.anew.clone().filter(|_| is_lost) {
-            Some(anew) => GoOn::Anew(anew),
+        match self.if_lost() {
+            Some(anew) => GoOn::Anew(anew.command.clone()),
             None => GoOn::by_resume(self.limits.resume.clone(), self.position.durable),
         }
     }
 
+    /// Returns how the run starts anew, if nothing resumes its command.
+    pub(super) fn if_lost(&self) -> Option<&Anew> {
+        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
+        self.limits.anew.as_ref().filter(|_| is_lost)
+    }
+
     /// Returns the command that continues the run after its end, or starts it anew where nothing resumes it.
     pub(super) fn go_on_command(&self) -> &str {
-        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
-        self.limits.anew.as_deref().filter(|_| is_lost).unwrap_or(&self.limits.resume)
+        self.if_lost().map_or(&self.limits.resume, |anew| &anew.command)
     }
 
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
         let command = self.limits.command.filter(|command| !command.may_restart())?;
-        let why = if command.save_time().is_some() { "its checkpoints" } else { "its own outputs" };
+        let outputs = if command.save_time().is_some() { "checkpoints" } else { "outputs" };
+        let advice = self.if_lost().map_or_else(String::new, |anew| format!("; {}", anew.advice()));
         let text = format!(
-            "{}; the command cannot resume, and a start from the beginning might overwrite {why}: start it again \
-             yourself (`{}`), or allow that by `restart: from_start` in a run file",
+            "{}; nothing resumes the command, and a start from the beginning might overwrite its {outputs}: start it again \
+             yourself with `{}`{advice}",
             fault.text,
             self.go_on_command()
         );

@@ -11,6 +11,7 @@ use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
+use crate::protocol::resume::Anew;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -130,8 +131,8 @@ pub enum Signal {
 pub struct Limits {
     /// The command that continues the run after its end, for advice.
     pub resume: String,
-    /// The command that starts the run anew, if nothing resumes its command without a companion.
-    pub anew: Option<String>,
+    /// How the run starts anew, if nothing resumes its command without a companion.
+    pub anew: Option<Anew>,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
     /// Reliefs that each rung offers.

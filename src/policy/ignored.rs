@@ -41,11 +41,14 @@ impl Policy {
         (from != self.rung && !self.has_effect(from, self.rung)).then_some(from)
     }
 
-    /// Reports whether the script follows a change between two rungs, as far as known.
+    /// Reports whether a change between two rungs has an effect, as far as known: the script follows it, and it is none of a
+    /// GPU while there is none.
     pub(super) fn has_effect(&self, from: usize, to: usize) -> bool {
         let (Some(from), Some(to)) = (self.limits.knobs.get(from), self.limits.knobs.get(to)) else { return true };
         let changes = compare_presets(from, to);
-        changes.is_empty() || changes.iter().any(|change| !self.ledger.ignored.contains_key(&change.path))
+        let is_idle =
+            |path: &str| self.ledger.ignored.contains_key(path) || !self.gpu.in_use && is_variable_of_gpu(path);
+        changes.is_empty() || changes.iter().any(|change| !is_idle(&change.path))
     }
 
     /// Returns why the run cannot go on from one rung to another; none if it can.
@@ -95,6 +98,13 @@ impl Policy {
 /// Returns the knob of a dotted name.
 fn knob_of<'a>(tree: &'a Value, name: &str) -> Option<&'a Value> {
     name.split('.').try_fold(tree, |section, key| section.get(key))
+}
+
+/// Reports whether a knob is an environment variable that only CUDA reads, or PyTorch's allocator for it.
+fn is_variable_of_gpu(path: &str) -> bool {
+    let Some(name) = path.strip_prefix("environment.") else { return false };
+    ["CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "PYTORCH_CUDA_", "TORCH_NCCL_"].iter().any(|start| name.starts_with(start))
+        || name == "PYTORCH_ALLOC_CONF"
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use super::event::Effect;
 use super::lifecycle::{Back, Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use super::refusal::Refusal;
-use super::response::suggest_knobs;
+use super::response::{suggest_for_script, suggest_knobs};
 use crate::config::knobs::Relief;
 use crate::format::counted;
 use crate::protocol::control::{self, JournalKind, Target};
-use crate::protocol::resume::describe_ignored;
+use crate::protocol::resume::{Anew, describe_ignored};
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -251,11 +251,17 @@ impl Policy {
 
     /// Suggests what you can do about it.
     pub(super) fn suggest_rung(&self, relief: Relief) -> String {
-        format!(
-            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `{}`",
-            suggest_knobs(relief),
-            self.go_on_command()
-        )
+        let knobs = if self.limits.command.is_some() { suggest_for_script(relief) } else { suggest_knobs(relief) };
+        let rung = format!("a rung with `relieves: [{relief}]` ({knobs})");
+        match self.if_lost() {
+            None => format!("stop the run, add {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command()),
+            Some(Anew { init: Some(init), .. }) => {
+                format!("write a run file with `{init}`, and add {rung} to its ladder")
+            }
+            Some(Anew { command, init: None }) => {
+                format!("add {rung} to the ladder in its run file, then start it anew with `{command}`")
+            }
+        }
     }
 
     /// Reports whether the run can move to a rung, and would change by it.

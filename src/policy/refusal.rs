@@ -23,12 +23,14 @@ pub enum Refusal {
     NothingToSave,
     /// The command cannot resume and may not start over.
     #[error(
-        "this would lose {}: the command cannot resume, and may not start again from the beginning; stop it, or write `restart: from_start` into its run file",
+        "this would lose {}: nothing resumes the command, and it may not start again from the beginning; {advice}",
         counted(*.steps, "step")
     )]
     LosesEverything {
         /// The steps taken so far.
         steps: u64,
+        /// What would make it resume.
+        advice: String,
     },
     /// The training was adopted, and may not be ended.
     #[error(

@@ -88,7 +88,11 @@ impl Policy {
             Lifecycle::Running(phase) => {
                 self.life = Lifecycle::Running(phase);
                 effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
-                format!("will shift to {onto} at the next step boundary")
+                if self.saves_on_request() {
+                    format!("will shift to {onto} at the next step boundary")
+                } else {
+                    format!("ends the command and starts it on {onto}, {}", self.describe_start())
+                }
             }
             Lifecycle::Stopping { pressure, until, .. } => {
                 self.life = Lifecycle::Stopping { then: Then::Start(start), pressure, until };
@@ -178,7 +182,12 @@ impl Policy {
         let start = Start::on(self.rung, text.clone());
         let mut effects = vec![request_note(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
-        Ok((format!("will save at the next step boundary and restart on {name}"), effects))
+        let answer = if self.saves_on_request() {
+            format!("will save at the next step boundary and restart on {name}")
+        } else {
+            format!("ends the command and starts it again on {name}, {}", self.describe_start())
+        };
+        Ok((answer, effects))
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
@@ -187,7 +196,11 @@ impl Policy {
         match self.life {
             Lifecycle::Running(_) => {
                 effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
-                let answer = "will save at the next step boundary, then end the worker and free its memory";
+                let answer = if self.saves_on_request() {
+                    "will save at the next step boundary, then end the worker and free its memory"
+                } else {
+                    "ends the command, which frees its memory"
+                };
                 Ok((answer.to_owned(), effects))
             }
             Lifecycle::AwaitingTurn { .. }
@@ -217,9 +230,7 @@ impl Policy {
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 let answer = match self.limits.command {
                     Some(command) if !command.may_end => "stops watching; the training goes on",
-                    Some(command) if command.save_time().is_none() => {
-                        "will end the command; a second stop does not wait for it"
-                    }
+                    _ if !self.saves_on_request() => "will end the command; a second stop does not wait for it",
                     _ => "will save at the next step boundary, then end; a second stop does not wait for that",
                 };
                 (answer.to_owned(), effects)

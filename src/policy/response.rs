@@ -82,6 +82,17 @@ pub fn suggest_knobs(relief: Relief) -> &'static str {
     }
 }
 
+/// The same for a script, whose arguments and variables a rung changes.
+#[must_use]
+pub fn suggest_for_script(relief: Relief) -> &'static str {
+    match relief {
+        Relief::Memory => "a smaller batch with more gradient accumulation, or gradient checkpointing",
+        Relief::Kernels => "without torch.compile, or with another implementation of attention",
+        Relief::Numerics => "in this order: half the learning rate, a longer warm-up, bf16 or fp32 instead of fp16",
+        Relief::Heat => "a smaller batch",
+    }
+}
+
 /// Returns the response to a class; `number` is the Xid number.
 #[must_use]
 pub fn response(class: FailureClass, number: Option<u32>) -> Response {

@@ -50,7 +50,9 @@ impl Pacer {
         if before.is_none() {
             self.marks.clear();
         }
-        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + more.clamp(0.0, f64::MAX);
+        // A command may report every tenth step only.
+        let steps = before.map_or(1.0, |before| (row.step - before.step) as f64);
+        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + (more * steps).clamp(0.0, f64::MAX);
         let known = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
         let mark = Mark {
             attempt: row.attempt,

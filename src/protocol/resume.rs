@@ -68,6 +68,29 @@ pub enum GoOn {
     Anew(String),
 }
 
+/// How a run starts anew whose command nothing resumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anew {
+    /// The command to type.
+    pub command: String,
+    /// The command that writes a run file; none if the run has one.
+    pub init: Option<String>,
+}
+
+impl Anew {
+    /// Says what makes the command go on after a failure.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        match &self.init {
+            Some(init) => format!("`{init}` writes a run file that can resume it"),
+            None => {
+                "`checkpoints` and `resume` in its run file let it resume, `restart: from_start` lets it start over"
+                    .to_owned()
+            }
+        }
+    }
+}
+
 impl GoOn {
     /// Returns how a run goes on that `resume` accepts; `durable` is the step of its newest checkpoint.
     #[must_use]

@@ -29,7 +29,7 @@ pub struct StepRow {
     pub skipped: bool,
     /// Milliseconds spent waiting for data.
     pub data_wait_ms: f64,
-    /// Milliseconds spent computing.
+    /// Milliseconds spent computing; 0 if they were not measured.
     pub compute_ms: f64,
     /// Arrival at the keeper, Unix milliseconds.
     pub time_ms: i64,

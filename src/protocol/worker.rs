@@ -256,7 +256,7 @@ pub struct Step {
     pub micro_batches: u32,
     /// Time spent waiting for data.
     pub data_wait_ms: f64,
-    /// Time from the first forward pass to the loss readback.
+    /// Time from the first forward pass to the loss readback; 0 if it was not measured.
     pub compute_ms: f64,
     /// Anything else that was measured, by name.
     #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]

@@ -41,9 +41,21 @@ fn begun_by(line: &str) -> Option<String> {
     rest.starts_with("run ").then(|| format!("downshift {}", text::escape_line(rest)))
 }
 
+/// Returns the words that were typed after `--`, as a shell reads them; none if the line names a run file.
+#[must_use]
+pub fn typed_command(line: &str) -> Option<&str> {
+    line.split_once(" -- ").map(|(_, words)| words)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::begun_by;
+    use super::{begun_by, typed_command};
+
+    #[test]
+    fn a_typed_command_follows_two_dashes() {
+        assert_eq!(typed_command("downshift run --headless -- python3 x.py -- 7"), Some("python3 x.py -- 7"));
+        assert_eq!(typed_command("downshift run my.yaml --headless"), None);
+    }
 
     #[test]
     fn only_a_run_is_started_anew_by_its_command_line() {

@@ -1,11 +1,11 @@
 //! How a run goes on after its end, from its run file and its level.
 
-use super::command_line::first_command_line;
+use super::command_line::{first_command_line, typed_command};
 use super::run_dir::RunDir;
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
 use crate::format::quoted;
 use crate::protocol::control::Status;
-use crate::protocol::resume::GoOn;
+use crate::protocol::resume::{Anew, GoOn};
 
 /// Returns how a run goes on, as its run.yaml and its status say.
 #[must_use]
@@ -13,7 +13,7 @@ pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
     let run = dir.run().ok();
     let (level, durable) = status.map_or((None, None), |status| (status.level, status.durable_step));
     match run.as_ref().and_then(|run| run.command.as_ref()).filter(|spec| is_lost(spec, level)) {
-        Some(spec) => GoOn::Anew(start_anew(dir, spec)),
+        Some(spec) => GoOn::Anew(start_anew(dir, spec).command),
         None => GoOn::by_resume(dir.command("resume"), durable),
     }
 }
@@ -25,11 +25,13 @@ pub fn is_lost(spec: &CommandSpec, level: Option<u8>) -> bool {
     spec.restart == RestartPolicy::Never && level == Level::Command.number()
 }
 
-/// Returns the command that starts a run anew: the one that began it, if known.
+/// Returns how a run starts anew: by the command line that began it, if that is known.
 #[must_use]
-pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> String {
-    first_command_line(dir).unwrap_or_else(|| {
+pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
+    let command = first_command_line(dir).unwrap_or_else(|| {
         let words: Vec<String> = spec.command.iter().map(|word| quoted(word)).collect();
         format!("downshift run -- {}", words.join(" "))
-    })
+    });
+    let init = typed_command(&command).map(|words| format!("downshift init -- {words}"));
+    Anew { command, init }
 }

@@ -145,14 +145,13 @@ pub struct Point {
 
 impl Point {
     /// Returns the part of a row that charts use, and adds its names. A skipped step has no loss and no
-    /// norm, and no time unless it was measured.
+    /// norm; a step that was not measured has no time.
     #[must_use]
     pub fn of(row: &StepRow, names: &mut MetricNames) -> Self {
         let find = |(name, value): (&String, &f64)| Some((names.find_or_add(name)?, *value as f32));
         let figure = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
         let kept = |value: Option<f64>| figure(value.filter(|_| !row.skipped));
-        let measured = !row.skipped || row.compute_ms > 0.0;
-        let time = |value: f64| figure(measured.then_some(value));
+        let time = |value: f64| figure((row.compute_ms > 0.0).then_some(value));
         Self {
             spot: Spot { step: row.step, samples: row.samples, time_ms: row.time_ms },
             values: [

@@ -99,7 +99,7 @@ pub fn require_permission(run: &Run, is_given: bool) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::new(2, format!("{problem};\n{way_out}")));
     }
-    say(&format!("{problem}."));
+    say(&format!("{problem}.\nTo avoid that, {way_out}."));
     if confirm("Start the trial?")? { Ok(()) } else { Err(Failure::new(2, format!("nothing was started; {way_out}"))) }
 }
 

@@ -28,9 +28,12 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let since = u64::try_from(since).unwrap_or(0);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    // A command compiles what it wants, unseen.
-    let plan = PLAN.into_iter().filter(|name| state.command.is_none() || *name != StageName::Compile);
-    lines.extend(stage_lines(&passage.stages, plan, since, done, theme));
+    let label: Label = if state.command.is_some() { command_label } else { trainer_label };
+    // A command compiles what it wants, unseen. Whether it saves shows once its first stage is known.
+    let saves = passage.stages.first().is_none_or(|stage| stage.name == StageName::Save);
+    let is_unseen = |name| name == StageName::Compile || name == StageName::Save && !saves;
+    let plan = PLAN.into_iter().filter(|name| state.command.is_none() || !is_unseen(*name));
+    lines.extend(stage_lines(&passage.stages, plan, since, done, label, theme));
     lines.push(Line::default());
     let open = passage.stages.last().is_some_and(|stage| stage.took_ms.is_none());
     let total = passage.total_ms().saturating_add(if open { since } else { 0 });
@@ -82,19 +85,20 @@ fn stage_lines(
     plan: impl Iterator<Item = StageName>,
     since: u64,
     done: bool,
+    label: Label,
     theme: &Theme,
 ) -> Vec<Line<'static>> {
     let known = |name: StageName| stages.iter().any(|stage| planned_parts(&stage.name).contains(&name));
     // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
     let mut rest = plan.filter(|name| !known(*name)).peekable();
     let order = |name: StageName| PLAN.iter().position(|planned| planned_parts(&name).contains(planned));
-    let dim = |name: StageName, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
+    let dim = |name: StageName, word: &str| stage_row("·", label(name), word, (theme.dim, theme.dim));
     let mut lines = Vec::new();
     for stage in stages {
         while let Some(name) = rest.next_if(|name| order(stage.name).is_some_and(|at| order(*name) < Some(at))) {
             lines.push(dim(name, "not needed"));
         }
-        lines.push(stage_line(stage, since, theme));
+        lines.push(stage_line(stage, since, label, theme));
     }
     lines.extend(rest.map(|name| dim(name, if done { "not needed" } else { "" })));
     lines
@@ -109,8 +113,8 @@ fn planned_parts(name: &StageName) -> &[StageName] {
     }
 }
 
-fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
-    let name = stage_label(stage.name);
+fn stage_line(stage: &Stage, since: u64, label: Label, theme: &Theme) -> Line<'static> {
+    let name = label(stage.name);
     let plain = ratatui::style::Style::new();
     match stage.took_ms {
         Some(time) => {
@@ -122,7 +126,19 @@ fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
     }
 }
 
-fn stage_label(name: StageName) -> &'static str {
+/// Names the stages of a run.
+type Label = fn(StageName) -> &'static str;
+
+fn command_label(name: StageName) -> &'static str {
+    match name {
+        StageName::Stop | StageName::Terminate => "end the command",
+        StageName::Kill => "kill the command",
+        StageName::Load => "start the command",
+        name => trainer_label(name),
+    }
+}
+
+fn trainer_label(name: StageName) -> &'static str {
     match name {
         StageName::Save => "save at the next step",
         StageName::Stop => "stop the worker",

@@ -101,11 +101,12 @@ fn rung_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'sta
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let shown = record_columns(record, state.steps_per_s_on(rung), theme);
+    // Of the rung that trains, the speed is news; of the others, how far they came.
+    let order = if current && !shown.speed.content.is_empty() { [0, 2, 1] } else { [2, 0, 1] };
     let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
-    // Least important dropped first: memory, then steps, then speed.
     let mut room = width.saturating_sub(4 + name_width);
     let mut kept = [false; 3];
-    for place in [2, 0, 1] {
+    for place in order {
         if columns[place].0 <= room {
             kept[place] = true;
             room -= columns[place].0;

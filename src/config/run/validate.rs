@@ -38,7 +38,10 @@ pub fn validate_run(
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
     check_rungs(&rungs, trained.then_some((tasks, file.task.as_str(), base)), file.quality.as_ref(), problems);
     let command = file.command_spec(base);
-    problems.extend(command.iter().flat_map(|command| command::check::check_command(command, &rungs)));
+    // A command that could not be read is empty.
+    let is_unread = problems.iter().any(|problem| problem.path.starts_with("command"));
+    let wrong = command.iter().flat_map(|command| command::check::check_command(command, &rungs));
+    problems.extend(wrong.filter(|problem| !(is_unread && problem.path == "command")).collect::<Vec<_>>());
     if let Some(quality) = &mut file.quality {
         quality.settle_paths(base, command.as_ref().map_or(base, |command| &command.directory));
         let (metrics, is_command) = (tasks.quality_metrics(&file.task), command.is_some());

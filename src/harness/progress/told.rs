@@ -41,7 +41,7 @@ impl Progress {
 
     /// Reads steps from the output again: the companion is gone.
     pub fn follow_output(&mut self) {
-        self.told = None;
+        (self.told, self.stepped) = (None, None);
     }
 
     /// Follows a companion from here on: the steps in the output, which counted so far, are not certain any more.
@@ -54,8 +54,7 @@ impl Progress {
 
     /// Forgets what an earlier process of the command reported: another one trains on from a checkpoint.
     pub fn go_back(&mut self) {
-        self.told = None;
-        self.pending = None;
+        (self.told, self.pending, self.stepped) = (None, None, None);
         self.nan_in_a_row = 0;
     }
 
@@ -116,7 +115,7 @@ impl Progress {
             values.extend(std::mem::take(&mut told.printed));
         }
         let took = Duration::from_secs_f64(step.compute_ms.clamp(0.0, 1e9) / 1000.0);
-        self.pending = Some(Pending { step: step.step, since: now, took, values, told: Some(step) });
+        self.pending = Some(Pending { step: step.step, since: now, took: Some(took), values, told: Some(step) });
         events
     }
 
@@ -180,7 +179,7 @@ mod tests {
     }
 
     fn told(framework: &str, resumed_from: Option<u64>, total: Option<u64>) -> Progress {
-        let mut progress = Progress::new(20, 4, 1, Some(1000), Duration::ZERO);
+        let mut progress = Progress::new(20, 4, 1, Some(1000));
         progress.follow(&introduction(framework, resumed_from, total));
         progress
     }

@@ -10,6 +10,7 @@ use crate::protocol::cause::Cause;
 use crate::protocol::companion::{CompanionNews, Grade};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
+use crate::protocol::resume::Anew;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
 use std::time::Duration;
 
@@ -28,8 +29,11 @@ const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
 
 /// Returns the policy of a command that trains.
 fn trains(command: CommandLimits) -> Policy {
-    let mut policy =
-        Policy::new(super::super::event::Limits { command: Some(command), ..limits() }, 0, Ledger::default(), None);
+    let again = "downshift run -- python x.py".to_owned();
+    let anew = Anew { command: again, init: Some("downshift init -- python x.py".to_owned()) };
+    let anew = (!command.may_restart()).then_some(anew);
+    let limits = super::super::event::Limits { command: Some(command), anew, ..limits() };
+    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
     policy.decide(Event::Begin, seconds(0));
     policy.decide(hello_from("cpu", None), seconds(0));
     policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
@@ -50,7 +54,11 @@ fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_ove
         _ => None,
     });
     let why = why.unwrap_or_else(|| panic!("{effects:?}"));
-    assert!(why.starts_with("killed; the command cannot resume") && why.contains("restart: from_start"), "{why}");
+    assert_eq!(
+        why,
+        "killed; nothing resumes the command, and a start from the beginning might overwrite its outputs: start it again \
+         yourself with `downshift run -- python x.py`; `downshift init -- python x.py` writes a run file that can resume it"
+    );
     assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);
     assert_eq!(starts(&trains(AGAIN).decide(KILLED, seconds(2))), [0]);
 }
@@ -65,11 +73,26 @@ fn out_of_memory_goes_to_the_next_rung_that_relieves_it() {
 }
 
 #[test]
+fn the_answer_to_a_shift_says_whether_the_command_saves_and_where_it_starts_again() {
+    let answer =
+        |mut policy: Policy| match &policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(3))[0] {
+            Effect::Reply(Ok(message)) => message.clone(),
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(answer(trains(SAVES)), "will shift to reduced at the next step boundary");
+    assert_eq!(answer(trains(AGAIN)), "ends the command and starts it on reduced, from its beginning");
+    let mut resumes = trains(RESUMES);
+    resumes.decide(saved(40), seconds(2));
+    assert_eq!(answer(resumes), "ends the command and starts it on reduced, from its checkpoint at step 40");
+}
+
+#[test]
 fn what_would_lose_everything_is_refused() {
     let shift = || Event::Request(Request::Shift { to: Target::Down });
     for request in [shift(), Event::Request(Request::Pause), Event::Request(Request::Restart)] {
         let effects = trains(PLAIN).decide(request, seconds(2));
-        assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1 }))]);
+        let advice = "`downshift init -- python x.py` writes a run file that can resume it".to_owned();
+        assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
     }
     assert!(matches!(trains(RESUMES).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
     assert!(matches!(trains(AGAIN).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));

@@ -19,10 +19,10 @@ fn ladder() -> Limits {
         json!({"training": {"micro_batch": 8}}),
         json!({"training": {"micro_batch": 4}}),
         json!({"training": {"micro_batch": 2}}),
-        json!({"training": {"micro_batch": 2}, "environment": {"PYTORCH_ALLOC_CONF": "x"}}),
+        json!({"training": {"micro_batch": 2}, "environment": {"MALLOC_ARENA_MAX": "2"}}),
     ];
     let relieves = vec![vec![], vec![Relief::Memory], vec![Relief::Memory], vec![Relief::Memory]];
-    let rungs = ["full", "half", "quarter", "segments"].map(str::to_owned).to_vec();
+    let rungs = ["full", "half", "quarter", "arenas"].map(str::to_owned).to_vec();
     Limits { command: Some(PLAIN), knobs, relieves, rungs, ..limits() }
 }
 
@@ -77,6 +77,21 @@ fn a_script_that_follows_its_argument_descends_rung_by_rung() {
 }
 
 #[test]
+fn a_rung_that_only_a_gpu_notices_is_passed_over_on_the_cpu() {
+    let mut limits = ladder();
+    let segments = json!({"PYTORCH_ALLOC_CONF": "expandable_segments:True"});
+    limits.knobs[1] = json!({"training": {"micro_batch": 8}, "environment": segments});
+    for (device, wanted) in [("cpu", 2), ("cuda:0", 1)] {
+        let mut policy = Policy::new(limits.clone(), 0, Ledger::default(), None);
+        policy.decide(Event::Begin, seconds(0));
+        policy.decide(hello_from(device, None), seconds(1));
+        policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
+        run_out(&mut policy, 10);
+        assert_eq!(policy.rung(), wanted, "{device}");
+    }
+}
+
+#[test]
 fn a_shift_to_an_ignored_value_does_not_count_and_no_further_one_follows() {
     let mut policy = begun(ladder());
     policy.decide(in_force(8, 8), seconds(2));
@@ -92,7 +107,7 @@ fn a_shift_to_an_ignored_value_does_not_count_and_no_further_one_follows() {
     );
     assert!(effects.contains(&Effect::UncountShift), "{effects:?}");
     assert_eq!(policy.decide(in_force(4, 8), seconds(13)), [], "said once");
-    // `quarter` changes the same knob alone; `segments` changes another one.
+    // `quarter` changes the same knob alone; `arenas` changes another one.
     assert_eq!(starts(&run_out(&mut policy, 20)), [3]);
 }
 

@@ -85,7 +85,7 @@ const RESUMES: &str = "checkpoints: { match: 'out/*' }\nresume: {}\n";
 fn the_preview_of_a_command_says_what_its_level_loses() {
     let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
     for (more, wanted) in [
-        ("", "level 0: refused: this command cannot resume"),
+        ("", "level 0: refused: nothing resumes this command"),
         ("restart: from_start\n", "level 0: the command starts over and loses 700 steps."),
         (RESUMES, "level 1: goes back to checkpoint 600 and repeats 100 steps."),
         (&saves, "level 1: the script saves first, then continues from there."),

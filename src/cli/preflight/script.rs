@@ -1,0 +1,37 @@
+//! Whether the script of a command is where the command says.
+
+use crate::config::command::CommandSpec;
+use crate::config::command::invocation::{Target, find_script, is_python, is_script};
+use crate::config::typed::nearest;
+use crate::untrusted::text;
+use std::fs;
+use std::path::Path;
+
+/// Entries of a folder among which a mistyped script is looked for.
+const MOST_SCRIPTS: usize = 1_000;
+
+/// Returns a sentence about a Python script that is missing: its interpreter would start, and end at once.
+pub fn find_missing_script(command: &CommandSpec) -> Option<String> {
+    // A launcher may change the folder.
+    let starts_python = command.command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
+    let Target::Script(script) = find_script(&command.command)?.target else { return None };
+    // One that `files:` writes does not exist yet.
+    let is_known = starts_python && is_script(&script) && !script.contains('{');
+    if !is_known || command.directory.join(&script).is_file() {
+        return None;
+    }
+    let near = nearest_script(&command.directory, &script);
+    let near = near.map_or_else(String::new, |near| format!("; did you mean {}?", text::escape_line(&near)));
+    Some(format!("{} is missing in {}{near}", text::escape_line(&script), text::path(&command.directory)))
+}
+
+/// Returns the script in a folder whose name was probably meant.
+fn nearest_script(folder: &Path, script: &str) -> Option<String> {
+    let names = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .take(MOST_SCRIPTS)
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let names: Vec<String> = names.filter(|name| is_script(name)).collect();
+    nearest(script, &names.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
+}
