@@ -85,7 +85,10 @@ fn a_script_that_ignores_its_argument_is_named_and_not_looped() {
     assert_eq!(status["attempts"], 1, "{}", place.printed());
     assert!(journal_says(&run, "the script ignores training.micro_batch: the rung says 8, in force is 99"));
     let listed = place.succeed(&["status"]);
-    assert!(listed.contains("(the script ignores training.micro_batch: the rung says 8, in force is 99)"), "{listed}");
+    assert!(
+        listed.contains("\n  the script ignores training.micro_batch: the rung says 8, in force is 99\n"),
+        "{listed}"
+    );
 }
 
 #[test]

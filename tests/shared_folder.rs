@@ -121,7 +121,7 @@ fn orders_reach_the_keeper_on_another_host_through_the_folder() {
     let status = hosts.place.status_json();
     assert_eq!((&status["host"], &status["state"]), (&json!(NODE), &json!("training")));
     let line = hosts.place.succeed(&["status"]);
-    assert!(line.contains("training") && line.contains("(on host node7, through the run's folder)"), "{line}");
+    assert!(line.contains("training") && line.contains("\n  on host node7, through the run's folder"), "{line}");
     assert!(hosts.place.succeed(&["runs"]).contains("training"));
     assert!(!run.file("run.db-wal").exists(), "a log whose index other hosts do not see");
     assert!(journal_says(&run, "run.db uses a rollback journal, and orders from other hosts come through requests/"));

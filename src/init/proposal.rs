@@ -19,7 +19,7 @@ use std::fmt;
 const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
 
 /// The output directory of each run.
-const OUTPUTS: &str = "{run_dir}/out";
+pub const OUTPUTS: &str = "{run_dir}/out";
 
 /// The facts about a script and its command.
 pub struct Facts<'a> {

@@ -1,7 +1,7 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
-use super::proposal::{Checkpoints, Note, Proposal, Rung};
+use super::proposal::{Checkpoints, Note, OUTPUTS, Proposal, Rung};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -101,11 +101,14 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         return;
     }
     let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {
-        text.push_str(
+        let has_own = proposal.notes.iter().any(|note| matches!(note, Note::OwnOutputs(..)));
+        let folder = if has_own { OUTPUTS } else { "out" };
+        let _ = write!(
+            text,
             "\n# Without the script's checkpoints, a failed run cannot continue. With them, a file or a folder each:\n\
-             #   checkpoints: { match: \"out/step_*.pt\" }\n\
-             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }\n\
-             #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
+             #   checkpoints: {{ match: \"{folder}/step_*.pt\" }}\n\
+             #   checkpoints: {{ match: \"{folder}/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }}\n\
+             #   resume: {{ arguments: [\"--resume={{checkpoint}}\"] }}\n\
              # or, if the script may start over from its beginning:\n\
              #   restart: from_start\n",
         );

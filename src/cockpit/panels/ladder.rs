@@ -101,8 +101,9 @@ fn rung_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'sta
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let shown = record_columns(record, state.steps_per_s_on(rung), theme);
-    // Of the rung that trains, the speed is news; of the others, how far they came.
-    let order = if current && !shown.speed.content.is_empty() { [0, 2, 1] } else { [2, 0, 1] };
+    // Least important dropped first: memory, then speed; or the fault that the current rung has overcome.
+    let overcame = current && record.is_some_and(|record| record.fault.is_some()) && !shown.speed.content.is_empty();
+    let order = if overcame { [0, 2, 1] } else { [2, 0, 1] };
     let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
     let mut room = width.saturating_sub(4 + name_width);
     let mut kept = [false; 3];
