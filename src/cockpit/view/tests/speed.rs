@@ -55,3 +55,22 @@ fn every_panel_shows_one_speed() {
     assert!(slow >= 4, "{slow}: meter, ladder and rung");
     assert!(healthy > slow, "{healthy}, {slow}: the verdict too");
 }
+
+#[test]
+fn a_narrow_ladder_shows_the_speed_of_a_rung_that_has_overcome_its_fault() {
+    let mut state = fixture::training((80, 24));
+    let mut status = state.status().unwrap().clone();
+    status.rungs[status.rung].fault = Some(("out of memory".to_owned(), 20));
+    fixture::apply_status(&mut state, status.clone());
+    let row = |state: &State| {
+        let shown = draw_text(state);
+        shown.lines().find_map(|line| line.split_once("▸ 1")).map(|(_, row)| row.to_owned()).unwrap()
+    };
+    assert!(row(&state).contains("steps/s"), "{}", draw_text(&state));
+    status.state = RunState::BackingOff;
+    for record in &mut status.rungs {
+        record.steps_per_s = None;
+    }
+    fixture::apply_status(&mut state, status);
+    assert!(row(&state).contains("fault at 20"), "{}", draw_text(&state));
+}
