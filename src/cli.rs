@@ -187,10 +187,8 @@ enum Command {
     Harness(internal::HarnessCommand),
     #[command(hide = true)]
     MeasureQuality(internal::QualityCommand),
-    #[command(hide = true)]
-    ExecCommand(internal::ExecCommand),
-    #[command(hide = true)]
-    HoldOutput,
+    #[command(flatten)]
+    Helper(internal::Helper),
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
@@ -310,8 +308,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Harness(args)) => internal::harness(args),
         Some(Command::MeasureQuality(args)) => internal::measure_quality(args, trainer),
-        Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
-        Some(Command::HoldOutput) => return internal::hold_output(),
+        Some(Command::Helper(helper)) => return internal::help(&helper),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };

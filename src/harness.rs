@@ -14,13 +14,21 @@ mod backlog;
 mod checkpoints;
 mod companion;
 mod companion_link;
+mod companion_socket;
 mod container_state;
 mod ending;
 mod foreign;
 mod holder;
+mod job_nodes;
 mod keeper_link;
 mod launch;
 mod metric_files;
+mod node_guard;
+mod node_host;
+mod node_link;
+mod node_pid;
+mod node_wire;
+mod nodes;
 mod output_log;
 mod prepare;
 mod progress;
@@ -42,7 +50,10 @@ mod terminal;
 mod undeclared;
 
 pub use holder::hold_output;
+pub use job_nodes::JobNodes;
 pub use launch::exec_command;
+pub use node_guard::guard_command;
+pub use node_host::host_command;
 
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Preset;
@@ -55,7 +66,9 @@ use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
 use launch::LaunchError;
 use standby::Standby;
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// The environment variable that holds the folder of the attempt.
 const ATTEMPT_DIR_VARIABLE: &str = "DOWNSHIFT_ATTEMPT_DIR";
@@ -87,6 +100,10 @@ pub struct HarnessArgs {
     pub faults: Faults,
     /// The purpose that it runs the command for.
     pub purpose: Purpose,
+    /// The nodes that it runs the command on.
+    pub nodes: JobNodes,
+    /// A port of this node at which the ranks can meet.
+    pub port: u16,
     /// It waits for [`Order::Begin`](crate::protocol::worker::Order::Begin) while its command imports ahead.
     pub stands_by: bool,
 }
@@ -149,6 +166,14 @@ pub enum HarnessError {
         /// The error.
         source: AdoptError,
     },
+    /// A step cannot be started on another node.
+    #[error("no job step on node {name}: {source}; the job needs `srun` on its first node")]
+    Node {
+        /// The node.
+        name: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -167,7 +192,7 @@ impl HarnessError {
             Self::NoCheckpoint { .. } | Self::NoContainer { .. } | Self::NotRestored { .. } => {
                 FailureClass::Checkpoint.exit_code()
             }
-            Self::Lock(_) | Self::Launch(_) | Self::Io { .. } => FailureClass::Config.exit_code(),
+            Self::Lock(_) | Self::Launch(_) | Self::Node { .. } | Self::Io { .. } => FailureClass::Config.exit_code(),
         }
     }
 
@@ -198,6 +223,12 @@ pub fn run(args: HarnessArgs) -> Result<u8, HarnessError> {
     });
     runtime.shutdown_background();
     code
+}
+
+/// Returns a copy of stderr, which is worker.log.
+fn stderr_file() -> io::Result<File> {
+    let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
+    Ok(File::from(copy))
 }
 
 /// Writes a message into worker.log, which is the stderr of the harness and of what it starts.

@@ -6,6 +6,8 @@
 //!                                        ◀── probe::Reading ── probe
 //! harness ── companion::CompanionOrder ──▶ companion
 //!         ◀── companion::CompanionLine ──
+//! harness ── node::NodeOrder ──▶ node-command on another node
+//!         ◀── node::NodeEvent ──
 //! ```
 //! Numbers on the wire are finite. A line that does not parse as a message is a log line, never an error.
 
@@ -22,6 +24,7 @@ pub mod exit;
 pub mod gpu_error;
 pub mod inject;
 pub mod line;
+pub mod node;
 pub use crate::recipe::metrics;
 pub mod pace;
 pub mod passage;

@@ -50,7 +50,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     if args.preflight {
         let loaded = run::load_run_file(Some(&args.config), set, device, trainer);
-        return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false }).report());
+        return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false, nodes: 1 }).report());
     }
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     let table = format_table(&run);
@@ -160,7 +160,7 @@ fn describe_quality(quality: &Quality) -> String {
 /// Prints what the ranks of a command make of its batch.
 fn describe_ranks(run: &Run) {
     let tree = run.preset_tree(0);
-    let Some(ranks) = first_launch(run, 0).and_then(|launch| Ranks::of(&launch, |_| None)) else { return };
+    let Some(ranks) = first_launch(run, 0, 1).and_then(|launch| Ranks::of(&launch, |_| None)) else { return };
     let count = ranks.world().map_or("one rank for each card".to_owned(), |world| counted(u64::from(world), "rank"));
     match class::effective_batch(&tree).filter(|_| run.rungs[0].preset.ranks.is_some()) {
         Some(batch) => line!("{count}: effective batch = micro_batch × accumulation × ranks = {batch} samples"),

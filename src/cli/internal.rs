@@ -3,7 +3,7 @@
 use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
-use crate::harness::{self, HarnessArgs, Purpose};
+use crate::harness::{self, HarnessArgs, JobNodes, Purpose};
 use crate::keeper::lifeline::Lifetime;
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
@@ -17,7 +17,8 @@ use crate::store::checkpoint::state::TrainState;
 use crate::store::run_dir::RunDir;
 use crate::trainer::{Trainer, WorkerArgs};
 use crate::untrusted::file::{Limit, read};
-use clap::Args;
+use crate::untrusted::port::find_free_port;
+use clap::{Args, Subcommand, ValueEnum};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,6 +85,18 @@ pub struct HarnessCommand {
     /// Start the command ahead, and wait for the order to begin.
     #[arg(long)]
     standby: bool,
+    /// The nodes that it runs the command on.
+    #[arg(long, value_enum, default_value_t = WhichNodes::This)]
+    nodes: WhichNodes,
+}
+
+/// The nodes that a command runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WhichNodes {
+    /// This one.
+    This,
+    /// All nodes of the job.
+    Job,
 }
 
 impl HarnessCommand {
@@ -114,11 +127,27 @@ pub struct QualityCommand {
     token: String,
 }
 
-/// Arguments of `exec-command`.
-#[derive(Debug, Args)]
-pub struct ExecCommand {
-    #[arg(last = true, required = true)]
-    argv: Vec<String>,
+/// A process beside a command.
+#[derive(Debug, Subcommand)]
+pub enum Helper {
+    /// Become the command, in a session of its own.
+    #[command(hide = true)]
+    ExecCommand {
+        #[arg(last = true, required = true)]
+        argv: Vec<String>,
+    },
+    /// Read its output once the harness is gone.
+    #[command(hide = true)]
+    HoldOutput,
+    /// Run its part on another node of the job.
+    #[command(hide = true)]
+    NodeCommand,
+    /// End its part once the helper of the node is gone.
+    #[command(hide = true)]
+    GuardCommand {
+        /// Marks its processes.
+        token: String,
+    },
 }
 
 /// Arguments of `keeper`.
@@ -222,6 +251,10 @@ pub fn harness(args: HarnessCommand) -> Outcome {
     let purpose = args.purpose();
     let no_command = || Failure::new(13, format!("{} has no command to run", run_dir.name()));
     let spec = run.command.clone().ok_or_else(no_command)?;
+    let nodes = match args.nodes {
+        WhichNodes::This => Ok(JobNodes::alone()),
+        WhichNodes::Job => JobNodes::find(),
+    };
     let harness = HarnessArgs {
         run_dir,
         spec,
@@ -235,6 +268,8 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         inject: args.inject.0,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         purpose,
+        nodes: nodes.map_err(|error| Failure::new(13, error.to_string()))?,
+        port: find_free_port()?,
         stands_by: args.standby,
     };
     harness::run(harness).map_err(|error| Failure::new(error.exit_code(), error.to_string()))
@@ -250,12 +285,13 @@ pub fn measure_quality(args: QualityCommand, trainer: &dyn Trainer) -> Outcome {
     Ok(0)
 }
 
-pub fn exec_command(args: &ExecCommand) -> ExitCode {
-    ExitCode::from(harness::exec_command(&args.argv))
-}
-
-pub fn hold_output() -> ExitCode {
-    harness::hold_output();
+pub fn help(helper: &Helper) -> ExitCode {
+    match helper {
+        Helper::ExecCommand { argv } => return ExitCode::from(harness::exec_command(argv)),
+        Helper::NodeCommand => return ExitCode::from(harness::host_command()),
+        Helper::HoldOutput => harness::hold_output(),
+        Helper::GuardCommand { token } => harness::guard_command(token),
+    }
     ExitCode::SUCCESS
 }
 

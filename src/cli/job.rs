@@ -13,6 +13,7 @@ use super::elsewhere::describe_watch;
 use super::headless::{JobEnd, JobSignals, follow_bound};
 use super::trust::Trust;
 use super::{Failure, Outcome, client, resume, say};
+use crate::harness::JobNodes;
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::{ENDED_BY_SIGNAL, Launch};
 use crate::protocol::control::RunState;
@@ -74,17 +75,10 @@ impl FromStr for JobName {
     }
 }
 
-/// Refuses a job of several nodes: this process would train on the first, while the others stay idle.
-pub fn refuse_several_nodes(nodes: Option<&str>) -> Result<(), Failure> {
-    match nodes.and_then(|nodes| nodes.parse::<u64>().ok()).filter(|nodes| *nodes > 1) {
-        Some(nodes) => Err(Failure::new(2, format!("the job has {nodes} nodes; {ONE_NODE}"))),
-        None => Ok(()),
-    }
+/// Returns the number of nodes that the run of this job trains on: all that the job has.
+pub fn count_nodes() -> Result<u32, Failure> {
+    JobNodes::find().map(|nodes| nodes.count()).map_err(|error| Failure::new(2, error.to_string()))
 }
-
-/// Explains why a job has one node.
-pub const ONE_NODE: &str = "a run has one keeper, which starts and watches processes of its own machine only, so the other \
-                            nodes would stay idle; use --nodes=1 and several GPUs";
 
 /// Continues the run of an earlier start of this job.
 pub fn go_on(
@@ -239,7 +233,7 @@ fn was_interrupted(dir: &RunDir) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{HANDOVER, JobName, Patience, refuse_several_nodes};
+    use super::{HANDOVER, JobName, Patience};
     use crate::store::shared_folder::takeover::{Progress, Refusal};
     use std::io;
     use std::time::{Duration, Instant};
@@ -271,14 +265,5 @@ mod tests {
         for bad in ["", ".", "..", "../x", "a/b", "-x", "a b", "a\nb", "$x", &"a".repeat(101)] {
             assert!(bad.parse::<JobName>().is_err(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn several_nodes_are_refused_with_the_reason() {
-        for one in [None, Some("1"), Some(""), Some("x")] {
-            assert!(refuse_several_nodes(one).is_ok());
-        }
-        let failure = refuse_several_nodes(Some("4")).unwrap_err();
-        assert!(failure.code == 2 && failure.message.contains("4 nodes; a run has one keeper"), "{}", failure.message);
     }
 }

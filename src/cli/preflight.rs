@@ -42,6 +42,8 @@ pub struct Start<'a> {
     pub trainer: &'a dyn Trainer,
     /// Whether the user has just approved what the run file names.
     pub approved: bool,
+    /// The number of nodes that it trains on.
+    pub nodes: u32,
 }
 
 /// The list of checks, and their results that a start needs.
@@ -120,7 +122,7 @@ impl Preflight {
                 }
                 self.devices = devices_of_start(run, start.device, &prospect.device);
                 self.others(start.runs, &prospect.device);
-                self.ranks(run);
+                self.ranks(run, start.nodes);
                 self.prospect = Some(prospect);
             }
             Err(failure) if failure.code != DATA => {
@@ -196,8 +198,8 @@ impl Preflight {
     }
 
     /// Checks the ranks of a command.
-    fn ranks(&mut self, run: &Run) {
-        for check in ranks::checks(run, &self.devices) {
+    fn ranks(&mut self, run: &Run, nodes: u32) {
+        for check in ranks::checks(run, &self.devices, nodes) {
             if let Some(failure) = refusal_of(&check) {
                 self.failure.get_or_insert(failure);
             }
@@ -254,8 +256,8 @@ impl Preflight {
 ///
 /// # Errors
 /// Returns an error when they cannot start on these devices.
-pub fn check_ranks(run: &Run, devices: &Devices) -> Result<(), Failure> {
-    for check in ranks::checks(run, devices) {
+pub fn check_ranks(run: &Run, devices: &Devices, nodes: u32) -> Result<(), Failure> {
+    for check in ranks::checks(run, devices, nodes) {
         if let Some(failure) = refusal_of(&check) {
             return Err(failure);
         }

@@ -5,6 +5,7 @@ use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
 use super::elsewhere::{TakeOver, take_over_ended};
 use super::interrupted::{self, Interrupted};
+use super::job::count_nodes;
 use super::line;
 use super::occupied::{self, Answer};
 use super::preflight::check_ranks;
@@ -91,7 +92,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
     }
-    let launch = match ready(&dir, args, trainer)? {
+    let launch = match ready(&dir, args, trainer, 1)? {
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
     };
@@ -145,12 +146,12 @@ enum Settled {
 }
 
 /// Checks that a run without a keeper can continue.
-fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settled, Failure> {
+fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, nodes: u32) -> Result<Settled, Failure> {
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
     refuse_lost_command(dir, &run)?;
     has_room_to_go_on(dir, &run)?;
-    settle_launch(dir, &run, args, trainer)
+    settle_launch(dir, &run, args, trainer, nodes)
 }
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone.
@@ -176,14 +177,20 @@ fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
 pub fn ready_in_job(dir: &RunDir, sharing: &Sharing, trust: Trust, trainer: &dyn Trainer) -> Result<Launch, Failure> {
     permissions::check(dir)?;
     let args = ResumeArgs { headless: true, sharing: sharing.clone(), trust, ..ResumeArgs::default() };
-    match ready(dir, &args, trainer)? {
+    match ready(dir, &args, trainer, count_nodes()?)? {
         Settled::Start(launch) => Ok(launch),
         Settled::Attach(other) => Err(Failure::new(2, format!("{} uses the device", other.name()))),
     }
 }
 
 /// Settles the devices of a run that has begun: the requested ones, or those of its last worker.
-fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settled, Failure> {
+fn settle_launch(
+    dir: &RunDir,
+    run: &Run,
+    args: &ResumeArgs,
+    trainer: &dyn Trainer,
+    nodes: u32,
+) -> Result<Settled, Failure> {
     let stored = stored_launch(dir);
     let device = args.device.as_ref().map(|device| worker_device(run, device)).transpose()?;
     let devices = match &device {
@@ -200,7 +207,7 @@ fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Train
     match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
         Answer::Attach(other) => Ok(Settled::Attach(other)),
         Answer::Start(claim) => {
-            check_ranks(run, &devices)?;
+            check_ranks(run, &devices, nodes)?;
             let device = device.or(stored.map(|stored| stored.device)).unwrap_or_else(|| "auto".to_owned());
             let claim = ClaimRequest { after: earlier.after, ..claim };
             Ok(Settled::Start(Launch { device, claim: Some(claim), inject }))
@@ -253,7 +260,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let devices = devices_of_start(&run, &device, &prospect.device);
-    check_ranks(&run, &devices)?;
+    check_ranks(&run, &devices, 1)?;
     let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
         Answer::Start(claim) => claim,
         Answer::Attach(other) => return attach::open(&other),

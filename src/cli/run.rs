@@ -173,7 +173,6 @@ fn signals_of_job(options: &RunOptions) -> Result<Option<JobSignals>, Failure> {
     if options.job.is_none() {
         return Ok(None);
     }
-    job::refuse_several_nodes(std::env::var("SLURM_JOB_NUM_NODES").ok().as_deref())?;
     Ok(Some(JobSignals::listen()?))
 }
 
@@ -196,7 +195,8 @@ fn start(
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
     let device = worker_device(&run, device)?;
-    let start = Start { device: &device, runs, trainer, approved: true };
+    let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
+    let start = Start { device: &device, runs, trainer, approved: true, nodes };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
     let headless = options.headless || options.job.is_some();

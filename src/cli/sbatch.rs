@@ -3,10 +3,10 @@
 mod limit;
 mod script;
 
-use super::job::ONE_NODE;
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, print_raw, say};
+use crate::config::command::nodes::check_spread;
 use crate::store::run_dir::write_whole;
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
@@ -44,12 +44,12 @@ pub struct SbatchArgs {
     /// Partition to run in
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
-    /// Number of GPUs, with a type if you like: 2, a100:2
+    /// Number of GPUs of the whole job, with a type if you like: 2, a100:2
     #[arg(long, value_name = "N")]
     gpus: Option<String>,
-    /// Number of nodes; a run uses one
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    nodes: u64,
+    /// Number of nodes, each of which starts its share of the ranks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
     /// Seconds before the time limit at which the run saves and ends; longer than its slowest step, evaluation and save
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(10..=65535))]
     lead: u32,
@@ -63,11 +63,11 @@ pub struct SbatchArgs {
 }
 
 pub fn sbatch(args: &SbatchArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    if args.nodes != 1 {
-        return Err(Failure::new(2, format!("--nodes {}: {ONE_NODE}", args.nodes)));
-    }
     let run = load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    if let Err(error) = check_spread(&run, args.nodes) {
+        return Err(Failure::new(2, format!("--nodes {}: {error}; {}", args.nodes, error.fix())));
+    }
     // The job has no terminal to ask on.
     trust::require_approval(&run, args.trust)?;
     std::fs::create_dir_all(runs)?;
@@ -81,6 +81,7 @@ pub fn sbatch(args: &SbatchArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         time: args.time.clone(),
         partition: args.partition.clone(),
         gpus: args.gpus.clone(),
+        nodes: args.nodes,
         lead_s: args.lead,
         overrides: args.overrides.clone(),
         more: args.more.clone(),

@@ -87,7 +87,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     trust::require_approval(&run, args.trust)?;
     outputs::require_permission(&run, args.in_place)?;
     let device = worker_device(&run, device)?;
-    let start = Start { device: &device, runs, trainer, approved: true };
+    let start = Start { device: &device, runs, trainer, approved: true, nodes: 1 };
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
     if run.command.is_some() {
         if args.sharing.wait_for_card {

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod invocation;
 pub mod knobs;
 pub mod launch;
+pub mod nodes;
 pub mod ranks;
 pub mod reach;
 pub mod signal;

@@ -38,7 +38,7 @@ impl PythonEnvironment {
     /// # Errors
     /// Returns an error when the interpreter cannot be found without running anything.
     pub fn of_run(run: &Run) -> Option<Result<Self, InterpreterError>> {
-        let launch = first_launch(run, 0)?;
+        let launch = first_launch(run, 0, 1)?;
         let search = Search { directory: &launch.directory, variables: &launch.environment };
         Some(find_interpreter(&launch.argv, &search).map(|interpreter| Self::at(&interpreter)))
     }

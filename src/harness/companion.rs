@@ -48,8 +48,10 @@ pub struct Companion {
     link: Option<CompanionLink>,
     /// The file that its processes read at their start.
     setup: Option<SetupFile>,
-    /// The process that reports the training.
+    /// The process that reports the training, as it introduced itself.
     introduction: Option<Introduction>,
+    /// The same process.
+    speaker: Option<Member>,
     /// The news that the keeper has of it.
     news: Option<CompanionNews>,
     /// The processes that can write their stacks.
@@ -89,6 +91,7 @@ impl Companion {
             link,
             setup,
             introduction: None,
+            speaker: None,
             news: None,
             stacks: StackWriters::default(),
             ranks: RankWatch::default(),
@@ -152,19 +155,19 @@ impl Harness {
     /// Handles a message of the companion.
     pub(super) fn handle_companion(&mut self, message: LinkEvent) {
         match message {
-            LinkEvent::Introduced { introduction, role } => {
+            LinkEvent::Introduced { member, introduction, role } => {
                 let attempt_dir = context_of(&self.args, None).attempt_dir;
-                self.companion.stacks.introduce(&introduction, &attempt_dir);
+                self.companion.stacks.introduce(member.process, &introduction, &attempt_dir);
                 if role != Role::Other {
-                    self.companion.publishing.parts.join(Member::of(&introduction));
-                    self.compare_versions(&introduction);
+                    self.companion.publishing.parts.join(member);
+                    self.compare_versions(member, &introduction);
                     if let Some(link) = &self.companion.link {
-                        self.companion.ranks.introduce(&introduction, link.socket());
+                        self.companion.ranks.introduce(member, &introduction, link.socket());
                     }
                 }
                 match role {
-                    Role::Speaker => self.introduce_companion(*introduction),
-                    Role::Rank => self.introduce_rank(*introduction),
+                    Role::Speaker => self.introduce_companion(member, *introduction),
+                    Role::Rank => self.introduce_rank(member, *introduction),
                     Role::Other => {}
                 }
             }
@@ -183,12 +186,13 @@ impl Harness {
                     self.watch_rank_end(member);
                     self.companion.ranks.forget(member);
                 }
-                self.discard_staged_by(member.pid);
-                self.companion.stacks.forget(member.pid);
+                self.discard_staged_by(member.process);
+                self.companion.stacks.forget(member.process);
                 if role == Role::Speaker {
                     self.companion.gone = Some(Instant::now());
                 }
             }
+            LinkEvent::Ended { member, ended } => self.record_rank_end(member, ended),
         }
     }
 

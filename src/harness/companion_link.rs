@@ -1,50 +1,34 @@
-//! The connections of the companions: one for each Python process of the command that has something to say.
+//! The connections of the companions: one for each Python process of the command that has something to say, on any node.
 //!
 //! Rank 0 reports the training: it is the speaker. The other ranks report their failures and their parts of checkpoints, and
 //! hear the orders too. The first process that names a rank holds it while it is connected, since what a rank starts inherits
 //! its number. The report of a process without an introduction counts until rank 0 introduces itself: it may fail before that.
 
-use super::rank_files::remove_left_files;
+use super::companion_socket::{self, Incoming, News};
+use super::node_pid::{NodePid, PeerId};
+use crate::process_tree::EndedBy;
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion, Introduction, Staged};
 use crate::protocol::line;
 use crate::protocol::worker::Event;
-use crate::untrusted::accept::accept;
-use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-/// Longest line of a companion; a longer one ends its connection.
-const LONGEST: u64 = 1 << 20;
 /// Most processes connected at once.
 const MOST: usize = 512;
 /// Messages that wait for the harness; then the companions wait.
 const QUEUE: usize = 1024;
-/// Orders that wait for a companion that does not read.
-const ORDERS: usize = 64;
-
-/// A report about a connection.
-#[derive(Debug)]
-enum Incoming {
-    /// A process connected; its orders go into this queue.
-    Connected(mpsc::Sender<String>),
-    Message(FromCompanion),
-    /// A line that no companion of this version sends.
-    Unreadable,
-    Gone,
-}
 
 /// A message that counts.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// A process introduced itself, or a value in its introduction changed.
     Introduced {
+        /// The process.
+        member: Member,
         /// The introduction.
         introduction: Box<Introduction>,
         /// The part of its process in the training.
@@ -63,6 +47,13 @@ pub enum LinkEvent {
         /// Its part in the training.
         role: Role,
     },
+    /// A process that introduced itself has ended, after it was gone.
+    Ended {
+        /// The process.
+        member: Member,
+        /// How it ended.
+        ended: EndedBy,
+    },
 }
 
 /// The part of a process in the training.
@@ -79,8 +70,8 @@ pub enum Role {
 /// A process that has introduced itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// The process, as it named itself.
-    pub pid: u32,
+    /// The process.
+    pub process: NodePid,
     /// Its rank.
     pub rank: u32,
     /// The number of ranks.
@@ -88,10 +79,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the process that introduces itself.
-    pub fn of(introduction: &Introduction) -> Self {
+    /// Returns the process that introduces itself over a connection.
+    pub fn of(peer: PeerId, introduction: &Introduction) -> Self {
         let Introduction { pid, rank, world, .. } = *introduction;
-        Self { pid, rank, world }
+        Self { process: NodePid { node: peer.node, pid }, rank, world }
     }
 }
 
@@ -112,10 +103,13 @@ struct Peer {
 #[derive(Debug)]
 pub struct CompanionLink {
     socket: PathBuf,
-    incoming: mpsc::Receiver<(u64, Incoming)>,
-    peers: BTreeMap<u64, Peer>,
+    incoming: mpsc::Receiver<(PeerId, Incoming)>,
+    news: News,
+    peers: BTreeMap<PeerId, Peer>,
     /// The connection that holds each rank.
-    holders: BTreeMap<u32, u64>,
+    holders: BTreeMap<u32, PeerId>,
+    /// Processes whose connection is closed, and whose end is not known yet.
+    leaving: BTreeMap<PeerId, Member>,
 }
 
 impl CompanionLink {
@@ -124,19 +118,22 @@ impl CompanionLink {
     /// # Errors
     /// Returns the system's error.
     pub fn listen(socket: PathBuf) -> io::Result<Self> {
-        let _ = fs::remove_file(&socket);
-        remove_left_files(&socket);
-        let listener = UnixListener::bind(&socket)?;
-        let (sender, incoming) = mpsc::channel(QUEUE);
-        tokio::spawn(accept_all(listener, sender));
-        Ok(Self { socket, incoming, peers: BTreeMap::new(), holders: BTreeMap::new() })
+        let (news, incoming) = mpsc::channel(QUEUE);
+        companion_socket::listen(&socket, news.clone())?;
+        let (peers, holders, leaving) = Default::default();
+        Ok(Self { socket, incoming, news, peers, holders, leaving })
+    }
+
+    /// Returns the queue for the news of connections on other nodes.
+    pub fn news(&self) -> News {
+        self.news.clone()
     }
 
     /// Waits for the next message that counts.
     pub async fn receive(&mut self) -> LinkEvent {
         loop {
-            let Some((number, incoming)) = self.incoming.recv().await else { return std::future::pending().await };
-            if let Some(message) = self.sort(number, incoming) {
+            let Some((peer, incoming)) = self.incoming.recv().await else { return std::future::pending().await };
+            if let Some(message) = self.sort(peer, incoming) {
                 return message;
             }
         }
@@ -147,47 +144,60 @@ impl CompanionLink {
         !self.peers.is_empty() || !self.incoming.is_empty()
     }
 
-    /// Decides whether a message counts.
-    fn sort(&mut self, number: u64, incoming: Incoming) -> Option<LinkEvent> {
+    /// Decides whether the news of a connection counts.
+    fn sort(&mut self, peer: PeerId, incoming: Incoming) -> Option<LinkEvent> {
         match incoming {
             Incoming::Connected(orders) => {
-                // A queue that is dropped closes the connection.
                 if self.peers.len() < MOST {
-                    self.peers.insert(number, Peer { orders, member: None });
+                    self.peers.insert(peer, Peer { orders, member: None });
                 }
                 None
             }
             Incoming::Gone => {
-                let member = self.peers.remove(&number).and_then(|peer| peer.member)?;
-                let role = self.role(number);
-                self.holders.retain(|_, holder| *holder != number);
+                let member = self.peers.remove(&peer).and_then(|peer| peer.member)?;
+                let role = self.role(peer);
+                self.holders.retain(|_, holder| *holder != peer);
+                self.leaving.insert(peer, member);
                 Some(LinkEvent::Gone { member, role })
             }
-            Incoming::Unreadable => Some(LinkEvent::Unreadable),
-            Incoming::Message(FromCompanion::Line(CompanionLine::Companion(introduction))) => {
-                let peer = self.peers.get_mut(&number)?;
-                peer.member = Some(Member::of(&introduction));
-                self.holders.retain(|rank, holder| *rank == introduction.rank || *holder != number);
-                self.holders.entry(introduction.rank).or_insert(number);
-                Some(LinkEvent::Introduced { introduction, role: self.role(number) })
+            Incoming::Ended(ended) => {
+                let member = self.leaving.remove(&peer)?;
+                Some(LinkEvent::Ended { member, ended })
             }
-            Incoming::Message(message) if self.may_report(number, &message) => {
-                Some(LinkEvent::Message(self.member(number), Box::new(message)))
-            }
-            Incoming::Message(FromCompanion::Line(CompanionLine::Staged(staged))) => {
-                self.refuse_save(number, staged.step);
-                Some(LinkEvent::RefusedSave(staged))
-            }
-            Incoming::Message(FromCompanion::Line(CompanionLine::Wrote(written))) => {
-                self.refuse_save(number, written.step);
-                None
-            }
-            Incoming::Message(_) => None,
+            Incoming::HalfLine => Some(LinkEvent::Unreadable),
+            Incoming::Line(text) => match FromCompanion::parse(&text) {
+                Some(message) => self.sort_message(peer, message),
+                None => Some(LinkEvent::Unreadable),
+            },
         }
     }
 
-    fn may_report(&self, number: u64, message: &FromCompanion) -> bool {
-        match (self.role(number), message) {
+    /// Decides whether a message counts.
+    fn sort_message(&mut self, id: PeerId, message: FromCompanion) -> Option<LinkEvent> {
+        match message {
+            FromCompanion::Line(CompanionLine::Companion(introduction)) => {
+                let peer = self.peers.get_mut(&id)?;
+                let member = Member::of(id, &introduction);
+                peer.member = Some(member);
+                self.holders.retain(|rank, holder| *rank == introduction.rank || *holder != id);
+                self.holders.entry(introduction.rank).or_insert(id);
+                Some(LinkEvent::Introduced { member, introduction, role: self.role(id) })
+            }
+            message if self.may_report(id, &message) => Some(LinkEvent::Message(self.member(id), Box::new(message))),
+            FromCompanion::Line(CompanionLine::Staged(staged)) => {
+                self.refuse_save(id, staged.step);
+                Some(LinkEvent::RefusedSave(staged))
+            }
+            FromCompanion::Line(CompanionLine::Wrote(written)) => {
+                self.refuse_save(id, written.step);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn may_report(&self, id: PeerId, message: &FromCompanion) -> bool {
+        match (self.role(id), message) {
             (Role::Speaker, _) => true,
             (
                 role,
@@ -195,28 +205,28 @@ impl CompanionLink {
                 | FromCompanion::Event(Event::SaveFailed { .. }),
             ) => role == Role::Rank,
             (_, FromCompanion::Event(Event::Failed(_) | Event::Injected { .. } | Event::Note { .. })) => {
-                self.member(number).is_some() || !self.has_speaker()
+                self.member(id).is_some() || !self.has_speaker()
             }
             _ => false,
         }
     }
 
-    fn role(&self, number: u64) -> Role {
-        match self.holders.iter().find(|(_, holder)| **holder == number) {
+    fn role(&self, id: PeerId) -> Role {
+        match self.holders.iter().find(|(_, holder)| **holder == id) {
             Some((0, _)) => Role::Speaker,
             Some(_) => Role::Rank,
             None => Role::Other,
         }
     }
 
-    fn member(&self, number: u64) -> Option<Member> {
-        self.peers.get(&number)?.member
+    fn member(&self, id: PeerId) -> Option<Member> {
+        self.peers.get(&id)?.member
     }
 
     /// Answers a process whose checkpoint does not count, because it waits for the answer.
-    fn refuse_save(&self, number: u64, step: u64) {
+    fn refuse_save(&self, id: PeerId, step: u64) {
         let message = "another process of the command reports the training".to_owned();
-        let peer = self.peers.get(&number);
+        let peer = self.peers.get(&id);
         if let (Some(peer), Ok(line)) = (peer, line::encode(&CompanionOrder::PublishFailed { step, message })) {
             let _ = peer.orders.try_send(line);
         }
@@ -225,7 +235,7 @@ impl CompanionLink {
     /// Sends an order to all ranks.
     pub fn order(&self, order: &CompanionOrder) {
         let Ok(line) = line::encode(order) else { return };
-        for peer in self.holders.values().filter_map(|number| self.peers.get(number)) {
+        for peer in self.holders.values().filter_map(|id| self.peers.get(id)) {
             let _ = peer.orders.try_send(line.clone());
         }
     }
@@ -245,59 +255,6 @@ impl Drop for CompanionLink {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
     }
-}
-
-async fn accept_all(listener: UnixListener, sender: mpsc::Sender<(u64, Incoming)>) {
-    for number in 0_u64.. {
-        let Some(stream) = accept_own(&listener, &sender).await else { return };
-        let (reader, writer) = stream.into_split();
-        let (orders, queue) = mpsc::channel(ORDERS);
-        if sender.send((number, Incoming::Connected(orders))).await.is_err() {
-            return;
-        }
-        tokio::spawn(write_orders(writer, queue));
-        tokio::spawn(read_lines(number, reader, sender.clone()));
-    }
-}
-
-/// Waits for a process of this user. Returns none once the harness does not listen any more.
-async fn accept_own(listener: &UnixListener, sender: &mpsc::Sender<(u64, Incoming)>) -> Option<UnixStream> {
-    loop {
-        let stream = tokio::select! {
-            stream = accept(listener) => stream,
-            () = sender.closed() => return None,
-        };
-        if stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw()) {
-            return Some(stream);
-        }
-    }
-}
-
-async fn write_orders(mut writer: OwnedWriteHalf, mut queue: mpsc::Receiver<String>) {
-    while let Some(order) = queue.recv().await {
-        if writer.write_all(order.as_bytes()).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn read_lines(number: u64, reader: OwnedReadHalf, sender: mpsc::Sender<(u64, Incoming)>) {
-    let mut reader = BufReader::new(reader);
-    let mut text = Vec::new();
-    while matches!((&mut reader).take(LONGEST).read_until(b'\n', &mut text).await, Ok(count) if count > 0) {
-        let is_whole = text.ends_with(b"\n");
-        let message = FromCompanion::parse(&String::from_utf8_lossy(&text)).filter(|_| is_whole);
-        text.clear();
-        let incoming = message.map_or(Incoming::Unreadable, Incoming::Message);
-        if sender.send((number, incoming)).await.is_err() {
-            return;
-        }
-        // Half a line: the process was killed while it wrote, or the line is too long.
-        if !is_whole {
-            break;
-        }
-    }
-    let _ = sender.send((number, Incoming::Gone)).await;
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::holder::Holder;
 use super::keeper_link::KeeperLink;
 use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
+use super::nodes::Nodes;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::ranks::{RankFailures, find_obstacles};
@@ -19,11 +20,13 @@ use super::setup;
 use super::signals::Signals;
 use super::standby::Standby;
 use super::terminal::read_output;
-use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose};
+use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_file};
+use crate::config::command::nodes::Place;
 use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
-use crate::process_tree::{Family, Process};
+use crate::process_tree::{Family, Process, kill_all};
 use crate::protocol::device::visible_devices;
+use crate::protocol::node::NodeStart;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
 use crate::recipe::class;
@@ -33,13 +36,15 @@ use crate::store::lock::Lock;
 use crate::store::{owners, socket_place};
 use crate::untrusted::glob::Glob;
 use rustix::process::{getpid, set_child_subreaper};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
+
+/// Longest time for a command to end that another node does not join.
+const KILL: Duration = Duration::from_secs(5);
 
 /// The running command and its resources.
 pub(super) struct Running {
@@ -74,16 +79,14 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
-    let (running, companion) = match foreign {
-        Some(foreign) => (watch_process(&foreign, reports.clone()), Companion::none(&args)),
+    let (running, companion, others) = match foreign {
+        Some(foreign) => (watch_process(&foreign, reports.clone()), Companion::none(&args), Nodes::none()),
         None => start_with_companion(&args, &context, from.as_ref(), standby, &mut notes)?,
     };
     let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
     link.send(&Event::Hello(hello.clone()));
-    for text in notes {
-        link.send(&Event::Note { level: Level::Warn, text });
-    }
+    notes.into_iter().for_each(|text| link.send(&Event::Note { level: Level::Warn, text }));
     let now = Instant::now();
     Ok(Harness {
         command: running.process,
@@ -99,6 +102,7 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         checkpoints,
         progress,
         companion,
+        nodes: others,
         ranks: RankFailures::default(),
         hello,
         activity: Activity::new(now),
@@ -122,7 +126,7 @@ fn start_with_companion(
     from: Option<&Chosen>,
     standby: Option<Standby>,
     notes: &mut Vec<String>,
-) -> Result<(Running, Companion), HarnessError> {
+) -> Result<(Running, Companion, Nodes), HarnessError> {
     let timer = SaveTimer::new(setup::save_interval(args), args.faults);
     let prepared = setup::prepare(args, context, from, &timer, notes);
     fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
@@ -133,8 +137,35 @@ fn start_with_companion(
         Some(running) => running,
         None => start_command(args, &launch)?,
     };
+    let others = start_nodes(args, context, prepared.as_ref()).inspect_err(|_| {
+        let _ = kill_all(&running.family, KILL);
+    })?;
     let state = ContainerState::new(base_state(args, from));
-    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer)))
+    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer), others))
+}
+
+/// Starts the parts of the command on the other nodes of the job.
+fn start_nodes(
+    args: &HarnessArgs,
+    context: &AttemptContext,
+    prepared: Option<&setup::Prepared>,
+) -> Result<Nodes, HarnessError> {
+    let companions = prepared.map(|prepared| prepared.link.news());
+    Nodes::start(&args.nodes, &args.token, companions.as_ref(), |node| {
+        let place = Place { node, ..context.place.clone() };
+        let launch = launch_of(args, &AttemptContext { place, ..context.clone() }, None);
+        NodeStart {
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            node,
+            run_dir: context.run_dir.clone(),
+            token: format!("{}-node-{node}", args.token),
+            argv: launch.argv,
+            directory: launch.directory,
+            environment: launch.environment,
+            terminal: args.spec.terminal,
+            setup: prepared.map(|prepared| Box::new(prepared.setup.setup().clone())),
+        }
+    })
 }
 
 /// Returns the progress of a command that continues after a step.
@@ -228,6 +259,7 @@ pub(super) fn context_of(args: &HarnessArgs, from: Option<&Chosen>) -> AttemptCo
         attempt: args.attempt,
         checkpoint: from.and_then(Chosen::script).map(|script| script.path.clone()),
         step: from.map_or(0, Chosen::step),
+        place: Place { node: 0, nodes: args.nodes.count(), head: args.nodes.head().to_owned(), port: args.port },
     }
 }
 
@@ -295,9 +327,4 @@ fn listen(args: &HarnessArgs, lock: &mut Lock, notes: &mut Vec<String>) -> Optio
         notes.push(format!("worker.lock cannot be written: {error}"));
     }
     listener
-}
-
-fn stderr_file() -> io::Result<File> {
-    let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
-    Ok(File::from(copy))
 }

@@ -1,7 +1,8 @@
 //! The files in which ranks record where they stand. The companion writes one at each change of phase, which wakes nobody;
-//! the harness reads all of them at intervals. The format is that of `python/companion/downshift/rank_file.py`.
+//! the harness reads all of them at intervals, on other nodes by its helper there. The format is that of `python/companion/downshift/rank_file.py`.
 
-use crate::process_tree::ticks_in_seconds;
+use crate::process_tree::{Process, descendants, ticks_in_seconds};
+use crate::protocol::node::{ProcessReading, RankReading};
 use crate::protocol::ranks::{ProcessState, RankPhase};
 use crate::untrusted::file;
 use rustix::param::page_size;
@@ -15,6 +16,8 @@ use std::time::Duration;
 const VERSION: u64 = 1;
 /// Numbers in a record, of eight bytes each.
 const NUMBERS: usize = 23;
+/// A rank that stands idle this long is watched with all that it has started: a compiler, say.
+pub const STANDS: Duration = Duration::from_secs(2);
 /// Attempts to read a record that is being written.
 const ATTEMPTS: usize = 3;
 
@@ -25,7 +28,7 @@ pub struct Record {
     pub step: u64,
     /// What it does.
     pub phase: RankPhase,
-    /// When that began, on the clock of [`monotonic_now`].
+    /// When that began, on the clock of its node: [`monotonic_now`].
     pub since: Duration,
     /// Steps that this process took.
     pub steps: u64,
@@ -72,14 +75,34 @@ impl RankFile {
         Some(Self { path: path.to_owned(), file })
     }
 
-    /// Reads the record; none while it is being written, or if its format is another one.
-    pub fn read(&self) -> Option<Record> {
+    /// Reads the numbers of the record; none while it is being written, or if its format is another one.
+    fn read_numbers(&self) -> Option<Vec<u64>> {
         (0..ATTEMPTS).find_map(|_| {
             let mut bytes = [0; NUMBERS * 8];
             self.file.read_exact_at(&mut bytes, 0).ok()?;
-            parse(&bytes)
+            let numbers = bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes));
+            let numbers: Vec<u64> = numbers.collect();
+            Record::parse(&numbers).map(|_| numbers)
         })
     }
+
+    /// Reads where a rank stands: its record and its process.
+    pub fn read(&self, pid: u32) -> Option<RankReading> {
+        let record = self.read_numbers()?;
+        let process = ProcessReading::of(pid).ok();
+        Some(RankReading { pid, record, clock_s: monotonic_now().as_secs_f64(), process, helpers_cpu_s: None })
+    }
+}
+
+/// Returns how long a rank has stood where it stands.
+pub fn stands_for(reading: &RankReading, record: &Record) -> Duration {
+    Duration::try_from_secs_f64(reading.clock_s).unwrap_or_default().saturating_sub(record.since)
+}
+
+/// Returns the processor time of all that a rank has started, in seconds.
+pub fn helpers_cpu_s(pid: u32, all: &[Process]) -> f64 {
+    let helpers = descendants(all, pid).into_iter().filter(|found| found.pid != pid);
+    ticks_in_seconds(helpers.map(|found| found.cpu_ticks).sum())
 }
 
 impl Drop for RankFile {
@@ -99,50 +122,39 @@ pub fn remove_left_files(socket: &Path) {
     }
 }
 
-fn parse(bytes: &[u8; NUMBERS * 8]) -> Option<Record> {
-    let mut words = [0; NUMBERS];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_le_bytes(bytes.try_into().ok()?);
+impl Record {
+    /// Reads the numbers of a record.
+    pub fn parse(words: &[u64]) -> Option<Self> {
+        let [version, write, step, phase, since, steps, ..] = *words else { return None };
+        if words.len() != NUMBERS || version != VERSION || write != words[NUMBERS - 1] {
+            return None;
+        }
+        let real = |at: usize| Some(f64::from_bits(words[at])).filter(|value| value.is_finite());
+        let mut spent_s = [0.0; 8];
+        for (at, spent) in spent_s.iter_mut().enumerate() {
+            *spent = real(6 + at)?.max(0.0);
+        }
+        let losses =
+            Losses { count: words[14], newest: real(15).unwrap_or_default(), sum: real(16)?, squares: real(17)? };
+        let card = u32::try_from(words[21].cast_signed()).ok();
+        Some(Self {
+            step,
+            phase: *RankPhase::ALL.get(usize::try_from(phase).ok()?)?,
+            since: Duration::try_from_secs_f64(f64::from_bits(since)).ok()?,
+            steps,
+            spent_s,
+            losses,
+            bad_step: Some(words[18]).filter(|step| *step > 0),
+            device_bytes: card.map(|_| (words[19], words[20])),
+            card,
+        })
     }
-    let [version, write, step, phase, since, steps, ..] = words;
-    if version != VERSION || write != words[NUMBERS - 1] {
-        return None;
-    }
-    let real = |at: usize| Some(f64::from_bits(words[at])).filter(|value| value.is_finite());
-    let mut spent_s = [0.0; 8];
-    for (at, spent) in spent_s.iter_mut().enumerate() {
-        *spent = real(6 + at)?.max(0.0);
-    }
-    let losses = Losses { count: words[14], newest: real(15).unwrap_or_default(), sum: real(16)?, squares: real(17)? };
-    let card = u32::try_from(words[21].cast_signed()).ok();
-    Some(Record {
-        step,
-        phase: *RankPhase::ALL.get(usize::try_from(phase).ok()?)?,
-        since: Duration::try_from_secs_f64(f64::from_bits(since)).ok()?,
-        steps,
-        spent_s,
-        losses,
-        bad_step: Some(words[18]).filter(|step| *step > 0),
-        device_bytes: card.map(|_| (words[19], words[20])),
-        card,
-    })
 }
 
 /// Returns the time of the clock that Python's `time.monotonic` shows.
 pub fn monotonic_now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
-}
-
-/// What /proc shows of a process.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ProcessReading {
-    /// Its state.
-    pub state: ProcessState,
-    /// Processor time that it has used, in seconds.
-    pub cpu_s: f64,
-    /// Its resident memory.
-    pub resident_bytes: u64,
 }
 
 impl ProcessReading {
@@ -169,7 +181,7 @@ fn parse_stat(stat: &str) -> Option<ProcessReading> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse, parse_stat, remove_left_files};
+    use super::{NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse_stat, remove_left_files};
     use crate::process_tree::ticks_in_seconds;
     use crate::protocol::ranks::{ProcessState, RankPhase};
     use rustix::param::page_size;
@@ -192,6 +204,11 @@ pub(super) mod tests {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        let words = bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+        Record::parse(&words.collect::<Vec<u64>>())
     }
 
     #[test]
@@ -225,7 +242,9 @@ pub(super) mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         assert!(RankFile::named(&link, &socket).is_none() && RankFile::named(&pipe, &socket).is_none());
         let file = RankFile::named(&own, &socket).unwrap();
-        assert_eq!(file.read().map(|record| record.step), Some(3));
+        let reading = file.read(std::process::id()).unwrap();
+        assert_eq!(Record::parse(&reading.record).map(|record| record.step), Some(3));
+        assert!(reading.process.is_some());
         drop(file);
         assert!(!own.exists() && strange.exists());
         std::fs::write(&own, "").unwrap();

@@ -1,16 +1,18 @@
-//! Where the ranks stand: read at intervals from their files and /proc, and condensed into one message for the keeper. On a
+//! Where the ranks stand: read at intervals from their files and /proc, on each node by a process there, and condensed into one message for the keeper. On a
 //! hang, the flight recorders of the ranks tell who has not begun the operation in which the others wait.
 
 use super::companion_link::Member;
-use super::rank_files::{ProcessReading, RankFile, Record, monotonic_now};
+use super::node_pid::{Node, NodePid};
+use super::rank_files::{RankFile, Record, STANDS, helpers_cpu_s, monotonic_now, stands_for};
 use super::rank_marks::{MeanLoss, RankMarks, Sign};
 use super::run_loop::{Harness, Life};
-use crate::process_tree::{descendants, scan, ticks_in_seconds};
+use crate::process_tree::{Process, scan};
 use crate::protocol::companion::{CompanionOrder, Introduction};
+use crate::protocol::node::{RankReading, WatchedRank};
 use crate::protocol::ranks::{Collective, RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::{CommandNews, Event, Level};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time over which means are taken.
@@ -19,8 +21,6 @@ const WINDOW: Duration = Duration::from_secs(10);
 const READINGS: usize = 64;
 /// Share of a core below which a process is idle.
 const IDLE: f64 = 0.05;
-/// A rank that stands idle this long is watched with all that it has started: a compiler, say.
-const STANDS: Duration = Duration::from_secs(2);
 /// Ranks whose stacks are shown where no single one is known to have left first.
 const TELLING: usize = 4;
 
@@ -38,8 +38,8 @@ pub struct RankWatch {
 
 #[derive(Debug)]
 struct Rank {
-    pid: u32,
-    file: RankFile,
+    process: NodePid,
+    source: Source,
     /// Readings of the last seconds, oldest first.
     window: VecDeque<(Duration, Record)>,
     loss: MeanLoss,
@@ -47,6 +47,15 @@ struct Rank {
     helpers: Use,
     /// When it last used the processor.
     active: Duration,
+}
+
+/// Where the readings of a rank come from.
+#[derive(Debug)]
+enum Source {
+    /// Its file on this node.
+    File(RankFile),
+    /// The node that reads this file; the newest of its readings, and when it came.
+    Node(PathBuf, Option<(Duration, RankReading)>),
 }
 
 /// The processor time of something, when it was last read.
@@ -64,19 +73,45 @@ impl Use {
 
 impl RankWatch {
     /// Takes in the introduction of a rank.
-    pub fn introduce(&mut self, introduction: &Introduction, socket: &Path) {
-        let known = self.ranks.get(&introduction.rank).is_some_and(|rank| rank.pid == introduction.pid);
-        let Some(path) = introduction.rank_file.as_ref().filter(|_| introduction.world > 1 && !known) else { return };
-        let Some(file) = RankFile::named(path, socket) else { return };
-        self.world = introduction.world;
-        let (pid, active) = (introduction.pid, monotonic_now());
+    pub fn introduce(&mut self, member: Member, introduction: &Introduction, socket: &Path) {
+        let known = self.ranks.get(&member.rank).is_some_and(|rank| rank.process == member.process);
+        let Some(path) = introduction.rank_file.as_ref().filter(|_| member.world > 1 && !known) else { return };
+        let source = match member.process.here() {
+            Some(_) => RankFile::named(path, socket).map(Source::File),
+            None => Some(Source::Node(path.clone(), None)),
+        };
+        let Some(source) = source else { return };
+        self.world = member.world;
+        let (process, active) = (member.process, monotonic_now());
         let (window, loss, cpu, helpers) = Default::default();
-        self.ranks.insert(introduction.rank, Rank { pid, file, window, loss, cpu, helpers, active });
+        self.ranks.insert(member.rank, Rank { process, source, window, loss, cpu, helpers, active });
+    }
+
+    /// Returns the ranks that a node reads.
+    pub fn watched_on(&self, node: Node) -> Vec<WatchedRank> {
+        let on_node = self.ranks.values().filter(|rank| rank.process.node == node);
+        let watched = on_node.filter_map(|rank| match &rank.source {
+            Source::File(_) => None,
+            Source::Node(file, _) => Some(WatchedRank { pid: rank.process.pid, file: file.clone() }),
+        });
+        watched.collect()
+    }
+
+    /// Takes the readings of a node.
+    pub fn take_readings(&mut self, node: Node, readings: Vec<RankReading>) {
+        let now = monotonic_now();
+        for reading in readings {
+            let process = NodePid { node, pid: reading.pid };
+            let rank = self.ranks.values_mut().find(|rank| rank.process == process);
+            if let Some(Rank { source: Source::Node(_, newest), .. }) = rank {
+                *newest = Some((now, reading));
+            }
+        }
     }
 
     /// Forgets a rank that is gone.
     pub fn forget(&mut self, member: Member) {
-        self.ranks.retain(|_, rank| rank.pid != member.pid);
+        self.ranks.retain(|_, rank| rank.process != member.process);
     }
 
     /// Reads all ranks. Returns their rows, and what to tell the user about one that differs. Rows are of no use before all
@@ -104,8 +139,7 @@ impl RankWatch {
         let all = scan();
         for row in rows.iter_mut().filter(|row| numbers.contains(&row.rank)) {
             let Some(rank) = self.ranks.get_mut(&row.rank) else { continue };
-            let helpers = descendants(&all, row.pid).into_iter().filter(|found| found.pid != row.pid);
-            let used = ticks_in_seconds(helpers.map(|found| found.cpu_ticks).sum());
+            let Some(used) = rank.helpers_cpu_s(&all) else { continue };
             if rank.helpers.measure(used, now).is_some_and(|share| share >= IDLE) {
                 rank.active = now;
                 row.idle_ms = 0;
@@ -155,7 +189,12 @@ impl RankWatch {
 impl Rank {
     /// Reads its file and its process.
     fn read(&mut self, number: u32, now: Duration) -> Option<RankRow> {
-        let record = self.file.read()?;
+        let (read_at, reading) = match &self.source {
+            Source::File(file) => (now, file.read(self.process.pid)?),
+            Source::Node(_, newest) => newest.clone()?,
+        };
+        let record = Record::parse(&reading.record)?;
+        let stands = stands_for(&reading, &record) + now.saturating_sub(read_at);
         self.window.push_back((now, record));
         while self.window.len() > READINGS
             || self.window.front().is_some_and(|(at, _)| now.saturating_sub(*at) > WINDOW)
@@ -163,7 +202,7 @@ impl Rank {
             self.window.pop_front();
         }
         self.loss.record(record.losses);
-        let process = ProcessReading::of(self.pid).ok();
+        let process = reading.process;
         let cpu = process.and_then(|process| self.cpu.measure(process.cpu_s, now));
         if cpu.is_none_or(|share| share >= IDLE) {
             self.active = now;
@@ -172,11 +211,12 @@ impl Rank {
         let (device, resident) = (record.device_bytes, process.map(|process| process.resident_bytes));
         Some(RankRow {
             rank: number,
-            pid: self.pid,
+            pid: self.process.pid,
+            node: (self.process.node != Node::HERE).then_some(self.process.node.0),
             card: record.card,
             step: record.step,
             phase: record.phase,
-            stands_ms: in_ms(now.saturating_sub(record.since)),
+            stands_ms: in_ms(stands),
             idle_ms: in_ms(now.saturating_sub(self.active)),
             process: process.map(|process| process.state),
             cpu,
@@ -188,6 +228,14 @@ impl Rank {
             reserved_bytes: device.map(|(_, reserved)| reserved),
             mark: None,
         })
+    }
+
+    /// Returns the processor time of what it has started.
+    fn helpers_cpu_s(&self, all: &[Process]) -> Option<f64> {
+        match &self.source {
+            Source::File(_) => Some(helpers_cpu_s(self.process.pid, all)),
+            Source::Node(_, newest) => newest.as_ref()?.1.helpers_cpu_s,
+        }
     }
 
     fn sign(&self) -> Sign {
@@ -264,25 +312,29 @@ impl Harness {
 
 #[cfg(test)]
 mod tests {
-    use super::{Collective, Introduction, RankWatch, find_laggard};
+    use super::{Collective, Introduction, Member, Node, NodePid, RankWatch, Source, find_laggard};
     use crate::harness::rank_files::monotonic_now;
     use crate::harness::rank_files::tests::bytes_of;
     use crate::protocol::ranks::RankPhase;
     use serde_json::json;
-    use std::time::Duration;
 
     fn watch_of(place: &std::path::Path, phases: &[RankPhase]) -> RankWatch {
         let socket = place.join("s.sock");
         let mut watch = RankWatch::default();
         for (rank, phase) in phases.iter().enumerate() {
             let file = place.join(format!("s.sock.rank-{rank}.1"));
-            std::fs::write(&file, bytes_of(12, *phase, &[1.5], 0, -1)).unwrap();
+            let mut bytes = bytes_of(12, *phase, &[1.5], 0, -1);
+            let since = monotonic_now().as_secs_f64() - 3.0;
+            bytes[32..40].copy_from_slice(&since.to_bits().to_le_bytes());
+            std::fs::write(&file, bytes).unwrap();
             let introduction: Introduction = serde_json::from_value(json!({
                 "protocol": 1, "pid": std::process::id(), "rank": rank, "world": phases.len(), "framework": "loop",
                 "grade": "exact", "rank_file": file,
             }))
             .unwrap();
-            watch.introduce(&introduction, &socket);
+            let process = NodePid { node: Node::HERE, pid: introduction.pid };
+            let member = Member { process, rank: rank as u32, world: phases.len() as u32 };
+            watch.introduce(member, &introduction, &socket);
         }
         watch
     }
@@ -291,7 +343,7 @@ mod tests {
     fn the_ranks_are_read_from_their_files() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = watch_of(dir.path(), &[RankPhase::Reduction, RankPhase::Compute, RankPhase::Reduction]);
-        let (rows, _) = watch.read(monotonic_now() + Duration::from_secs(3));
+        let (rows, _) = watch.read(monotonic_now());
         assert_eq!(find_laggard(&rows).map(|laggard| (laggard.row.rank, laggard.waiting)), Some((1, 2)));
         assert!(rows[1].stands_ms >= 3000 && rows[1].memory_bytes.is_some() && rows[1].loss == Some(1.5), "{rows:?}");
         assert_eq!(watch.find_telling(), [1, 0]);
@@ -302,6 +354,33 @@ mod tests {
         alike.rows[0].stands_ms = 7;
         alike.rows[1].stands_ms = 9;
         assert_eq!(alike.find_telling(), [1, 0], "either may have left first");
+    }
+
+    #[test]
+    fn a_rank_on_another_node_is_read_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = watch_of(dir.path(), &[RankPhase::Compute; 2]);
+        let (node, pid) = (Node(1), std::process::id());
+        let local = watch.ranks.remove(&1).unwrap();
+        let introduction: Introduction = serde_json::from_value(json!({
+            "protocol": 1, "pid": pid, "rank": 1, "world": 2, "framework": "loop", "grade": "exact",
+            "rank_file": "/elsewhere/s.sock.rank-1.7",
+        }))
+        .unwrap();
+        let process = NodePid { node, pid };
+        watch.introduce(Member { process, rank: 1, world: 2 }, &introduction, &dir.path().join("s.sock"));
+        let watched = watch.watched_on(node);
+        assert_eq!((watched.len(), watched[0].pid), (1, pid));
+        assert!(watch.read(monotonic_now()).0.is_empty(), "its node has not answered");
+        // The clock of another machine began at another time.
+        let Source::File(file) = &local.source else { panic!("a file") };
+        let mut reading = file.read(pid).unwrap();
+        reading.clock_s += 1000.0;
+        reading.record[4] = (f64::from_bits(reading.record[4]) + 1000.0).to_bits();
+        watch.take_readings(node, vec![reading]);
+        let (rows, _) = watch.read(monotonic_now());
+        assert_eq!(rows.iter().map(|row| row.node).collect::<Vec<_>>(), [None, Some(1)]);
+        assert!((3000..60_000).contains(&rows[1].stands_ms), "{rows:?}");
     }
 
     #[test]

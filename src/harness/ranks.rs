@@ -2,12 +2,13 @@
 //! as "connection closed by peer", and the launcher's exit code say nothing.
 //!
 //! ```text
-//! rank 1 ends ── its connection closes ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
+//! rank 1 ends ── its connection closes ──▶ its node reads its exit ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
 //! ```
 
 use super::companion::NotWritten;
 use super::companion_link::Member;
 use super::ending::Reason;
+use super::node_pid::NodePid;
 use super::run_loop::{Harness, Life, Report};
 use crate::config::command::CommandLaunch;
 use crate::config::command::ranks::Ranks;
@@ -21,8 +22,6 @@ use std::cmp::Reverse;
 use std::env;
 use std::time::Duration;
 
-/// Longest time from the end of a connection to that of its process. A companion may also fail in a process that lives on.
-const LEAVING: Duration = Duration::from_secs(10);
 /// Longest time for the launcher to end the other ranks and itself.
 const LAUNCHER: Duration = Duration::from_millis(400);
 
@@ -33,6 +32,8 @@ pub struct RankFailures {
     first: Option<(Member, Option<Exit>)>,
     /// The reports of ranks, oldest first.
     reports: Vec<(Member, Failed)>,
+    /// Ranks whose connection closed while the others train, and whose end is not known yet.
+    leaving: Vec<Member>,
     versions: RankVersions,
 }
 
@@ -60,7 +61,7 @@ impl Weight {
 #[derive(Debug, Default, PartialEq)]
 pub struct RankCause {
     /// The process that ended first, and its exit; none if no rank was seen to fail.
-    pub exit: Option<(u32, Exit)>,
+    pub exit: Option<(NodePid, Exit)>,
     /// The report of that rank.
     pub failed: Option<Failed>,
 }
@@ -96,7 +97,7 @@ impl RankFailures {
 
     /// Returns the cause.
     pub fn cause(&self) -> RankCause {
-        let exit = self.first.and_then(|(member, exit)| Some((member.pid, exit?)));
+        let exit = self.first.and_then(|(member, exit)| Some((member.process, exit?)));
         let of_first = |(member, _): &&(Member, Failed)| self.first.is_some_and(|(first, _)| first == *member);
         let own = self.reports.iter().find(of_first);
         let found = if self.first.is_some() { own } else { self.likeliest() };
@@ -139,9 +140,9 @@ struct RankVersions {
 
 impl RankVersions {
     /// Compares a rank with the first one. Returns a sentence for the first that differs.
-    fn compare(&mut self, introduction: &Introduction) -> Option<String> {
+    fn compare(&mut self, member: Member, introduction: &Introduction) -> Option<String> {
         let Introduction { python, torch, version, .. } = introduction;
-        let (member, own) = (Member::of(introduction), [torch, python, version].map(Clone::clone));
+        let own = [torch, python, version].map(Clone::clone);
         let Some((first, of_first)) = &self.first else {
             self.first = Some((member, own));
             return None;
@@ -163,9 +164,9 @@ impl RankVersions {
 
 impl Harness {
     /// Warns of ranks with different versions.
-    pub(super) fn compare_versions(&mut self, introduction: &Introduction) {
-        if introduction.world > 1
-            && let Some(text) = self.ranks.versions.compare(introduction)
+    pub(super) fn compare_versions(&mut self, member: Member, introduction: &Introduction) {
+        if member.world > 1
+            && let Some(text) = self.ranks.versions.compare(member, introduction)
         {
             self.warn(text);
         }
@@ -188,21 +189,23 @@ impl Harness {
         if member.world == 1 || is_over || !matches!(self.life, Life::Running) {
             return;
         }
+        self.ranks.leaving.push(member);
+    }
+
+    /// Records the end of a rank whose connection closed while the others train, and waits for the launcher.
+    pub(super) fn record_rank_end(&mut self, member: Member, ended: EndedBy) {
+        let Some(at) = self.ranks.leaving.iter().position(|leaving| *leaving == member) else { return };
+        self.ranks.leaving.swap_remove(at);
         let (reports, launcher) = (self.reports.clone(), self.command.pid);
         std::thread::spawn(move || {
-            let Some(ended) = wait_for_end(member.pid, LEAVING) else { return };
-            let _ = reports.send(Report::RankEnded(member, ended));
             let _ = wait_for_end(launcher, LAUNCHER);
             let _ = reports.send(Report::RanksLeft(member));
         });
-    }
-
-    /// Records the end of a rank while the others train.
-    pub(super) fn record_rank_end(&mut self, member: Member, ended: EndedBy) {
         if self.ranks.record_end(member, ended) {
             let exit = Exit::of_command(ended.code, ended.signal);
             let how = if ended == EndedBy::default() { String::new() } else { format!(": {exit}") };
-            let text = format!("{member} ended first{how}; the other ranks are ended too");
+            let place = self.nodes.describe(member.process.node);
+            let text = format!("{member}{place} ended first{how}; the other ranks are ended too");
             self.link.send(&Event::Note { level: Level::Error, text });
         }
     }
@@ -241,12 +244,13 @@ impl Harness {
 #[cfg(test)]
 mod tests {
     use super::{Member, RankCause, RankFailures, RankVersions, find_restarts};
+    use crate::harness::node_pid::{Node, NodePid};
     use crate::process_tree::EndedBy;
     use crate::protocol::exit::Exit;
     use crate::protocol::worker::{Failed, FailureClass};
 
     fn rank(rank: u32) -> Member {
-        Member { pid: 40 + rank, rank, world: 2 }
+        Member { process: NodePid { node: Node(rank), pid: 40 }, rank, world: 2 }
     }
 
     fn failed(class: FailureClass, message: &str) -> Failed {
@@ -262,7 +266,11 @@ mod tests {
         assert!(ranks.record_end(rank(1), EndedBy { code: None, signal: Some(9) }));
         assert!(!ranks.record_end(rank(0), EndedBy { code: Some(1), signal: None }), "the second one");
         let killed = Exit::of_command(None, Some(9));
-        assert_eq!(ranks.cause(), RankCause { exit: Some((41, killed)), failed: None }, "it was killed without a word");
+        assert_eq!(
+            ranks.cause(),
+            RankCause { exit: Some((rank(1).process, killed)), failed: None },
+            "it was killed without a word"
+        );
         ranks.record_report(rank(1), failed(FailureClass::DeviceOutOfMemory, "no memory"));
         assert_eq!(ranks.cause().failed.unwrap().message, "rank 1 of 2: no memory");
     }
@@ -288,14 +296,14 @@ mod tests {
             serde_json::from_value(news).unwrap()
         };
         let mut versions = RankVersions::default();
-        assert_eq!(versions.compare(&introduction(1, "2.15.0")), None);
-        assert_eq!(versions.compare(&introduction(0, "2.15.0")), None);
-        let text = versions.compare(&introduction(2, "2.14.1")).unwrap();
+        assert_eq!(versions.compare(rank(1), &introduction(1, "2.15.0")), None);
+        assert_eq!(versions.compare(rank(0), &introduction(0, "2.15.0")), None);
+        let text = versions.compare(rank(2), &introduction(2, "2.14.1")).unwrap();
         assert!(
-            text.starts_with("rank 1 of 3 has torch 2.15.0, rank 2 of 3 has torch 2.14.1: start all ranks"),
+            text.starts_with("rank 1 of 2 has torch 2.15.0, rank 2 of 2 has torch 2.14.1: start all ranks"),
             "{text}"
         );
-        assert_eq!(versions.compare(&introduction(2, "2.14.1")), None, "a value in its introduction changed");
+        assert_eq!(versions.compare(rank(2), &introduction(2, "2.14.1")), None, "a value in its introduction changed");
     }
 
     #[test]

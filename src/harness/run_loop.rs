@@ -10,15 +10,16 @@ use super::foreign::Foreign;
 use super::holder::Holder;
 use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
+use super::nodes::Nodes;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::ranks::RankFailures;
 use super::signals::Signals;
-use super::stacks::StackFile;
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
-use crate::process_tree::{EndedBy, Family, Process, end_all};
+use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
+use crate::protocol::node::StackWriter;
 use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Order};
 use crate::store::adopted::{AdoptError, Adopted};
 use crate::store::lock::Lock;
@@ -74,12 +75,12 @@ pub enum Report {
     Ended(Vec<Process>),
     /// The adopted process is gone.
     Gone,
-    /// A rank has ended.
-    RankEnded(Member, EndedBy),
     /// The launcher had its time to end the other ranks.
     RanksLeft(Member),
     /// The processes wrote their stacks to these files.
-    Stacks(Vec<StackFile>),
+    Stacks(Vec<StackWriter>),
+    /// The command of another node failed, and all ranks had time to tell why.
+    NodeFailed,
 }
 
 /// The harness of one attempt.
@@ -102,6 +103,7 @@ pub struct Harness {
     pub(super) checkpoints: Option<CheckpointWatch>,
     pub(super) progress: Progress,
     pub(super) companion: Companion,
+    pub(super) nodes: Nodes,
     pub(super) ranks: RankFailures,
     pub(super) hello: Hello,
     pub(super) activity: Activity,
@@ -132,6 +134,7 @@ impl Harness {
                 },
                 message = self.link.receive() => self.handle_keeper(message),
                 message = self.companion.receive() => self.handle_companion(message),
+                (node, message) = self.nodes.receive() => self.handle_node(node, message),
                 _ = child.recv() => self.reap(),
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
                 _ = hangup.recv() => {}
@@ -144,7 +147,7 @@ impl Harness {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.life, Life::Ending { done: true, .. }) && !self.is_saving()
+        matches!(self.life, Life::Ending { done: true, .. }) && self.nodes.are_over() && !self.is_saving()
     }
 
     /// Reports whether a checkpoint is being adopted or published.
@@ -255,10 +258,13 @@ impl Harness {
         if let Life::Ending { hurry, .. } = &self.life {
             if reason == Reason::Signalled {
                 wake(hurry);
+                self.nodes.hurry();
             }
             return;
         }
         let (family, grace) = (self.family.clone(), reason.grace());
+        let follows = reason == Reason::Exited && self.exit.is_some_and(|exit| exit.code == Some(0));
+        self.nodes.end(grace, follows);
         let command = self.exit.is_none().then(|| self.command.clone());
         let reports = self.reports.clone();
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
@@ -291,7 +297,7 @@ impl Harness {
                 self.exit = Some(Exit::of_command(None, None));
                 self.end(Reason::Exited);
             }
-            Report::RankEnded(member, ended) => self.record_rank_end(member, ended),
+            Report::NodeFailed => self.end(Reason::RankFailed),
             Report::RanksLeft(member) => self.end_other_ranks(member),
             Report::Stacks(written) => self.report_stacks(written),
             Report::Published(published) => self.record_publication(*published),
@@ -322,6 +328,7 @@ impl Harness {
         self.look_for_checkpoint(Moment::Alive);
         self.tick_companion();
         self.tick_ranks();
+        self.tick_nodes();
         if matches!(self.life, Life::Saving { until, .. } if now >= until) {
             self.give_up_stop();
         }
@@ -362,8 +369,10 @@ impl Harness {
             Life::Running | Life::Saving { .. } => return FailureClass::Unknown.exit_code(),
         };
         let cause = self.ranks.cause();
-        let own = || (self.command.pid, self.exit.unwrap_or_default());
-        let (pid, exit) = cause.exit.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
+        let first = cause.exit.map(|(process, exit)| (process.pid, exit));
+        let (pid, exit) = first
+            .filter(|_| reason.is_failure_of_command())
+            .unwrap_or_else(|| self.nodes.end_of_command((self.command.pid, self.exit.unwrap_or_default())));
         let (events, code) = conclude(reason, pid, exit, &self.progress, cause.failed);
         if code != 0 && !matches!(reason, Reason::Asked | Reason::Signalled) {
             self.note_undeclared_checkpoints();

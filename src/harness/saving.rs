@@ -37,6 +37,7 @@ impl Harness {
             return Ok(());
         }
         let Some(save) = &self.args.spec.save else { return Err(CannotSave::NoSignal) };
+        self.nodes.ask_to_save(save.signal.signal().as_raw());
         let all = scan();
         match ask_to_save(&self.family.among(&all), save.signal.signal()) {
             0 => Err(CannotSave::NoHandler(save.signal)),

@@ -31,8 +31,8 @@ pub(super) struct Prepared {
 
 /// The variables that bring the companion into the processes of the command.
 pub(super) struct Variables {
-    package: PathBuf,
-    setup_file: PathBuf,
+    pub(super) package: PathBuf,
+    pub(super) setup_file: PathBuf,
 }
 
 /// The file that each process of the command reads at its start, so a later one finds what changed since.
@@ -50,6 +50,11 @@ impl SetupFile {
         let mut file = Self { path: context.attempt_dir.join(SETUP_FILE), setup, is_stale: true };
         file.write()?;
         Ok(file)
+    }
+
+    /// Returns what it holds.
+    pub(super) fn setup(&self) -> &Setup {
+        &self.setup
     }
 
     /// Returns the step that a process started now resumes from.
@@ -136,7 +141,7 @@ pub(super) fn prepare_standby(args: &HarnessArgs, context: &AttemptContext, gate
 }
 
 /// Returns the folder of the package, as an element of the variable that holds it.
-fn unpack_package() -> io::Result<PathBuf> {
+pub(super) fn unpack_package() -> io::Result<PathBuf> {
     let folder = companion::unpack().map_err(io::Error::other)?;
     if folder.as_os_str().as_encoded_bytes().contains(&b':') {
         return Err(io::Error::other(format!("{PATH_VARIABLE} cannot name {}", text::path(&folder))));
@@ -172,6 +177,8 @@ fn setup_of(
         protocol: PROTOCOL,
         socket,
         attempt_dir: context.attempt_dir.clone(),
+        node: context.place.node,
+        nodes: context.place.nodes,
         attempt: args.attempt,
         rung: args.rung_name.clone(),
         seed: seed_of(&knobs, chosen, seeding_path(args)),
@@ -235,6 +242,8 @@ mod tests {
             socket: "/s".into(),
             run_dir: "/r".into(),
             attempt_dir: attempt_dir.to_owned(),
+            node: 0,
+            nodes: 1,
             attempt: 1,
             rung: "full".to_owned(),
             seed: 7,

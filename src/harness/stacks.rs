@@ -1,10 +1,12 @@
 //! The Python stacks of a command that hangs: its processes are asked for them by a signal, and write them to files of
 //! the attempt. `faulthandler` needs no running interpreter, so a process that holds the interpreter's lock answers too.
 
+use super::node_pid::{Node, NodePid};
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::catches;
-use crate::process_tree::{Process, scan};
+use crate::process_tree::{Family, Process, scan};
 use crate::protocol::companion::Introduction;
+use crate::protocol::node::StackWriter;
 use crate::protocol::worker::{CommandNews, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -12,7 +14,7 @@ use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,36 +25,32 @@ const QUIET: Duration = Duration::from_millis(150);
 /// Most processes that are asked.
 const MOST: usize = 64;
 
-/// A process that writes its stacks when it gets a signal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Writer {
-    pid: u32,
-    rank: u32,
-    signal: Signal,
-    file: PathBuf,
-}
-
 /// The processes of a command that can write their stacks.
 #[derive(Debug, Clone, Default)]
 pub struct StackWriters {
-    writers: Vec<Writer>,
+    writers: Vec<(Node, StackWriter)>,
 }
 
 impl StackWriters {
     /// Takes in the introduction of a companion. A file elsewhere than in the attempt's folder is not read.
-    pub fn introduce(&mut self, introduction: &Introduction, attempt_dir: &Path) {
-        self.forget(introduction.pid);
-        let (Some(number), Some(file)) = (introduction.stacks_signal, &introduction.stacks_file) else { return };
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        if file.parent() == Some(attempt_dir) && self.writers.len() < MOST {
-            let (pid, rank) = (introduction.pid, introduction.rank);
-            self.writers.push(Writer { pid, rank, signal, file: file.clone() });
+    pub fn introduce(&mut self, process: NodePid, introduction: &Introduction, attempt_dir: &Path) {
+        self.forget(process);
+        let (Some(signal), Some(file)) = (introduction.stacks_signal, &introduction.stacks_file) else { return };
+        let is_ours = file.parent() == Some(attempt_dir) && Signal::from_named_raw(signal).is_some();
+        if is_ours && self.writers.len() < MOST {
+            let writer = StackWriter { pid: process.pid, rank: introduction.rank, signal, file: file.clone() };
+            self.writers.push((process.node, writer));
         }
     }
 
+    /// Returns the processes on a node.
+    pub fn on(&self, node: Node) -> Vec<StackWriter> {
+        self.writers.iter().filter(|(of, _)| *of == node).map(|(_, writer)| writer.clone()).collect()
+    }
+
     /// Forgets a process that is gone: a launcher may start its ranks again and again.
-    pub fn forget(&mut self, pid: u32) {
-        self.writers.retain(|writer| writer.pid != pid);
+    pub fn forget(&mut self, process: NodePid) {
+        self.writers.retain(|(node, writer)| (*node, writer.pid) != (process.node, process.pid));
     }
 }
 
@@ -62,17 +60,17 @@ impl Harness {
         if !matches!(self.life, Life::Running) || self.companion.stacks.writers.is_empty() {
             return;
         }
+        self.nodes.ask_for_stacks(&self.companion.stacks);
         let (writers, family, reports) =
-            (self.companion.stacks.writers.clone(), self.family.clone(), self.reports.clone());
+            (self.companion.stacks.on(Node::HERE), self.family.clone(), self.reports.clone());
         thread::spawn(move || {
-            let all = scan();
-            let written = ask_for_stacks(&writers, &family.among(&all));
+            let written = ask_for_stacks(&writers, &family);
             let _ = reports.send(Report::Stacks(written));
         });
     }
 
     /// Sends the keeper the files that hold stacks, of several ranks those that tell something.
-    pub(super) fn report_stacks(&mut self, mut written: Vec<StackFile>) {
+    pub(super) fn report_stacks(&mut self, mut written: Vec<StackWriter>) {
         self.report_collectives();
         let first = self.ranks_of_interest();
         // The others stand where one of these does.
@@ -80,32 +78,33 @@ impl Harness {
             written.retain(|file| first.contains(&file.rank));
             written.sort_by_key(|file| first.iter().position(|rank| *rank == file.rank));
         }
-        for StackFile { pid, rank, file } in written {
+        for StackWriter { pid, rank, file, .. } in written {
             let Ok(file) = file.strip_prefix(self.args.run_dir.path()).map(Path::to_owned) else { continue };
             self.link.send(&Event::Command { news: CommandNews::Stacks { pid, rank, file } });
         }
     }
 }
 
-/// A file that holds the stacks of a process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StackFile {
-    pid: u32,
-    rank: u32,
-    file: PathBuf,
-}
-
 /// Signals every writer that is alive and handles its signal, and waits until their files stop growing. Returns the
 /// files that grew. A process without a handler would die of the signal.
-fn ask_for_stacks(writers: &[Writer], members: &[&Process]) -> Vec<StackFile> {
-    let length = |writer: &Writer| fs::metadata(&writer.file).map_or(0, |file| file.len());
-    let asked = |writer: &&Writer| {
+pub fn ask_for_stacks(writers: &[StackWriter], family: &Family) -> Vec<StackWriter> {
+    let all = scan();
+    ask_members(writers, &family.among(&all))
+}
+
+fn ask_members(writers: &[StackWriter], members: &[&Process]) -> Vec<StackWriter> {
+    let length = |writer: &StackWriter| fs::metadata(&writer.file).map_or(0, |file| file.len());
+    let asked = |writer: &&StackWriter| {
         let process = members.iter().find(|process| process.pid == writer.pid);
-        process.is_some_and(|process| catches(process.pid, writer.signal) && process.signal(writer.signal))
+        let signalled = |process: &Process| {
+            let signal = Signal::from_named_raw(writer.signal)?;
+            Some(catches(process.pid, signal) && process.signal(signal))
+        };
+        process.and_then(|process| signalled(process)).unwrap_or(false)
     };
     let watch = watch_folders(writers);
-    let before: Vec<(&Writer, u64)> = writers.iter().map(|writer| (writer, length(writer))).collect();
-    let asked: Vec<(&Writer, u64)> = before.into_iter().filter(|(writer, _)| asked(writer)).collect();
+    let before: Vec<(&StackWriter, u64)> = writers.iter().map(|writer| (writer, length(writer))).collect();
+    let asked: Vec<(&StackWriter, u64)> = before.into_iter().filter(|(writer, _)| asked(writer)).collect();
     let lengths = || -> Vec<u64> { asked.iter().map(|(writer, _)| length(writer)).collect() };
     let began = Instant::now();
     let (mut seen, mut changed) = (lengths(), began);
@@ -120,11 +119,11 @@ fn ask_for_stacks(writers: &[Writer], members: &[&Process]) -> Vec<StackFile> {
         }
     }
     let grown = asked.iter().zip(&seen).filter(|((_, before), length)| *length > before);
-    grown.map(|((writer, _), _)| StackFile { pid: writer.pid, rank: writer.rank, file: writer.file.clone() }).collect()
+    grown.map(|((writer, _), _)| StackWriter::clone(writer)).collect()
 }
 
 /// Watches the folders of the files. Returns none if the system has no watch left: then every wait lasts to its limit.
-fn watch_folders(writers: &[Writer]) -> Option<OwnedFd> {
+fn watch_folders(writers: &[StackWriter]) -> Option<OwnedFd> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     let folders: BTreeSet<&Path> = writers.iter().filter_map(|writer| writer.file.parent()).collect();
     for folder in folders {
@@ -148,7 +147,7 @@ fn wait_for_write(watch: Option<&OwnedFd>, limit: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, StackWriters, ask_for_stacks};
+    use super::{MOST, Node, NodePid, StackWriters, ask_members};
     use crate::process_tree::{Process, scan};
     use crate::protocol::companion::Introduction;
     use std::path::Path;
@@ -186,14 +185,15 @@ mod tests {
         let mut would_die = shell(&second, ":");
         let mut writers = StackWriters::default();
         for (child, file) in [(&answers, &first), (&would_die, &second)] {
-            writers.introduce(&introduction(child.id(), USR2, file), dir.path());
+            let process = NodePid { node: Node::HERE, pid: child.id() };
+            writers.introduce(process, &introduction(child.id(), USR2, file), dir.path());
         }
         let all = scan();
         let members: Vec<&Process> = all.iter().collect();
-        let found = ask_for_stacks(&writers.writers, &members);
+        let found = ask_members(&writers.on(Node::HERE), &members);
         assert_eq!(found.iter().map(|found| (found.pid, &found.file)).collect::<Vec<_>>(), [(answers.id(), &first)]);
         assert_eq!(would_die.try_wait().unwrap(), None, "it is alive");
-        assert!(ask_for_stacks(&writers.writers, &[]).is_empty(), "neither belongs to the command");
+        assert!(ask_members(&writers.on(Node::HERE), &[]).is_empty(), "neither belongs to the command");
         for child in [&mut answers, &mut would_die] {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -206,12 +206,14 @@ mod tests {
         let mut writers = StackWriters::default();
         let ranks = 8;
         for pid in 0..MOST as u32 + 2 * ranks {
-            writers.introduce(&introduction(pid, 10, &place.join(format!("stacks-{pid}.txt"))), place);
+            let process = NodePid { node: Node::HERE, pid };
+            writers.introduce(process, &introduction(pid, 10, &place.join(format!("stacks-{pid}.txt"))), place);
             if let Some(ended) = pid.checked_sub(ranks) {
-                writers.forget(ended);
+                writers.forget(NodePid { node: Node::HERE, pid: ended });
             }
         }
-        let known: Vec<u32> = writers.writers.iter().map(|writer| writer.pid).collect();
+        let known: Vec<u32> = writers.on(Node::HERE).iter().map(|writer| writer.pid).collect();
+        assert!(writers.on(Node(1)).is_empty());
         assert_eq!(known, (MOST as u32 + ranks..MOST as u32 + 2 * ranks).collect::<Vec<_>>());
     }
 
@@ -220,7 +222,8 @@ mod tests {
         let place = Path::new("/runs/a/attempts/1");
         let count = |signal: i32, file: &str| {
             let mut writers = StackWriters::default();
-            writers.introduce(&introduction(7, signal, Path::new(file)), place);
+            let process = NodePid { node: Node::HERE, pid: 7 };
+            writers.introduce(process, &introduction(7, signal, Path::new(file)), place);
             writers.writers.len()
         };
         assert_eq!(count(16, "/runs/a/attempts/1/stacks-7.txt"), 1);

@@ -1,6 +1,7 @@
 //! The command line of an attempt's worker or harness.
 
 use super::keeper_state::Keeper;
+use super::lifeline::Lifetime;
 use super::worker_process::Program;
 use crate::process_tree::new_token;
 use crate::recipe::leave_out::LeaveOut;
@@ -9,7 +10,11 @@ impl Keeper {
     /// Returns the program of an attempt: a worker, or a harness for a command.
     pub(super) fn worker_program(&mut self, attempt: u64, rung: usize) -> Program {
         if self.run.command.is_some() {
-            return Program::harness(self.common_arguments("harness", attempt, rung), new_token());
+            let mut arguments = self.common_arguments("harness", attempt, rung);
+            if self.requester.lifetime == Lifetime::Bound {
+                arguments.extend(["--nodes", "job"].map(str::to_owned));
+            }
+            return Program::harness(arguments, new_token());
         }
         let mut arguments = self.common_arguments("worker", attempt, rung);
         if self.recorder.had_checkpoints() {

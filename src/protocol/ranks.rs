@@ -157,6 +157,9 @@ pub struct RankRow {
     pub rank: u32,
     /// Its process.
     pub pid: u32,
+    /// The number of its node, if it is not on that of the keeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
     /// The index of its GPU; none on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<u32>,

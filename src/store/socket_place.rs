@@ -50,6 +50,14 @@ pub fn prepare_companion(run: &RunDir) -> io::Result<PathBuf> {
     prepare_first(&places(run, "-companion"))
 }
 
+/// Creates the directory for the socket of a node of the job, where the companions of that node find it.
+///
+/// # Errors
+/// Returns the error of the last location when none is usable.
+pub fn prepare_node(run: &RunDir, node: u32) -> io::Result<PathBuf> {
+    prepare_first(&places(run, &format!("-node-{node}")))
+}
+
 fn prepare_first(places: &[PathBuf]) -> io::Result<PathBuf> {
     let mut refused = io::Error::other("no folder for sockets");
     for path in places {

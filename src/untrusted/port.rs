@@ -17,6 +17,14 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// The state of a listening socket in /proc/net/tcp.
 const LISTENING: &str = "0A";
 
+/// Returns a port that is free on this machine.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn find_free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
+}
+
 /// Why ranks cannot meet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoMeeting {

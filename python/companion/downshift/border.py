@@ -24,9 +24,9 @@ class Agreement:
         self._rank, self._world = rank, world
         self._file = os.path.join(folder or ".", FILE)
         if world > 1 and rank == 0:
-            # Left by an earlier process of the attempt; nobody reads before rank 0 has joined the first reduction.
+            # Empties what an earlier process of the attempt left; nobody reads before rank 0 has joined the first reduction.
             with contextlib.suppress(OSError):
-                os.unlink(self._file)
+                open(self._file, "w").close()
 
     def decide(self, step, plan):
         """Returns (save, stop) for the border after `step`. `plan` decides about a step, on rank 0 alone."""
@@ -40,10 +40,10 @@ class Agreement:
         return decision
 
     def _write(self, step, save, stop):
-        partial = self._file + ".new"
-        with open(partial, "w", encoding="utf-8") as file:
+        # In place: on NFS, another node may look for a new file of the same name half a minute later. Nobody needs what is
+        # written before the border of `step`, so half of it is read as no decision.
+        with open(self._file, "w", encoding="utf-8") as file:
             json.dump({"step": step, "save": save, "stop": stop}, file)
-        os.replace(partial, self._file)
 
     def _read(self, step):
         try:

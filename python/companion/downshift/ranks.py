@@ -64,12 +64,14 @@ def find():
         message = "this process is rank {} of {}: call torch.distributed.init_process_group before downshift.attach"
         raise ConfigError(message.format(os.environ.get("RANK", "?"), world))
     here = int(os.environ.get("LOCAL_WORLD_SIZE") or world)
-    if here < world and wire.companion() is not None:
+    companion = wire.companion()
+    if companion is not None and here * companion.nodes < world:
         message = (
-            "{} of {} ranks run on this machine, and downshift saves the ranks of one machine: start all of them here "
-            "(torchrun --standalone --nproc-per-node={})"
+            "{} of {} ranks run on this machine, and downshift keeps those of {}: start all of them there "
+            "(--nproc-per-node={})"
         )
-        raise ConfigError(message.format(here, world, world))
+        kept = "this machine" if companion.nodes == 1 else "the {} nodes of its job".format(companion.nodes)
+        raise ConfigError(message.format(here, world, kept, -(-world // companion.nodes)))
     return Ranks(rank, world)
 
 

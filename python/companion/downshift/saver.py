@@ -121,7 +121,7 @@ class Saver:
 
     def _write(self, step, samples, pause_ms):
         # Another process of the same command may save the same step.
-        name = ".new-step-{:09}.{}".format(step, os.getpid())
+        name = ".new-step-{:09}.{}".format(step, self._companion.process)
         folder = os.path.join(self._companion.staging, name)
         try:
             if os.path.lexists(folder):

@@ -14,18 +14,18 @@ def register(companion):
     global _registered
     if _registered is None:
         try:
-            _registered = _register(companion.attempt_dir)
+            _registered = _register(companion)
         except (OSError, ValueError, RuntimeError, AttributeError, TypeError):
             return None, None
     return _registered[0], _registered[1]
 
 
-def _register(folder):
+def _register(companion):
     # Nothing on Linux uses this signal, and unlike a real-time signal it has a name.
     number = signal.Signals.SIGSTKFLT if hasattr(signal, "SIGSTKFLT") else 16
     if signal.getsignal(number) != signal.SIG_DFL:
         return None, None, None
-    path = os.path.join(folder, "stacks-{}.txt".format(os.getpid()))
+    path = os.path.join(companion.attempt_dir, "stacks-{}.txt".format(companion.process))
     file = open(path, "w", encoding="utf-8")
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     return int(number), path, file

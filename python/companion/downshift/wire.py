@@ -72,6 +72,10 @@ class Companion:
         self.attempt = settings.get("attempt")
         self.run_dir = settings.get("run_dir")
         self.attempt_dir = settings.get("attempt_dir")
+        self.nodes = int(settings.get("nodes") or 1)
+        node = int(settings.get("node") or 0)
+        # Processes of two nodes may have the same id, and they share folders.
+        self.process = "{}-{}".format(node, os.getpid()) if node else str(os.getpid())
         self.staging = settings.get("staging")
         self.modules = settings.get("modules")
         self.gate = settings.get("gate")

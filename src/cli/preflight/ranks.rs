@@ -1,6 +1,7 @@
 //! Checks the ranks that a command starts: against the cards of the run, and where they meet.
 
 use crate::config::command::first_launch;
+use crate::config::command::nodes::check_spread;
 use crate::config::command::ranks::Ranks;
 use crate::config::run::Run;
 use crate::diagnose::doctor::Check;
@@ -11,9 +12,12 @@ use std::env;
 
 const NAME: &str = "ranks";
 
-/// Checks the ranks of every rung; none for a command that starts no ranks.
-pub fn checks(run: &Run, devices: &Devices) -> Vec<Check> {
-    let on = |rung| first_launch(run, rung).and_then(|launch| Ranks::of(&launch, |name| env::var_os(name)));
+/// Checks the ranks of every rung, on this many nodes; none for a command that starts no ranks.
+pub fn checks(run: &Run, devices: &Devices, nodes: u32) -> Vec<Check> {
+    if let Err(error) = check_spread(run, nodes) {
+        return vec![Check::fail("nodes", error.to_string(), error.fix())];
+    }
+    let on = |rung| first_launch(run, rung, nodes).and_then(|launch| Ranks::of(&launch, |name| env::var_os(name)));
     let cards = match devices {
         Devices::Cpu => 0,
         Devices::Cards(cards) => cards.len(),
@@ -34,16 +38,18 @@ pub fn checks(run: &Run, devices: &Devices) -> Vec<Check> {
         let new = if refused.is_certain() { Check::fail } else { Check::warn };
         Some(new(NAME, refused.to_string(), refused.fix(meeting.key)))
     });
-    let machines = (full.machines > 1).then(|| {
+    // A job's own nodes are all kept.
+    let machines = (full.machines > 1 && nodes == 1).then(|| {
         let text = format!("on {} machines: downshift keeps the ranks of this one", full.machines);
         Check::warn(NAME, text, "a loop with downshift.attach needs all its ranks on one machine")
     });
     let found: Vec<Check> = [misfit, meeting, machines].into_iter().flatten().collect();
-    if found.is_empty() { vec![Check::ok(NAME, describe(&full))] } else { found }
+    if found.is_empty() { vec![Check::ok(NAME, describe(&full, nodes))] } else { found }
 }
 
-fn describe(ranks: &Ranks) -> String {
+fn describe(ranks: &Ranks, nodes: u32) -> String {
     let here = ranks.here.map_or("one for each card".to_owned(), |here| counted(u64::from(here), "rank"));
+    let here = if nodes > 1 { format!("{here} on each of {nodes} nodes") } else { here };
     let meeting = ranks.meeting.as_ref();
     meeting.map_or_else(|| here.clone(), |meeting| format!("{here}, which meet at {}:{}", meeting.host, meeting.port))
 }

@@ -22,6 +22,8 @@ pub struct Script {
     pub time: Option<String>,
     /// The partition.
     pub partition: Option<String>,
+    /// The number of nodes.
+    pub nodes: u32,
     /// The number of GPUs.
     pub gpus: Option<String>,
     /// Seconds from the signal to the time limit.
@@ -93,8 +95,9 @@ impl Script {
             Ok(())
         };
         option("job-name", &self.name)?;
-        option("nodes", "1")?;
-        option("ntasks", "1")?;
+        option("nodes", &self.nodes.to_string())?;
+        // downshift starts a step on each other node by itself.
+        option("ntasks-per-node", "1")?;
         for (name, value) in [("time", &self.time), ("partition", &self.partition), ("gpus", &self.gpus)] {
             value.as_ref().map_or(Ok(()), |value| option(name, value))?;
         }

@@ -1,6 +1,7 @@
 //! Keeps the checkpoints of a trial apart from others: a script that finds one of an earlier training goes on from it.
 
 use crate::cli::{Failure, confirm, say};
+use crate::config::command::nodes::Place;
 use crate::config::command::{AttemptContext, ScriptCheckpoints, names_run_folder, resolve_pattern};
 use crate::config::run::Run;
 use crate::untrusted::glob::{self, Glob};
@@ -42,6 +43,7 @@ impl Outputs {
             attempt: 1,
             checkpoint: None,
             step: 0,
+            place: Place::default(),
         };
         let resolved = resolve_pattern(&checkpoints.pattern, preset, &context);
         if Path::new(&resolved).starts_with(glob::escape(&run_dir.display().to_string())) {

@@ -1,6 +1,7 @@
 //! Errors in the sections of a command: placeholders, names, patterns, and sections that need each other.
 
 use super::launch::find_knob;
+use super::nodes::Place;
 use super::ranks::{MAX_RANKS, under_torchrun};
 use super::template::{self, Placeholder, Template};
 use super::{CommandSpec, SETUP_FILE, ScriptCheckpoints};
@@ -26,6 +27,8 @@ const MAX_PATTERNS: usize = 64;
 enum Use {
     /// Every start: arguments, variables, files.
     Start,
+    /// Files that a start finds, which all nodes share.
+    Written,
     /// A start from a checkpoint.
     Resume,
     /// Files of an attempt.
@@ -40,9 +43,16 @@ impl Use {
         let resume = "only a resumed start has a checkpoint";
         let stable = "checkpoints are searched across attempts and rungs, and this changes between them";
         match (self, place) {
-            (Self::Start | Self::Files | Self::AllFiles, Placeholder::Checkpoint | Placeholder::Step) => {
-                Some((resume, "write it below `resume.arguments` or `resume.environment`"))
+            (Self::Written | Self::Files | Self::AllFiles, Placeholder::Node) => {
+                Some(("all nodes share this", "write {node} in an argument or a variable, or * in a file pattern"))
             }
+            (Self::Files | Self::AllFiles, Placeholder::Nodes | Placeholder::Head | Placeholder::Port) => {
+                Some(("it changes between attempts", "write a name that stays the same"))
+            }
+            (
+                Self::Start | Self::Written | Self::Files | Self::AllFiles,
+                Placeholder::Checkpoint | Placeholder::Step,
+            ) => Some((resume, "write it below `resume.arguments` or `resume.environment`")),
             (Self::AllFiles, Placeholder::AttemptDir | Placeholder::Rung) => {
                 Some((stable, "write {run_dir}, or a path below the command's directory"))
             }
@@ -97,7 +107,7 @@ fn texts<'a>(spec: &'a CommandSpec) -> Vec<Entry<'a>> {
     }
     let variables = spec.resume.iter().flat_map(|resume| &resume.environment);
     let named = [
-        ("files", Use::Start, spec.files.iter().collect::<Vec<_>>()),
+        ("files", Use::Written, spec.files.iter().collect::<Vec<_>>()),
         ("resume.environment", Use::Resume, variables.collect()),
     ];
     for (section, used, named) in named {
@@ -275,7 +285,7 @@ fn check_ranks(spec: &CommandSpec, rungs: &[Resolved], ranks: Option<u32>) -> Op
         let fix = "write the number of cards that the script trains on";
         return Some(Problem::at("ranks", format!("must be 1 to {MAX_RANKS}"), fix));
     }
-    let error = under_torchrun(&spec.command, ranks).err()?;
+    let error = under_torchrun(&spec.command, ranks, &Place::default()).err()?;
     Some(Problem::at("ranks", error.to_string(), error.fix()))
 }
 

@@ -1,6 +1,7 @@
 //! One start of a command: the file, the rung and the attempt become arguments, variables and files.
 
 use super::CommandSpec;
+use super::nodes::Place;
 use super::ranks::under_torchrun;
 use super::template::{Placeholder, Template};
 use crate::config::knobs::Preset;
@@ -27,6 +28,8 @@ pub struct AttemptContext {
     pub checkpoint: Option<PathBuf>,
     /// The step of that checkpoint, or 0.
     pub step: u64,
+    /// The node of this start.
+    pub place: Place,
 }
 
 /// One start of a command, with every placeholder filled in.
@@ -53,7 +56,11 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     let more = resume.map(|resume| &resume.arguments);
     let variables = preset.environment.iter().chain(resume.into_iter().flat_map(|resume| &resume.environment));
     CommandLaunch {
-        argv: started_words(spec, preset.ranks).iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
+        argv: started_words(spec, preset.ranks, &attempt.place)
+            .iter()
+            .chain(more.into_iter().flatten())
+            .filter_map(argument)
+            .collect(),
         directory: spec.directory.clone(),
         environment: variables.map(|(name, value)| (name.clone(), fill(value).into())).collect(),
         files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),
@@ -72,9 +79,10 @@ pub fn render_words<'a>(
     words.into_iter().filter_map(fill).collect()
 }
 
-/// Returns the first start of a rung, before the run has a directory; none for a run without a command.
+/// Returns the first start of a rung, before the run has a directory, on the first of several nodes; none for a run without
+/// a command.
 #[must_use]
-pub fn first_launch(run: &Run, rung: usize) -> Option<CommandLaunch> {
+pub fn first_launch(run: &Run, rung: usize, nodes: u32) -> Option<CommandLaunch> {
     let (spec, rung) = (run.command.as_ref()?, run.rungs.get(rung)?);
     let attempt = AttemptContext {
         run_dir: PathBuf::new(),
@@ -83,6 +91,7 @@ pub fn first_launch(run: &Run, rung: usize) -> Option<CommandLaunch> {
         attempt: 0,
         checkpoint: None,
         step: 0,
+        place: Place { nodes, ..Place::default() },
     };
     Some(resolve_launch(spec, &rung.preset, &attempt))
 }
@@ -90,8 +99,8 @@ pub fn first_launch(run: &Run, rung: usize) -> Option<CommandLaunch> {
 /// Returns the words that are started on a rung, with placeholders: those of the run file, or torchrun's. A command that
 /// cannot be started in ranks is refused before the start, so it stays as it is here.
 #[must_use]
-pub fn started_words(spec: &CommandSpec, ranks: Option<u32>) -> Cow<'_, [String]> {
-    let ranked = ranks.and_then(|ranks| under_torchrun(&spec.command, ranks).ok());
+pub fn started_words<'a>(spec: &'a CommandSpec, ranks: Option<u32>, place: &Place) -> Cow<'a, [String]> {
+    let ranked = ranks.and_then(|ranks| under_torchrun(&spec.command, ranks, place).ok());
     ranked.map_or(Cow::Borrowed(spec.command.as_slice()), Cow::Owned)
 }
 
@@ -106,6 +115,12 @@ pub fn names_checkpoint(spec: &CommandSpec, preset: &Preset) -> bool {
 #[must_use]
 pub fn names_run_folder(spec: &CommandSpec, preset: &Preset) -> bool {
     texts_of(spec, preset).any(|text| names(text, &[Placeholder::RunDir, Placeholder::AttemptDir]))
+}
+
+/// Reports whether a command is told its node, so that it can start a part of the training on each.
+#[must_use]
+pub fn names_node(spec: &CommandSpec, preset: &Preset) -> bool {
+    spec.command.iter().chain(preset.environment.values()).any(|text| names(text, &[Placeholder::Node]))
 }
 
 /// Returns the arguments, variables and files of every start.
@@ -143,6 +158,10 @@ fn value_of(place: &Placeholder, knobs: &Value, attempt: &AttemptContext) -> Str
             attempt.checkpoint.as_ref().map_or_else(String::new, |path| path.display().to_string())
         }
         Placeholder::Step => attempt.step.to_string(),
+        Placeholder::Node => attempt.place.node.to_string(),
+        Placeholder::Nodes => attempt.place.nodes.to_string(),
+        Placeholder::Head => attempt.place.head.clone(),
+        Placeholder::Port => attempt.place.port.to_string(),
         Placeholder::Knob(path) => find_knob(knobs, path).map_or_else(String::new, format_knob),
     }
 }

@@ -4,10 +4,12 @@
 //! [python, train.py, --lr=1]   ranks: 2
 //!   ──▶ [python, -m, torch.distributed.run, --standalone, --nproc-per-node=2, --max-restarts=0, train.py, --lr=1]
 //! ```
-//! The number of ranks is read from the words that are started, whoever wrote them.
+//! On several nodes each starts its share: `--nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=n1 --master-port=…` in
+//! place of `--standalone`. The number of ranks is read from the words that are started, whoever wrote them.
 
 use super::CommandLaunch;
 use super::invocation::{Launcher, Target, find_script};
+use super::nodes::Place;
 use std::ffi::OsString;
 
 /// Maximum number of ranks of one run.
@@ -43,11 +45,12 @@ impl NotRanked {
     }
 }
 
-/// Returns the command that starts the script of `words` in as many ranks, with the same interpreter.
+/// Returns the command that starts the script of `words` in as many ranks, with the same interpreter; on several nodes, the
+/// part of a node.
 ///
 /// # Errors
 /// Returns an error when the command is not Python with a script, or has a launcher.
-pub fn under_torchrun(words: &[String], ranks: u32) -> Result<Vec<String>, NotRanked> {
+pub fn under_torchrun(words: &[String], ranks: u32, place: &Place) -> Result<Vec<String>, NotRanked> {
     let found = find_script(words).ok_or(NotRanked::NoScript)?;
     if let Some(launcher) = found.launcher {
         return Err(NotRanked::Launched(launcher.name()));
@@ -59,9 +62,26 @@ pub fn under_torchrun(words: &[String], ranks: u32) -> Result<Vec<String>, NotRa
     if let Some(option) = words[python + 1..script].iter().find(|option| *option != "-u") {
         return Err(NotRanked::Option(option.clone()));
     }
-    let nproc = format!("--nproc-per-node={ranks}");
-    let launcher = ["-m", "torch.distributed.run", "--standalone", &nproc, "--max-restarts=0"].map(str::to_owned);
+    let launcher = ["-m", "torch.distributed.run"].map(str::to_owned).into_iter();
+    let launcher: Vec<String> =
+        launcher.chain(group_options(ranks, place)).chain(["--max-restarts=0".to_owned()]).collect();
     Ok([&words[..=python], &launcher, &words[script..]].concat())
+}
+
+/// Returns the options by which the ranks find each other.
+fn group_options(ranks: u32, place: &Place) -> Vec<String> {
+    let Place { node, nodes, head, port } = place;
+    let here = ranks / (*nodes).max(1);
+    if *nodes == 1 {
+        return vec!["--standalone".to_owned(), format!("--nproc-per-node={here}")];
+    }
+    vec![
+        format!("--nnodes={nodes}"),
+        format!("--node-rank={node}"),
+        format!("--nproc-per-node={here}"),
+        format!("--master-addr={head}"),
+        format!("--master-port={port}"),
+    ]
 }
 
 /// The ranks that a command starts.
@@ -202,7 +222,7 @@ fn split_endpoint(endpoint: &str, default: u16) -> (String, u16) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommandLaunch, Meeting, NotRanked, Ranks, under_torchrun};
+    use super::{CommandLaunch, Meeting, NotRanked, Place, Ranks, under_torchrun};
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
@@ -221,7 +241,7 @@ mod tests {
             ("env A=1 nice -n 5 python train.py", "env A=1 nice -n 5 python", "train.py"),
         ] {
             let expected = format!("{before} {launcher} {after}");
-            assert_eq!(under_torchrun(&words(line), 3).unwrap().join(" "), expected, "{line}");
+            assert_eq!(under_torchrun(&words(line), 3, &Place::default()).unwrap().join(" "), expected, "{line}");
         }
         for (line, wrong) in [
             ("torchrun --nproc-per-node=2 train.py", NotRanked::Launched("torchrun")),
@@ -231,8 +251,20 @@ mod tests {
             ("uv run train.py", NotRanked::NoScript),
             ("python -X dev train.py", NotRanked::Option("-X".to_owned())),
         ] {
-            assert_eq!(under_torchrun(&words(line), 3), Err(wrong), "{line}");
+            assert_eq!(under_torchrun(&words(line), 3, &Place::default()), Err(wrong), "{line}");
         }
+    }
+
+    #[test]
+    fn each_node_starts_its_share_of_the_ranks() {
+        let place = Place { node: 1, nodes: 2, head: "n1".to_owned(), port: 4711 };
+        let started = under_torchrun(&words("python train.py --lr 1"), 6, &place).unwrap();
+        let launcher =
+            "--nnodes=2 --node-rank=1 --nproc-per-node=3 --master-addr=n1 --master-port=4711 --max-restarts=0";
+        assert_eq!(started.join(" "), format!("python -m torch.distributed.run {launcher} train.py --lr 1"));
+        let found = ranks(&started.join(" "), &[]).unwrap();
+        assert_eq!((found.here, found.world()), (Some(3), Some(6)));
+        assert_eq!(found.meeting, Some(meeting("n1", 4711, "--master-port", false)));
     }
 
     fn ranks(line: &str, variables: &[(&str, &str)]) -> Option<Ranks> {

@@ -3,6 +3,7 @@
 
 use super::check::collect_paths;
 use super::launch::{AttemptContext, resolve_launch};
+use super::nodes::Place;
 use super::template::{Placeholder, Template};
 use super::{CommandLaunch, CommandSpec};
 use crate::config::ladder::{Resolved, is_at_or_below};
@@ -98,6 +99,7 @@ fn launches(spec: &CommandSpec, rung: &Resolved) -> [CommandLaunch; 2] {
             attempt: 1,
             checkpoint,
             step: 0,
+            place: Place::default(),
         };
         resolve_launch(spec, &rung.rung.preset, &attempt)
     };

@@ -27,17 +27,29 @@ pub enum Placeholder {
     Checkpoint,
     /// The step of that checkpoint.
     Step,
+    /// The number of this node among those of the job, from 0.
+    Node,
+    /// The number of nodes.
+    Nodes,
+    /// The name of the first node.
+    Head,
+    /// A port that was free on the first node.
+    Port,
     /// A knob or a section of knobs, by its dotted path.
     Knob(String),
 }
 
 /// The placeholders other than knobs, and their names.
-const BUILT_IN: [(&str, Placeholder); 5] = [
+const BUILT_IN: [(&str, Placeholder); 9] = [
     ("run_dir", Placeholder::RunDir),
     ("attempt_dir", Placeholder::AttemptDir),
     ("rung", Placeholder::Rung),
     ("checkpoint", Placeholder::Checkpoint),
     ("step", Placeholder::Step),
+    ("node", Placeholder::Node),
+    ("nodes", Placeholder::Nodes),
+    ("head", Placeholder::Head),
+    ("port", Placeholder::Port),
 ];
 
 /// Returns the names of the placeholders other than knobs.

@@ -1,3 +1,4 @@
+use super::nodes::Place;
 use super::{AttemptContext, CommandLaunch, Level, resolve_launch, resolve_pattern};
 use crate::config::run::{AsWritten, Run, Source};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ fn attempt(run: &Run, rung: usize, checkpoint: Option<&str>) -> AttemptContext {
         attempt: 2,
         checkpoint: checkpoint.map(PathBuf::from),
         step: 500,
+        place: Place::default(),
     }
 }
 

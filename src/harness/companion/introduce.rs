@@ -14,7 +14,7 @@ use crate::store::companion::KnownCompanion;
 
 impl Harness {
     /// Takes in an introduction of the process that reports the training.
-    pub(super) fn introduce_companion(&mut self, mut introduction: Introduction) {
+    pub(super) fn introduce_companion(&mut self, member: Member, mut introduction: Introduction) {
         if introduction.protocol != PROTOCOL {
             let theirs = introduction.protocol;
             return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
@@ -45,8 +45,10 @@ impl Harness {
         self.complete_hello(&introduction);
         let mut news = news::news_of(&introduction, &self.args.preset.tree());
         let program = self.args.spec.command.first().map_or("", String::as_str);
-        news.imports_ahead = news::can_import_ahead(&introduction, self.command.pid, program);
+        let is_command = member.process.here() == Some(self.command.pid) && self.nodes.is_none();
+        news.imports_ahead = is_command && news::can_import_ahead(&introduction, program);
         self.companion.introduction = Some(introduction);
+        self.companion.speaker = Some(member);
         if self.companion.news.as_ref() != Some(&news) {
             if let Err(error) = KnownCompanion::record(&self.args.run_dir, &news) {
                 self.warn(format!("the companion cannot be recorded in the run directory: {error}"));
@@ -57,15 +59,14 @@ impl Harness {
     }
 
     /// Takes in an introduction of another rank. If it cannot save, rank 0 cannot either.
-    pub(super) fn introduce_rank(&mut self, introduction: Introduction) {
+    pub(super) fn introduce_rank(&mut self, member: Member, introduction: Introduction) {
         if introduction.framework != Framework::Loop || introduction.saves {
             return;
         }
-        let member = Member::of(&introduction);
         let reason = introduction.reason.unwrap_or_else(|| "its state cannot be saved".to_owned());
         self.excuse_rank(member, Absence::CannotSave(reason));
-        if let Some(speaker) = self.companion.introduction.clone() {
-            self.introduce_companion(speaker);
+        if let (Some(speaker), Some(introduction)) = (self.companion.speaker, self.companion.introduction.clone()) {
+            self.introduce_companion(speaker, introduction);
         }
     }
 

@@ -40,14 +40,14 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNe
     }
 }
 
-/// Reports whether a standby can start this command ahead: the training runs in the command's own first process, and that
-/// is a Python interpreter. A shell script or a launcher would run its own lines before the companion holds it.
-pub(super) fn can_import_ahead(introduction: &Introduction, command: u32, program: &str) -> bool {
+/// Reports whether a standby can start a command ahead whose training runs in its own first process: that is a Python
+/// interpreter. A shell script or a launcher would run its own lines before the companion holds it.
+pub(super) fn can_import_ahead(introduction: &Introduction, program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
     let version = name.strip_prefix("python");
     let is_python =
         version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'));
-    is_python && introduction.pid == command && introduction.world == 1
+    is_python && introduction.world == 1
 }
 
 /// Reports whether the value in force is that of the rung. A value that the companion cannot see is null.
@@ -83,18 +83,17 @@ mod tests {
 
     #[test]
     fn only_a_python_process_of_the_command_itself_imports_ahead() {
-        let introduction = |pid: u32, world: u32| -> Introduction {
-            let fields = json!({"protocol": 1, "pid": pid, "framework": "loop", "grade": "exact", "world": world});
+        let introduction = |world: u32| -> Introduction {
+            let fields = json!({"protocol": 1, "pid": 7, "framework": "loop", "grade": "exact", "world": world});
             serde_json::from_value(fields).unwrap()
         };
         for program in ["python", "/usr/bin/python3", ".venv/bin/python3.12"] {
-            assert!(can_import_ahead(&introduction(7, 1), 7, program), "{program}");
+            assert!(can_import_ahead(&introduction(1), program), "{program}");
         }
         for program in ["bash", "./train.py", "python-launcher", "torchrun", "env", ""] {
-            assert!(!can_import_ahead(&introduction(7, 1), 7, program), "{program}");
+            assert!(!can_import_ahead(&introduction(1), program), "{program}");
         }
-        assert!(!can_import_ahead(&introduction(8, 1), 7, "python"), "a child of a launcher");
-        assert!(!can_import_ahead(&introduction(7, 2), 7, "python"), "several ranks");
+        assert!(!can_import_ahead(&introduction(2), "python"), "several ranks");
     }
 
     #[test]

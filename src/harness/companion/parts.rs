@@ -62,9 +62,7 @@ pub enum Absence {
 impl fmt::Display for Absence {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => {
-                formatter.write_str("it has no companion; ranks of one command on one machine can be saved")
-            }
+            Self::Unknown => formatter.write_str("it has no companion; only ranks that downshift starts can be saved"),
             Self::Gone => formatter.write_str("its companion is gone"),
             Self::CannotSave(reason) => formatter.write_str(reason),
         }

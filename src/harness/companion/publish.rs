@@ -5,6 +5,7 @@ use super::parts::{Absence, NotWritten, Outcome, Parts, Whole};
 use crate::harness::Purpose;
 use crate::harness::checkpoints::Candidate;
 use crate::harness::companion_link::Member;
+use crate::harness::node_pid::NodePid;
 use crate::harness::run_loop::{Harness, Report};
 use crate::protocol::companion::{CompanionOrder, ResumeFrom, ResumePoint, Staged};
 use crate::protocol::worker::{Event, Saved};
@@ -110,9 +111,9 @@ impl Harness {
     }
 
     /// Removes the folders that a process left behind, except those that it reported as complete.
-    pub(super) fn discard_staged_by(&self, pid: u32) {
+    pub(super) fn discard_staged_by(&self, process: NodePid) {
         let complete: Vec<&str> = self.companion.publishing.complete().flat_map(Whole::folders).collect();
-        discard_staged_by(self.args.run_dir.path(), pid, &complete);
+        discard_staged_by(self.args.run_dir.path(), process.into(), &complete);
     }
 
     fn publish_next(&mut self) {

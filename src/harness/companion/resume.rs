@@ -35,7 +35,10 @@ impl Harness {
     }
 
     fn change_setup(&mut self, change: impl FnOnce(&mut SetupFile) -> io::Result<()>) {
-        if let Some(Err(error)) = self.companion.setup.as_mut().map(change) {
+        let Some(setup) = &mut self.companion.setup else { return };
+        let changed = change(setup);
+        self.nodes.send_setup(setup.setup());
+        if let Err(error) = changed {
             self.warn(format!(
                 "{SETUP_FILE} cannot be written: {error}; another process of the command would start with the old one"
             ));

@@ -1,4 +1,6 @@
-use super::{CompanionLink, LONGEST, LinkEvent, Member, Role};
+use super::{CompanionLink, LinkEvent, Member, Role};
+use crate::harness::companion_socket::LONGEST;
+use crate::harness::node_pid::{Node, NodePid};
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
 use crate::protocol::worker::Event;
 use std::path::Path;
@@ -53,7 +55,10 @@ async fn rank_0_speaks_and_other_ranks_only_fail() {
     drop(third);
     assert!(matches!(
         link.receive().await,
-        LinkEvent::Gone { member: Member { pid: 9, rank: 2, .. }, role: Role::Rank }
+        LinkEvent::Gone {
+            member: Member { process: NodePid { node: Node::HERE, pid: 9 }, rank: 2, .. },
+            role: Role::Rank
+        }
     ));
     drop(lines);
     assert!(matches!(link.receive().await, LinkEvent::Gone { role: Role::Speaker, .. }));

@@ -16,6 +16,12 @@ pub struct Setup {
     pub run_dir: PathBuf,
     /// The attempt's folder.
     pub attempt_dir: PathBuf,
+    /// The number of the node that reads this.
+    #[serde(default)]
+    pub node: u32,
+    /// The number of nodes of the run.
+    #[serde(default = "one")]
+    pub nodes: u32,
     /// The attempt.
     pub attempt: u64,
     /// The rung's name.
@@ -43,6 +49,10 @@ pub struct Setup {
     pub gate: Option<PathBuf>,
     /// Send a fingerprint of each step.
     pub trial: bool,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// When the companion of a plain loop saves on its own.

@@ -7,6 +7,7 @@ pub fn row(rank: u32, step: u64, phase: RankPhase) -> RankRow {
     RankRow {
         rank,
         pid: 100 + rank,
+        node: None,
         card: None,
         step,
         phase,

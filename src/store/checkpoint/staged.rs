@@ -145,12 +145,32 @@ pub fn discard_staged(run_dir: &Path, step: u64, folder: &str) {
 }
 
 /// Removes the folders that a process staged, except `complete` ones.
-pub fn discard_staged_by(run_dir: &Path, pid: u32, complete: &[&str]) {
+pub fn discard_staged_by(run_dir: &Path, writer: StagedWriter, complete: &[&str]) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !complete.contains(name)) else { continue };
-        if StagedName::parse(name).is_some_and(|name| name.pid == Some(pid)) {
+        if StagedName::parse(name).is_some_and(|name| name.writer == Some(writer)) {
             discard(&entry.path());
+        }
+    }
+}
+
+/// The process that stages a folder. Processes of two nodes may have the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StagedWriter {
+    /// The number of its node.
+    pub node: u32,
+    /// Its id there.
+    pub pid: u32,
+}
+
+impl StagedWriter {
+    /// Reads `4711` for a process on the first node, `1-4711` on another one; none if it is written in another way.
+    fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| number.to_string() == text);
+        match text.split_once('-') {
+            Some((node, pid)) => Some(Self { node: number(node).filter(|node| *node > 0)?, pid: number(pid)? }),
+            None => Some(Self { node: 0, pid: number(text)? }),
         }
     }
 }
@@ -160,21 +180,18 @@ pub fn discard_staged_by(run_dir: &Path, pid: u32, complete: &[&str]) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StagedName {
     pub(super) step: u64,
-    pid: Option<u32>,
+    writer: Option<StagedWriter>,
 }
 
 impl StagedName {
     /// Reads a name; none if it is not exactly as such a folder is named.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(UNFINISHED)?;
-        let (step, pid) = match rest.split_once('.') {
-            Some((step, pid)) => {
-                let number: u32 = pid.parse().ok()?;
-                (step, Some(number).filter(|number| number.to_string() == pid)?.into())
-            }
+        let (step, writer) = match rest.split_once('.') {
+            Some((step, writer)) => (step, Some(StagedWriter::parse(writer)?)),
             None => (rest, None),
         };
-        Some(Self { step: step_of(step)?, pid })
+        Some(Self { step: step_of(step)?, writer })
     }
 }
 

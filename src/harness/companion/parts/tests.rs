@@ -1,11 +1,12 @@
 use super::{Absence, Member, NotWritten, Outcome, Parts};
+use crate::harness::node_pid::{Node, NodePid};
 use crate::protocol::companion::Staged;
 
 /// Three ranks.
 struct Ranks(Parts);
 
 fn member(rank: u32) -> Member {
-    Member { pid: 40 + rank, rank, world: 3 }
+    Member { process: NodePid { node: Node::HERE, pid: 40 + rank }, rank, world: 3 }
 }
 
 fn part(step: u64, rank: u32) -> Staged {

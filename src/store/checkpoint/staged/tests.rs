@@ -1,7 +1,7 @@
 //! Staged folders: published, refused, merged, left behind.
 
 use super::super::{CheckpointError, MANIFEST, STATE, STEPS, clean, list, load, newest_valid, verify};
-use super::{StagedContents, StagedError, discard_staged, discard_staged_by, publish_staged};
+use super::{StagedContents, StagedError, StagedWriter, discard_staged, discard_staged_by, publish_staged};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,12 @@ fn two_processes_stage_the_same_step_and_each_ones_leftovers_are_its_own() {
     assert_eq!(names(), [".new-step-000000005.42", "step-000000005"], "the other one's folder is untouched");
     stage_by(6, 42, b"whole");
     stage_by(6, 4, b"others");
-    discard_staged_by(run.path(), 42, &[".new-step-000000006.42"]);
+    let elsewhere = stage(run.path(), 6, b"elsewhere");
+    fs::rename(&elsewhere, elsewhere.with_file_name(".new-step-000000006.1-42")).unwrap();
+    discard_staged_by(run.path(), StagedWriter { node: 0, pid: 42 }, &[".new-step-000000006.42"]);
+    let all = [".new-step-000000006.1-42", ".new-step-000000006.4", ".new-step-000000006.42", "step-000000005"];
+    assert_eq!(names(), all, "the process 42 of another node");
+    discard_staged_by(run.path(), StagedWriter { node: 1, pid: 42 }, &[]);
     assert_eq!(names(), [".new-step-000000006.4", ".new-step-000000006.42", "step-000000005"]);
     discard_staged(run.path(), 5, "step-000000005");
     discard_staged(run.path(), 6, ".new-step-000000006.42");
