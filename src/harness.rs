@@ -23,6 +23,7 @@ mod job_nodes;
 mod keeper_link;
 mod launch;
 mod metric_files;
+mod node_companions;
 mod node_guard;
 mod node_host;
 mod node_link;

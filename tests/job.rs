@@ -201,13 +201,25 @@ fn the_notice_of_a_scheduler_without_a_new_step_needs_attention() {
 }
 
 #[test]
-fn several_nodes_are_refused_before_anything_is_written() {
+fn several_nodes_need_a_command_that_can_be_spread() {
     let place = place();
-    let out = place.command(&JOB).env("SLURM_JOB_NUM_NODES", "2").output().unwrap();
+    let out = place.command(&JOB).env("SLURM_JOB_NUM_NODES", "2").env("PATH", "").output().unwrap();
     assert_eq!(out.status.code(), Some(2), "{}", shown(&out));
     assert!(shown(&out).contains("the job has 2 nodes") && !place.dir.path().join("runs").exists(), "{}", shown(&out));
     let out = place.output(&["sbatch", "run.yaml", "--nodes", "2"]);
-    assert!(out.status.code() == Some(2) && shown(&out).contains("one keeper"), "{}", shown(&out));
+    assert!(out.status.code() == Some(2) && shown(&out).contains("trains in one process"), "{}", shown(&out));
+    let submit = |body: &str| {
+        let text = format!("name: x\ntask: command\ncommand: [python3, train.py]\n{body}\n");
+        std::fs::write(place.dir.path().join("x.yaml"), text).unwrap();
+        place.output(&["sbatch", "x.yaml", "--nodes", "2", "--trust"])
+    };
+    let out = submit("");
+    assert!(out.status.code() == Some(2) && shown(&out).contains("write `ranks: 2` or a multiple"), "{}", shown(&out));
+    let out = submit("ranks: 3");
+    assert!(out.status.code() == Some(2) && shown(&out).contains("write `ranks: 4`"), "{}", shown(&out));
+    let out = submit("ranks: 4");
+    let text = shown(&out);
+    assert!(text.contains("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"), "{text}");
 }
 
 /// Plays `sbatch`: runs the script at once, as Slurm would.

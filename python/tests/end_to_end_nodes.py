@@ -112,7 +112,7 @@ def disturb(job):
         job.fail("the journal does not name the rank and its node")
     if not job.says("node {} is lost".format(second)):
         job.fail("the journal does not name the lost node")
-    code, text = job.call("status", "--json")
+    code, text = job.call("status", "--format=json")
     nodes = [row.get("node") for row in json.loads(text).get("ranks", [])] if code == 0 else text
     if nodes != [None, 1]:
         job.fail("the status does not show both nodes: {}".format(nodes))

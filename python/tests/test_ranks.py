@@ -110,11 +110,19 @@ class Start(unittest.TestCase):
                 present.enter_context(unittest.mock.patch.object(torch.distributed, name, return_value=value))
             present.enter_context(unittest.mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="2"))
             self.assertEqual(ranks.find().world, 4, "without downshift nothing is saved")
-            present.enter_context(unittest.mock.patch.object(wire, "companion"))
+            companion = present.enter_context(unittest.mock.patch.object(wire, "companion")).return_value
+            companion.nodes = 1
             with self.assertRaisesRegex(ConfigError, "2 of 4 ranks run on this machine"):
                 ranks.find()
-            os.environ["LOCAL_WORLD_SIZE"] = "4"
+            companion.nodes = 2
+            self.assertEqual(ranks.find().world, 4, "on the two nodes of a job")
+            companion.nodes, os.environ["LOCAL_WORLD_SIZE"] = 1, "4"
             self.assertEqual(ranks.find().world, 4)
+
+    def test_a_process_on_another_node_has_a_name_of_its_own(self):
+        pid = os.getpid()
+        self.assertEqual(wire.Companion({}).process, str(pid))
+        self.assertEqual(wire.Companion({"node": 1, "nodes": 2}).process, "1-{}".format(pid))
 
 
 class DistributedDataParallel(torch.nn.Module):

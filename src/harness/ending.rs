@@ -20,7 +20,7 @@ pub enum Reason {
     Signalled,
     /// A rank has failed, so the harness ends the others.
     RankFailed,
-    /// The harness ends it: its losses are NaN.
+    /// The harness ends it: its losses are NaN, or a node is lost.
     Broken(Failed),
 }
 

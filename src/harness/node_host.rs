@@ -9,41 +9,37 @@
 //! It decides nothing. When its stdin ends, the harness is gone, and every process of the command is ended at once.
 
 use super::activity::Activity;
-use super::companion_socket::{self, Incoming};
+use super::companion_socket::Incoming;
 use super::holder::Holder;
 use super::launch;
+use super::node_companions::{Companions, next_news};
 use super::node_guard::{Claim, Guard};
 use super::node_pid::PeerId;
 use super::node_wire::{Outbox, read_orders};
 use super::output_log::OutputLog;
 use super::rank_files::{RankFile, Record, STANDS, helpers_cpu_s, stands_for};
 use super::save_signal::ask_to_save;
-use super::setup::{Variables, unpack_package};
 use super::signals::Signals;
 use super::stacks::ask_for_stacks;
 use super::stderr_file;
-use super::terminal::read_output;
+use super::terminal::{next_chunk, read_output};
 use crate::config::command::CommandLaunch;
 use crate::process_tree::{Family, Grace, Process, end_all, scan};
-use crate::protocol::companion::Setup;
 use crate::protocol::node::{
     ConnectionNews, EndWithin, NodeEvent, NodeOrder, NodeStart, RankReading, StackWriter, WatchedRank,
 };
-use crate::store::run_dir::{RunDir, RunDirError, write_whole};
+use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::socket_place;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
 
-/// Messages of companions that wait.
-const QUEUE: usize = 1024;
 /// How long to wait for the last lines of companions and output.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Longest time for a process to end after SIGKILL.
@@ -70,14 +66,6 @@ enum Life {
 enum Report {
     Ended(Vec<Process>),
     Stacks(Vec<StackWriter>),
-}
-
-/// The companions of this node.
-struct Companions {
-    socket: PathBuf,
-    setup_file: PathBuf,
-    news: mpsc::Receiver<(PeerId, Incoming)>,
-    peers: BTreeMap<u64, mpsc::Sender<String>>,
 }
 
 struct NodeHost {
@@ -122,7 +110,7 @@ async fn host(outbox: Outbox) -> u8 {
     let Ok(mut signals) = Signals::listen() else { return REFUSED };
     match NodeHost::begin(*start, orders, outbox.clone()) {
         Ok(mut host) => {
-            outbox.event(&NodeEvent::Started { pid: host.command.pid }).await;
+            outbox.event(&NodeEvent::Started).await;
             host.run_to_the_end(&mut signals).await;
             0
         }
@@ -373,62 +361,10 @@ impl NodeHost {
     }
 }
 
-impl Companions {
-    fn open(socket: PathBuf, node: u32, setup: &Setup) -> io::Result<Self> {
-        let (sender, news) = mpsc::channel(QUEUE);
-        companion_socket::listen(&socket, sender)?;
-        let setup_file = socket.with_extension("json");
-        let companions = Self { socket, setup_file, news, peers: BTreeMap::new() };
-        companions.write_setup(node, setup)?;
-        Ok(companions)
-    }
-
-    /// Writes the file that each process reads at its start. It lies beside the socket: on a shared folder, a later process
-    /// could read an earlier state.
-    fn write_setup(&self, node: u32, setup: &Setup) -> io::Result<()> {
-        let own = Setup { socket: self.socket.clone(), node, ..setup.clone() };
-        write_whole(&self.setup_file, &serde_json::to_vec_pretty(&own)?)
-    }
-
-    fn variables(&self) -> io::Result<Variables> {
-        Ok(Variables { package: unpack_package()?, setup_file: self.setup_file.clone() })
-    }
-
-    fn has_news(&self) -> bool {
-        !self.peers.is_empty() || !self.news.is_empty()
-    }
-}
-
-impl Drop for Companions {
-    fn drop(&mut self) {
-        for file in [&self.socket, &self.setup_file] {
-            let _ = std::fs::remove_file::<&Path>(file);
-        }
-    }
-}
-
 /// Waits for an order. Returns none when the harness is gone.
 async fn next_order(orders: &mut Option<mpsc::Receiver<NodeOrder>>) -> Option<NodeOrder> {
     match orders {
         Some(orders) => orders.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_news(companions: &mut Option<Companions>) -> (PeerId, Incoming) {
-    let news = match companions {
-        Some(companions) => companions.news.recv().await,
-        None => None,
-    };
-    match news {
-        Some(news) => news,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    match output {
-        Some(chunks) => chunks.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -40,8 +40,8 @@ pub struct Nodes {
     names: JobNodes,
     others: Vec<OtherNode>,
     events: mpsc::Receiver<(Node, FromNode)>,
-    /// The process and the exit of the command of the node that failed before any other.
-    failed_first: Option<(u32, Exit)>,
+    /// The exit of the command on the node where it failed before any other.
+    failed_first: Option<Exit>,
     /// When they were told to end.
     ending: Option<Instant>,
 }
@@ -51,8 +51,8 @@ pub struct Nodes {
 enum Phase {
     /// Its step starts.
     Starting,
-    /// Its command runs, as this process.
-    Running(u32),
+    /// Its command runs.
+    Running,
     /// None of its processes is left, or nothing more can be known of it.
     Over,
 }
@@ -64,7 +64,7 @@ struct OtherNode {
     link: NodeLink,
     phase: Phase,
     /// How its command ended on its own.
-    exit: Option<(u32, Exit)>,
+    exit: Option<Exit>,
     heard: Instant,
     /// Its silence was reported.
     is_silent: bool,
@@ -136,8 +136,8 @@ impl Nodes {
     }
 
     /// Returns the end of the command: that of the node that failed first, that of this one, or of another that failed.
-    pub fn end_of_command(&self, here: (u32, Exit)) -> (u32, Exit) {
-        let has_failed = |(_, exit): &(u32, Exit)| exit.code != Some(0);
+    pub fn end_of_command(&self, here: Exit) -> Exit {
+        let has_failed = |exit: &Exit| exit.code != Some(0);
         let elsewhere = || self.others.iter().filter_map(|other| other.exit).find(has_failed);
         self.failed_first.or_else(|| Some(here).filter(has_failed)).or_else(elsewhere).unwrap_or(here)
     }
@@ -193,7 +193,7 @@ impl Harness {
         other.heard = Instant::now();
         let name = other.name.clone();
         match message {
-            FromNode::Event(NodeEvent::Started { pid }) => other.phase = Phase::Running(pid),
+            FromNode::Event(NodeEvent::Started) => other.phase = Phase::Running,
             FromNode::Event(NodeEvent::Refused { message }) => {
                 other.phase = Phase::Over;
                 self.fail_node(format!("the command does not start on node {name}: {message}"), FailureClass::Config);
@@ -242,14 +242,13 @@ impl Harness {
     fn record_node_exit(&mut self, node: Node, code: Option<i32>, signal: Option<i32>) {
         let is_asked = matches!(self.life, Life::Saving { .. }) || self.companion.is_stopping();
         let Some(other) = self.nodes.other(node) else { return };
-        let Phase::Running(pid) = other.phase else { return };
         let exit = Exit::of_command(code, signal);
-        other.exit = Some((pid, exit));
+        other.exit = Some(exit);
         if code == Some(0) || is_asked || !matches!(self.life, Life::Running) {
             return;
         }
         let text = format!("the command ended on node {}: {exit}; it is ended on all nodes", other.name);
-        self.nodes.failed_first.get_or_insert((pid, exit));
+        self.nodes.failed_first.get_or_insert(exit);
         self.link.send(&Event::Note { level: Level::Error, text });
         let reports = self.reports.clone();
         std::thread::spawn(move || {
@@ -271,7 +270,7 @@ impl Harness {
                     let limit = START.as_secs();
                     failed = Some(format!("node {} has not started the command within {limit} s", other.name));
                 }
-                Phase::Running(_) => {
+                Phase::Running => {
                     if since >= SILENT && !std::mem::replace(&mut other.is_silent, true) {
                         silent.push(format!("node {} has not answered for {} s", other.name, SILENT.as_secs()));
                     }

@@ -85,8 +85,7 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
     };
     let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
-    link.send(&Event::Hello(hello.clone()));
-    notes.into_iter().for_each(|text| link.send(&Event::Note { level: Level::Warn, text }));
+    announce(&mut link, &hello, notes);
     let now = Instant::now();
     Ok(Harness {
         command: running.process,
@@ -117,6 +116,13 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         args,
         _lock: lock,
     })
+}
+
+fn announce(link: &mut KeeperLink, hello: &Hello, notes: Vec<String>) {
+    link.send(&Event::Hello(hello.clone()));
+    for text in notes {
+        link.send(&Event::Note { level: Level::Warn, text });
+    }
 }
 
 /// Starts the command, with a companion where one can be prepared.

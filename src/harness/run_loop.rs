@@ -15,6 +15,7 @@ use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::ranks::RankFailures;
 use super::signals::Signals;
+use super::terminal::next_chunk;
 use crate::config::command::SaveSignal;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Family, Process, end_all};
@@ -369,10 +370,10 @@ impl Harness {
             Life::Running | Life::Saving { .. } => return FailureClass::Unknown.exit_code(),
         };
         let cause = self.ranks.cause();
-        let first = cause.exit.map(|(process, exit)| (process.pid, exit));
-        let (pid, exit) = first
-            .filter(|_| reason.is_failure_of_command())
-            .unwrap_or_else(|| self.nodes.end_of_command((self.command.pid, self.exit.unwrap_or_default())));
+        // The keeper looks for the process in the logs of this node.
+        let of_rank = cause.exit.map(|(process, exit)| (process.here().unwrap_or(self.command.pid), exit));
+        let own = || (self.command.pid, self.nodes.end_of_command(self.exit.unwrap_or_default()));
+        let (pid, exit) = of_rank.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
         let (events, code) = conclude(reason, pid, exit, &self.progress, cause.failed);
         if code != 0 && !matches!(reason, Reason::Asked | Reason::Signalled) {
             self.note_undeclared_checkpoints();
@@ -388,14 +389,6 @@ impl Harness {
             }
         }
         code
-    }
-}
-
-/// Waits for output. Returns none when there will be no more.
-async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    match output {
-        Some(chunks) => chunks.recv().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -84,6 +84,14 @@ pub fn read_output(output: OwnedFd) -> mpsc::Receiver<Vec<u8>> {
     chunks
 }
 
+/// Waits for output. Returns none when there will be no more.
+pub async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match output {
+        Some(chunks) => chunks.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Terminal, read_output};

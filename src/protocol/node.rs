@@ -108,10 +108,7 @@ pub struct StackWriter {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum NodeEvent {
     /// The command runs.
-    Started {
-        /// Its first process.
-        pid: u32,
-    },
+    Started,
     /// The command cannot be started, or not watched.
     Refused {
         /// Why.

@@ -76,7 +76,11 @@ impl Cell {
         let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), brief);
         match self {
             Self::Rank => row.rank.to_string(),
-            Self::Card => row.card.map_or_else(|| "cpu".to_owned(), |card| card.to_string()),
+            Self::Card => match (row.card, row.node) {
+                (None, _) => "cpu".to_owned(),
+                (Some(card), None) => card.to_string(),
+                (Some(card), Some(node)) => format!("{node}:{card}"),
+            },
             Self::Step => count(row.step),
             Self::StepTime => time(row.step_ms),
             Self::OwnTime => time(row.own_ms),
@@ -89,10 +93,10 @@ impl Cell {
     }
 }
 
-/// Returns the temperature of a rank's card, if the probe reads that one.
+/// Returns the temperature of a rank's card, if the probe reads that one: it is on the keeper's node.
 fn temperature_of(row: &RankRow, state: &State) -> Option<f64> {
     let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
-    gpu.temperature_c.get().filter(|_| Some(gpu.index) == row.card)
+    gpu.temperature_c.get().filter(|_| row.node.is_none() && Some(gpu.index) == row.card)
 }
 
 /// Returns the rows in the order of the screen: by rank, but where not all fit, those that differ first.
