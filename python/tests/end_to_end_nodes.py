@@ -18,12 +18,11 @@ import time
 
 # This script's folder is on the path; importing the other one adds the companion's.
 from end_to_end_loop import HERE, STEPS_PER_EPOCH
-from end_to_end_ranks import SCRIPT, WORLD, RankedRun, command_of, run_file, variable
+from end_to_end_ranks import SCRIPT, RankedRun, command_of, run_file, variable
 
 LIB = os.path.join(HERE, "../../scripts/slurm-lib")
 START = 'set -euo pipefail; . "$0"; has_second || fail "namespaces are not permitted"; start_slurm linuxproc 2; "$@"'
 EPOCHS = 24
-ARGUMENTS = ["--epochs={}".format(EPOCHS)]
 LIMIT = 60.0
 
 RUN_FILE = """\
@@ -46,9 +45,6 @@ class Job(RankedRun):
 
     def __init__(self, program, folder):
         text = RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=EPOCHS)
-        self.submit(program, folder, text)
-
-    def submit(self, program, folder, text):
         self.program, self.folder = program, folder
         self.environment = dict(os.environ, DOWNSHIFT_RUNS_DIR=os.path.join(folder, "runs"), XDG_RUNTIME_DIR=folder)
         for name in ("STATE", "CACHE", "CONFIG"):
@@ -86,12 +82,9 @@ class Job(RankedRun):
         return next(pid for pid in found if SCRIPT.encode() in command_of(pid) and variable(pid, b"RANK") == str(rank).encode())
 
     def helper(self):
-        return next(int(name) for name in os.listdir("/proc") if name.isdigit() and self.is_helper(int(name)))
-
-    def is_helper(self, pid):
-        # On the second node, below its slurmd; srun itself has the same words among its own.
-        words = command_of(pid)
-        return words[1:2] == [b"node-command"]
+        """Returns the helper on the second node; srun has its words among its own, too."""
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return next(pid for pid in found if command_of(pid)[1:2] == [b"node-command"])
 
     def says(self, text):
         with open(self.journal, encoding="utf-8", errors="replace") as journal:
@@ -124,11 +117,11 @@ def disturb(job):
 
 def compare(program):
     with tempfile.TemporaryDirectory() as folder:
-        straight = RankedRun(program, folder, run_file(ARGUMENTS))
+        straight = RankedRun(program, folder, run_file(["--epochs={}".format(EPOCHS)]))
         straight.wait_end()
         expected = straight.logs()
-    if any(weights is None or len(steps) != EPOCHS * STEPS_PER_EPOCH * 2 // WORLD for steps, weights, _ in expected):
-        print("steps of the unbroken run: {}".format([len(steps) for steps, _, _ in expected]))
+    if any(weights is None or len(steps) != EPOCHS * STEPS_PER_EPOCH for steps, weights, _ in expected):
+        sys.exit("the unbroken run did not take its {} steps".format(EPOCHS * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
         job = Job(program, folder)
         disturb(job)
