@@ -210,7 +210,7 @@ fn several_nodes_need_a_command_that_can_be_spread() {
     assert!(out.status.code() == Some(2) && shown(&out).contains("trains in one process"), "{}", shown(&out));
     let submit = |body: &str| {
         let text = format!("name: x\ntask: command\ncommand: [python3, train.py]\n{body}\n");
-        std::fs::write(place.dir.path().join("x.yaml"), text).unwrap();
+        fs::write(place.dir.path().join("x.yaml"), text).unwrap();
         place.output(&["sbatch", "x.yaml", "--nodes", "2", "--trust"])
     };
     let out = submit("");
