@@ -1,8 +1,9 @@
-"""Two ranks on two nodes of a real Slurm: a rank that dies on the second node, its helper, and the harness are killed, and the
-run is restarted on request. Losses, sample ids, draws and final weights of each rank are those of an unbroken run on one machine.
+"""Two ranks on two nodes of a real Slurm: a rank on the second node, its helper, and the harness are killed, and the run is
+restarted on request. Losses, sample ids, draws and final weights of each rank are those of an unbroken run on one machine. A rank
+that hangs on the second node is named, with its stack.
 
-Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_nodes.py [--program DOWNSHIFT]`. Takes a
-minute or two. The Slurm is that of `scripts/slurm-lib`: in a scratch folder, with a second node in namespaces of its own.
+Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_nodes.py [--program DOWNSHIFT]`. Takes
+about three minutes. The Slurm is that of `scripts/slurm-lib`: in a scratch folder, with a second node in namespaces of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ LIMIT = 60.0
 RUN_FILE = """\
 name: nodes
 task: command
-command: [{python}, {script}, "{{run_dir}}/steps.log", --epochs={epochs}, --step-ms=20]
+command: [{python}, {script}, "{{run_dir}}/steps.log", --epochs={epochs}, --step-ms=20{more}]
 ranks: 2
 environment: {{ OMP_NUM_THREADS: 1, GLOO_SOCKET_IFNAME: lo }}
 knobs: {{ seed: 5 }}
 watch:
-  autopilot: false
+  autopilot: {autopilot}
   restarts_without_progress: 1000
   restarts_in_window: 100000
   spike: {{ sigma: 0 }}
@@ -43,8 +44,8 @@ watch:
 class Job(RankedRun):
     """A run in a job of two nodes."""
 
-    def __init__(self, program, folder):
-        text = RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=EPOCHS)
+    def __init__(self, program, folder, more="", autopilot="false"):
+        text = RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=EPOCHS, more=more, autopilot=autopilot)
         self.program, self.folder = program, folder
         self.environment = dict(os.environ, DOWNSHIFT_RUNS_DIR=os.path.join(folder, "runs"), XDG_RUNTIME_DIR=folder)
         for name in ("STATE", "CACHE", "CONFIG"):
@@ -138,6 +139,18 @@ def compare(program):
     print("two nodes: {} steps on each rank are those of the unbroken run".format(len(expected[0][0])), flush=True)
 
 
+def expect_hang(program):
+    """A rank of the second node that waits for ever is named; its stack and its flight recorder come from there."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(program, folder, more=", --fail=lock@60", autopilot="true")
+        job.wait_until("the first steps", lambda: job.count_lines() >= 20)
+        for text in ("rank 1 of 2 left first: computing in step 60", "not begun by rank 1", "are in attempts/1/stacks-1-", "attempt 2"):
+            job.wait_until(text, lambda text=text: job.says(text))
+        job.call("stop")
+        job.wait_until("the end of the job", lambda: job.state() == "FAILED")
+    print("hang: rank 1 named, with the stack that its node wrote", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
@@ -148,6 +161,7 @@ def main():
         own = [sys.executable, os.path.abspath(__file__), "--program", program, "--has-slurm"]
         sys.exit(subprocess.run(["bash", "-c", START, LIB, *own]).returncode)
     compare(program)
+    expect_hang(program)
 
 
 if __name__ == "__main__":
