@@ -397,3 +397,13 @@ fn the_list_of_runs_says_why_a_command_failed() {
     let status = place.succeed(&["status"]);
     assert!(!status.contains("(rung ") && status.contains("  full  "), "{status}");
 }
+
+#[test]
+fn a_script_finds_the_folder_that_is_named_for_its_outputs() {
+    let place = Place::real();
+    let file = "name: outs\ntask: command\ncommand: [sh, -c, 'echo saved > \"$0/first\"', '{run_dir}/out']\n";
+    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
+    assert_eq!(fs::read_to_string(place.newest().unwrap().file("out/first")).unwrap(), "saved\n");
+}

@@ -139,6 +139,7 @@ fn start_with_companion(
     let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
     notes.extend(find_obstacles(&launch, &args.device));
     launch::write_files(&launch)?;
+    launch::create_outputs(&launch, &context.run_dir).map_err(HarnessError::of("the folder for outputs"))?;
     let running = match standby.and_then(|standby| standby.begin(&launch)) {
         Some(running) => running,
         None => start_command(args, &launch)?,

@@ -50,9 +50,11 @@ impl Pacer {
         if before.is_none() {
             self.marks.clear();
         }
-        // A command may report every tenth step only.
+        // A command may report every tenth step only. In stores of earlier versions, its time is that since the last report.
         let steps = before.map_or(1.0, |before| (row.step - before.step) as f64);
-        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + (more * steps).clamp(0.0, f64::MAX);
+        let between = before.map_or(0.0, |before| row.time_ms.saturating_sub(before.time_ms) as f64);
+        let since = |ms: f64| if steps > 1.0 { (ms * steps).min(between.max(ms)) } else { ms };
+        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + since(more).clamp(0.0, f64::MAX);
         let known = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
         let mark = Mark {
             attempt: row.attempt,
@@ -130,6 +132,16 @@ mod tests {
 
     fn close(seen: Option<f64>, wanted: f64) {
         assert!(seen.is_some_and(|seen| (seen / wanted - 1.0).abs() < 0.03), "{seen:?}, not {wanted}");
+    }
+
+    #[test]
+    fn a_report_of_every_tenth_step_shows_the_time_of_one_also_from_a_store_that_holds_all_ten() {
+        for took_ms in [100.0, 1000.0] {
+            let pacer: Vec<StepRow> = (1..=9).map(|n| row(1, n * 10, n.cast_signed() * 1000, took_ms)).collect();
+            let pace = pacer.iter().collect::<Pacer>().pace().unwrap();
+            close(pace.step_ms, 100.0);
+            close(Some(pace.steps_per_s), 10.0);
+        }
     }
 
     #[test]

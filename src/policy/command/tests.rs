@@ -80,10 +80,10 @@ fn the_answer_to_a_shift_says_whether_the_command_saves_and_where_it_starts_agai
             other => panic!("{other:?}"),
         };
     assert_eq!(answer(trains(SAVES)), "will shift to plain at the next step boundary");
-    assert_eq!(answer(trains(AGAIN)), "ends the command and starts it on plain, from its beginning");
+    assert_eq!(answer(trains(AGAIN)), "will end the command and start it on plain, from its beginning");
     let mut resumes = trains(RESUMES);
     resumes.decide(saved(40), seconds(2));
-    assert_eq!(answer(resumes), "ends the command and starts it on plain, from its checkpoint at step 40");
+    assert_eq!(answer(resumes), "will end the command and start it on plain, from its checkpoint at step 40");
 }
 
 #[test]
