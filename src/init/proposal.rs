@@ -344,11 +344,15 @@ impl Draft<'_> {
     /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
     fn resume_arguments(&mut self, known: Option<Vec<String>>) -> Option<Vec<String>> {
         let flags = self.facts.flags;
-        let takes_path = |flag: &usize| matches!(flags[*flag].takes, Takes::Value(ValueKind::Text));
-        let resume = self.flag(Role::Resume).filter(takes_path).filter(|_| self.facts.words.open);
-        let resume = known.or(resume.map(|flag| match flags[flag].spelling() {
-            long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
-            short => vec![short.to_owned(), "{checkpoint}".to_owned()],
+        let resume = self.flag(Role::Resume).filter(|_| self.facts.words.open);
+        let resume = known.or(resume.and_then(|flag| match (&flags[flag].takes, flags[flag].spelling()) {
+            (Takes::Value(ValueKind::Text), long) if long.starts_with("--") => {
+                Some(vec![format!("{long}={{checkpoint}}")])
+            }
+            (Takes::Value(ValueKind::Text), short) => Some(vec![short.to_owned(), "{checkpoint}".to_owned()]),
+            // The script looks for its checkpoint itself.
+            (Takes::Presence(true) | Takes::Pair { .. }, switch) => Some(vec![switch.to_owned()]),
+            _ => None,
         }));
         if resume.is_none() {
             self.notes.push(Note::NoResume);

@@ -94,7 +94,10 @@ fn what_would_lose_everything_is_refused() {
         let advice = "`downshift init -- python x.py` writes a run file that can resume it".to_owned();
         assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
     }
-    assert!(matches!(trains(RESUMES).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
+    let mut resumes = trains(RESUMES);
+    assert_eq!(resumes.decide(shift(), seconds(2)), [Effect::Reply(Err(Refusal::NothingSaved { steps: 1 }))]);
+    resumes.decide(saved(1), seconds(2));
+    assert!(matches!(resumes.decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
     assert!(matches!(trains(AGAIN).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
     let effects = trains(RESUMES).decide(Event::Request(Request::Checkpoint), seconds(2));
     assert_eq!(effects, [Effect::Reply(Err(Refusal::CannotAskToSave))]);
