@@ -95,6 +95,7 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
         output: running.output,
         reader: OutputReader::new(&patterns).resumed(context.step),
         paused: false,
+        printed: Duration::ZERO,
         output_log: OutputLog::default(),
         log: stderr_file().map_err(HarnessError::of("worker.log"))?,
         files,

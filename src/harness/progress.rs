@@ -130,7 +130,6 @@ impl Progress {
             self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
-            self.trail.record(step, now);
             self.pending =
                 Some(Pending { step, since: now, took: self.step_time, values: BTreeMap::new(), told: None });
         }

@@ -10,6 +10,8 @@ pub const WINDOW_MS: i64 = 30_000;
 const MARK_MS: i64 = 250;
 /// Ratio of reported work to the time between arrivals from which steps count as having arrived all at once.
 const CLUMPED: f64 = 3.0;
+/// The same ratio from which a row's time is taken for that of all steps since the last row.
+const LONGER: f64 = 1.5;
 
 /// Speed of a worker's newest steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,8 +55,9 @@ impl Pacer {
         // A command may report every tenth step only. In stores of earlier versions, its time is that since the last report.
         let steps = before.map_or(1.0, |before| (row.step - before.step) as f64);
         let between = before.map_or(0.0, |before| row.time_ms.saturating_sub(before.time_ms) as f64);
-        let since = |ms: f64| if steps > 1.0 { (ms * steps).min(between.max(ms)) } else { ms };
-        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + since(more).clamp(0.0, f64::MAX);
+        let own = row.data_wait_ms + row.compute_ms;
+        let times = if own * steps > LONGER * between.max(own) { 1.0 } else { steps };
+        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + (more * times).clamp(0.0, f64::MAX);
         let known = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
         let mark = Mark {
             attempt: row.attempt,

@@ -15,8 +15,11 @@ const ROUND: [u64; 4] = [1000, 500, 100, 10];
 pub struct Trail(VecDeque<(Duration, u64)>);
 
 impl Trail {
-    /// Records that the output counts a step.
+    /// Records that the output counts a step, if it is a later one.
     pub fn record(&mut self, step: u64, now: Duration) {
+        if self.0.back().is_some_and(|(_, newest)| step <= *newest) {
+            return;
+        }
         self.0.push_back((now, step));
         if self.0.len() > MOST {
             self.0.pop_front();
