@@ -24,7 +24,7 @@ class Loops(unittest.TestCase):
         self.addCleanup(self.harness.close)
 
     def test_accelerate(self):
-        run = self.harness.run("accelerate_train.py", "--clip", inject=["nan@4"], orders={6: STOP})
+        run = self.harness.run("accelerate_train.py", "--clip", inject=["nan@4"], orders={3: STOP})
         self.assertEqual(run.code, 0, run.output[-3000:])
         self.assertIn("WEIGHTS True", run.output)
         hello = run.hello()

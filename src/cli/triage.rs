@@ -189,6 +189,10 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
     known.iter().find(|(magic, ..)| start.starts_with(magic)).map(|(_, packer, unpack)| (*packer, *unpack))
 }
 
+/// Advice where the log tells nothing.
+const SILENT_END: &str = "a process that is killed, hangs or calls exit writes nothing: look at its exit code (137: SIGKILL) \
+                          and at `dmesg`, where the kernel names what it killed for memory";
+
 /// Formats the causes that are wanted, in order of first appearance after the most likely one.
 fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
     let lines = scan.lines;
@@ -198,7 +202,7 @@ fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<Strin
     let Some(first) = first else {
         let none = format!("No known failure in {}.", counted(lines, "line"));
         let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
-        return [none].into_iter().chain(own_frame).collect();
+        return vec![none, own_frame.unwrap_or_else(|| SILENT_END.to_owned())];
     };
     let own_frame = scan.own_frame().filter(|_| root.is_some()).map(|frame| describe(frame, frame.to_string()));
     let mut names: Vec<&str> = vec![&first.name];

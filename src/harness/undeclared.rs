@@ -2,7 +2,6 @@
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
 use super::run_loop::Harness;
-use crate::format::counted;
 use crate::protocol::worker::{Event, Level};
 use crate::store::adopted;
 use crate::untrusted::text;
@@ -48,9 +47,12 @@ impl Harness {
         let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
         std::thread::spawn(move || sender.send(find(&folder, began)));
         let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
-        let (outputs, newest) = (counted(found.count, "output"), text::path(&found.newest));
+        let newest = text::path(&found.newest);
         let pattern = text::escape_line(&found.pattern);
-        let wrote = format!("the script wrote {outputs} that may be checkpoints, the newest {newest}");
+        let wrote = match found.count {
+            1 => format!("the script wrote {newest}, which may be a checkpoint"),
+            several => format!("the script wrote {several} outputs that may be checkpoints, the newest {newest}"),
+        };
         let text = match &args.spec.checkpoints {
             Some(declared) => format!(
                 "{wrote}, but `checkpoints.match: {}` matched nothing; `{pattern}` would",

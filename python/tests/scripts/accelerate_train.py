@@ -1,6 +1,7 @@
 """A plain loop around accelerate. It knows nothing of downshift."""
 
 import sys
+import time
 
 import torch
 from accelerate import Accelerator
@@ -17,6 +18,7 @@ loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
 for epoch in range(2):
     for (points,) in loader:
+        time.sleep(0.05)  # An order arrives while it trains.
         with accelerator.accumulate(model):
             accelerator.backward(model(points).pow(2).mean())
             if accelerator.sync_gradients and "--clip" in sys.argv:
