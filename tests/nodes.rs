@@ -13,14 +13,24 @@ use std::process::Output;
 
 /// Plays `srun`: leaves out its options, and runs the program here.
 const SRUN: &str = "#!/bin/sh\nwhile [ \"${1#--}\" != \"$1\" ]; do shift; done\nexec \"$@\"\n";
+/// Plays a `srun` that notices late that its step has ended.
+const SLOW_SRUN: &str =
+    "#!/bin/sh\nwhile [ \"${1#--}\" != \"$1\" ]; do shift; done\n\"$@\"\ncode=$?\nsleep 0.8\nexit $code\n";
+/// Plays a `srun` that gets no step.
+const NO_SRUN: &str = "#!/bin/sh\necho 'srun: error: Unable to create step' >&2\nexit 1\n";
 /// Plays `scontrol show hostnames`.
 const SCONTROL: &str = "#!/bin/sh\nprintf 'n1\\nn2\\n'\n";
 
 /// Runs a shell script as the job of two nodes; it gets the number of its node, and a folder that both share.
 fn run_on_two_nodes(place: &Place, script: &str) -> Output {
+    run_with(place, SRUN, script)
+}
+
+/// The same, with another `srun`.
+fn run_with(place: &Place, srun: &str, script: &str) -> Output {
     let folder = place.dir.path();
     fs::create_dir_all(folder.join("bin")).unwrap();
-    for (name, text) in [("srun", SRUN), ("scontrol", SCONTROL)] {
+    for (name, text) in [("srun", srun), ("scontrol", SCONTROL)] {
         fs::write(folder.join("bin").join(name), text).unwrap();
         fs::set_permissions(folder.join("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -63,5 +73,34 @@ fn a_node_that_fails_ends_all_nodes_and_is_named() {
     assert_eq!(out.status.code(), Some(4), "{}", shown(&place, &out));
     let run = RunDir::open(&place.dir.path().join("runs/x-7")).unwrap();
     assert!(journal_says(&run, "the command ended on node n2: exit code 7"), "{}", shown(&place, &out));
+    assert_eq!(place.processes(), Vec::<u32>::new(), "nothing is left");
+}
+
+#[test]
+fn a_lost_node_is_the_cause_and_not_the_node_that_missed_it_first() {
+    let place = Place::scripted();
+    let script = "if [ $1 = 1 ]; then\n  echo $$ > \"$2/part\"; mv \"$2/part\" \"$2/pid\"\n  \
+                  until [ -e \"$2/seen\" ]; do sleep 0.01; done\n  kill -9 $PPID\n  sleep 600\nfi\n\
+                  until [ -e \"$2/pid\" ]; do sleep 0.01; done\ntouch \"$2/seen\"\necho 'step 1 loss 0.5'\n\
+                  while kill -0 $(cat \"$2/pid\"); do sleep 0.01; done\nexit 1\n";
+    let out = run_with(&place, SLOW_SRUN, script);
+    assert_eq!(out.status.code(), Some(4), "{}", shown(&place, &out));
+    let run = RunDir::open(&place.dir.path().join("runs/x-7")).unwrap();
+    assert!(
+        journal_says(&run, "worker ended at step 1: collective: node n2 is lost: its job step has ended"),
+        "{}",
+        shown(&place, &out)
+    );
+    assert_eq!(place.processes(), Vec::<u32>::new(), "nothing is left");
+}
+
+#[test]
+fn a_step_that_slurm_refuses_ends_the_run_before_anything_starts() {
+    let place = Place::scripted();
+    let out = run_with(&place, NO_SRUN, "touch \"$2/started-$1\"\n");
+    let run = RunDir::open(&place.dir.path().join("runs/x-7")).unwrap();
+    let text = "the job step on node n2 did not start; worker.log says why";
+    assert!(journal_says(&run, text), "{}", shown(&place, &out));
+    assert!(!place.dir.path().join("runs/x-7/started-0").exists(), "no other node starts");
     assert_eq!(place.processes(), Vec::<u32>::new(), "nothing is left");
 }

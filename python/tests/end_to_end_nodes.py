@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -104,8 +105,10 @@ def disturb(job):
         job.wait_more(20)
     if not job.says("rank 1 of 2 on {} ended first: killed by SIGKILL".format(second)):
         job.fail("the journal does not name the rank and its node")
-    if not job.says("node {} is lost".format(second)):
-        job.fail("the journal does not name the lost node")
+    if not job.says("collective: node {} is lost: its job step has ended".format(second)):
+        job.fail("the lost node is not the cause")
+    if job.says("rank 0 of 2 on {} ended first".format(socket.gethostname())):
+        job.fail("the journal blames rank 0 for the lost node")
     code, text = job.call("status", "--format=json")
     nodes = [row.get("node") for row in json.loads(text).get("ranks", [])] if code == 0 else text
     if nodes != [None, 1]:
