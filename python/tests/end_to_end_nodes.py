@@ -88,6 +88,10 @@ class Job(RankedRun):
         found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return next(pid for pid in found if command_of(pid)[1:2] == [b"node-command"])
 
+    def nodes_of_ranks(self):
+        code, text = self.call("status", "--format=json")
+        return [row.get("node") for row in json.loads(text).get("ranks", [])] if code == 0 else text
+
     def says(self, text):
         with open(self.journal, encoding="utf-8", errors="replace") as journal:
             return text in journal.read()
@@ -109,10 +113,7 @@ def disturb(job):
         job.fail("the lost node is not the cause")
     if job.says("rank 0 of 2 on {} ended first".format(socket.gethostname())):
         job.fail("the journal blames rank 0 for the lost node")
-    code, text = job.call("status", "--format=json")
-    nodes = [row.get("node") for row in json.loads(text).get("ranks", [])] if code == 0 else text
-    if nodes != [None, 1]:
-        job.fail("the status does not show both nodes: {}".format(nodes))
+    job.wait_until("both nodes in the status", lambda: job.nodes_of_ranks() == [None, 1], 10)
     code, text = job.call("restart")
     if code != 0:
         job.fail("no restart: {}".format(text))

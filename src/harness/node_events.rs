@@ -4,7 +4,7 @@ use super::ending::Reason;
 use super::node_failure::NodeFailure;
 use super::node_link::FromNode;
 use super::node_pid::Node;
-use super::node_state::{Due, FOLLOW, Phase, SILENT};
+use super::node_state::{Due, Phase, SILENT};
 use super::run_loop::{Harness, Life, Report};
 use crate::protocol::exit::Exit;
 use crate::protocol::node::{NodeEvent, NodeOrder};
@@ -57,8 +57,8 @@ impl Harness {
                 self.take_node_exit(&name, exit);
             }
             FromNode::Event(NodeEvent::CutOff) => {
-                let (here, limit) = (self.nodes.head(), FOLLOW.as_secs());
-                self.warn(format!("the command on node {name} ran {limit} s longer than on {here}, and is ended"));
+                let here = self.nodes.head();
+                self.warn(format!("the command on node {name} did not end after that on {here}, and is ended now"));
             }
             FromNode::Event(NodeEvent::Ended { left }) => {
                 other.state.phase = Phase::Over;

@@ -7,7 +7,8 @@
 //!                                      └ guard: ends the processes if node-command is killed
 //! ```
 //! It decides nothing. It ends what an earlier attempt left there before the harness chooses a checkpoint, and starts the
-//! command only once all nodes have done so. When its stdin ends, the harness is gone, and every process of the command is ended at once.
+//! command only once all nodes have done so. When its stdin ends, the harness is gone, and every process of the command is
+//! ended at once.
 
 use super::activity::Activity;
 use super::companion_socket::Incoming;
@@ -228,7 +229,12 @@ impl NodeHost {
                 }
             }
             NodeOrder::End(within) => self.end(within),
-            NodeOrder::EndNow => self.end_now(),
+            NodeOrder::EndNow => {
+                if matches!(self.life, Life::Leaving(..)) {
+                    self.outbox.event(&NodeEvent::CutOff).await;
+                }
+                self.end_now();
+            }
         }
     }
 

@@ -325,6 +325,22 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_that_a_lost_node_may_explain_is_no_cause_of_its_own() {
+        let mut ranks = RankFailures::default();
+        ranks.record_report(rank(0), failed(FailureClass::Unknown, "connection closed"));
+        assert!(ranks.record_end(rank(0), EndedBy { code: Some(1), signal: None }));
+        assert!(!ranks.has_own_cause(), "gloo fails so when another rank is gone");
+        assert!(ranks.have_failed_on(Node(0)) && !ranks.have_failed_on(Node(1)), "node 1 may be lost");
+        ranks.record_report(rank(1), failed(FailureClass::Collective, "connection closed"));
+        assert!(ranks.have_failed_on(Node(1)) && !ranks.has_own_cause());
+        ranks.record_report(rank(1), failed(FailureClass::DiskFull, "no space"));
+        assert!(ranks.has_own_cause());
+        let mut killed = RankFailures::default();
+        assert!(killed.record_end(rank(0), EndedBy { code: None, signal: Some(9) }));
+        assert!(killed.has_own_cause());
+    }
+
+    #[test]
     fn another_version_on_a_rank_is_said_once() {
         let introduction = |rank: u32, torch: &str| {
             let news = serde_json::json!({
