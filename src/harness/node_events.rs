@@ -1,4 +1,4 @@
-//! What another node reports, and what follows from it for the command.
+//! The messages of the other nodes, and their consequences for the command.
 
 use super::ending::Reason;
 use super::node_failure::NodeFailure;
@@ -149,7 +149,8 @@ impl Harness {
 
     /// Ends the command for the reason that was found first.
     pub(super) fn end_failing(&mut self) {
-        if let Some(reason) = self.nodes.failing.take().filter(|_| matches!(self.life, Life::Running)) {
+        // A stop that came meanwhile waits for a save that nobody makes.
+        if let Some(reason) = self.nodes.failing.take().filter(|_| !matches!(self.life, Life::Ending { .. })) {
             self.end_settled(reason);
         }
     }

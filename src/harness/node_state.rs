@@ -41,7 +41,7 @@ pub struct NodeState {
     is_asked: bool,
 }
 
-/// What the clock brings to a node.
+/// An action that is due for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// It has to be asked where it stands.
