@@ -397,3 +397,30 @@ fn the_list_of_runs_says_why_a_command_failed() {
     let status = place.succeed(&["status"]);
     assert!(!status.contains("(rung ") && status.contains("  full  "), "{status}");
 }
+
+#[test]
+fn a_script_finds_the_folder_that_is_named_for_its_outputs() {
+    let place = Place::real();
+    let file = "name: outs\ntask: command\ncommand: [sh, -c, 'echo saved > \"$0/first\"', '{run_dir}/out']\n";
+    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
+    assert_eq!(fs::read_to_string(place.newest().unwrap().file("out/first")).unwrap(), "saved\n");
+}
+
+#[test]
+fn a_checkpoint_without_a_number_has_the_step_at_which_it_was_written() {
+    let place = Place::real();
+    let script = "i=0; while [ $i -lt 130 ]; do i=$((i + 1)); sleep 0.02; echo step $i loss 0.5; \
+                  if [ $((i % 50)) = 0 ]; then echo $i > $0/part; mv $0/part $0/last; fi; done";
+    let file = format!(
+        "name: saves\ntask: command\ncommand: [sh, -c, '{script}', '{{run_dir}}/out']\n\
+         checkpoints: {{ match: '{{run_dir}}/out/last', copy: true }}\nresume: {{}}\n"
+    );
+    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
+    let rows = Reader::open(&place.newest().unwrap()).unwrap().checkpoints().unwrap();
+    let steps: Vec<u64> = rows.iter().map(|row: &CheckpointRow| row.step).collect();
+    assert!(steps.contains(&100) && steps.iter().all(|step| step % 50 == 0), "{steps:?}");
+}

@@ -296,6 +296,52 @@ fn gelu_is_that_of_the_cpu() {
     });
 }
 
+/// Returns the distance of two tensors as a share of the second's norm.
+fn relative_distance(found: &TensorData, expected: &TensorData) -> f64 {
+    assert_eq!(found.shape, expected.shape);
+    let norm = |values: Vec<f64>| values.iter().map(|value| value * value).sum::<f64>().sqrt();
+    let difference = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(one, other)| one - other);
+    norm(difference.collect()) / norm(expected.iter().collect())
+}
+
+#[test]
+fn a_linear_layer_of_gelu_is_that_of_the_cpu() {
+    /// Returns the output and the gradients of x, W and b, of inputs rounded to `dtype` and computed in `to`.
+    fn run<B: AutodiffBackend>(
+        [dtype, to]: [FloatDType; 2],
+        layer: impl Fn(&Tensor<B, 3>, &Tensor<B, 2>, &Tensor<B, 1>) -> Tensor<B, 3>,
+    ) -> [TensorData; 4] {
+        let x = Tensor::<B, 3>::from_inner(tensor([2, 5, 48], 1, dtype).cast(to)).require_grad();
+        let weight = Tensor::<B, 2>::from_inner(tensor([48, 24], 2, dtype).cast(to)).require_grad();
+        let bias = Tensor::<B, 1>::from_inner(tensor([24], 3, dtype).cast(to)).require_grad();
+        let y = layer(&x, &weight, &bias);
+        let grads = (y.clone() * Tensor::from_inner(tensor([2, 5, 24], 4, dtype).cast(to))).sum().backward();
+        let of_bias = bias.grad(&grads).unwrap_or_else(|| bias.inner().zeros_like());
+        let [y, of_x] = [y.inner(), x.grad(&grads).unwrap()].map(|tensor| tensor.cast(FloatDType::F32).into_data());
+        let of_weight = weight.grad(&grads).unwrap().cast(FloatDType::F32).into_data();
+        [y, of_x, of_weight, of_bias.cast(FloatDType::F32).into_data()]
+    }
+    on_card("a_linear_layer_of_gelu_is_that_of_the_cpu", || {
+        // Products of f32 may round their factors to the 11 bits of TF32.
+        let formats = [(FloatDType::F32, 2e-3), (FloatDType::F16, 2e-3), (FloatDType::BF16, 1e-2)];
+        for (kind, (dtype, apart)) in [Gelu::Exact, Gelu::Tanh].into_iter().flat_map(|kind| formats.map(|f| (kind, f)))
+        {
+            let expected = run::<Autodiff<Flex>>([dtype, FloatDType::F32], |x, weight, bias| {
+                ops::linear(&ops::gelu(x, kind).unwrap(), weight, Some(bias)).unwrap()
+            });
+            let found =
+                run::<Graph>([dtype; 2], |x, weight, bias| ops::gelu_linear(x, kind, weight, Some(bias)).unwrap());
+            for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let distance = relative_distance(found, expected);
+                assert!(distance < apart, "part {place} in {dtype:?}: {distance}");
+            }
+            let without = run::<Graph>([dtype; 2], |x, weight, _| ops::gelu_linear(x, kind, weight, None).unwrap());
+            assert_eq!(without[1..3], found[1..3], "gradients of x and W without a bias");
+            assert!(without[3].iter::<f32>().all(|value| value == 0.0));
+        }
+    });
+}
+
 #[test]
 fn an_update_is_that_of_the_cpu() {
     on_card("an_update_is_that_of_the_cpu", || {
@@ -346,6 +392,24 @@ fn squares_are_summed_over_all_tensors() {
             let sum = ops::sum_of_squares_on_gpu::<Inner>(&tensors.each_ref()).unwrap();
             let sum = values(Tensor::<Inner, 1>::from_primitive(TensorPrimitive::Float(sum))).to_vec::<f32>().unwrap();
             assert!((f64::from(sum[0]) / expected - 1.0).abs() < 1e-6, "{sum:?} instead of {expected}");
+        }
+    });
+}
+
+#[test]
+fn a_sum_in_f32_takes_terms_of_any_format() {
+    on_card("a_sum_in_f32_takes_terms_of_any_format", || {
+        for ((dtype, _), shape) in
+            FORMATS.into_iter().flat_map(|format| [[3, 40], [5, 33]].map(|shape| (format, shape)))
+        {
+            let sum = |salt| tensor::<Inner, 2>(shape, salt, FloatDType::F32).into_primitive().tensor();
+            let more = || tensor::<Inner, 2>(shape, 9, dtype);
+            let expected = tensor::<Inner, 2>(shape, 1, FloatDType::F32) + more().cast(FloatDType::F32);
+            let found = ops::add_to_sum::<Inner>(sum(1), more().into_primitive().tensor()).unwrap();
+            let found = Tensor::<Inner, 2>::from_primitive(TensorPrimitive::Float(found));
+            assert_eq!(values(found), values(expected), "{dtype:?}");
+            let other = tensor::<Inner, 2>([shape[1], shape[0]], 9, dtype).into_primitive().tensor();
+            assert!(ops::add_to_sum::<Inner>(sum(1), other).is_err(), "another shape");
         }
     });
 }

@@ -39,7 +39,7 @@ fn scripts() -> tempfile::TempDir {
 }
 
 /// Every style of script, and a command that starts it.
-const COMMANDS: [(&str, &str); 14] = [
+const COMMANDS: [(&str, &str); 15] = [
     ("argparse", "python train_gpt2.py --batch_size 32 --learning_rate=1e-4 --flash"),
     ("configurator", "python nanogpt.py config/train.py --batch_size=6 --grad_clip=0.5"),
     (
@@ -64,6 +64,7 @@ const COMMANDS: [(&str, &str); 14] = [
     ("subcommand", "python3 -u safe_mode.py train --mode separated"),
     ("attached", "python train_attached.py --lr 1e-4"),
     ("saves", "python train_saves.py --lr 1e-4"),
+    ("switch", "python train_switch.py --lr 1e-4"),
     ("abbreviated", "python train_gpt2.py --batch 32 --learn 1e-4"),
     ("braces", "python train_gpt2.py --input_bin {a}.bin"),
 ];

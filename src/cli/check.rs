@@ -95,7 +95,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             });
             match &run.command {
                 Some(command) => match find_missing_script(command) {
-                    Some(missing) => line!("{} is valid, but cannot start here: {missing}.", run.name),
+                    Some(missing) => line!("{} is valid, but cannot start here: {missing}", run.name),
                     None => line!("{} is valid; --preflight also looks up its program.", run.name),
                 },
                 None => line!("{} can run on {}{samples}.", run.name, prospect.device),

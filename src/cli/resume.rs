@@ -92,6 +92,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
     }
+    refuse_finished_command(&dir)?;
     let launch = match ready(&dir, args, trainer, 1)? {
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
@@ -152,6 +153,18 @@ fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, nodes: u32) -> 
     refuse_lost_command(dir, &run)?;
     has_room_to_go_on(dir, &run)?;
     settle_launch(dir, &run, args, trainer, nodes)
+}
+
+/// Refuses a command that has finished: nothing tells how it would train on, and another start may replace its outputs.
+fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
+    let has_finished =
+        live_status(dir).is_some_and(|status| status.state == RunState::Finished && status.level.is_some());
+    if !has_finished {
+        return Ok(());
+    }
+    let anew = dir.run().ok().and_then(|run| Some(start_anew(dir, run.command.as_ref()?).command));
+    let anew = anew.map_or_else(String::new, |anew| format!("; `{anew}` starts a new run"));
+    Err(Failure::new(2, format!("{} has finished{anew}", dir.name())))
 }
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone.

@@ -38,6 +38,8 @@ use std::time::Duration;
 
 /// The task of a run that starts a command.
 pub const TASK: &str = "command";
+/// The folder for the outputs of each run, by convention. It exists before the command starts.
+pub const OUTPUTS: &str = "{run_dir}/out";
 /// The file in the attempt's directory that tells a companion about the run; no run file may write one of this name.
 pub const SETUP_FILE: &str = "companion.json";
 

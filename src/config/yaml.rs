@@ -125,10 +125,19 @@ fn suggest_fix(text: &str, line: usize) -> &'static str {
     }
 }
 
-/// Reports whether a line holds a name in braces, such as `{run_dir}`.
+/// Reports whether a line holds a name in braces outside quotes, such as `{run_dir}`.
 fn holds_placeholder(line: &str) -> bool {
     let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
-    line.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
+    let mut quote = None;
+    line.char_indices().any(|(at, letter)| {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '"' | '\'') => quote = Some(letter),
+            (None, '{') => return line[at + 1..].split_once('}').is_some_and(|(name, _)| is_name(name)),
+            _ => {}
+        }
+        false
+    })
 }
 
 /// Builds the tree and records what does not fit into it.
@@ -272,6 +281,17 @@ mod tests {
         assert_eq!(locate(TEXT, "training.seed", 1), (5, 3));
         assert_eq!(locate(TEXT, "ladder[1].name", 0), (8, 11));
         assert_eq!(locate(TEXT, "ladder[1].set.training.lr", 0), (9, 25));
+    }
+
+    #[test]
+    fn a_name_in_braces_without_quotes_is_told_to_need_them() {
+        let said = |line: &str| parse(&format!("command: [python, {line}\n")).unwrap_err().message;
+        for bare in ["--out={run_dir}]", "'a', --lr={optimizer.lr}]"] {
+            assert!(said(bare).contains("needs quotes, such as \"--out={run_dir}\""), "{bare}: {}", said(bare));
+        }
+        for other in ["\"--out={run_dir}\"", "'{checkpoint}'", "x: {a: 1}", "{"] {
+            assert!(!said(other).contains("needs quotes"), "{other}: {}", said(other));
+        }
     }
 
     #[test]

@@ -101,7 +101,9 @@ fn step(row: &StepRow) -> Event {
         values.extend(row.loss.map(|loss| scalar("train/loss", loss)));
         values.extend(row.grad_norm.map(|norm| scalar("train/grad_norm", norm)));
         values.push(scalar("time/data_wait_ms", row.data_wait_ms));
-        values.push(scalar("time/compute_ms", row.compute_ms));
+        if row.compute_ms > 0.0 {
+            values.push(scalar("time/compute_ms", row.compute_ms));
+        }
     }
     // A folder of their own: no name of a run hides one of ours.
     values.extend(row.metrics.iter().map(|(name, value)| scalar(&format!("metrics/{name}"), *value)));

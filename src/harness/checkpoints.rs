@@ -34,6 +34,8 @@ pub struct Candidate {
     pub path: PathBuf,
     /// The step in its name, if there is one.
     pub step: Option<u64>,
+    /// When its newest file was written, in Unix nanoseconds.
+    pub modified_ns: i64,
 }
 
 /// Watches the folder that the command saves to.
@@ -98,7 +100,11 @@ impl CheckpointWatch {
             }
             self.seen.insert(path, now);
         }
-        found.map(|found| Candidate { step: step_in_name(&found.path), path: found.path })
+        found.map(|found| Candidate {
+            step: step_in_name(&found.path),
+            modified_ns: found.modified_ns(),
+            path: found.path,
+        })
     }
 
     /// Settles everything there before the command starts: without a number in its name, nothing says which step such

@@ -2,7 +2,7 @@
 
 use super::holder::{self, Holder};
 use super::terminal::Terminal;
-use crate::config::command::CommandLaunch;
+use crate::config::command::{CommandLaunch, OUTPUTS};
 use crate::process_tree::{Process, TOKEN_VARIABLE};
 use crate::protocol::companion::SETUP_VARIABLE;
 use crate::untrusted::text;
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Exit code of a shell for a program that cannot be started, and for one that does not exist.
@@ -58,6 +58,16 @@ pub fn write_files(launch: &CommandLaunch) -> Result<(), LaunchError> {
     launch.files.iter().try_for_each(|(path, content)| {
         write_file(path, content).map_err(|source| LaunchError::File { path: path.clone(), source })
     })
+}
+
+/// Creates the folder for outputs below the run directory if an argument names it: a script may expect that it exists.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn create_outputs(launch: &CommandLaunch, run_dir: &Path) -> io::Result<()> {
+    let outputs = OUTPUTS.replace("{run_dir}", &run_dir.display().to_string());
+    let names_it = launch.argv.iter().any(|word| word.contains(&outputs));
+    if names_it { fs::create_dir_all(outputs) } else { Ok(()) }
 }
 
 /// Starts the command in a session of its own. Its output goes to a terminal or, without `terminal`, to a pipe.

@@ -113,6 +113,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         output: running.output,
         reader: OutputReader::new(&patterns).resumed(context.step),
         paused: false,
+        printed: Duration::ZERO,
         output_log: OutputLog::default(),
         log: stderr_file().map_err(HarnessError::of("worker.log"))?,
         files,
@@ -157,6 +158,7 @@ fn start_with_companion(
     let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
     notes.extend(find_obstacles(&launch, &args.device));
     launch::write_files(&launch)?;
+    launch::create_outputs(&launch, &context.run_dir).map_err(HarnessError::of("the folder for outputs"))?;
     let running = match standby.and_then(|standby| standby.begin(&launch)) {
         Some(running) => running,
         None => start_command(args, &launch)?,

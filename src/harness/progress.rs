@@ -5,11 +5,13 @@
 //! those in the output do not.
 
 mod told;
+mod trail;
 
 use crate::log_metrics::Reading;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use trail::Trail;
 
 /// Time in which readings of one step are merged.
 const MERGED: Duration = Duration::from_millis(500);
@@ -40,6 +42,8 @@ pub struct Progress {
     pub nan_in_a_row: u64,
     /// Set once a companion reports the training.
     told: Option<told::Told>,
+    /// When which step was counted.
+    pub trail: Trail,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +75,7 @@ impl Progress {
             began: false,
             nan_in_a_row: 0,
             told: None,
+            trail: Trail::default(),
         }
     }
 

@@ -100,6 +100,8 @@ pub struct Harness {
     pub(super) reader: OutputReader,
     /// Nothing was printed since the last tick.
     pub(super) paused: bool,
+    /// When the newest output arrived.
+    pub(super) printed: Duration,
     pub(super) output_log: OutputLog,
     pub(super) log: File,
     pub(super) files: MetricFiles,
@@ -170,6 +172,12 @@ impl Harness {
         self.output_log.push(bytes, Instant::now(), &mut log);
         self.write_log(&log);
         self.reader.push(bytes, &mut readings);
+        let before = std::mem::replace(&mut self.printed, self.began.elapsed());
+        // A bar is complete once the next one is drawn over it.
+        let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));
+        if let Some(step) = self.reader.step() {
+            self.progress.trail.record(step, if ends_earlier { before } else { self.printed });
+        }
         self.take_readings(&readings);
     }
 
@@ -185,6 +193,7 @@ impl Harness {
             self.notice_steps_in_output(reading);
             let total = self.progress.total;
             let events = self.progress.take(reading, now);
+            self.progress.trail.record(self.progress.step, now);
             if self.progress.total != total {
                 self.send_length();
             }

@@ -79,8 +79,17 @@ impl Harness {
             let _ = watch.ignore(&candidate.path);
             return self.link.send(&Event::Note { level: Level::Warn, text });
         }
-        let samples = self.progress.samples(candidate.step.unwrap_or(self.progress.step));
-        self.adopt(candidate, samples);
+        let written = || self.progress.trail.find_step(self.since_begin(candidate.modified_ns)?);
+        let step = candidate.step.or_else(written).unwrap_or(self.progress.step);
+        let samples = self.progress.samples(step);
+        self.adopt(Candidate { step: Some(step), ..candidate }, samples);
+    }
+
+    /// Returns the time from the begin of this harness to a time of a file; none if that is earlier.
+    fn since_begin(&self, file_ns: i64) -> Option<Duration> {
+        let now_ns = jiff::Timestamp::now().as_nanosecond() as i64;
+        let age = Duration::from_nanos(u64::try_from(now_ns.saturating_sub(file_ns)).unwrap_or(0));
+        self.began.elapsed().checked_sub(age)
     }
 
     /// Adopts a checkpoint on another thread.

@@ -9,6 +9,7 @@ use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
 use super::saves::{Part, SavedFiles};
+use crate::config::command::OUTPUTS;
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
 use serde_json::Value;
@@ -17,9 +18,6 @@ use std::fmt;
 
 /// The roles of arguments that a kept loop does not need.
 const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
-
-/// The output directory of each run.
-pub const OUTPUTS: &str = "{run_dir}/out";
 
 /// The facts about a script and its command.
 pub struct Facts<'a> {
@@ -150,7 +148,7 @@ impl fmt::Display for Note {
             Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
             Self::OwnOutputs(spelling, before) => write!(
                 formatter,
-                "{spelling} is `{OUTPUTS}`, a folder of each run, instead of {before}: no run finds the checkpoints of another"
+                "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
             ),
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
@@ -346,11 +344,15 @@ impl Draft<'_> {
     /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
     fn resume_arguments(&mut self, known: Option<Vec<String>>) -> Option<Vec<String>> {
         let flags = self.facts.flags;
-        let takes_path = |flag: &usize| matches!(flags[*flag].takes, Takes::Value(ValueKind::Text));
-        let resume = self.flag(Role::Resume).filter(takes_path).filter(|_| self.facts.words.open);
-        let resume = known.or(resume.map(|flag| match flags[flag].spelling() {
-            long if long.starts_with("--") => vec![format!("{long}={{checkpoint}}")],
-            short => vec![short.to_owned(), "{checkpoint}".to_owned()],
+        let resume = self.flag(Role::Resume).filter(|_| self.facts.words.open);
+        let resume = known.or(resume.and_then(|flag| match (&flags[flag].takes, flags[flag].spelling()) {
+            (Takes::Value(ValueKind::Text), long) if long.starts_with("--") => {
+                Some(vec![format!("{long}={{checkpoint}}")])
+            }
+            (Takes::Value(ValueKind::Text), short) => Some(vec![short.to_owned(), "{checkpoint}".to_owned()]),
+            // The script looks for its checkpoint itself.
+            (Takes::Presence(true) | Takes::Pair { .. }, switch) => Some(vec![switch.to_owned()]),
+            _ => None,
         }));
         if resume.is_none() {
             self.notes.push(Note::NoResume);

@@ -1,7 +1,8 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
-use super::proposal::{Checkpoints, Note, OUTPUTS, Proposal, Rung};
+use super::proposal::{Checkpoints, Note, Proposal, Rung};
+use crate::config::command::OUTPUTS;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;

@@ -99,7 +99,8 @@ impl SavedFiles {
             };
             if let Some(text) = text {
                 pattern.push_str(&text);
-            } else {
+            } else if !(*part == Part::Unknown && pattern.ends_with('*')) {
+                // `{step + 1}` is one value.
                 counts |= is_count(pattern.rsplit('/').next().unwrap_or_default(), name);
                 pattern.push('*');
             }
@@ -147,6 +148,7 @@ mod tests {
             "    torch.save(state, args.out + '/step_%(step)05d.pt' % values)",
             "    torch.save({'a': 1}, Path(args.out) / 'step_{}.pt'.format(step))",
             "    torch.save(state, args.out + '/step_' + str(step) + '.pt')",
+            "    torch.save(state, f'{args.out}/step_{step + 1}.pt')",
             "    path = f'{args.out}/step_{step}.pt'\n    torch.save(x, path + '.tmp')",
             "    path = f'{args.out}/step_{step}'\n    path = path + '.pt'\n    torch.save(x, path)",
             "    torch.save(x, f'{args.out}/best.pt')\n    torch.save(x, f'{args.out}/step_{step}.pt')",

@@ -43,6 +43,12 @@ impl OutputReader {
         self.screen.push(bytes, |text, end| self.content.take(text, end, readings));
     }
 
+    /// Returns the newest step that the output has named, also if more about it may follow.
+    #[must_use]
+    pub fn step(&self) -> Option<u64> {
+        self.content.joiner.step()
+    }
+
     /// Adds the readings that are held back: call it when the stream pauses. A bar without a line end is read; any
     /// other unfinished line is not, since it may be cut in the middle of a number.
     pub fn flush(&mut self, readings: &mut Vec<Reading>) {

@@ -111,6 +111,9 @@ impl Policy {
                 steps: self.current_step(),
                 advice: self.if_lost().map_or_else(String::new, Anew::advice),
             }),
+            Some(command) if lives && self.has_nothing_to_resume(command) => {
+                Err(Refusal::NothingSaved { steps: self.current_step() })
+            }
             _ => Ok(()),
         }
     }
@@ -119,6 +122,13 @@ impl Policy {
     #[must_use]
     pub fn saves_on_request(&self) -> bool {
         self.limits.command.is_none_or(|command| command.save_time().is_some())
+    }
+
+    /// Reports whether the command has taken steps that an end of it would lose: it has no checkpoint yet, and makes none on
+    /// request.
+    fn has_nothing_to_resume(&self, command: CommandLimits) -> bool {
+        let is_saved = command.save_time().is_some() || self.position.durable.is_some();
+        !is_saved && !command.from_start && self.current_step() > 0
     }
 
     /// Refuses to save what cannot be asked to.

@@ -23,7 +23,7 @@ pub enum Refusal {
     NothingToSave,
     /// The command cannot resume and may not start over.
     #[error(
-        "this would lose {}: nothing resumes the command, and it may not start again from the beginning; {advice}",
+        "this would lose {}: nothing resumes the command; {advice}",
         counted(*.steps, "step")
     )]
     LosesEverything {
@@ -31,6 +31,15 @@ pub enum Refusal {
         steps: u64,
         /// What would make it resume.
         advice: String,
+    },
+    /// The command has saved nothing yet.
+    #[error(
+        "this would lose {}: the script has no complete checkpoint yet; wait for it, or allow `restart: from_start`",
+        counted(*.steps, "step")
+    )]
+    NothingSaved {
+        /// The steps taken so far.
+        steps: u64,
     },
     /// The training was adopted, and may not be ended.
     #[error(

@@ -91,7 +91,7 @@ impl Policy {
                 if self.saves_on_request() {
                     format!("will shift to {onto} at the next step boundary")
                 } else {
-                    format!("ends the command and starts it on {onto}, {}", self.describe_start())
+                    format!("will end the command and start it on {onto}, {}", self.describe_start())
                 }
             }
             Lifecycle::Stopping { pressure, until, .. } => {
@@ -185,7 +185,7 @@ impl Policy {
         let answer = if self.saves_on_request() {
             format!("will save at the next step boundary and restart on {name}")
         } else {
-            format!("ends the command and starts it again on {name}, {}", self.describe_start())
+            format!("will end the command and start it again on {name}, {}", self.describe_start())
         };
         Ok((answer, effects))
     }
@@ -199,7 +199,7 @@ impl Policy {
                 let answer = if self.saves_on_request() {
                     "will save at the next step boundary, then end the worker and free its memory"
                 } else {
-                    "ends the command, which frees its memory"
+                    "will end the command, which frees its memory"
                 };
                 Ok((answer.to_owned(), effects))
             }

@@ -10,6 +10,8 @@ pub const WINDOW_MS: i64 = 30_000;
 const MARK_MS: i64 = 250;
 /// Ratio of reported work to the time between arrivals from which steps count as having arrived all at once.
 const CLUMPED: f64 = 3.0;
+/// The same ratio from which a row's time is taken for that of all steps since the last row.
+const LONGER: f64 = 1.5;
 
 /// Speed of a worker's newest steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,9 +52,12 @@ impl Pacer {
         if before.is_none() {
             self.marks.clear();
         }
-        // A command may report every tenth step only.
+        // A command may report every tenth step only. In stores of earlier versions, its time is that since the last report.
         let steps = before.map_or(1.0, |before| (row.step - before.step) as f64);
-        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + (more * steps).clamp(0.0, f64::MAX);
+        let between = before.map_or(0.0, |before| row.time_ms.saturating_sub(before.time_ms) as f64);
+        let own = row.data_wait_ms + row.compute_ms;
+        let times = if own * steps > LONGER * between.max(own) { 1.0 } else { steps };
+        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + (more * times).clamp(0.0, f64::MAX);
         let known = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
         let mark = Mark {
             attempt: row.attempt,
@@ -130,6 +135,16 @@ mod tests {
 
     fn close(seen: Option<f64>, wanted: f64) {
         assert!(seen.is_some_and(|seen| (seen / wanted - 1.0).abs() < 0.03), "{seen:?}, not {wanted}");
+    }
+
+    #[test]
+    fn a_report_of_every_tenth_step_shows_the_time_of_one_also_from_a_store_that_holds_all_ten() {
+        for took_ms in [100.0, 1000.0] {
+            let pacer: Vec<StepRow> = (1..=9).map(|n| row(1, n * 10, n.cast_signed() * 1000, took_ms)).collect();
+            let pace = pacer.iter().collect::<Pacer>().pace().unwrap();
+            close(pace.step_ms, 100.0);
+            close(Some(pace.steps_per_s), 10.0);
+        }
     }
 
     #[test]

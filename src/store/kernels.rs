@@ -42,7 +42,7 @@ fn of_this_build(fingerprint: &str) -> String {
 }
 
 /// The sources of the kernels that `CubeCL` does not bring.
-const OWN_KERNELS: [(&str, &str); 10] = [
+const OWN_KERNELS: [(&str, &str); 12] = [
     ("activation.rs", include_str!("../train/native/gpu/activation.rs")),
     ("attention.rs", include_str!("../train/native/gpu/attention.rs")),
     ("attention/backward.rs", include_str!("../train/native/gpu/attention/backward.rs")),
@@ -50,9 +50,11 @@ const OWN_KERNELS: [(&str, &str); 10] = [
     ("attention/tiles.rs", include_str!("../train/native/gpu/attention/tiles.rs")),
     ("cross_entropy.rs", include_str!("../train/native/gpu/cross_entropy.rs")),
     ("layout.rs", include_str!("../train/native/gpu/layout.rs")),
+    ("linear.rs", include_str!("../train/native/gpu/linear.rs")),
     ("norm.rs", include_str!("../train/native/gpu/norm.rs")),
     ("optimizer.rs", include_str!("../train/native/gpu/optimizer.rs")),
     ("softmax.rs", include_str!("../train/native/gpu/softmax.rs")),
+    ("sum.rs", include_str!("../train/native/gpu/sum.rs")),
 ];
 
 /// Returns the version of this build's kernels.

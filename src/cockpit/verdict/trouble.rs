@@ -9,7 +9,7 @@ use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::format::{age, bytes, count, percent, rate};
 use crate::protocol::control::Status;
 use crate::protocol::probe::Gpu;
-use crate::protocol::resume::describe_ignored;
+use crate::protocol::resume::{GoOn, describe_ignored};
 
 /// Milliseconds per step, as a multiple of the usual.
 const SLOW: Threshold = Threshold { begins: 1.0 / 0.6, ends: 1.25 };
@@ -52,6 +52,8 @@ pub(super) fn stalled(state: &State, status: &Status) -> Option<Verdict> {
     let verdict = Verdict::new(Tone::Warn, text);
     Some(match &status.proposal {
         Some(_) => verdict.advise(Action::Accept, "accepts the keeper's proposal"),
+        // Nothing resumes a lost command: a restart is refused.
+        None if matches!(state.go_on(), GoOn::Anew(_)) => verdict.advise(Action::Stop, "ends it"),
         None => verdict.advise(Action::Restart, "restarts the worker"),
     })
 }

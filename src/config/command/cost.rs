@@ -57,8 +57,8 @@ impl fmt::Display for ShiftCost {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(Level::Command) => formatter.write_str(
-                "refused: nothing resumes this command; a run file with `checkpoints` and `resume`, or with \
-                 `restart: from_start`, allows it",
+                "refused: nothing resumes this command; add `checkpoints` and `resume` to a run file, or \
+                 `restart: from_start`",
             ),
             Self::Refused(Level::Checkpoints | Level::Companion) => formatter.write_str(
                 "refused until the script has written a complete checkpoint; `restart: from_start` would allow it",

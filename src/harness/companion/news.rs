@@ -31,7 +31,8 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNe
         guards,
         parameters,
         epoch_units,
-        unit: introduction.unit.clone(),
+        // A companion that sees optimizer steps only knows no samples.
+        unit: introduction.unit.clone().filter(|_| framework.sees_losses()),
         world,
         sharded,
         ignored: introduction.knobs.iter().filter_map(differs).collect(),

@@ -211,7 +211,7 @@ impl Harness {
             self.answer_adoption(step, None);
             return self.adopt_next_written();
         }
-        self.adopt(Candidate { path, step: Some(step) }, samples);
+        self.adopt(Candidate { path, step: Some(step), modified_ns: 0 }, samples);
     }
 
     fn record_written(&mut self) {

@@ -100,6 +100,7 @@ impl Progress {
             step.samples = self.samples(step.step);
         }
         events.extend(self.advance((step.step, step.samples), step.epoch));
+        self.trail.record(step.step, now);
         let waits = self.told.as_ref().is_some_and(|told| !told.framework.sees_losses()) && step.loss.is_none();
         if !waits {
             if step.loss.is_some() {

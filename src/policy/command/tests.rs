@@ -80,10 +80,10 @@ fn the_answer_to_a_shift_says_whether_the_command_saves_and_where_it_starts_agai
             other => panic!("{other:?}"),
         };
     assert_eq!(answer(trains(SAVES)), "will shift to plain at the next step boundary");
-    assert_eq!(answer(trains(AGAIN)), "ends the command and starts it on plain, from its beginning");
+    assert_eq!(answer(trains(AGAIN)), "will end the command and start it on plain, from its beginning");
     let mut resumes = trains(RESUMES);
     resumes.decide(saved(40), seconds(2));
-    assert_eq!(answer(resumes), "ends the command and starts it on plain, from its checkpoint at step 40");
+    assert_eq!(answer(resumes), "will end the command and start it on plain, from its checkpoint at step 40");
 }
 
 #[test]
@@ -94,7 +94,10 @@ fn what_would_lose_everything_is_refused() {
         let advice = "`downshift init -- python x.py` writes a run file that can resume it".to_owned();
         assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
     }
-    assert!(matches!(trains(RESUMES).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
+    let mut resumes = trains(RESUMES);
+    assert_eq!(resumes.decide(shift(), seconds(2)), [Effect::Reply(Err(Refusal::NothingSaved { steps: 1 }))]);
+    resumes.decide(saved(1), seconds(2));
+    assert!(matches!(resumes.decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
     assert!(matches!(trains(AGAIN).decide(shift(), seconds(2))[0], Effect::Reply(Ok(_))));
     let effects = trains(RESUMES).decide(Event::Request(Request::Checkpoint), seconds(2));
     assert_eq!(effects, [Effect::Reply(Err(Refusal::CannotAskToSave))]);

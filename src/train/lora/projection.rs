@@ -1,7 +1,7 @@
 //! A linear layer that can have an adapter.
 
 use super::Lora;
-use crate::train::native::ops;
+use crate::train::native::ops::{self, Gelu};
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend, module::linear};
@@ -54,6 +54,13 @@ impl<B: Backend> Projection<B> {
         let scale = scale.val().cast(FloatDType::from(low.dtype()));
         // The scale goes to the factor with the fewest values.
         plain + affine(low * scale.unsqueeze(), b.val(), None)
+    }
+
+    /// Maps GELU of x as one operation, which keeps only x for the gradients. Returns `None` if there is none for this layer.
+    pub fn forward_gelu<const D: usize>(&self, x: &Tensor<B, D>, kind: Gelu) -> Option<Tensor<B, D>> {
+        let bias = self.bias.as_ref().map(Param::val);
+        let plain = self.lora_a.is_none();
+        plain.then(|| ops::gelu_linear(x, kind, &self.weight.val(), bias.as_ref())).flatten()
     }
 
     /// Returns inputs and matrices whose products sum to [`Self::forward`] of x `[tokens, from]`.

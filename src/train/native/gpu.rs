@@ -17,16 +17,20 @@ mod activation;
 mod attention;
 mod cross_entropy;
 mod layout;
+mod linear;
 mod norm;
 mod optimizer;
 mod softmax;
+mod sum;
 
 pub use activation::FusedGelu;
 pub use attention::TiledAttention;
 pub use cross_entropy::CrossEntropy;
+pub use linear::GeluLinear;
 pub use norm::FusedNorm;
 pub use optimizer::{AddSquares, SUMS, UpdateAdamW};
 pub use softmax::{CausalSoftmax, CausalSoftmaxGrad};
+pub use sum::AddToSum;
 
 use super::is_enabled;
 use super::operation::{Operation, apply_on, take_as};

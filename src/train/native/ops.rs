@@ -13,10 +13,12 @@ pub use super::kernels::adamw::Factors;
 pub use activation::{gelu, swiglu};
 pub use attention::{AttentionShape, attention, tiled_attention};
 pub use convolution::{depthwise, mean_pixels, patches};
-pub use linear::linear;
+pub use linear::{gelu_linear, linear};
 pub use norm::{NormOptions, norm};
 pub use softmax::{causal_softmax, causal_softmax_grad};
-pub use sums::{Updated, cross_entropy, scale, sum_of_squares, sum_of_squares_on_gpu, update, update_on_gpu};
+pub use sums::{
+    Updated, add_to_sum, cross_entropy, scale, sum_of_squares, sum_of_squares_on_gpu, update, update_on_gpu,
+};
 
 use super::operation::{Operation, apply};
 use super::runner::Shapes;

@@ -325,4 +325,18 @@ fn the_memory_plan_counts_native_operations_on_the_cpu_alone() {
     assert!(!peak(BackendModel::Cube(burn::tensor::FloatDType::F32)).0);
 }
 
+#[cfg(feature = "cuda")]
+#[test]
+fn a_linear_layer_of_gelu_on_a_gpu_keeps_only_its_input() {
+    let leased = LeasedDevice::new(BackendModel::Cube(burn::tensor::FloatDType::BF16), None);
+    let live = || leased.read(|ledger| ledger.live());
+    let zeros = |shape: [usize; 2]| Tensor::<ShapeBackend, 2>::zeros(shape, leased.device());
+    let (x, weight) = (zeros([64, 32]).require_grad(), zeros([32, 8]));
+    assert!(ops::gelu_linear(&x, Gelu::Exact, &weight, None).is_none(), "W is frozen");
+    let weight = weight.require_grad();
+    let before = live();
+    let y = ops::gelu_linear(&x, Gelu::Exact, &weight, None);
+    assert_eq!((y.is_some(), live() - before), (true, 64 * 8 * 2), "the output");
+}
+
 mod bits;

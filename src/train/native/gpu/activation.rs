@@ -30,7 +30,7 @@ impl<R: Runner> Operation<R, 1, 1> for FusedGelu {
 
 /// From x to y.
 #[derive(Debug, Clone, Copy)]
-struct GeluOf(Gelu);
+pub struct GeluOf(pub Gelu);
 
 impl Kernel<1, 1> for GeluOf {
     const NAME: &'static str = "gelu";
@@ -64,7 +64,7 @@ impl Kernel<1, 1> for GeluOf {
 
 /// From the gradient of y, and x, to the gradient of x.
 #[derive(Debug, Clone, Copy)]
-struct GeluGrad(Gelu);
+pub struct GeluGrad(pub Gelu);
 
 impl Kernel<2, 1> for GeluGrad {
     const NAME: &'static str = "gelu_grad";

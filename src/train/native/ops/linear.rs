@@ -1,9 +1,13 @@
-//! A linear layer with its bias.
+//! A linear layer with its bias, and one of GELU.
 
 use super::super::kernels::linear;
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
-use super::{compute, primitive};
+use super::{Gelu, compute, primitive};
+#[cfg(feature = "cuda")]
+use crate::train::native::gpu::{self, GeluLinear};
+#[cfg(feature = "cuda")]
+use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
 #[derive(Debug, Clone)]
@@ -21,6 +25,29 @@ pub fn linear<B: Backend, const D: usize>(
     // Without a bias, W takes its place and is not read.
     let third = bias.map_or_else(|| weight.clone(), primitive);
     compute(&Linear { has_bias: bias.is_some() }, &[primitive(x), weight, third])
+}
+
+/// Maps x `[.., from]` to gelu(x) W + b `[.., to]`, and keeps only x for the gradients; on a GPU alone. Returns `None` for a frozen
+/// W too, since its layer keeps nothing.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "without CUDA there is no GPU"))]
+pub fn gelu_linear<B: Backend, const D: usize>(
+    x: &Tensor<B, D>,
+    gelu: Gelu,
+    weight: &Tensor<B, 2>,
+    bias: Option<&Tensor<B, 1>>,
+) -> Option<Tensor<B, D>> {
+    #[cfg(feature = "cuda")]
+    {
+        if !weight.is_require_grad() {
+            return None;
+        }
+        let weight = primitive(weight);
+        let third = bias.map_or_else(|| weight.clone(), primitive);
+        let operation = GeluLinear { gelu, has_bias: bias.is_some() };
+        gpu::apply::<B, _, 3, 2>(&operation, [&primitive(x), &weight, &third]).map(with_rank)
+    }
+    #[cfg(not(feature = "cuda"))]
+    None
 }
 
 impl<R: Runner> Operation<R, 3, 2> for Linear {

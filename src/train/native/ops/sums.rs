@@ -4,7 +4,7 @@ use super::super::kernels::adamw::{self, Factors};
 use super::super::kernels::cross_entropy;
 use super::super::operation::{applies, update_in_place};
 #[cfg(feature = "cuda")]
-use crate::train::native::gpu::{self, AddSquares, CrossEntropy, SUMS, UpdateAdamW};
+use crate::train::native::gpu::{self, AddSquares, AddToSum, CrossEntropy, SUMS, UpdateAdamW};
 use crate::train::stored_tensor::as_f32;
 #[cfg(feature = "cuda")]
 use burn::tensor::DType;
@@ -33,6 +33,21 @@ pub fn sum_of_squares_on_gpu<B: Backend>(tensors: &[&FloatTensor<B>]) -> Option<
     }
     #[cfg(not(feature = "cuda"))]
     None
+}
+
+/// Adds a tensor to a sum of its shape in f32 on a GPU, in place.
+///
+/// # Errors
+/// Returns both if no kernel fits them.
+pub fn add_to_sum<B: Backend>(
+    sum: FloatTensor<B>,
+    more: FloatTensor<B>,
+) -> Result<FloatTensor<B>, [FloatTensor<B>; 2]> {
+    #[cfg(feature = "cuda")]
+    if sum.dtype() == DType::F32 && sum.shape() == more.shape() {
+        return gpu::run::<B, _, 2, 1>(AddToSum, [sum, more]).map(|[sum]| sum);
+    }
+    Err([sum, more])
 }
 
 /// Weights, first and second moments after an update, and the weights in another number format if there is one.

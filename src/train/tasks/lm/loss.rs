@@ -22,8 +22,8 @@ use std::ops::Range;
 /// no scale of the loss keeps from overflowing.
 const MAX_LOGITS: usize = 8 << 20;
 /// The most bytes of a chunk's logits where their gradients are written over them, so that there are no copies. Each
-/// chunk reads all of W and adds to its whole gradient.
-const MAX_LOGIT_BYTES: usize = 208 << 20;
+/// chunk reads all of W twice and adds to its whole gradient, so fewer chunks move fewer bytes.
+const MAX_LOGIT_BYTES: usize = 272 << 20;
 /// The fewest tokens in a chunk.
 const MIN_TOKENS: usize = 16;
 
@@ -216,12 +216,20 @@ impl<B: Backend> TermGrads<B> {
         if self.wanted[1] {
             let factors = if term.transposed { [logit_grads.transpose(), x] } else { [x.transpose(), logit_grads] };
             let [left, right] = factors;
-            let more = in_f32(left.matmul(right));
+            let more = left.matmul(right);
             self.weight = Some(match self.weight.take() {
-                Some(sum) => sum + more,
-                None => more,
+                Some(sum) => add_to_sum(sum, more),
+                None => in_f32(more),
             });
         }
+    }
+}
+
+/// Adds a tensor to a sum in f32.
+fn add_to_sum<B: Backend>(sum: Tensor<B, 2>, more: Tensor<B, 2>) -> Tensor<B, 2> {
+    match ops::add_to_sum::<B>(erase_rank(sum), erase_rank(more)) {
+        Ok(sum) => with_rank(sum),
+        Err([sum, more]) => with_rank::<B, 2>(sum) + in_f32(with_rank(more)),
     }
 }
 

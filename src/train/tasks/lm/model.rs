@@ -181,11 +181,18 @@ impl<B: Backend> Block<B> {
         let attended = self.attention.forward(self.attention_norm.forward(x.clone()), context);
         let x = x + self.dropout.forward(attended);
         let read = self.widen_norm.forward(x.clone());
-        let hidden = match &self.gate {
-            Some(gate) => swiglu(gate.forward(read.clone()), self.widen.forward(read)),
-            None => gelu(self.widen.forward(read), if self.tanh { Gelu::Tanh } else { Gelu::Exact }),
+        let narrowed = match &self.gate {
+            Some(gate) => self.narrow.forward(swiglu(gate.forward(read.clone()), self.widen.forward(read))),
+            None => self.narrow_gelu(self.widen.forward(read)),
         };
-        x + self.dropout.forward(self.narrow.forward(hidden))
+        x + self.dropout.forward(narrowed)
+    }
+
+    /// Maps the output of the up-projection through GELU and the down-projection.
+    fn narrow_gelu(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let kind = if self.tanh { Gelu::Tanh } else { Gelu::Exact };
+        let fused = self.narrow.forward_gelu(&x, kind);
+        fused.unwrap_or_else(|| self.narrow.forward(gelu(x, kind)))
     }
 
     fn has_dropout(&self) -> bool {
