@@ -173,6 +173,16 @@ impl Harness {
         })
     }
 
+    /// Reports whether nothing is left to wait for.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_no_process() && !self.is_saving()
+    }
+
+    /// Reports whether no process of the command is left on any node.
+    pub(super) fn has_no_process(&self) -> bool {
+        matches!(self.life, Life::Ending { done: true, .. }) && self.nodes.are_over()
+    }
+
     /// Looks at the other nodes: at their ranks, and whether they answer.
     pub(super) fn tick_nodes(&mut self) {
         let now = Instant::now();

@@ -151,17 +151,8 @@ impl Harness {
         self.finish().await
     }
 
-    fn is_over(&self) -> bool {
-        self.has_no_process() && !self.is_saving()
-    }
-
-    /// Reports whether no process of the command is left on any node.
-    pub(super) fn has_no_process(&self) -> bool {
-        matches!(self.life, Life::Ending { done: true, .. }) && self.nodes.are_over()
-    }
-
     /// Reports whether a checkpoint is being adopted or published.
-    fn is_saving(&self) -> bool {
+    pub(super) fn is_saving(&self) -> bool {
         self.adopting || self.companion.is_busy()
     }
 
