@@ -23,11 +23,15 @@ mod job_nodes;
 mod keeper_link;
 mod launch;
 mod metric_files;
+mod node_claim;
 mod node_companions;
+mod node_events;
+mod node_failure;
 mod node_guard;
 mod node_host;
 mod node_link;
 mod node_pid;
+mod node_state;
 mod node_wire;
 mod nodes;
 mod output_log;
@@ -66,6 +70,7 @@ use crate::store::checkpoint::CheckpointError;
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
 use launch::LaunchError;
+use node_failure::NodeFailure;
 use standby::Standby;
 use std::fs::File;
 use std::io;
@@ -175,6 +180,9 @@ pub enum HarnessError {
         /// The system's error.
         source: io::Error,
     },
+    /// Another node is not ready for the command.
+    #[error(transparent)]
+    NotReady(#[from] NodeFailure),
     /// The system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -193,6 +201,7 @@ impl HarnessError {
             Self::NoCheckpoint { .. } | Self::NoContainer { .. } | Self::NotRestored { .. } => {
                 FailureClass::Checkpoint.exit_code()
             }
+            Self::NotReady(failure) => failure.class().exit_code(),
             Self::Lock(_) | Self::Launch(_) | Self::Node { .. } | Self::Io { .. } => FailureClass::Config.exit_code(),
         }
     }
@@ -216,9 +225,9 @@ pub fn run(args: HarnessArgs) -> Result<u8, HarnessError> {
                 standby.end();
                 return Ok(NOT_BEGUN);
             }
-            prepare::begin(args, Some(standby))?
+            prepare::begin(args, Some(standby)).await?
         } else {
-            prepare::begin(args, None)?
+            prepare::begin(args, None).await?
         };
         Ok(harness.run_to_the_end().await)
     });

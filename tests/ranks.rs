@@ -89,7 +89,7 @@ fn a_wrong_set_up_is_named_before_the_start_with_its_way_out() {
             "",
             "cpu",
             "warn",
-            ["on 2 machines: downshift keeps the ranks of this one", "on one machine"],
+            ["on 2 machines: downshift keeps the ranks of this one", "`downshift sbatch --nodes`"],
         ),
         ("train.py".to_owned(), "ranks: 4\n", "cpu", "ok  ", ["4 ranks", ""]),
     ] {

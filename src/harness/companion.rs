@@ -193,6 +193,7 @@ impl Harness {
                 }
             }
             LinkEvent::Ended { member, ended } => self.record_rank_end(member, ended),
+            LinkEvent::Remains { member } => self.ranks.forget_leaving(member),
         }
     }
 

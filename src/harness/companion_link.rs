@@ -54,6 +54,11 @@ pub enum LinkEvent {
         /// How it ended.
         ended: EndedBy,
     },
+    /// A process that introduced itself is gone, and its end will not be known.
+    Remains {
+        /// The process.
+        member: Member,
+    },
 }
 
 /// The part of a process in the training.
@@ -104,7 +109,8 @@ struct Peer {
 pub struct CompanionLink {
     socket: PathBuf,
     incoming: mpsc::Receiver<(PeerId, Incoming)>,
-    news: News,
+    /// Keeps the queue open.
+    _news: News,
     peers: BTreeMap<PeerId, Peer>,
     /// The connection that holds each rank.
     holders: BTreeMap<u32, PeerId>,
@@ -112,21 +118,32 @@ pub struct CompanionLink {
     leaving: BTreeMap<PeerId, Member>,
 }
 
+/// The queue of the news of connections on all nodes.
+#[derive(Debug)]
+pub struct NewsQueue {
+    /// Takes the news of other nodes.
+    pub news: News,
+    incoming: mpsc::Receiver<(PeerId, Incoming)>,
+}
+
+impl NewsQueue {
+    /// Creates the queue. Without a link that reads it, news are dropped.
+    pub fn new() -> Self {
+        let (news, incoming) = mpsc::channel(QUEUE);
+        Self { news, incoming }
+    }
+}
+
 impl CompanionLink {
-    /// Listens at `socket`.
+    /// Listens at `socket`. News of other nodes come over the same queue.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn listen(socket: PathBuf) -> io::Result<Self> {
-        let (news, incoming) = mpsc::channel(QUEUE);
+    pub fn listen(socket: PathBuf, queue: NewsQueue) -> io::Result<Self> {
+        let NewsQueue { news, incoming } = queue;
         companion_socket::listen(&socket, news.clone())?;
         let (peers, holders, leaving) = Default::default();
-        Ok(Self { socket, incoming, news, peers, holders, leaving })
-    }
-
-    /// Returns the queue for the news of connections on other nodes.
-    pub fn news(&self) -> News {
-        self.news.clone()
+        Ok(Self { socket, incoming, _news: news, peers, holders, leaving })
     }
 
     /// Waits for the next message that counts.
@@ -162,7 +179,7 @@ impl CompanionLink {
             }
             Incoming::Ended(ended) => {
                 let member = self.leaving.remove(&peer)?;
-                Some(LinkEvent::Ended { member, ended })
+                Some(ended.map_or(LinkEvent::Remains { member }, |ended| LinkEvent::Ended { member, ended }))
             }
             Incoming::HalfLine => Some(LinkEvent::Unreadable),
             Incoming::Line(text) => match FromCompanion::parse(&text) {

@@ -32,8 +32,8 @@ pub enum Incoming {
     HalfLine,
     /// The connection is closed.
     Gone,
-    /// Its process has ended, after the connection.
-    Ended(EndedBy),
+    /// Its process has ended, after the connection; none if it lives on, or nothing can be known of it.
+    Ended(Option<EndedBy>),
 }
 
 /// The queue of the news of all connections.
@@ -109,7 +109,7 @@ async fn read_lines(peer: PeerId, pid: Option<u32>, reader: OwnedReadHalf, news:
         let _ = tell.send(pid.and_then(|pid| wait_for_end(pid, LEAVING)));
     });
     let _ = news.send((peer, Incoming::Gone)).await;
-    if let Ok(Some(ended)) = told.await {
+    if let Ok(ended) = told.await {
         let _ = news.send((peer, Incoming::Ended(ended))).await;
     }
 }

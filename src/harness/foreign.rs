@@ -1,6 +1,6 @@
 //! A command that was running before its run began: watched through a pidfd instead of started.
 
-use super::run_loop::Report;
+use super::run_loop::{Harness, Report};
 use crate::process_tree::Process;
 use crate::store::foreign::ForeignProcess;
 use crate::untrusted::file;
@@ -55,6 +55,15 @@ impl Foreign {
         let mut bytes = Vec::new();
         output.take(BUFFER).read_to_end(&mut bytes).ok()?;
         Some(bytes).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+impl Harness {
+    /// Reads what an adopted command wrote.
+    pub(super) fn read_foreign(&mut self) {
+        if let Some(bytes) = self.foreign.as_mut().and_then(Foreign::read) {
+            self.take_output(&bytes);
+        }
     }
 }
 

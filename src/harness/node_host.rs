@@ -6,12 +6,15 @@
 //!                                      │  └ files and processes of the ranks: read when the harness looks
 //!                                      └ guard: ends the processes if node-command is killed
 //! ```
-//! It decides nothing. When its stdin ends, the harness is gone, and every process of the command is ended at once.
+//! It decides nothing. It ends what an earlier attempt left there before the harness chooses a checkpoint, and starts the
+//! command only once all nodes have done so. When its stdin ends, the harness is gone, and every process of the command is
+//! ended at once.
 
 use super::activity::Activity;
 use super::companion_socket::Incoming;
 use super::holder::Holder;
 use super::launch;
+use super::node_claim::{ClaimedNode, refuse, wait_for_start};
 use super::node_companions::{Companions, next_news};
 use super::node_guard::{Claim, Guard};
 use super::node_pid::PeerId;
@@ -26,14 +29,11 @@ use super::terminal::{next_chunk, read_output};
 use crate::config::command::CommandLaunch;
 use crate::process_tree::{Family, Grace, Process, end_all, scan};
 use crate::protocol::node::{
-    ConnectionNews, EndWithin, NodeEvent, NodeOrder, NodeStart, RankReading, StackWriter, WatchedRank,
+    ConnectionNews, EndWithin, NodeEvent, NodeOrder, NodeStart, RankReading, Refused, StackWriter, WatchedRank,
 };
-use crate::store::run_dir::{RunDir, RunDirError};
-use crate::store::socket_place;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ use tokio::time::{sleep_until, timeout};
 const DRAIN: Duration = Duration::from_millis(500);
 /// Longest time for a process to end after SIGKILL.
 const KILL: Duration = Duration::from_secs(30);
-/// Times of a command whose harness is gone.
-const AT_ONCE: EndWithin = EndWithin { alone_ms: 0, command_ms: 0, others_ms: 0 };
+/// Times of a command that is killed.
+const NONE: EndWithin = EndWithin { alone_ms: 0, command_ms: 0, others_ms: 0 };
 /// Times of a command whose job step is told to end.
 const SIGNALLED: EndWithin = EndWithin { alone_ms: 0, command_ms: 1500, others_ms: 500 };
 /// Exit code for a harness that sends no start.
@@ -106,50 +106,40 @@ pub fn host_command() -> u8 {
 
 async fn host(outbox: Outbox) -> u8 {
     let mut orders = read_orders();
-    let Some(NodeOrder::Begin(start)) = orders.recv().await else { return NO_START };
+    let Some(NodeOrder::Claim(claim)) = orders.recv().await else { return NO_START };
     let Ok(mut signals) = Signals::listen() else { return REFUSED };
-    match NodeHost::begin(*start, orders, outbox.clone()) {
+    let begun = match ClaimedNode::take(*claim) {
+        Ok(node) => {
+            outbox.event(&NodeEvent::Ready).await;
+            let Some(start) = wait_for_start(&mut orders, &mut signals).await else { return NO_START };
+            NodeHost::begin(node, start, orders, outbox.clone())
+        }
+        Err(reason) => Err(reason),
+    };
+    match begun {
         Ok(mut host) => {
             outbox.event(&NodeEvent::Started).await;
             host.run_to_the_end(&mut signals).await;
             0
         }
-        Err(message) => {
-            outbox.event(&NodeEvent::Refused { message: message.to_string() }).await;
+        Err(reason) => {
+            outbox.event(&NodeEvent::Refused { reason }).await;
             REFUSED
         }
     }
 }
 
-/// Reason why a command is not started on this node.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("this program is {own} there, and {theirs} on the first node; install the same on all nodes")]
-    Build { own: &'static str, theirs: String },
-    #[error("{0}; all nodes must share the runs directory")]
-    RunDir(#[from] RunDirError),
-    #[error("{what}: {source}")]
-    Io { what: &'static str, source: io::Error },
-    #[error(transparent)]
-    Launch(#[from] launch::LaunchError),
-}
-
-fn refuse(what: &'static str) -> impl FnOnce(io::Error) -> Refusal {
-    move |source| Refusal::Io { what, source }
-}
-
 impl NodeHost {
-    fn begin(start: NodeStart, orders: mpsc::Receiver<NodeOrder>, outbox: Outbox) -> Result<Self, Refusal> {
-        let own = env!("CARGO_PKG_VERSION");
-        if start.build != own {
-            return Err(Refusal::Build { own, theirs: start.build });
-        }
+    fn begin(
+        claimed: ClaimedNode,
+        start: NodeStart,
+        orders: mpsc::Receiver<NodeOrder>,
+        outbox: Outbox,
+    ) -> Result<Self, Refused> {
         set_child_subreaper(Some(getpid())).map_err(|error| refuse("orphaned processes")(error.into()))?;
-        let run_dir = RunDir::open(&start.run_dir)?;
-        let socket = socket_place::prepare_node(&run_dir, start.node).map_err(refuse("the socket"))?;
-        let claim = Claim::take(&socket.with_extension("claim"), &start.token).map_err(refuse("the last attempt"))?;
-        let guard = Guard::start(&start.token).map_err(refuse("the guard"))?;
-        let NodeStart { node, token, argv, directory, environment, terminal, setup, .. } = start;
+        let ClaimedNode { node, token, socket, claim } = claimed;
+        let guard = Guard::start(&token).map_err(refuse("the guard"))?;
+        let NodeStart { argv, directory, environment, terminal, setup } = start;
         let mut launch = CommandLaunch { argv, directory, environment, files: Vec::new() };
         let companions = setup.map(|setup| Companions::open(socket, node, &setup)).transpose();
         let companions = companions.map_err(refuse("the companion"))?;
@@ -157,7 +147,8 @@ impl NodeHost {
             companions.variables().map_err(refuse("the companion"))?.add_to(&mut launch);
         }
         let log = stderr_file().map_err(refuse("worker.log"))?;
-        let started = launch::start(&launch, &token, terminal, log)?;
+        let started = launch::start(&launch, &token, terminal, log);
+        let started = started.map_err(|error| Refused::Launch(error.to_string()))?;
         let (reports, reported) = mpsc::unbounded_channel();
         Ok(Self {
             node,
@@ -194,7 +185,10 @@ impl NodeHost {
                 _ = child.recv() => self.reap().await,
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(SIGNALLED),
                 _ = hangup.recv() => {}
-                () = time_to_leave(&self.life) => self.end_processes(),
+                () = time_to_leave(&self.life) => {
+                    self.outbox.event(&NodeEvent::CutOff).await;
+                    self.end_processes();
+                }
                 Some(report) = self.reported.recv() => match report {
                     Report::Stacks(written) => self.outbox.event(&NodeEvent::Stacks { written }).await,
                     Report::Ended(left) => return self.finish(left).await,
@@ -206,10 +200,10 @@ impl NodeHost {
     async fn handle(&mut self, order: Option<NodeOrder>) {
         let Some(order) = order else {
             self.orders = None;
-            return self.end(AT_ONCE);
+            return self.end_now();
         };
         match order {
-            NodeOrder::Begin(_) => {}
+            NodeOrder::Claim(_) | NodeOrder::Begin(_) => {}
             NodeOrder::Setup(setup) => {
                 if let Some(companions) = &self.companions
                     && let Err(error) = companions.write_setup(self.node, &setup)
@@ -235,6 +229,12 @@ impl NodeHost {
                 }
             }
             NodeOrder::End(within) => self.end(within),
+            NodeOrder::EndNow => {
+                if matches!(self.life, Life::Leaving(..)) {
+                    self.outbox.event(&NodeEvent::CutOff).await;
+                }
+                self.end_now();
+            }
         }
     }
 
@@ -284,7 +284,8 @@ impl NodeHost {
                 companions.peers.remove(&connection);
                 ConnectionNews::Gone
             }
-            Incoming::Ended(ended) => ConnectionNews::Ended { code: ended.code, signal: ended.signal },
+            Incoming::Ended(None) => ConnectionNews::Remains,
+            Incoming::Ended(Some(ended)) => ConnectionNews::Ended { code: ended.code, signal: ended.signal },
         };
         self.outbox.event(&NodeEvent::Companion { connection, news }).await;
     }
@@ -313,12 +314,18 @@ impl NodeHost {
         }
     }
 
-    /// Begins to end the command, or shortens the time that it has.
+    /// Ends the command without a grace period.
+    fn end_now(&mut self) {
+        if let Life::Ending(hurry) = &self.life {
+            let _ = rustix::io::write(hurry, &1_u64.to_ne_bytes());
+        } else {
+            self.end(NONE);
+        }
+    }
+
+    /// Begins to end the command, or changes the time that it has to end on its own.
     fn end(&mut self, within: EndWithin) {
         match &self.life {
-            Life::Ending(hurry) if within == AT_ONCE => {
-                let _ = rustix::io::write(hurry, &1_u64.to_ne_bytes());
-            }
             Life::Ending(_) => {}
             Life::Running | Life::Leaving(..) => {
                 let until = tokio::time::Instant::now() + Duration::from_millis(within.alone_ms);

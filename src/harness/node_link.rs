@@ -6,7 +6,7 @@
 
 use super::companion_socket::{Incoming, News, ORDERS};
 use super::node_pid::{Node, PeerId};
-use crate::process_tree::{EndedBy, Family, TOKEN_VARIABLE, kill_all};
+use crate::process_tree::{EndedBy, Family, TOKEN_VARIABLE, kill_all, wait_for_end};
 use crate::protocol::line;
 use crate::protocol::node::{ConnectionNews, NodeEvent, NodeOrder};
 use std::collections::BTreeSet;
@@ -19,12 +19,13 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 /// Orders that wait for a node that does not read.
 const QUEUE: usize = 1024;
 /// Longest line of a node: one of a companion, escaped.
 const LONGEST: u64 = 1 << 23;
-/// Time for a step to end after it was killed.
+/// Time for a step to end after it was killed, or after it closed its output.
 const KILL: Duration = Duration::from_secs(1);
 
 /// A message from a node.
@@ -32,6 +33,8 @@ const KILL: Duration = Duration::from_secs(1);
 pub enum FromNode {
     /// It reports something.
     Event(NodeEvent),
+    /// It did not take an order.
+    Deaf,
     /// Its step has ended.
     Gone,
 }
@@ -39,7 +42,11 @@ pub enum FromNode {
 /// The step on a node.
 #[derive(Debug)]
 pub struct NodeLink {
+    node: Node,
+    /// Srun.
+    pid: u32,
     orders: mpsc::Sender<String>,
+    events: mpsc::Sender<(Node, FromNode)>,
     /// The step's own processes on this node.
     step: Family,
 }
@@ -53,10 +60,10 @@ impl NodeLink {
         (node, name): (Node, &str),
         token: &str,
         log: File,
-        companions: Option<News>,
+        companions: News,
         events: mpsc::Sender<(Node, FromNode)>,
     ) -> io::Result<Self> {
-        let token = format!("{token}-step-{}", node.0);
+        let token = token_of_step(token, node);
         let program = std::env::current_exe()?;
         let mut child =
             step_command(name).arg(program).arg("node-command").env(TOKEN_VARIABLE, &token).stderr(log).spawn()?;
@@ -65,20 +72,43 @@ impl NodeLink {
         let stdout = pipe::Receiver::from_owned_fd(OwnedFd::from(pipes.1))?;
         let (orders, queue) = mpsc::channel(QUEUE);
         tokio::spawn(write_orders(stdin, queue));
-        let relay = Relay { node, orders: orders.downgrade(), companions, open: BTreeSet::new() };
-        tokio::spawn(read_events(stdout, relay, events));
-        Ok(Self { orders, step: Family::Attempt { token, root: 0 } })
+        let relay =
+            Relay { node, orders: orders.downgrade(), companions, open: BTreeSet::new(), leaving: BTreeSet::new() };
+        tokio::spawn(read_events(stdout, relay, events.clone()));
+        Ok(Self { node, pid: child.id(), orders, events, step: Family::Attempt { token, root: 0 } })
     }
 
-    /// Sends an order. Returns false if the node does not take it.
-    pub fn send(&self, order: &NodeOrder) -> bool {
-        line::encode(order).is_ok_and(|line| self.orders.try_send(line).is_ok())
+    /// Sends an order.
+    pub fn send(&self, order: &NodeOrder) {
+        let Ok(line) = line::encode(order) else { return };
+        // One whose step has ended is reported as gone.
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(line) {
+            let _ = self.events.try_send((self.node, FromNode::Deaf));
+        }
     }
 
-    /// Kills the step.
+    /// Returns the exit code of a step that has closed its output, unless somebody has asked for it before.
+    pub fn exit_code(&self) -> Option<i32> {
+        wait_for_end(self.pid, KILL)?.code
+    }
+
+    /// Kills the step, on another thread.
     pub fn kill(&self) {
-        let _ = kill_all(&self.step, KILL);
+        let step = self.step.clone();
+        std::thread::spawn(move || kill_all(&step, KILL));
     }
+}
+
+/// Kills what is left of the steps of an earlier attempt on this node. The step of a node that is ready for this one has
+/// ended there.
+pub fn kill_steps(token: &str, nodes: impl Iterator<Item = Node>) {
+    for node in nodes {
+        let _ = kill_all(&Family::Attempt { token: token_of_step(token, node), root: 0 }, KILL);
+    }
+}
+
+fn token_of_step(token: &str, node: Node) -> String {
+    format!("{token}-step-{}", node.0)
 }
 
 /// Returns the command that starts a program on a node, with all that the job has there. Variables of the job would ask for
@@ -130,8 +160,10 @@ struct Relay {
     node: Node,
     /// Only the link itself keeps the step's stdin open.
     orders: mpsc::WeakSender<String>,
-    companions: Option<News>,
+    companions: News,
     open: BTreeSet<u64>,
+    /// Closed connections whose processes have not been reported to end.
+    leaving: BTreeSet<u64>,
 }
 
 impl Relay {
@@ -145,17 +177,23 @@ impl Relay {
             ConnectionNews::HalfLine => Incoming::HalfLine,
             ConnectionNews::Gone => {
                 self.open.remove(&connection);
+                self.leaving.insert(connection);
                 Incoming::Gone
             }
-            ConnectionNews::Ended { code, signal } => Incoming::Ended(EndedBy { code, signal }),
+            ConnectionNews::Ended { code, signal } => {
+                self.leaving.remove(&connection);
+                Incoming::Ended(Some(EndedBy { code, signal }))
+            }
+            ConnectionNews::Remains => {
+                self.leaving.remove(&connection);
+                Incoming::Ended(None)
+            }
         };
         self.send(connection, incoming).await;
     }
 
     async fn send(&self, connection: u64, incoming: Incoming) {
-        if let Some(companions) = &self.companions {
-            let _ = companions.send((PeerId { node: self.node, connection }, incoming)).await;
-        }
+        let _ = self.companions.send((PeerId { node: self.node, connection }, incoming)).await;
     }
 
     /// Returns a queue whose lines reach a companion.
@@ -176,6 +214,10 @@ impl Relay {
     async fn close(&mut self) {
         for connection in std::mem::take(&mut self.open) {
             self.send(connection, Incoming::Gone).await;
+            self.leaving.insert(connection);
+        }
+        for connection in std::mem::take(&mut self.leaving) {
+            self.send(connection, Incoming::Ended(None)).await;
         }
     }
 }

@@ -1,110 +1,124 @@
 //! The other nodes of the run: each runs its part of the command, and all of them live and end together.
 //!
 //! ```text
-//! node 1: Started ─▶ Looked, Looked, … ─▶ Exited ─▶ Ended
-//!             └─ its step ends, or its command fails: every node is ended, and the attempt has failed
+//! node 1: Claim ─▶ Ready ═╗                  ╔═▶ Begin ─▶ Started ─▶ Looked, Looked, … ─▶ Exited ─▶ Ended
+//! node 2: Claim ─▶ Ready ═╩═ checkpoint, ════╩═▶ Begin ─▶ …  └─ its step ends, or its command fails: every node is ended,
+//!                            command here                       and the attempt has failed
 //! ```
 
+use super::HarnessError;
 use super::companion_socket::News;
 use super::ending::Reason;
 use super::job_nodes::JobNodes;
-use super::node_link::{FromNode, NodeLink};
+use super::node_failure::{NodeFailure, START};
+use super::node_link::{FromNode, NodeLink, kill_steps};
 use super::node_pid::Node;
-use super::run_loop::{Harness, Life, Report};
+use super::node_state::{FOLLOW, NodeState, Phase, end_limit, end_of_command};
 use super::stacks::StackWriters;
-use super::{HarnessError, stderr_file};
+use super::stderr_file;
 use crate::process_tree::Grace;
 use crate::protocol::companion::Setup;
 use crate::protocol::exit::Exit;
-use crate::protocol::node::{EndWithin, NodeEvent, NodeOrder, NodeStart};
-use crate::protocol::worker::{Event, Failed, FailureClass, Level};
+use crate::protocol::node::{EndWithin, NodeClaim, NodeEvent, NodeOrder, NodeStart};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::time::timeout_at;
 
 /// Messages of nodes that wait for the harness.
 const QUEUE: usize = 1024;
-/// Longest time for a step to start a command.
-const START: Duration = Duration::from_mins(3);
-/// Time without an answer after which a node is named.
-const SILENT: Duration = Duration::from_secs(30);
-/// Longest time for a node to report its end: a process that cannot be killed takes 30 s there.
-const END: Duration = Duration::from_secs(35);
-/// Time for the commands of other nodes to end after that of the first one has.
-const FOLLOW: Duration = Duration::from_secs(10);
-/// Time for the ranks of other nodes to report why the command of a node failed.
-const REPORTS: Duration = Duration::from_millis(400);
 
 /// The other nodes.
 #[derive(Debug)]
 pub struct Nodes {
     names: JobNodes,
-    others: Vec<OtherNode>,
+    pub(super) others: Vec<OtherNode>,
     events: mpsc::Receiver<(Node, FromNode)>,
     /// The exit of the command on the node where it failed before any other.
-    failed_first: Option<Exit>,
-    /// When they were told to end.
-    ending: Option<Instant>,
-}
-
-/// The phase of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Its step starts.
-    Starting,
-    /// Its command runs.
-    Running,
-    /// None of its processes is left, or nothing more can be known of it.
-    Over,
+    pub(super) failed_first: Option<Exit>,
+    /// Why the command ends, unless a node turns out to be lost.
+    pub(super) failing: Option<Reason>,
+    /// A node that was lost while the command ended: the others may have failed because of it.
+    pub(super) lost: Option<NodeFailure>,
+    /// When nodes that have not reported their end are given up.
+    pub(super) until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct OtherNode {
-    node: Node,
-    name: String,
-    link: NodeLink,
-    phase: Phase,
-    /// How its command ended on its own.
-    exit: Option<Exit>,
-    heard: Instant,
-    /// Its silence was reported.
-    is_silent: bool,
+pub(super) struct OtherNode {
+    pub(super) node: Node,
+    pub(super) name: String,
+    pub(super) link: NodeLink,
+    pub(super) state: NodeState,
+    /// It was reported that it takes no orders.
+    pub(super) is_deaf: bool,
 }
 
 impl Nodes {
-    /// Starts a step on each of the other nodes. `start` returns the start of a node, by its number.
+    /// Starts a step on each of the other nodes, and waits until nothing of an earlier attempt is left on any of them. `claim`
+    /// returns the claim on a node, by its number. News of companions go into `companions`.
     ///
     /// # Errors
-    /// Returns an error when a step cannot be started.
-    pub(super) fn start(
+    /// Returns an error when a step cannot be started, or a node does not become ready.
+    pub(super) async fn claim(
         names: &JobNodes,
         token: &str,
-        companions: Option<&News>,
-        start: impl Fn(u32) -> NodeStart,
+        companions: &News,
+        claim: impl Fn(u32) -> NodeClaim,
     ) -> Result<Self, HarnessError> {
         let (sender, events) = mpsc::channel(QUEUE);
-        let mut nodes = Self { names: names.clone(), others: Vec::new(), events, failed_first: None, ending: None };
+        let mut nodes = Self { names: names.clone(), events, ..Self::none() };
         for (number, name) in names.others() {
             let log = stderr_file().map_err(HarnessError::of("worker.log"))?;
-            let link = NodeLink::start((Node(number), name), token, log, companions.cloned(), sender.clone());
+            let link = NodeLink::start((Node(number), name), token, log, companions.clone(), sender.clone());
             let link = link.map_err(|source| HarnessError::Node { name: name.to_owned(), source })?;
-            link.send(&NodeOrder::Begin(Box::new(start(number))));
-            nodes.others.push(OtherNode {
-                node: Node(number),
-                name: name.to_owned(),
-                link,
-                phase: Phase::Starting,
-                exit: None,
-                heard: Instant::now(),
-                is_silent: false,
-            });
+            link.send(&NodeOrder::Claim(Box::new(claim(number))));
+            let (node, name, state) = (Node(number), name.to_owned(), NodeState::new(Instant::now()));
+            nodes.others.push(OtherNode { node, name, link, state, is_deaf: false });
         }
+        nodes.wait_until_ready().await?;
         Ok(nodes)
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), NodeFailure> {
+        let until = tokio::time::Instant::now() + START;
+        while let Some(waiting) = self.others.iter().find(|other| other.state.phase == Phase::Claiming) {
+            let name = waiting.name.clone();
+            let Ok((node, message)) = timeout_at(until, self.receive()).await else {
+                return Err(NodeFailure::TooSlow { name });
+            };
+            let Some(other) = self.other(node) else { continue };
+            let name = other.name.clone();
+            match message {
+                FromNode::Event(NodeEvent::Ready) => other.state.phase = Phase::Ready,
+                FromNode::Event(NodeEvent::Refused { reason }) => return Err(NodeFailure::refused(name, reason)),
+                FromNode::Gone if other.state.phase == Phase::Claiming => {
+                    return Err(NodeFailure::not_started(name, other.link.exit_code()));
+                }
+                FromNode::Gone => return Err(NodeFailure::Lost { name }),
+                FromNode::Event(_) | FromNode::Deaf => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills what is left on this node of the steps of an earlier attempt.
+    pub fn kill_steps_of(&self, token: &str) {
+        kill_steps(token, self.others.iter().map(|other| other.node));
+    }
+
+    /// Starts the command on the other nodes. `start` returns the start on a node, by its number.
+    pub fn begin(&mut self, start: impl Fn(u32) -> NodeStart) {
+        for other in &mut self.others {
+            other.link.send(&NodeOrder::Begin(Box::new(start(other.node.0))));
+            (other.state.phase, other.state.heard) = (Phase::Starting, Instant::now());
+        }
     }
 
     /// Returns the nodes of a run on this machine alone: there are no others.
     pub fn none() -> Self {
-        let events = mpsc::channel(1).1;
-        Self { names: JobNodes::alone(), others: Vec::new(), events, failed_first: None, ending: None }
+        let (_, events) = mpsc::channel(1);
+        let names = JobNodes::alone();
+        Self { names, others: Vec::new(), events, failed_first: None, failing: None, lost: None, until: None }
     }
 
     /// Reports whether the run has this node alone.
@@ -120,6 +134,11 @@ impl Nodes {
         }
     }
 
+    /// Returns the name of this node, the first one.
+    pub fn head(&self) -> &str {
+        self.names.head()
+    }
+
     /// Returns ` on NAME`, or nothing for a run on one node.
     pub fn describe(&self, node: Node) -> String {
         let other = self.others.iter().find(|other| other.node == node);
@@ -132,14 +151,17 @@ impl Nodes {
 
     /// Reports whether no process of the command is left on the other nodes.
     pub fn are_over(&self) -> bool {
-        self.others.iter().all(|other| other.phase == Phase::Over)
+        self.others.iter().all(|other| other.state.phase == Phase::Over)
     }
 
-    /// Returns the end of the command: that of the node that failed first, that of this one, or of another that failed.
+    /// Returns the nodes that have not told how their command ended.
+    pub fn unheard(&self) -> impl Iterator<Item = Node> {
+        self.others.iter().filter(|other| !other.state.has_reported()).map(|other| other.node)
+    }
+
+    /// Returns the end of the command on all nodes. `here` is its end on this one.
     pub fn end_of_command(&self, here: Exit) -> Exit {
-        let has_failed = |exit: &Exit| exit.code != Some(0);
-        let elsewhere = || self.others.iter().filter_map(|other| other.exit).find(has_failed);
-        self.failed_first.or_else(|| Some(here).filter(has_failed)).or_else(elsewhere).unwrap_or(here)
+        end_of_command(self.failed_first, here, self.others.iter().filter_map(|other| other.state.exit))
     }
 
     /// Sends all nodes the setup of the companions.
@@ -164,147 +186,26 @@ impl Nodes {
 
     /// Ends the command on all nodes. `follows`: it may still end on its own, as it did on the first one.
     pub fn end(&mut self, grace: Grace, follows: bool) {
-        self.ending.get_or_insert_with(Instant::now);
+        let alone = if follows { FOLLOW } else { Duration::ZERO };
+        self.until = Some(Instant::now() + end_limit(alone, grace));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let alone_ms = if follows { ms(FOLLOW) } else { 0 };
-        self.send(&NodeOrder::End(EndWithin { alone_ms, command_ms: ms(grace.command), others_ms: ms(grace.others) }));
+        let within = EndWithin { alone_ms: ms(alone), command_ms: ms(grace.command), others_ms: ms(grace.others) };
+        self.send(&NodeOrder::End(within));
     }
 
     /// Ends the grace periods.
-    pub fn hurry(&mut self) {
-        self.send(&NodeOrder::End(EndWithin { alone_ms: 0, command_ms: 0, others_ms: 0 }));
+    pub fn hurry(&mut self, grace: Grace) {
+        self.until = Some(Instant::now() + end_limit(Duration::ZERO, grace));
+        self.send(&NodeOrder::EndNow);
     }
 
     fn send(&self, order: &NodeOrder) {
-        for other in self.others.iter().filter(|other| other.phase != Phase::Over) {
+        for other in self.others.iter().filter(|other| other.state.phase != Phase::Over) {
             other.link.send(order);
         }
     }
 
-    fn other(&mut self, node: Node) -> Option<&mut OtherNode> {
+    pub(super) fn other(&mut self, node: Node) -> Option<&mut OtherNode> {
         self.others.iter_mut().find(|other| other.node == node)
-    }
-}
-
-impl Harness {
-    /// Handles a message of another node.
-    pub(super) fn handle_node(&mut self, node: Node, message: FromNode) {
-        let Some(other) = self.nodes.other(node) else { return };
-        other.heard = Instant::now();
-        let name = other.name.clone();
-        match message {
-            FromNode::Event(NodeEvent::Started) => other.phase = Phase::Running,
-            FromNode::Event(NodeEvent::Refused { message }) => {
-                other.phase = Phase::Over;
-                self.fail_node(format!("the command does not start on node {name}: {message}"), FailureClass::Config);
-            }
-            FromNode::Event(NodeEvent::Looked { active, ranks }) => {
-                other.is_silent = false;
-                if active {
-                    self.activity.printed();
-                }
-                self.companion.ranks.take_readings(node, ranks);
-            }
-            FromNode::Event(NodeEvent::Stacks { written }) => self.report_stacks(written),
-            FromNode::Event(NodeEvent::Exited { code, signal }) => self.record_node_exit(node, code, signal),
-            FromNode::Event(NodeEvent::Ended { left }) => {
-                other.phase = Phase::Over;
-                for pid in left {
-                    let text = format!("process {pid} of the command on node {name} cannot be killed");
-                    self.link.send(&Event::Note { level: Level::Error, text });
-                }
-                if !matches!(self.life, Life::Ending { .. }) {
-                    self.fail_node(format!("the command was ended on node {name}"), FailureClass::Collective);
-                }
-            }
-            FromNode::Gone if other.phase == Phase::Over => {}
-            FromNode::Gone => {
-                other.phase = Phase::Over;
-                let text = format!("node {name} is lost: its job step has ended");
-                self.fail_node(text, FailureClass::Collective);
-            }
-            // Relayed with the connection that it belongs to.
-            FromNode::Event(NodeEvent::Companion { .. }) => {}
-        }
-    }
-
-    /// Ends the command because a node is missing. When it ends anyway, that is only noted.
-    fn fail_node(&mut self, message: String, class: FailureClass) {
-        match &self.life {
-            Life::Ending { .. } => self.warn(message),
-            Life::Running | Life::Saving { .. } => {
-                self.end(Reason::Broken(Failed { class, message, step: None, thread: None, injected: false }));
-            }
-        }
-    }
-
-    /// Records that the command of a node has exited on its own. Its ranks may still tell why.
-    fn record_node_exit(&mut self, node: Node, code: Option<i32>, signal: Option<i32>) {
-        let is_asked = matches!(self.life, Life::Saving { .. }) || self.companion.is_stopping();
-        let Some(other) = self.nodes.other(node) else { return };
-        let exit = Exit::of_command(code, signal);
-        other.exit = Some(exit);
-        if code == Some(0) || is_asked || !matches!(self.life, Life::Running) {
-            return;
-        }
-        let text = format!("the command ended on node {}: {exit}; it is ended on all nodes", other.name);
-        self.nodes.failed_first.get_or_insert(exit);
-        self.link.send(&Event::Note { level: Level::Error, text });
-        let reports = self.reports.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(REPORTS);
-            let _ = reports.send(Report::NodeFailed);
-        });
-    }
-
-    /// Looks at the other nodes: at their ranks, and whether they answer.
-    pub(super) fn tick_nodes(&mut self) {
-        if matches!(self.life, Life::Ending { .. }) {
-            return self.give_up_nodes();
-        }
-        let (mut silent, mut failed) = (Vec::new(), None);
-        for other in &mut self.nodes.others {
-            let since = other.heard.elapsed();
-            match other.phase {
-                Phase::Starting if since >= START => {
-                    let limit = START.as_secs();
-                    failed = Some(format!("node {} has not started the command within {limit} s", other.name));
-                }
-                Phase::Running => {
-                    if since >= SILENT && !std::mem::replace(&mut other.is_silent, true) {
-                        silent.push(format!("node {} has not answered for {} s", other.name, SILENT.as_secs()));
-                    }
-                    let ranks = self.companion.ranks.watched_on(other.node);
-                    if !other.link.send(&NodeOrder::Look { ranks }) && since >= SILENT {
-                        failed = Some(format!("node {} is lost: it takes no more orders", other.name));
-                    }
-                }
-                Phase::Starting | Phase::Over => {}
-            }
-        }
-        for text in silent {
-            self.warn(text);
-        }
-        if let Some(message) = failed {
-            self.fail_node(message, FailureClass::Collective);
-        }
-    }
-
-    /// Gives up nodes that do not report their end.
-    fn give_up_nodes(&mut self) {
-        if self.nodes.ending.is_none_or(|since| since.elapsed() < END) {
-            return;
-        }
-        let lost: Vec<&mut OtherNode> =
-            self.nodes.others.iter_mut().filter(|other| other.phase != Phase::Over).collect();
-        let mut texts = Vec::new();
-        for other in lost {
-            other.link.kill();
-            other.phase = Phase::Over;
-            texts.push(format!("node {} does not report that the command has ended there", other.name));
-        }
-        for text in texts {
-            self.link.send(&Event::Note { level: Level::Error, text });
-        }
     }
 }

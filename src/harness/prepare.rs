@@ -3,6 +3,7 @@
 use super::activity::Activity;
 use super::checkpoints::CheckpointWatch;
 use super::companion::{Companion, base_state};
+use super::companion_link::NewsQueue;
 use super::container_state::ContainerState;
 use super::foreign::{self, Foreign};
 use super::holder::Holder;
@@ -24,10 +25,10 @@ use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_fil
 use crate::config::command::nodes::Place;
 use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
-use crate::process_tree::{Family, Process, kill_all};
+use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
-use crate::protocol::node::NodeStart;
-use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
+use crate::protocol::node::{NodeClaim, NodeStart};
+use crate::protocol::worker::{Event, Failed, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
 use crate::recipe::class;
 use crate::store::checkpoint;
@@ -43,9 +44,6 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
-/// Longest time for a command to end that another node does not join.
-const KILL: Duration = Duration::from_secs(5);
-
 /// The running command and its resources.
 pub(super) struct Running {
     pub(super) process: Process,
@@ -55,16 +53,35 @@ pub(super) struct Running {
     holder: Option<Holder>,
 }
 
-/// Starts the command, or lets the standby begin, and announces it to the keeper.
-pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, HarnessError> {
-    let mut lock = owners::become_worker(args.run_dir.path())?;
+/// A run that no earlier attempt trains any more.
+struct Claimed {
+    lock: Lock,
+    /// The process that the run adopted.
+    foreign: Option<ForeignProcess>,
+    others: Nodes,
+    queue: NewsQueue,
+}
+
+/// Takes the run on every node. Until then, an earlier attempt may still write a checkpoint.
+async fn claim(args: &HarnessArgs) -> Result<Claimed, HarnessError> {
+    let last = owners::worker_record(&args.run_dir).and_then(|record| record.token);
+    let lock = owners::become_worker(args.run_dir.path())?;
     // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
-    let mut notes = Vec::new();
-    let foreign = living_process(&args);
-    if foreign.is_none() {
-        checkpoint::clean(args.run_dir.path());
+    let foreign = living_process(args);
+    let queue = NewsQueue::new();
+    if foreign.is_some() {
+        return Ok(Claimed { lock, foreign, others: Nodes::none(), queue });
     }
+    let others = claim_nodes(args, &queue, last).await?;
+    checkpoint::clean(args.run_dir.path());
+    Ok(Claimed { lock, foreign, others, queue })
+}
+
+/// Starts the command, or lets the standby begin, and announces it to the keeper.
+pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, HarnessError> {
+    let Claimed { mut lock, foreign, mut others, queue } = claim(&args).await?;
+    let mut notes = Vec::new();
     let from = choose_checkpoint(&args, &mut notes)?;
     let context = context_of(&args, from.as_ref());
     if let (Some(from), None) = (from.as_ref().and_then(Chosen::script), &foreign) {
@@ -79,9 +96,10 @@ pub fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, Har
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
-    let (running, companion, others) = match foreign {
-        Some(foreign) => (watch_process(&foreign, reports.clone()), Companion::none(&args), Nodes::none()),
-        None => start_with_companion(&args, &context, from.as_ref(), standby, &mut notes)?,
+    let (running, companion) = if let Some(foreign) = foreign {
+        (watch_process(&foreign, reports.clone()), Companion::none(&args))
+    } else {
+        start_with_companion(&args, (&context, from.as_ref()), standby, (&mut others, queue), &mut notes)?
     };
     let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
@@ -129,13 +147,13 @@ fn announce(link: &mut KeeperLink, hello: &Hello, notes: Vec<String>) {
 /// Starts the command, with a companion where one can be prepared.
 fn start_with_companion(
     args: &HarnessArgs,
-    context: &AttemptContext,
-    from: Option<&Chosen>,
+    (context, from): (&AttemptContext, Option<&Chosen>),
     standby: Option<Standby>,
+    (others, queue): (&mut Nodes, NewsQueue),
     notes: &mut Vec<String>,
-) -> Result<(Running, Companion, Nodes), HarnessError> {
+) -> Result<(Running, Companion), HarnessError> {
     let timer = SaveTimer::new(setup::save_interval(args), args.faults);
-    let prepared = setup::prepare(args, context, from, &timer, notes);
+    let prepared = setup::prepare(args, context, from, &timer, queue, notes);
     fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
     let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
     notes.extend(find_obstacles(&launch, &args.device));
@@ -145,35 +163,52 @@ fn start_with_companion(
         Some(running) => running,
         None => start_command(args, &launch)?,
     };
-    let others = start_nodes(args, context, prepared.as_ref()).inspect_err(|_| {
-        let _ = kill_all(&running.family, KILL);
-    })?;
+    begin_on_nodes(args, context, others, prepared.as_ref());
     let state = ContainerState::new(base_state(args, from));
-    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer), others))
+    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer)))
+}
+
+/// Claims the other nodes of the job. `last` is the token of the last attempt.
+async fn claim_nodes(args: &HarnessArgs, queue: &NewsQueue, last: Option<String>) -> Result<Nodes, HarnessError> {
+    let claimed = Nodes::claim(&args.nodes, &args.token, &queue.news, |node| NodeClaim {
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        node,
+        attempt: args.attempt,
+        run_dir: args.run_dir.path().to_owned(),
+        token: format!("{}-node-{node}", args.token),
+    });
+    let nodes = claimed.await;
+    if let Err(HarnessError::NotReady(failure)) = &nodes {
+        report_failure(failure.to_failed()).await;
+    }
+    let nodes = nodes?;
+    if let Some(last) = last {
+        nodes.kill_steps_of(&last);
+    }
+    Ok(nodes)
+}
+
+/// Tells the keeper why nothing is started.
+async fn report_failure(failed: Failed) {
+    if let Ok(mut link) = KeeperLink::open(None) {
+        link.send(&Event::Failed(failed));
+        let _ = link.finish().await;
+    }
 }
 
 /// Starts the parts of the command on the other nodes of the job.
-fn start_nodes(
-    args: &HarnessArgs,
-    context: &AttemptContext,
-    prepared: Option<&setup::Prepared>,
-) -> Result<Nodes, HarnessError> {
-    let companions = prepared.map(|prepared| prepared.link.news());
-    Nodes::start(&args.nodes, &args.token, companions.as_ref(), |node| {
+fn begin_on_nodes(args: &HarnessArgs, context: &AttemptContext, nodes: &mut Nodes, prepared: Option<&setup::Prepared>) {
+    nodes.begin(|node| {
         let place = Place { node, ..context.place.clone() };
         let launch = launch_of(args, &AttemptContext { place, ..context.clone() }, None);
         NodeStart {
-            build: env!("CARGO_PKG_VERSION").to_owned(),
-            node,
-            run_dir: context.run_dir.clone(),
-            token: format!("{}-node-{node}", args.token),
             argv: launch.argv,
             directory: launch.directory,
             environment: launch.environment,
             terminal: args.spec.terminal,
             setup: prepared.map(|prepared| Box::new(prepared.setup.setup().clone())),
         }
-    })
+    });
 }
 
 /// Returns the progress of a command that continues after a step.

@@ -1,4 +1,4 @@
-//! Where the ranks stand: read at intervals from their files and /proc, on each node by a process there, and condensed into one message for the keeper. On a
+//! Where the ranks stand: each node reads their files and /proc at intervals, and one message tells the keeper of all. On a
 //! hang, the flight recorders of the ranks tell who has not begun the operation in which the others wait.
 
 use super::companion_link::Member;

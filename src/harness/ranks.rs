@@ -2,13 +2,14 @@
 //! as "connection closed by peer", and the launcher's exit code say nothing.
 //!
 //! ```text
-//! rank 1 ends ── its connection closes ──▶ its node reads its exit ──▶ 0.4 s for the launcher to report and end the rest ──▶ all ranks are ended
+//! rank 1 ends ── its connection closes ──▶ its node reads its exit ──▶ 0.4 s for the launcher to report and end the rest
+//!             ──▶ 2.5 s for a lost node to show, unless the rank has a cause of its own ──▶ all ranks are ended
 //! ```
 
 use super::companion::NotWritten;
 use super::companion_link::Member;
 use super::ending::Reason;
-use super::node_pid::NodePid;
+use super::node_pid::{Node, NodePid};
 use super::run_loop::{Harness, Life, Report};
 use crate::config::command::CommandLaunch;
 use crate::config::command::ranks::Ranks;
@@ -18,6 +19,7 @@ use crate::protocol::device::DeviceChoice;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Failed, FailureClass, Level};
 use crate::untrusted::port::check_meeting;
+use rustix::process::Signal;
 use std::cmp::Reverse;
 use std::env;
 use std::time::Duration;
@@ -34,6 +36,8 @@ pub struct RankFailures {
     reports: Vec<(Member, Failed)>,
     /// Ranks whose connection closed while the others train, and whose end is not known yet.
     leaving: Vec<Member>,
+    /// A sentence about the first rank that ended, while a lost node may still be the cause.
+    note: Option<String>,
     versions: RankVersions,
 }
 
@@ -77,6 +81,30 @@ impl RankFailures {
         }
         self.first = Some((member, exit));
         true
+    }
+
+    /// Reports whether a rank failed by itself: it was killed, or reported an error of its own.
+    pub fn has_own_cause(&self) -> bool {
+        let killed = Signal::KILL.as_raw();
+        let was_killed = self.first.is_some_and(|(_, exit)| exit.is_some_and(|exit| exit.signal == Some(killed)));
+        was_killed || self.reports.iter().any(|(_, failed)| Weight::of(failed) == Weight::Cause)
+    }
+
+    /// Reports whether a rank on this node has reported its failure, or ended: the node is not lost.
+    pub fn have_failed_on(&self, node: Node) -> bool {
+        let mut reporters =
+            self.reports.iter().map(|(member, _)| member).chain(self.first.iter().map(|(first, _)| first));
+        reporters.any(|member| member.process.node == node)
+    }
+
+    /// Forgets a rank whose end will not be known.
+    pub fn forget_leaving(&mut self, member: Member) {
+        self.leaving.retain(|leaving| *leaving != member);
+    }
+
+    /// Takes the sentence that waits.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.note.take()
     }
 
     /// Returns the report that most likely names the cause: the earliest of the weightiest.
@@ -206,6 +234,16 @@ impl Harness {
             let how = if ended == EndedBy::default() { String::new() } else { format!(": {exit}") };
             let place = self.nodes.describe(member.process.node);
             let text = format!("{member}{place} ended first{how}; the other ranks are ended too");
+            self.ranks.note = Some(text);
+            self.note_first_rank();
+        }
+    }
+
+    /// Names the first rank that ended, unless a lost node may be the cause.
+    fn note_first_rank(&mut self) {
+        if self.knows_cause()
+            && let Some(text) = self.ranks.take_note()
+        {
             self.link.send(&Event::Note { level: Level::Error, text });
         }
     }
@@ -213,7 +251,7 @@ impl Harness {
     /// Ends the ranks that are left after the first one failed.
     pub(super) fn end_other_ranks(&mut self, member: Member) {
         if self.ranks.first.is_some_and(|(first, _)| first == member) {
-            self.end(Reason::RankFailed);
+            self.end_as_failed(Reason::RankFailed);
         }
     }
 
@@ -284,6 +322,22 @@ mod tests {
         assert!(!ranks.record_end(rank(0), EndedBy { code: None, signal: Some(15) }));
         let RankCause { exit, failed } = ranks.cause();
         assert_eq!((exit, failed.unwrap().message.as_str()), (None, "rank 1 of 2: ValueError"));
+    }
+
+    #[test]
+    fn a_failure_that_a_lost_node_may_explain_is_no_cause_of_its_own() {
+        let mut ranks = RankFailures::default();
+        ranks.record_report(rank(0), failed(FailureClass::Unknown, "connection closed"));
+        assert!(ranks.record_end(rank(0), EndedBy { code: Some(1), signal: None }));
+        assert!(!ranks.has_own_cause(), "gloo fails so when another rank is gone");
+        assert!(ranks.have_failed_on(Node(0)) && !ranks.have_failed_on(Node(1)), "node 1 may be lost");
+        ranks.record_report(rank(1), failed(FailureClass::Collective, "connection closed"));
+        assert!(ranks.have_failed_on(Node(1)) && !ranks.has_own_cause());
+        ranks.record_report(rank(1), failed(FailureClass::DiskFull, "no space"));
+        assert!(ranks.has_own_cause());
+        let mut killed = RankFailures::default();
+        assert!(killed.record_end(rank(0), EndedBy { code: None, signal: Some(9) }));
+        assert!(killed.has_own_cause());
     }
 
     #[test]

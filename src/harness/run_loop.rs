@@ -82,6 +82,8 @@ pub enum Report {
     Stacks(Vec<StackWriter>),
     /// The command of another node failed, and all ranks had time to tell why.
     NodeFailed,
+    /// A lost node had its time to show after the command failed.
+    Settled,
 }
 
 /// The harness of one attempt.
@@ -149,23 +151,12 @@ impl Harness {
         self.finish().await
     }
 
-    fn is_over(&self) -> bool {
-        matches!(self.life, Life::Ending { done: true, .. }) && self.nodes.are_over() && !self.is_saving()
-    }
-
     /// Reports whether a checkpoint is being adopted or published.
-    fn is_saving(&self) -> bool {
+    pub(super) fn is_saving(&self) -> bool {
         self.adopting || self.companion.is_busy()
     }
 
-    /// Reads what an adopted command wrote.
-    fn read_foreign(&mut self) {
-        if let Some(bytes) = self.foreign.as_mut().and_then(Foreign::read) {
-            self.take_output(&bytes);
-        }
-    }
-
-    fn take_output(&mut self, bytes: &[u8]) {
+    pub(super) fn take_output(&mut self, bytes: &[u8]) {
         self.activity.printed();
         self.paused = false;
         let (mut log, mut readings) = (Vec::new(), Vec::new());
@@ -258,7 +249,11 @@ impl Harness {
                 self.exit = Some(Exit::of_command(status.exit_status(), status.terminating_signal()));
                 // A command may save and exit when it is asked to save.
                 let asked = matches!(self.life, Life::Saving { .. }) || self.companion.is_stopping();
-                self.end(if asked { Reason::Asked } else { Reason::Exited });
+                match self.exit {
+                    _ if asked => self.end(Reason::Asked),
+                    Some(exit) if exit.code != Some(0) => self.end_as_failed(Reason::Exited),
+                    _ => self.end(Reason::Exited),
+                }
             }
         }
     }
@@ -268,13 +263,14 @@ impl Harness {
         if let Life::Ending { hurry, .. } = &self.life {
             if reason == Reason::Signalled {
                 wake(hurry);
-                self.nodes.hurry();
+                self.nodes.hurry(reason.grace());
             }
             return;
         }
         let (family, grace) = (self.family.clone(), reason.grace());
-        let follows = reason == Reason::Exited && self.exit.is_some_and(|exit| exit.code == Some(0));
-        self.nodes.end(grace, follows);
+        // A command that saved and exited, too, may do so later on another node.
+        let may_follow = matches!(reason, Reason::Exited | Reason::Asked);
+        self.nodes.end(grace, may_follow && self.exit.is_some_and(|exit| exit.code == Some(0)));
         let command = self.exit.is_none().then(|| self.command.clone());
         let reports = self.reports.clone();
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
@@ -301,13 +297,14 @@ impl Harness {
                     self.link.send(&Event::Note { level: Level::Error, text });
                 }
                 self.reap();
-                self.look_for_checkpoint(Moment::JustEnded);
+                self.look_once_over();
             }
             Report::Gone => {
                 self.exit = Some(Exit::of_command(None, None));
                 self.end(Reason::Exited);
             }
-            Report::NodeFailed => self.end(Reason::RankFailed),
+            Report::NodeFailed => self.end_as_failed(Reason::RankFailed),
+            Report::Settled => self.end_failing(),
             Report::RanksLeft(member) => self.end_other_ranks(member),
             Report::Stacks(written) => self.report_stacks(written),
             Report::Published(published) => self.record_publication(*published),
@@ -372,18 +369,13 @@ impl Harness {
         if let Some(event) = self.progress.flush() {
             self.link.send(&event);
         }
-        let reason = match &self.life {
-            // Its last words may be read after its exit was noticed.
-            Life::Ending { reason: Reason::Exited, .. } if self.companion.is_stopping() => &Reason::Asked,
-            Life::Ending { reason, .. } => reason,
-            Life::Running | Life::Saving { .. } => return FailureClass::Unknown.exit_code(),
-        };
+        let Some(reason) = self.reason_of_end() else { return FailureClass::Unknown.exit_code() };
         let cause = self.ranks.cause();
         // The keeper looks for the process in the logs of this node.
         let of_rank = cause.exit.map(|(process, exit)| (process.here().unwrap_or(self.command.pid), exit));
         let own = || (self.command.pid, self.nodes.end_of_command(self.exit.unwrap_or_default()));
         let (pid, exit) = of_rank.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
-        let (events, code) = conclude(reason, pid, exit, &self.progress, cause.failed);
+        let (events, code) = conclude(&reason, pid, exit, &self.progress, cause.failed);
         if code != 0 && !matches!(reason, Reason::Asked | Reason::Signalled) {
             self.note_undeclared_checkpoints();
         }

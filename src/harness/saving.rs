@@ -59,6 +59,13 @@ impl Harness {
         self.link.send(&Event::StopRefused { step: self.progress.step, message });
     }
 
+    /// Looks for the last checkpoint, once no process on any node can still write to it.
+    pub(super) fn look_once_over(&mut self) {
+        if self.has_no_process() {
+            self.look_for_checkpoint(Moment::JustEnded);
+        }
+    }
+
     /// Looks for a new checkpoint, and adopts it on another thread.
     pub(super) fn look_for_checkpoint(&mut self, moment: Moment) {
         let Some(watch) = self.checkpoints.as_mut().filter(|_| !self.adopting) else { return };
@@ -127,8 +134,7 @@ impl Harness {
                     Life::Saving { since_ns: Some(since_ns), .. } if adopted.original().modified_ns() >= since_ns => {
                         self.end(Reason::Asked);
                     }
-                    Life::Ending { done: true, .. } => self.look_for_checkpoint(Moment::JustEnded),
-                    _ => {}
+                    _ => self.look_once_over(),
                 }
             }
             Err(error) => {

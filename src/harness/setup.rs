@@ -1,6 +1,6 @@
 //! Prepares the companion of a command: its package, its socket, and the file that it reads at its start.
 
-use super::companion_link::CompanionLink;
+use super::companion_link::{CompanionLink, NewsQueue};
 use super::resume_point::Chosen;
 use super::save_timer::SaveTimer;
 use super::{HarnessArgs, Purpose};
@@ -116,13 +116,14 @@ pub(super) fn prepare(
     context: &AttemptContext,
     chosen: Option<&Chosen>,
     timer: &SaveTimer,
+    queue: NewsQueue,
     notes: &mut Vec<String>,
 ) -> Option<Prepared> {
     let prepared = unpack_package().and_then(|package| {
         let socket = socket_place::prepare_companion(&args.run_dir)?;
         let setup = SetupFile::create(context, setup_of(args, context, chosen, timer, socket.clone()))?;
         let variables = Variables { package, setup_file: setup.path.clone() };
-        Ok(Prepared { link: CompanionLink::listen(socket)?, setup, variables })
+        Ok(Prepared { link: CompanionLink::listen(socket, queue)?, setup, variables })
     });
     prepared.map_err(|error| notes.push(format!("no companion in the command: {error}"))).ok()
 }

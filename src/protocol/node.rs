@@ -3,6 +3,8 @@
 //! ```text
 //! harness ── NodeOrder ──▶ node-command on another node ──▶ its part of the command
 //!         ◀── NodeEvent ──                              ◀── companions, over a socket of that node
+//!
+//! Claim ──▶ Ready: nothing of an earlier attempt is left there        Begin ──▶ Started ──▶ Exited ──▶ Ended
 //! ```
 //! The end of the orders ends the part of the command: nothing on a node outlives its harness.
 
@@ -17,7 +19,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum NodeOrder {
-    /// Start the command. The first order.
+    /// End what an earlier attempt left, and keep later helpers off. The first order.
+    Claim(Box<NodeClaim>),
+    /// Start the command. The second order: the harness sends it once all nodes are ready.
     Begin(Box<NodeStart>),
     /// The setup of the companions has changed.
     Setup(Box<Setup>),
@@ -43,21 +47,30 @@ pub enum NodeOrder {
         /// The number of the signal.
         signal: i32,
     },
-    /// End every process of the command. A later one shortens the times of an earlier one.
+    /// End every process of the command.
     End(EndWithin),
+    /// End the times that an earlier order gave.
+    EndNow,
+}
+
+/// The claim of an attempt on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClaim {
+    /// The version of the harness's program. Another one may not understand it.
+    pub build: String,
+    /// The number of the node.
+    pub node: u32,
+    /// The number of the attempt.
+    pub attempt: u64,
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// Marks the processes of the command on this node.
+    pub token: String,
 }
 
 /// The start of a command on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStart {
-    /// The version of the harness's program. Another one may not understand it.
-    pub build: String,
-    /// The number of the node.
-    pub node: u32,
-    /// The run directory.
-    pub run_dir: PathBuf,
-    /// Marks the processes of the command on this node.
-    pub token: String,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// The working directory.
@@ -107,12 +120,14 @@ pub struct StackWriter {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum NodeEvent {
+    /// The claim is taken, and nothing of an earlier attempt is left.
+    Ready,
     /// The command runs.
     Started,
     /// The command cannot be started, or not watched.
     Refused {
         /// Why.
-        message: String,
+        reason: Refused,
     },
     /// News of a connection of a companion.
     Companion {
@@ -140,10 +155,46 @@ pub enum NodeEvent {
         /// The signal.
         signal: Option<i32>,
     },
+    /// The command did not end on its own in the time that it had.
+    CutOff,
     /// No process of the command is left except these, which cannot be killed.
     Ended {
         /// Their ids.
         left: Vec<u32>,
+    },
+}
+
+/// Reason why a node does not start a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refused {
+    /// Its program is another one.
+    #[error("this program is {own} there, and {theirs} on the first node; install the same on all nodes")]
+    Build {
+        /// The version there.
+        own: String,
+        /// The version of the harness.
+        theirs: String,
+    },
+    /// It does not find the run.
+    #[error("{0}; all nodes must share the runs directory")]
+    RunDir(String),
+    /// Processes of an earlier attempt do not end.
+    #[error("processes of an earlier attempt still run there")]
+    EarlierAttempt,
+    /// A later attempt has begun there.
+    #[error("attempt {0} of the run has begun there")]
+    LaterAttempt(u64),
+    /// The command cannot be launched.
+    #[error("{0}")]
+    Launch(String),
+    /// The system refused something.
+    #[error("{what}: {message}")]
+    Io {
+        /// The subject.
+        what: String,
+        /// The system's error.
+        message: String,
     },
 }
 
@@ -166,6 +217,8 @@ pub enum ConnectionNews {
         /// The signal that ended it.
         signal: Option<i32>,
     },
+    /// It closed the connection, and its process lives on.
+    Remains,
 }
 
 /// Where a rank stands, as its node reads it.
@@ -196,7 +249,7 @@ pub struct ProcessReading {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConnectionNews, EndWithin, NodeEvent, NodeOrder, NodeStart, RankReading};
+    use super::{ConnectionNews, EndWithin, NodeClaim, NodeEvent, NodeOrder, NodeStart, RankReading, Refused};
     use crate::protocol::line;
     use std::ffi::OsString;
     use std::fmt::Debug;
@@ -210,11 +263,9 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_start_and_of_a_line_arrives() {
+        let (build, run_dir, token) = ("0.1.0".to_owned(), "/runs/a b".into(), "7".to_owned());
+        returns(&NodeOrder::Claim(Box::new(NodeClaim { build, node: 1, attempt: 3, run_dir, token })));
         let start = NodeStart {
-            build: "0.1.0".to_owned(),
-            node: 1,
-            run_dir: "/runs/a b".into(),
-            token: "7".to_owned(),
             argv: vec!["python".to_owned(), "zwei\nZeilen".to_owned()],
             directory: "/project".into(),
             environment: [("PYTHONPATH".to_owned(), OsString::from_vec(vec![b'/', 0xff]))].into(),
@@ -223,9 +274,13 @@ mod tests {
         };
         returns(&NodeOrder::Begin(Box::new(start)));
         returns(&NodeOrder::Companion { connection: 3, line: "{\"order\":\"checkpoint\"}\n".to_owned() });
+        returns(&NodeOrder::EndNow);
         returns(&NodeOrder::End(EndWithin { alone_ms: 0, command_ms: 2000, others_ms: 750 }));
         let news = ConnectionNews::Line("{\"event\":\"ended\",\"step\":3}\n".to_owned());
         returns(&NodeEvent::Companion { connection: 3, news });
+        for reason in [Refused::EarlierAttempt, Refused::LaterAttempt(4), Refused::RunDir("gone".to_owned())] {
+            returns(&NodeEvent::Refused { reason });
+        }
         // A record holds the bits of numbers: also those of NaN.
         let record = vec![1, f64::NAN.to_bits(), u64::MAX];
         let reading = RankReading { pid: 7, record, clock_s: 12.5, process: None, helpers_cpu_s: None };

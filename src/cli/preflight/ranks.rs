@@ -41,7 +41,11 @@ pub fn checks(run: &Run, devices: &Devices, nodes: u32) -> Vec<Check> {
     // A job's own nodes are all kept.
     let machines = (full.machines > 1 && nodes == 1).then(|| {
         let text = format!("on {} machines: downshift keeps the ranks of this one", full.machines);
-        Check::warn(NAME, text, "a loop with downshift.attach needs all its ranks on one machine")
+        Check::warn(
+            NAME,
+            text,
+            "use one machine, or let downshift start the ranks in a Slurm job: `downshift sbatch --nodes`",
+        )
     });
     let found: Vec<Check> = [misfit, meeting, machines].into_iter().flatten().collect();
     if found.is_empty() { vec![Check::ok(NAME, describe(&full, nodes))] } else { found }

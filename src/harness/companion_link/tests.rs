@@ -1,4 +1,4 @@
-use super::{CompanionLink, LinkEvent, Member, Role};
+use super::{CompanionLink, LinkEvent, Member, NewsQueue, Role};
 use crate::harness::companion_socket::LONGEST;
 use crate::harness::node_pid::{Node, NodePid};
 use crate::protocol::companion::{CompanionLine, CompanionOrder, FromCompanion};
@@ -32,7 +32,7 @@ fn place() -> (tempfile::TempDir, std::path::PathBuf) {
 #[tokio::test]
 async fn rank_0_speaks_and_other_ranks_only_fail() {
     let (_dir, socket) = place();
-    let mut link = CompanionLink::listen(socket.clone()).unwrap();
+    let mut link = CompanionLink::listen(socket.clone(), NewsQueue::new()).unwrap();
     let _second = connect(&socket, &(introduction(8, 1) + STEP)).await;
     assert!(matches!(link.receive().await, LinkEvent::Introduced { role: Role::Rank, .. }));
     let first = connect(&socket, &(introduction(7, 0) + STEP)).await;
@@ -72,7 +72,7 @@ async fn rank_0_speaks_and_other_ranks_only_fail() {
 #[tokio::test]
 async fn what_a_rank_starts_does_not_act_for_it() {
     let (_dir, socket) = place();
-    let mut link = CompanionLink::listen(socket.clone()).unwrap();
+    let mut link = CompanionLink::listen(socket.clone(), NewsQueue::new()).unwrap();
     let _rank = connect(&socket, &introduction(8, 1)).await;
     assert!(matches!(link.receive().await, LinkEvent::Introduced { role: Role::Rank, .. }));
     let staged = "{\"event\":\"staged\",\"step\":5,\"samples\":5,\"folder\":\".new-step-000000005.9\"}\n";
@@ -91,7 +91,7 @@ async fn what_a_rank_starts_does_not_act_for_it() {
 #[tokio::test]
 async fn lines_that_are_not_understood_are_named_and_half_a_line_is_never_taken() {
     let (_dir, socket) = place();
-    let mut link = CompanionLink::listen(socket.clone()).unwrap();
+    let mut link = CompanionLink::listen(socket.clone(), NewsQueue::new()).unwrap();
     let ended = "{\"event\":\"ended\",\"step\":5}\n";
     let mut first = connect(&socket, &(introduction(7, 0) + "what?\n\u{0}\n" + ended)).await;
     assert!(matches!(link.receive().await, LinkEvent::Introduced { .. }));
@@ -116,7 +116,7 @@ async fn lines_that_are_not_understood_are_named_and_half_a_line_is_never_taken(
 async fn the_socket_is_removed_with_the_link() {
     let (_dir, socket) = place();
     std::fs::write(&socket, "a leftover").unwrap();
-    let link = CompanionLink::listen(socket.clone()).unwrap();
+    let link = CompanionLink::listen(socket.clone(), NewsQueue::new()).unwrap();
     assert!(socket.exists() && !link.is_connected() && !link.has_speaker());
     drop(link);
     assert!(!socket.exists());
