@@ -132,19 +132,22 @@ impl Harness {
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.is_over() {
             let Signals { child, terminate, interrupt, hangup } = &mut self.signals;
+            // A companion introduces itself before its script prints: its connection is served before the output.
+            tokio::task::yield_now().await;
             tokio::select! {
-                chunk = next_chunk(&mut self.output) => match chunk {
-                    Some(bytes) => self.take_output(&bytes),
-                    None => self.output = None,
-                },
+                biased;
                 message = self.link.receive() => self.handle_keeper(message),
-                message = self.companion.receive() => self.handle_companion(message),
-                (node, message) = self.nodes.receive() => self.handle_node(node, message),
                 _ = child.recv() => self.reap(),
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
                 _ = hangup.recv() => {}
                 Some(report) = self.reported.recv() => self.take_report(report),
                 _ = clock.tick() => self.tick(),
+                (node, message) = self.nodes.receive() => self.handle_node(node, message),
+                message = self.companion.receive() => self.handle_companion(message),
+                chunk = next_chunk(&mut self.output) => match chunk {
+                    Some(bytes) => self.take_output(&bytes),
+                    None => self.output = None,
+                },
             }
             self.link.pump();
         }
