@@ -96,6 +96,8 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     let listener = listen(&args, &mut lock, &mut notes);
     let mut link = KeeperLink::open(listener).map_err(HarnessError::of("the connection to the keeper"))?;
     let (reports, reported) = mpsc::unbounded_channel();
+    // Whatever the command writes is younger.
+    let now = Instant::now();
     let (running, companion) = if let Some(foreign) = foreign {
         (watch_process(&foreign, reports.clone()), Companion::none(&args))
     } else {
@@ -104,7 +106,6 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     let progress = progress_at(&args, context.step);
     let hello = hello(&args, &progress, from.as_ref());
     announce(&mut link, &hello, notes);
-    let now = Instant::now();
     Ok(Harness {
         command: running.process,
         family: running.family,

@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
 /// A file's timestamp may lag behind the clock by this much: one timer interrupt.
-const FILE_CLOCK_NS: i64 = 10_000_000;
+pub(super) const FILE_CLOCK: Duration = Duration::from_millis(10);
 
 /// The phase of the command's life.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ impl Harness {
         }
         let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
         let Some(limit) = saves.filter(|_| matches!(self.life, Life::Running)) else { return self.end(Reason::Asked) };
-        let since_ns = Some(jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK_NS);
+        let since_ns = Some(jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK.as_nanos() as i64);
         match self.ask_to_save() {
             Ok(()) => self.life = Life::Saving { until: Instant::now() + limit, since_ns },
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
-use super::run_loop::Harness;
+use super::run_loop::{FILE_CLOCK, Harness};
 use crate::protocol::worker::{Event, Level};
 use crate::store::adopted;
 use crate::untrusted::text;
@@ -39,7 +39,7 @@ impl Harness {
     /// does not answer delays the report of the end no longer than [`LIMIT`].
     pub(super) fn note_undeclared_checkpoints(&mut self) {
         let args = &self.args;
-        let Some(began) = SystemTime::now().checked_sub(self.began.elapsed()) else { return };
+        let Some(began) = SystemTime::now().checked_sub(self.began.elapsed() + FILE_CLOCK) else { return };
         let has_some = self.companion.has_checkpoints() || !adopted::list(args.run_dir.path()).is_empty();
         if has_some || args.purpose.is_temporary() || self.foreign.is_some() {
             return;
