@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
+#[path = "command/checkpoints.rs"]
+mod checkpoints;
 mod helper;
 
-use downshift::protocol::control::CheckpointRow;
-use downshift::store::reader::{Reader, live_status};
+use downshift::store::reader::live_status;
 use helper::{Place, stop_run, wait_for, wait_parent_end};
 use std::fs;
 use std::process::{Output, Stdio};
@@ -148,127 +149,6 @@ fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
     assert!(run.file("out/checkpoint-50/state").is_file(), "the script writes where the run file says");
 }
 
-/// Saves at every step, waits until the checkpoint is adopted, and reports its evaluation before or after that.
-const RANKED: &str = r#"name: ranked
-task: command
-command: [sh, "{attempt_dir}/train.sh"]
-environment: { OUT: "{run_dir}/out", RUN: "{run_dir}" }
-checkpoints: { match: "{run_dir}/out/checkpoint-*", complete: state, keep_last: 1 }
-resume: { environment: { FROM: "{checkpoint}" } }
-files:
-  train.sh: |
-    step=0
-    for fid in 9 3 8 7 6; do
-      step=$((step + 1))
-      echo "step $step loss 1.0"
-      if [ $step != 2 ]; then echo "step $step eval_fid: $fid"; fi
-      mkdir -p "$OUT/checkpoint-$step" && echo $step > "$OUT/checkpoint-$step/state"
-      until [ -e "$RUN/adopted/step-00000000$step.json" ]; do sleep 0.05; done
-      if [ $step = 2 ]; then echo "step $step eval_fid: $fid"; fi
-    done
-"#;
-
-/// Runs a file to its end. Returns the place and the rows of its checkpoints.
-fn checkpoints_of(text: &str) -> (Place, Vec<CheckpointRow>) {
-    let place = Place::real();
-    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
-    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
-    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
-    let rows = Reader::open(&place.newest().unwrap()).unwrap().checkpoints().unwrap();
-    (place, rows)
-}
-
-#[test]
-fn evaluations_rank_the_checkpoints_of_a_command_and_the_best_outlives_keep_last() {
-    for (ranking, kept, best) in [
-        ("{ best: { metric: fid, goal: min } }", vec![1, 2, 5], Some((2, 3.0))),
-        // Without `keep_best` only the newest stays, and the oldest, which is the next to be proven.
-        ("{ best: { metric: fid, goal: min }, keep_best: false }", vec![1, 5], Some((5, 6.0))),
-        ("{ best: { metric: fid, goal: max } }", vec![1, 5], Some((1, 9.0))),
-        ("{ keep_best: true }", vec![1, 5], None),
-    ] {
-        let (place, rows) = checkpoints_of(&format!("{RANKED}checkpoint: {ranking}\n"));
-        let there: Vec<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
-        assert_eq!(there, kept, "{ranking}: {rows:?}");
-        let marked = rows.iter().find(|row| row.best).map(|row| (row.step, row.metrics["fid"]));
-        assert_eq!(marked, best, "{ranking}: {rows:?}");
-        let run = place.newest().unwrap();
-        let files: Vec<u64> = (1..=5).filter(|step| run.file(&format!("out/checkpoint-{step}")).exists()).collect();
-        assert_eq!(files, kept, "{ranking}");
-    }
-}
-
-#[test]
-fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
-    let (place, _) = checkpoints_of(
-        &RANKED
-            .replace(", keep_last: 1", "")
-            .replace("name: ranked", "name: ranked\ncheckpoint: { best: { metric: fid, goal: min } }"),
-    );
-    let run = place.newest().unwrap();
-    let said = |words: &[&str]| {
-        let out = place.output(&[&["checkpoints"], words].concat());
-        (out.status.code(), shown(&out))
-    };
-    let (code, listed) = said(&["list"]);
-    assert_eq!((code, listed.lines().count()), (Some(0), 5), "{listed}");
-    let best: Vec<&str> = listed.lines().filter(|line| line.contains("  best  ")).collect();
-    assert!(matches!(best[..], [line] if line.contains("step         2") && line.contains("fid 3")), "{listed}");
-    assert!(listed.contains(&run.file("out/checkpoint-2").display().to_string()), "{listed}");
-    let (code, verified) = said(&["verify"]);
-    assert_eq!((code, verified.matches("whole").count()), (Some(0), 5), "{verified}");
-    let (code, ranked) = said(&["compare", "--last", "4"]);
-    let order: Vec<&str> = ranked.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    assert_eq!((code, order), (Some(0), vec!["2", "5", "4", "3"]), "{ranked}");
-    let (code, refused) = said(&["copy", "--to", "elsewhere"]);
-    assert!(code == Some(14) && refused.contains("files of its command"), "{refused}");
-
-    let damaged = run.file("out/checkpoint-5/state");
-    fs::write(&damaged, "6\n").unwrap();
-    fs::remove_file(run.file("adopted/step-000000003.json")).unwrap();
-    let (code, verified) = said(&["verify"]);
-    assert_eq!(code, Some(14), "{verified}");
-    assert!(verified.contains("step         5  BROKEN") && verified.contains("step         3  MISSING"), "{verified}");
-
-    // The damaged one does not count as the newest, and is left to the user.
-    let text = fs::read_to_string(run.file("run.yaml")).unwrap();
-    fs::write(run.file("run.yaml"), text.replace("complete: state", "complete: state\n  keep_last: 1")).unwrap();
-    let there = || (1..=5).filter(|step| run.file(&format!("out/checkpoint-{step}")).exists()).collect::<Vec<u64>>();
-    let (code, pruned) = said(&["prune"]);
-    assert!(code == Some(0) && pruned.contains("left for your review"), "{pruned}");
-    assert_eq!(there(), [1, 2, 3, 4, 5], "the oldest, the best and the newest whole one stay: {pruned}");
-    fs::write(&damaged, "5\n").unwrap();
-    let (_, pruned) = said(&["prune"]);
-    assert!(pruned.contains("deleted step 4"), "{pruned}");
-    assert_eq!(there(), [1, 2, 3, 5], "3 is not the run's any more: {pruned}");
-}
-
-#[test]
-fn a_command_whose_checkpoints_are_all_damaged_is_not_started_over_unless_that_is_allowed() {
-    let text = RANKED.replace(", keep_last: 1", "").replace("    done\n", "    done\n    sleep 60\n");
-    let place = Place::real();
-    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
-    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
-    let mut running = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
-    let run =
-        wait_for("five checkpoints", || place.newest().filter(|run| run.file("adopted/step-000000005.json").exists()));
-    stop_run(&place, &mut running);
-    wait_parent_end(&run);
-    let states = || (1..=5).map(|step| fs::read_to_string(run.file(&format!("out/checkpoint-{step}/state"))).unwrap());
-    (1..=5).for_each(|step| fs::write(run.file(&format!("out/checkpoint-{step}/state")), "mine").unwrap());
-    let out = place.output(&["resume", "--headless", "--trust"]);
-    assert_eq!(out.status.code(), Some(14), "{}", shown(&out));
-    assert!(states().all(|state| state == "mine"), "nothing was overwritten: {}", shown(&out));
-    let log = fs::read_to_string(run.file("worker.log")).unwrap();
-    assert!(log.contains("of step 5") && log.contains("restart: from_start"), "{log}");
-
-    let file = fs::read_to_string(run.file("run.yaml")).unwrap();
-    fs::write(run.file("run.yaml"), file.replace("restart: never", "restart: from_start")).unwrap();
-    let mut running = place.command(&["resume", "--headless", "--trust"]).stdout(Stdio::null()).spawn().unwrap();
-    wait_for("a new start", || states().any(|state| state != "mine").then_some(()));
-    stop_run(&place, &mut running);
-}
-
 #[test]
 fn a_stopped_command_that_nothing_resumes_stays_stopped() {
     let place = place_with("name: plain\ntask: command\ncommand: [sh, train.sh]\n");
@@ -396,31 +276,4 @@ fn the_list_of_runs_says_why_a_command_failed() {
     // A ladder of one rung counts nothing.
     let status = place.succeed(&["status"]);
     assert!(!status.contains("(rung ") && status.contains("  full  "), "{status}");
-}
-
-#[test]
-fn a_script_finds_the_folder_that_is_named_for_its_outputs() {
-    let place = Place::real();
-    let file = "name: outs\ntask: command\ncommand: [sh, -c, 'echo saved > \"$0/first\"', '{run_dir}/out']\n";
-    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
-    let out = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
-    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
-    assert_eq!(fs::read_to_string(place.newest().unwrap().file("out/first")).unwrap(), "saved\n");
-}
-
-#[test]
-fn a_checkpoint_without_a_number_has_the_step_at_which_it_was_written() {
-    let place = Place::real();
-    let script = "i=0; while [ $i -lt 130 ]; do i=$((i + 1)); sleep 0.02; echo step $i loss 0.5; \
-                  if [ $((i % 50)) = 0 ]; then echo $i > $0/part; mv $0/part $0/last; fi; done";
-    let file = format!(
-        "name: saves\ntask: command\ncommand: [sh, -c, '{script}', '{{run_dir}}/out']\n\
-         checkpoints: {{ match: '{{run_dir}}/out/last', copy: true }}\nresume: {{}}\n"
-    );
-    fs::write(place.dir.path().join("run.yaml"), file).unwrap();
-    let out = place.output(&["run", "run.yaml", "--headless", "--trust", "--device", "cpu"]);
-    assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
-    let rows = Reader::open(&place.newest().unwrap()).unwrap().checkpoints().unwrap();
-    let steps: Vec<u64> = rows.iter().map(|row: &CheckpointRow| row.step).collect();
-    assert!(steps.contains(&100) && steps.iter().all(|step| step % 50 == 0), "{steps:?}");
 }

@@ -111,11 +111,7 @@ impl Harness {
         let text = format!("the command ended on node {name}: {exit}; it is ended on all nodes");
         self.nodes.failed_first.get_or_insert(exit);
         self.link.send(&Event::Note { level: Level::Error, text });
-        let reports = self.reports.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(REPORTS);
-            let _ = reports.send(Report::NodeFailed);
-        });
+        self.report_after(REPORTS, Report::NodeFailed);
     }
 
     /// Ends the command because a part of it failed. Where that may follow from a lost node, the node has a moment to show.
@@ -127,10 +123,15 @@ impl Harness {
             return;
         }
         self.nodes.failing = Some(reason);
+        self.report_after(LOSS, Report::Settled);
+    }
+
+    /// Sets a limit to a wait for reports of other nodes: this one follows at the latest.
+    fn report_after(&self, limit: Duration, report: Report) {
         let reports = self.reports.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(LOSS);
-            let _ = reports.send(Report::Settled);
+        tokio::spawn(async move {
+            tokio::time::sleep(limit).await;
+            let _ = reports.send(report);
         });
     }
 

@@ -29,7 +29,7 @@ pub fn read_orders() -> mpsc::Receiver<NodeOrder> {
     orders
 }
 
-/// What is written.
+/// A piece of the streams to the harness.
 enum Sent {
     /// A line on stdout.
     Line(String),

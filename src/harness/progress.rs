@@ -279,7 +279,7 @@ pub(in crate::harness) mod tests {
             let taken = events.into_iter().chain(progress.flush());
             taken.filter_map(|event| if let Event::Step(step) = event { Some(step.compute_ms) } else { None }).collect()
         };
-        assert_eq!(times(&[41], ms(4000)), [0.0], "the start of the script is no step");
+        assert_eq!(times(&[41], ms(4000)), [0.0], "the time before the first report is not that of a step");
         assert_eq!(times(&[42, 43], ms(4060)), [30.0, 30.0], "one piece of output");
         assert_eq!(times(&[53], ms(4560)), [50.0], "a line for every tenth step");
         assert_eq!(times(&[50], ms(4570)), [0.0; 0], "another bar");

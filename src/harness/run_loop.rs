@@ -14,6 +14,7 @@ use super::nodes::Nodes;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::ranks::RankFailures;
+use super::saving::FILE_CLOCK;
 use super::signals::Signals;
 use super::terminal::next_chunk;
 use crate::config::command::SaveSignal;
@@ -38,8 +39,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 const TICK: Duration = Duration::from_millis(500);
 /// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
-/// A file's timestamp may lag behind the clock by this much: one timer interrupt.
-pub(super) const FILE_CLOCK: Duration = Duration::from_millis(10);
 
 /// The phase of the command's life.
 #[derive(Debug)]

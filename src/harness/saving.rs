@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
 
+/// A file's timestamp may lag behind the clock by this much: one timer interrupt.
+pub(super) const FILE_CLOCK: Duration = Duration::from_millis(10);
+
 /// Reason why a command cannot be asked to save.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub enum CannotSave {

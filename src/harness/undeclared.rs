@@ -1,7 +1,8 @@
 //! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
-use super::run_loop::{FILE_CLOCK, Harness};
+use super::run_loop::Harness;
+use super::saving::FILE_CLOCK;
 use crate::protocol::worker::{Event, Level};
 use crate::store::adopted;
 use crate::untrusted::text;

@@ -29,7 +29,7 @@ pub enum Refusal {
     LosesEverything {
         /// The steps taken so far.
         steps: u64,
-        /// What would make it resume.
+        /// The way to make it resume.
         advice: String,
     },
     /// The command has saved nothing yet.

@@ -236,7 +236,7 @@ pub struct RankReading {
     pub helpers_cpu_s: Option<f64>,
 }
 
-/// What /proc shows of a process.
+/// The state of a process in /proc.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReading {
     /// Its state.
