@@ -7,7 +7,7 @@ mod checkpoints;
 mod helper;
 
 use downshift::store::reader::live_status;
-use helper::{Place, stop_run, wait_for, wait_parent_end};
+use helper::{Place, wait_for, wait_parent_end};
 use std::fs;
 use std::process::{Output, Stdio};
 

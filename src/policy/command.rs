@@ -10,6 +10,8 @@ use super::machine::Policy;
 use super::moves::Move;
 use super::refusal::Refusal;
 use super::response::Response;
+use crate::config::command::Level as CommandLevel;
+use crate::config::command::cost::{Resumption, ShiftCost};
 use crate::config::knobs::Relief;
 use crate::format::count;
 use crate::protocol::companion::CompanionNews;
@@ -67,6 +69,16 @@ impl CommandLimits {
         self.save_within.or(self.companion_save)
     }
 
+    /// Returns how the command goes on after it was ended.
+    fn resumption(self) -> Resumption {
+        let level = match (self.companion_save, self.resumes) {
+            (Some(_), _) => CommandLevel::Companion,
+            (None, true) => CommandLevel::Checkpoints,
+            (None, false) => CommandLevel::Command,
+        };
+        Resumption { level, saves: self.save_within.is_some(), may_start_over: self.from_start }
+    }
+
     /// Reports whether the keeper may end a command that hangs.
     #[must_use]
     pub fn may_end_hung(self) -> bool {
@@ -105,30 +117,29 @@ impl Policy {
     /// Refuses a request that ends a live worker which cannot start again.
     pub(super) fn refuse_loss(&self) -> Result<(), Refusal> {
         let lives = matches!(self.life, Lifecycle::Running(_));
-        match self.limits.command {
-            Some(CommandLimits { may_end: false, .. }) if lives => Err(Refusal::NotOurs),
-            Some(command) if lives && !command.may_restart() => Err(Refusal::LosesEverything {
-                steps: self.current_step(),
-                advice: self.if_lost().map_or_else(String::new, Anew::advice),
-            }),
-            Some(command) if lives && self.has_nothing_to_resume(command) => {
-                Err(Refusal::NothingSaved { steps: self.current_step() })
+        let Some(command) = self.limits.command.filter(|_| lives) else { return Ok(()) };
+        let steps = self.current_step();
+        match self.shift_cost() {
+            _ if !command.may_end => Err(Refusal::NotOurs),
+            Some(ShiftCost::Refused(CommandLevel::Command)) => {
+                Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, Anew::advice) })
+            }
+            Some(ShiftCost::Refused(CommandLevel::Checkpoints | CommandLevel::Companion)) => {
+                Err(Refusal::NothingSaved { steps })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the cost of an end of the command now, as its preview tells it; none for a worker of ours.
+    fn shift_cost(&self) -> Option<ShiftCost> {
+        Some(ShiftCost::of(self.limits.command?.resumption(), self.current_step(), self.position.durable))
     }
 
     /// Reports whether the worker saves when it is asked to: not a command that neither a signal nor a companion asks.
     #[must_use]
     pub fn saves_on_request(&self) -> bool {
         self.limits.command.is_none_or(|command| command.save_time().is_some())
-    }
-
-    /// Reports whether the command has taken steps that an end of it would lose: it has no checkpoint yet, and makes none on
-    /// request.
-    fn has_nothing_to_resume(&self, command: CommandLimits) -> bool {
-        let is_saved = command.save_time().is_some() || self.position.durable.is_some();
-        !is_saved && !command.from_start && self.current_step() > 0
     }
 
     /// Refuses to save what cannot be asked to.
@@ -138,10 +149,9 @@ impl Policy {
 
     /// Says where a command starts again that was ended without a save.
     pub(super) fn describe_start(&self) -> String {
-        let resumes = self.limits.command.is_some_and(CommandLimits::can_resume);
-        match self.position.durable.filter(|_| resumes) {
-            Some(step) => format!("from its checkpoint at step {}", count(step)),
-            None => "from its beginning".to_owned(),
+        match self.shift_cost() {
+            Some(ShiftCost::BackTo { checkpoint, .. }) => format!("from its checkpoint at step {}", count(checkpoint)),
+            _ => "from its beginning".to_owned(),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Where a command saves, and what becomes of its checkpoints.
 
 use super::shown;
-use crate::helper::Place;
+use crate::helper::{Place, stop_run, wait_for, wait_parent_end};
 use downshift::protocol::control::CheckpointRow;
 use downshift::store::reader::Reader;
 use std::fs;
+use std::process::Stdio;
 
 /// Saves at every step, waits until the checkpoint is adopted, and reports its evaluation before or after that.
 const RANKED: &str = r#"name: ranked

@@ -31,21 +31,37 @@ impl CommandSpec {
     /// Returns what is lost if a run of this level shifts at `step`, with its newest complete checkpoint at `durable`.
     #[must_use]
     pub fn shift_cost(&self, level: Level, step: u64, durable: Option<u64>) -> ShiftCost {
-        if level == Level::Companion {
-            return ShiftCost::AtMostOneStep;
-        }
-        if level == Level::Checkpoints && self.save.is_some() {
-            return ShiftCost::SavesFirst;
-        }
-        match durable.filter(|_| level == Level::Checkpoints) {
-            Some(checkpoint) => ShiftCost::BackTo { checkpoint, steps: step.saturating_sub(checkpoint) },
-            None if self.restart == RestartPolicy::FromStart => ShiftCost::Everything { steps: step },
-            None => ShiftCost::Refused(level),
-        }
+        let may_start_over = self.restart == RestartPolicy::FromStart;
+        ShiftCost::of(Resumption { level, saves: self.save.is_some(), may_start_over }, step, durable)
     }
 }
 
+/// How a command goes on after it was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resumption {
+    /// The level of its run.
+    pub level: Level,
+    /// Whether a signal asks it to save.
+    pub saves: bool,
+    /// Whether it may start from its beginning.
+    pub may_start_over: bool,
+}
+
 impl ShiftCost {
+    /// Returns the cost at `step`, with the newest complete checkpoint at `durable`.
+    #[must_use]
+    pub fn of(Resumption { level, saves, may_start_over }: Resumption, step: u64, durable: Option<u64>) -> Self {
+        let has_checkpoints = level == Level::Checkpoints;
+        match durable.filter(|_| has_checkpoints) {
+            _ if level == Level::Companion => Self::AtMostOneStep,
+            _ if has_checkpoints && saves => Self::SavesFirst,
+            Some(checkpoint) => Self::BackTo { checkpoint, steps: step.saturating_sub(checkpoint) },
+            // Before its first step, a command has nothing to lose.
+            None if may_start_over || has_checkpoints && step == 0 => Self::Everything { steps: step },
+            None => Self::Refused(level),
+        }
+    }
+
     /// Reports whether the shift is possible.
     #[must_use]
     pub fn is_possible(self) -> bool {
@@ -95,6 +111,11 @@ mod tests {
         assert_eq!(cost("", None), ShiftCost::Refused(Level::Command));
         assert_eq!(cost("restart: from_start\n", None), ShiftCost::Everything { steps: 120 });
         assert_eq!(cost(resumes, None), ShiftCost::Refused(Level::Checkpoints));
+        assert_eq!(
+            command(resumes).shift_cost(Level::Checkpoints, 0, None),
+            ShiftCost::Everything { steps: 0 },
+            "before its first step"
+        );
         assert_eq!(cost(resumes, Some(100)), ShiftCost::BackTo { checkpoint: 100, steps: 20 });
         assert_eq!(cost(&format!("{resumes}restart: from_start\n"), None), ShiftCost::Everything { steps: 120 });
         assert_eq!(cost(&format!("{resumes}save: {{ signal: USR1 }}\n"), None), ShiftCost::SavesFirst);
