@@ -73,12 +73,17 @@ fn each_border_is_measured_once_and_a_resumed_run_repeats_nothing() {
     let before = calls(&place);
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
-    let calls = calls(&place);
+    let mut calls = calls(&place);
     assert!(!before.is_empty() && calls.starts_with(&before), "{before:?} and {calls:?}");
+    let values = values(&run, "quality.fid");
+    // The stop may cut off the last measurement before it; then its border is measured again.
+    if !values.contains_key(&calls[before.len() - 1]) {
+        calls.remove(before.len() - 1);
+    }
     assert_eq!(calls.last(), Some(&230), "a run that has finished is measured at its end");
     let borders: Vec<u64> = calls[..calls.len() - 1].iter().map(|step| step / 40).collect();
     assert!(borders[0] > 0 && borders.windows(2).all(|pair| pair[0] < pair[1]), "{calls:?}");
-    assert_eq!(values(&run, "quality.fid"), calls.iter().map(|step| (*step, *step as f64)).collect());
+    assert_eq!(values, calls.iter().map(|step| (*step, *step as f64)).collect());
     let best = live_status(&run).unwrap().best.unwrap();
     assert_eq!((best.step, best.value), (230, 230.0));
     let kept: Vec<u64> = checkpoint::list(run.path()).iter().map(|entry| entry.step).collect();

@@ -15,8 +15,9 @@ import tempfile
 import time
 import unittest
 
+from program import PROGRAM
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAM = os.environ.get("DOWNSHIFT_PROGRAM") or os.path.abspath(os.path.join(HERE, "../../target/debug/downshift"))
 LIMIT_SECONDS = 400
 RUN_FILE = """\
 name: kept

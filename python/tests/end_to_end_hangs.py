@@ -19,6 +19,7 @@ import time
 # This script's folder is on the path; importing the other one adds the companion's.
 from end_to_end_loop import HERE
 from end_to_end_ranks import SCRIPT, RankedRun, run_file
+from program import PROGRAM
 
 # `watch.hang_min`, and the second beyond it that a hang may take to be noticed.
 LIMIT_SECONDS = 10.0 + 1.0
@@ -148,7 +149,7 @@ def struck_at(run):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="all 22 cases")
-    parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../target/debug/downshift"))
+    parser.add_argument("--program", default=PROGRAM)
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the cases, from 1")
     given = parser.parse_args()
     for number, case in enumerate(cases(given.full), 1):

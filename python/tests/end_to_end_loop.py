@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from program import PROGRAM
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 SCRIPT = os.path.join(HERE, "plain_loop.py")
@@ -166,7 +168,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
+    parser.add_argument("--program", default=PROGRAM)
     given = parser.parse_args()
     program = os.path.abspath(given.program)
     import plain_loop

@@ -21,6 +21,7 @@ import time
 # This script's folder is on the path; importing the other one adds the companion's.
 from end_to_end_loop import HERE, STEPS_PER_EPOCH
 from end_to_end_ranks import SCRIPT, RankedRun, command_of, run_file, variable
+from program import PROGRAM
 
 LIB = os.path.join(HERE, "../../scripts/slurm-lib")
 START = 'set -euo pipefail; . "$0"; has_second || fail "namespaces are not permitted"; start_slurm linuxproc 2; "$@"'
@@ -157,7 +158,7 @@ def expect_hang(program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
+    parser.add_argument("--program", default=PROGRAM)
     parser.add_argument("--has-slurm", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     program = os.path.abspath(given.program)

@@ -18,6 +18,7 @@ import time
 
 # This script's folder is on the path; importing the other one adds the companion's.
 from end_to_end_loop import HERE, STEPS_PER_EPOCH, STEPS_PER_KILL, Run
+from program import PROGRAM
 
 SCRIPT = os.path.join(HERE, "ranked_loop.py")
 WORLD = 2
@@ -186,7 +187,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
+    parser.add_argument("--program", default=PROGRAM)
     given = parser.parse_args()
     program = os.path.abspath(given.program)
     expect_cause(program, "oom", ["cause: out of device memory", "rank 1 of 2: OutOfMemoryError"])

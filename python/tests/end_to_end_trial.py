@@ -12,8 +12,9 @@ import sys
 import tempfile
 import unittest
 
+from program import PROGRAM
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAM = os.path.abspath(os.path.join(HERE, "../../target/debug/downshift"))
 SCRIPTS = os.path.join(HERE, "scripts")
 
 COMMAND = """\

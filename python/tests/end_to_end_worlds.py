@@ -15,6 +15,7 @@ import tempfile
 import time
 
 from end_to_end_loop import HERE, LIMIT, Run
+from program import PROGRAM
 
 SCRIPT = os.path.join(HERE, "ranked_loop.py")
 STEP_SAMPLES = 12
@@ -121,7 +122,7 @@ def expect_versions(program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", default=os.path.join(HERE, "../../target/debug/downshift"))
+    parser.add_argument("--program", default=PROGRAM)
     program = os.path.abspath(parser.parse_args().program)
     expect_versions(program)
     expect_same_samples(program)
