@@ -82,8 +82,8 @@ fn impatient(faults: &str) -> Vec<&'static str> {
     }
     let limits = [
         "watch.hang_min=5 s",
-        "watch.hang.starting=20 s",
-        "watch.hang.compiling=20 s",
+        "watch.hang.starting=60 s",
+        "watch.hang.compiling=60 s",
         "watch.hang.first_steps=20 s",
         "watch.hang.evaluating=20 s",
         "watch.hang.checkpointing=20 s",
