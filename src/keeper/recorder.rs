@@ -148,7 +148,7 @@ impl Recorder {
         let before = self.status.loss.map(|loss| (self.status.step, loss));
         let id = self.record_attempt(rung, rung_name, reason)?;
         self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
-        self.moved = now;
+        (self.moved, self.status.progress) = (now, None);
         // The same step has other weights in another attempt.
         self.evals.clear();
         self.status.attempts = id;

@@ -8,6 +8,7 @@
 
 use super::companion::CompanionNews;
 use super::metrics;
+use super::progress::Progress;
 use super::ranks::RankRow;
 use super::resume::Resume;
 use super::worker::{Eval, KernelCount, ReducedRate};
@@ -234,6 +235,9 @@ pub struct Status {
     pub shifts: u64,
     /// Steps skipped by the guard, in the whole run.
     pub skipped: u64,
+    /// When the run last took a step, and how long it usually takes to the next one; none before a worker's first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// Loss of the newest step.
     pub loss: Option<f64>,
     /// The newest evaluation.
@@ -295,6 +299,12 @@ impl Status {
         let level = format!("level {}", self.level?);
         let resume = self.resume.as_ref().and_then(Resume::word);
         Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
+    }
+
+    /// Returns the time without a step in milliseconds, if the run trains and this exceeds its longest usual pause.
+    #[must_use]
+    pub fn stalled_ms(&self, now_ms: i64) -> Option<i64> {
+        self.progress.filter(|_| self.state == RunState::Training)?.stalled_ms(now_ms)
     }
 
     /// Reports whether the level may still change because the companion of a command has not reported yet.
