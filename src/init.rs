@@ -15,6 +15,7 @@ pub mod flag;
 mod given;
 pub mod help_text;
 mod hugging_face;
+pub mod kept;
 mod knobs;
 pub mod program;
 pub mod proposal;

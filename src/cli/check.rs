@@ -16,7 +16,7 @@ use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::config::units::Every;
 use crate::format::counted;
-use crate::init::attached::is_attached;
+use crate::init::kept::Kept;
 use crate::init::program::Program;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
@@ -109,9 +109,15 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(run: &Run, command: &CommandSpec) {
     let level = command.level();
-    if let Some(script) = find_attached(command) {
+    if let Some((script, kept)) = find_kept(command) {
+        let script = text::escape_line(&script);
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
-        line!("read from the source: {} calls downshift.attach, once it runs", text::escape_line(&script));
+        match kept {
+            Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
+            Kept::HuggingFace | Kept::Lightning => line!(
+                "read from the source: {script} trains with {kept}, which the companion keeps with no line changed, once it runs"
+            ),
+        }
         match run.preset_tree(0).pointer("/checkpoint/every") {
             Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
             None => line!(
@@ -126,13 +132,18 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     note_lost_files(command);
 }
 
-/// Returns the script of a command that calls `downshift.attach`, by its source.
-fn find_attached(command: &CommandSpec) -> Option<String> {
-    let Target::Script(script) = find_script(&command.command)?.target else { return None };
+/// Returns the script of a command that the companion keeps, by its source.
+fn find_kept(command: &CommandSpec) -> Option<(String, Kept)> {
+    let invocation = find_script(&command.command)?;
+    let script = match &invocation.target {
+        Target::Script(script) => script.clone(),
+        Target::Module(module) => format!("{}.py", module.replace('.', "/")),
+        Target::Program(_) => return None,
+    };
     let file = command.directory.join(&script);
     let folder = file.parent().map(Path::to_owned)?;
     let program = Program::read(&file, &[folder, command.directory.clone()]).ok()?;
-    is_attached(&program).then_some(script)
+    Some((script, Kept::find(&program, &invocation, &command.command)?))
 }
 
 /// Notes that no argument names the folder of the files that a command gets.

@@ -124,6 +124,11 @@ impl Program {
         self.included.iter().map(|(file, index)| &self.files[*file].definitions[*index])
     }
 
+    /// Returns the imports of all files.
+    pub fn imports(&self) -> impl Iterator<Item = &Import> {
+        self.files.iter().flat_map(|module| &module.imports)
+    }
+
     /// Returns the reachable calls of one function, with their place.
     pub fn calls<'a>(&'a self, function: &'a str) -> impl Iterator<Item = (Place, &'a Call)> {
         self.files.iter().enumerate().flat_map(move |(file, module)| {
