@@ -1,13 +1,13 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
+use super::kept_script::KeptScript;
 use super::line;
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
-use crate::config::command::invocation::{Target, find_script};
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, Level, first_launch};
 use crate::config::numerics;
@@ -17,7 +17,6 @@ use crate::config::trust::Grants;
 use crate::config::units::Every;
 use crate::format::counted;
 use crate::init::kept::Kept;
-use crate::init::program::Program;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
 use crate::trainer::{Prospect, Trainer};
@@ -109,8 +108,8 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(run: &Run, command: &CommandSpec) {
     let level = command.level();
-    if let Some((script, kept)) = find_kept(command) {
-        let script = text::escape_line(&script);
+    if let Some(KeptScript { name, kept, .. }) = KeptScript::of(command) {
+        let script = text::escape_line(&name);
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
         match kept {
             Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
@@ -130,20 +129,6 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     line!("\n{level}: {}", level.meaning());
     line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
     note_lost_files(command);
-}
-
-/// Returns the script of a command that the companion keeps, by its source.
-fn find_kept(command: &CommandSpec) -> Option<(String, Kept)> {
-    let invocation = find_script(&command.command)?;
-    let script = match &invocation.target {
-        Target::Script(script) => script.clone(),
-        Target::Module(module) => format!("{}.py", module.replace('.', "/")),
-        Target::Program(_) => return None,
-    };
-    let file = command.directory.join(&script);
-    let folder = file.parent().map(Path::to_owned)?;
-    let program = Program::read(&file, &[folder, command.directory.clone()]).ok()?;
-    Some((script, Kept::find(&program, &invocation, &command.command)?))
 }
 
 /// Notes that no argument names the folder of the files that a command gets.
