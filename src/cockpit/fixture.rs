@@ -77,6 +77,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         pauses: 0,
         shifts: 1,
         skipped: 3,
+        unguarded: 0,
         progress: Some(Progress { since_ms: NOW, patience_ms: 4_000 }),
         loss: Some(0.312),
         eval: Some(Eval {
