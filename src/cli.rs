@@ -23,6 +23,7 @@ mod init;
 mod internal;
 mod interrupted;
 mod job;
+mod kept_script;
 mod labels;
 mod man;
 mod measure;

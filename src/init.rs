@@ -15,6 +15,7 @@ pub mod flag;
 mod given;
 pub mod help_text;
 mod hugging_face;
+pub mod kept;
 mod knobs;
 pub mod program;
 pub mod proposal;
@@ -24,6 +25,7 @@ pub mod run_file;
 pub mod saves;
 mod settings;
 pub mod shell;
+pub mod writes;
 
 use crate::config::yaml;
 use flag::Declared;

@@ -30,6 +30,7 @@ pub mod pace;
 pub mod passage;
 pub mod plan;
 pub mod probe;
+pub mod progress;
 pub mod quality;
 pub mod ranks;
 pub mod resume;

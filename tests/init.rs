@@ -39,7 +39,7 @@ fn scripts() -> tempfile::TempDir {
 }
 
 /// Every style of script, and a command that starts it.
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 18] = [
     ("argparse", "python train_gpt2.py --batch_size 32 --learning_rate=1e-4 --flash"),
     ("configurator", "python nanogpt.py config/train.py --batch_size=6 --grad_clip=0.5"),
     (
@@ -63,6 +63,9 @@ const COMMANDS: [(&str, &str); 15] = [
     ("module", "python -m pkg.train --batch_size 4 --output_dir out"),
     ("subcommand", "python3 -u safe_mode.py train --mode separated"),
     ("attached", "python train_attached.py --lr 1e-4"),
+    ("trainer", "python train_trainer.py --lr 1e-4"),
+    ("clm_alone", "python run_clm.py --model_name_or_path gpt2 --output_dir out/clm --do_train"),
+    ("lightning", "python train_lightning.py --lr 1e-4"),
     ("saves", "python train_saves.py --lr 1e-4"),
     ("switch", "python train_switch.py --lr 1e-4"),
     ("abbreviated", "python train_gpt2.py --batch 32 --learn 1e-4"),
@@ -81,8 +84,16 @@ fn each_style_of_script_gets_the_expected_run_file_and_check_accepts_it() {
         insta::assert_snapshot!(style, format!("$ {line}\n\n{}\n{file}", text(&made.stdout)));
         let checked = run_program(folder.path(), &["check", "run.yaml"]);
         assert!(checked.status.success(), "{style}: {}\n{file}", text(&checked.stderr));
-        let says_so = text(&checked.stdout).contains("calls downshift.attach, once it runs");
-        assert_eq!(says_so, style == "attached", "{style}: {}", text(&checked.stdout));
+        let says = text(&checked.stdout);
+        let kept = match style {
+            "attached" => Some("train_attached.py calls downshift.attach, once it runs"),
+            "trainer" => Some("train_trainer.py trains with Hugging Face's Trainer, which the companion keeps"),
+            "clm_alone" => Some("run_clm.py trains with Hugging Face's Trainer, which the companion keeps"),
+            "lightning" => Some("train_lightning.py trains with Lightning's Trainer, which the companion keeps"),
+            _ => None,
+        };
+        assert_eq!(says.contains("\nlevel 2: "), kept.is_some(), "{style}: {says}");
+        assert!(kept.is_none_or(|kept| says.contains(kept)), "{style}: {says}");
     }
 }
 

@@ -250,6 +250,8 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         pauses: 0,
         shifts: 1,
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
+        unguarded: 0,
+        progress: None,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),
         best: eval(steps, steps).loss.map(|value| Best {

@@ -1,13 +1,13 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
+use super::kept_script::KeptScript;
 use super::line;
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
-use crate::config::command::invocation::{Target, find_script};
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, Level, first_launch};
 use crate::config::numerics;
@@ -16,8 +16,7 @@ use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::config::units::Every;
 use crate::format::counted;
-use crate::init::attached::is_attached;
-use crate::init::program::Program;
+use crate::init::kept::Kept;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
 use crate::trainer::{Prospect, Trainer};
@@ -109,9 +108,15 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(run: &Run, command: &CommandSpec) {
     let level = command.level();
-    if let Some(script) = find_attached(command) {
+    if let Some(KeptScript { name, kept, .. }) = KeptScript::of(command) {
+        let script = text::escape_line(&name);
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
-        line!("read from the source: {} calls downshift.attach, once it runs", text::escape_line(&script));
+        match kept {
+            Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
+            Kept::HuggingFace | Kept::Lightning => line!(
+                "read from the source: {script} trains with {kept}, which the companion keeps with no line changed, once it runs"
+            ),
+        }
         match run.preset_tree(0).pointer("/checkpoint/every") {
             Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
             None => line!(
@@ -124,15 +129,6 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     line!("\n{level}: {}", level.meaning());
     line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
     note_lost_files(command);
-}
-
-/// Returns the script of a command that calls `downshift.attach`, by its source.
-fn find_attached(command: &CommandSpec) -> Option<String> {
-    let Target::Script(script) = find_script(&command.command)?.target else { return None };
-    let file = command.directory.join(&script);
-    let folder = file.parent().map(Path::to_owned)?;
-    let program = Program::read(&file, &[folder, command.directory.clone()]).ok()?;
-    is_attached(&program).then_some(script)
 }
 
 /// Notes that no argument names the folder of the files that a command gets.

@@ -329,7 +329,7 @@ impl<'a> Follower<'a> {
 fn step_line(row: &StepRow) -> String {
     let mut line = format!("step {}", count(row.step));
     if row.skipped {
-        line.push_str("  skipped");
+        line.push_str("  not finite");
     }
     let named =
         [("loss", row.loss.map(figure)), ("lr", row.lr.map(learning_rate)), ("grad norm", row.grad_norm.map(figure))];

@@ -6,9 +6,11 @@ pub mod template;
 
 use super::{Failure, Outcome, line};
 use crate::config::check::check_name;
+use crate::config::command::Level;
 use crate::init::attached::Attached;
 use crate::init::flag::Declared;
-use crate::init::proposal::{Facts, Proposal, propose};
+use crate::init::kept::Kept;
+use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
@@ -84,7 +86,9 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
     let attached = found.program.as_ref().and_then(Attached::find);
     let saved = found.program.as_ref().map(saved_paths).unwrap_or_default();
-    let facts = Facts { words: found.words.clone(), flags: &declared.flags, mentions: &mentions, attached, saved };
+    let kept = found.program.as_ref().and_then(|program| Kept::find(program, &found.invocation, command));
+    let words = found.words.clone();
+    let facts = Facts { words, flags: &declared.flags, mentions: &mentions, attached, kept, saved };
     let proposal = propose(&facts, &Table::load()?);
     let directory = working_directory(&file)?;
     let shown = text::path(&file);
@@ -168,4 +172,7 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     }
     let rungs: Vec<&str> = proposal.rungs.iter().map(|rung| rung.name).collect();
     line!("ladder: full, {}", rungs.join(", "));
+    if proposal.kept().is_some() || proposal.notes.contains(&Note::Attached) {
+        line!("{}: {}", Level::Companion, Level::Companion.meaning());
+    }
 }

@@ -3,7 +3,7 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, LineFormat, Outcome, Which};
-use crate::format::{count, figure, learning_rate, rate};
+use crate::format::{age, count, figure, learning_rate, rate};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
@@ -48,19 +48,23 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     match args.format {
         LineFormat::Json => line!("{}", serde_json::to_string_pretty(&status)?),
         LineFormat::Text => {
-            line!("{}", text::escape_line(&facts(&status)));
+            line!("{}", text::escape_line(&facts(&status, now_ms())));
             for note in notes(&status) {
                 line!("  {}", text::escape_line(&note));
             }
         }
-        LineFormat::Tmux => line!("{}", tmux(&status)),
+        LineFormat::Tmux => line!("{}", tmux(&status, now_ms())),
     }
     Ok(0)
 }
 
 /// Formats the status as one line of text.
 pub fn status_line(status: &Status) -> String {
-    let mut line = facts(status);
+    status_line_at(status, now_ms())
+}
+
+fn status_line_at(status: &Status, now_ms: i64) -> String {
+    let mut line = facts(status, now_ms);
     for note in notes(status) {
         let _ = write!(line, "  ({note})");
     }
@@ -68,8 +72,10 @@ pub fn status_line(status: &Status) -> String {
 }
 
 /// Formats what is known of every run: state, rung, progress and figures.
-fn facts(status: &Status) -> String {
-    let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
+fn facts(status: &Status, now_ms: i64) -> String {
+    let stalled = status.stalled_ms(now_ms).map(|still| format!("stalled: no step for {}", age(still)));
+    let state = stalled.as_deref().unwrap_or(status.state.word());
+    let mut line = format!("{}  {state}  {}", status.run, status.rung_name);
     // Without a ladder there is nothing to count.
     if status.rungs.len() > 1 {
         let _ = write!(line, " (rung {} of 0–{})", status.rung, status.rungs.len() - 1);
@@ -81,7 +87,7 @@ fn facts(status: &Status) -> String {
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
     }
-    if let Some(steps_per_s) = speed(status) {
+    if let Some(steps_per_s) = speed(status).filter(|_| stalled.is_none()) {
         let _ = write!(line, "  {} steps/s", rate(steps_per_s));
     }
     if let Some(eval) = &status.eval {
@@ -129,8 +135,10 @@ fn speed(status: &Status) -> Option<f64> {
 }
 
 /// Formats one short styled line for tmux: name, state, progress, loss; problems are highlighted.
-fn tmux(status: &Status) -> String {
+fn tmux(status: &Status, now_ms: i64) -> String {
+    let stalled = status.stalled_ms(now_ms).map(|still| format!("stalled {}", age(still)));
     let colour = match status.state {
+        _ if stalled.is_some() => "yellow",
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => "green",
         RunState::Failed | RunState::NeedsPerson => "red",
         _ => "yellow",
@@ -138,7 +146,7 @@ fn tmux(status: &Status) -> String {
     // The start time is useless in a narrow space.
     let name = escape_for_tmux(short_name(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
-    let (state, rung) = (status.state.word(), &status.rung_name);
+    let (state, rung) = (stalled.as_deref().unwrap_or(status.state.word()), &status.rung_name);
     let rung = if status.rungs.len() > 1 { format!(" {}", escape_for_tmux(rung)) } else { String::new() };
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
 }
@@ -165,16 +173,38 @@ fn percent(status: &Status) -> String {
     }
 }
 
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{escape_for_tmux, short_name, status_line};
+    use super::{escape_for_tmux, short_name, status_line_at, tmux};
     use crate::cockpit::fixture;
     use crate::protocol::companion::CompanionNews;
-    use crate::protocol::control::RunState;
+    use crate::protocol::control::{RunState, Status};
     use crate::protocol::resume::Resume;
     use crate::protocol::worker::ReducedRate;
     use crate::recipe::learning::Setback;
     use serde_json::json;
+
+    fn status_line(status: &Status) -> String {
+        status_line_at(status, fixture::NOW)
+    }
+
+    #[test]
+    fn a_run_without_progress_is_stalled_and_shows_no_speed() {
+        let mut status = fixture::status(RunState::Training, 700);
+        let moving = status_line_at(&status, fixture::NOW + 3_900);
+        assert!(moving.contains("  training  ") && moving.contains(" steps/s"), "{moving}");
+        let still = status_line_at(&status, fixture::NOW + 47_000);
+        assert!(still.contains("  stalled: no step for 47 s  ") && !still.contains(" steps/s"), "{still}");
+        let short = tmux(&status, fixture::NOW + 47_000);
+        assert!(short.contains("#[fg=yellow]stalled 47 s#[default]"), "{short}");
+        status.state = RunState::Evaluating;
+        let evaluating = status_line_at(&status, fixture::NOW + 47_000);
+        assert!(evaluating.contains("  evaluating  "), "{evaluating}");
+    }
 
     #[test]
     fn the_line_names_the_level_the_grade_and_ignored_knobs() {

@@ -13,6 +13,7 @@ use crate::protocol::control::{
 };
 use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
+use crate::protocol::progress::Progress;
 use crate::protocol::worker::{Eval, Level};
 use serde_json::json;
 
@@ -76,6 +77,8 @@ pub fn status(state: RunState, step: u64) -> Status {
         pauses: 0,
         shifts: 1,
         skipped: 3,
+        unguarded: 0,
+        progress: Some(Progress { since_ms: NOW, patience_ms: 4_000 }),
         loss: Some(0.312),
         eval: Some(Eval {
             step: 675,
@@ -270,6 +273,14 @@ pub fn at(size: (u16, u16), status: Status, history: History) -> State {
 
 pub fn apply_status(state: &mut State, status: Status) {
     update(state, Msg::Keeper(Update::Status(Box::new(status))));
+}
+
+/// Lets the keeper's status follow the newest step, as it does within a tenth of a second.
+pub fn follow_steps(state: &mut State) {
+    let mut status = state.status().unwrap().clone();
+    let since_ms = state.facts.recent.back().unwrap().time_ms;
+    status.progress = status.progress.map(|progress| Progress { since_ms, ..progress });
+    apply_status(state, status);
 }
 
 /// Returns a shift in progress: the completed stages, then the open one if any.

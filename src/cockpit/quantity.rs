@@ -91,7 +91,7 @@ impl Quantity {
             Self::Loss => "loss",
             Self::GradNorm => "gradient norm",
             Self::Throughput => "speed without pauses",
-            Self::SkipRate => "skipped steps",
+            Self::SkipRate => "steps not finite",
             Self::LearningRate => "learning rate",
             Self::Evaluation => "evaluation loss",
             Self::StepTime => "step time",

@@ -338,7 +338,7 @@ impl State {
     /// Returns when the last step ended or, if that is later, the current state began, Unix milliseconds.
     #[must_use]
     pub fn last_progress_ms(&self) -> Option<i64> {
-        Some(self.facts.recent.back()?.time_ms.max(self.facts.state_since_ms.unwrap_or(i64::MIN)))
+        Some(self.status()?.progress?.since_ms)
     }
 
     /// Returns when a run that is over ended, Unix milliseconds: as observed, or else as the journal says.
@@ -353,12 +353,7 @@ impl State {
     /// Returns the time since the last step in milliseconds, if it exceeds the longest pause usual for this run.
     #[must_use]
     pub fn stalled_ms(&self) -> Option<i64> {
-        if self.moment.is_some() || self.run_state() != Some(RunState::Training) {
-            return None;
-        }
-        let still = self.now_ms.saturating_sub(self.last_progress_ms()?);
-        let floor = || self.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
-        (still as f64 > self.facts.patience_ms().unwrap_or_else(floor)).then_some(still)
+        self.status().filter(|_| self.moment.is_none())?.stalled_ms(self.now_ms)
     }
 }
 

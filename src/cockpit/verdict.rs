@@ -136,6 +136,9 @@ fn result(state: &State, status: &Status) -> String {
     if status.skipped > 0 {
         parts.push(format!("{} skipped", count(status.skipped)));
     }
+    if status.unguarded > 0 {
+        parts.push(format!("{} not finite", count(status.unguarded)));
+    }
     if status.shifts > 0 {
         parts.push(counted(status.shifts, "shift"));
     }

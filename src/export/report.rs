@@ -113,7 +113,7 @@ fn write_charts(page: &mut Page<'_>, curves: &Curves) {
         "<li><svg><path class=\"line\" d=\"M0 6h18\"/></svg>smoothed</li>",
         "<li><svg><rect class=\"band\" y=\"1\" width=\"18\" height=\"10\"/></svg>measured</li>",
         "<li><svg><path class=\"evaluation\" d=\"M9 1l5 5l-5 5l-5 -5Z\"/></svg>evaluation</li>",
-        "<li><svg><path class=\"skip\" d=\"M5 3h8l-4 7Z\"/></svg>skipped step</li>",
+        "<li><svg><path class=\"skip\" d=\"M5 3h8l-4 7Z\"/></svg>step not finite</li>",
         "<li><svg><path class=\"mark shift\" d=\"M9 0v12\"/></svg>shift, lower learning rate</li>",
         "<li><svg><path class=\"mark restart\" d=\"M9 0v12\"/></svg>restart</li>",
         "<li><svg><path class=\"mark fault\" d=\"M9 0v12\"/></svg>after a fault</li>",

@@ -124,14 +124,23 @@ impl Program {
         self.included.iter().map(|(file, index)| &self.files[*file].definitions[*index])
     }
 
+    /// Returns the imports of all files.
+    pub fn imports(&self) -> impl Iterator<Item = &Import> {
+        self.files.iter().flat_map(|module| &module.imports)
+    }
+
+    /// Returns the reachable calls, with their place.
+    pub fn all_calls(&self) -> impl Iterator<Item = (Place, &Call)> {
+        self.files.iter().enumerate().flat_map(move |(file, module)| {
+            let mine = move |call: &&OwnedCall| self.included.contains(&(file, call.owner));
+            let place = move |call: &OwnedCall| Place { file, owner: call.owner, at: call.at };
+            module.calls.iter().filter(mine).map(move |call| (place(call), &call.call))
+        })
+    }
+
     /// Returns the reachable calls of one function, with their place.
     pub fn calls<'a>(&'a self, function: &'a str) -> impl Iterator<Item = (Place, &'a Call)> {
-        self.files.iter().enumerate().flat_map(move |(file, module)| {
-            let mine =
-                move |call: &&OwnedCall| call.call.function == function && self.included.contains(&(file, call.owner));
-            let place = move |call: &'a OwnedCall| (Place { file, owner: call.owner, at: call.at }, &call.call);
-            module.calls.iter().filter(mine).map(place)
-        })
+        self.all_calls().filter(move |(_, call)| call.function == function)
     }
 
     /// Returns the class or function of this name that the script reaches.

@@ -1,10 +1,12 @@
 //! From a script's arguments to a run file: which become knobs, and which rungs they make possible. Pure.
 
+mod note;
 mod rungs;
 
 use super::attached::Attached;
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::is_selected;
+use super::kept::Kept;
 use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
@@ -12,9 +14,9 @@ use super::saves::{Part, SavedFiles};
 use crate::config::command::OUTPUTS;
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
+pub use note::Note;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The roles of arguments that a kept loop does not need.
 const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
@@ -29,6 +31,8 @@ pub struct Facts<'a> {
     pub mentions: &'a dyn Fn(&str) -> bool,
     /// The batches of its loop, if `downshift.attach` keeps it.
     pub attached: Option<Attached>,
+    /// The code that the companion keeps.
+    pub kept: Option<Kept>,
     /// The paths that the script saves to by itself.
     pub saved: Vec<Vec<Part>>,
 }
@@ -52,6 +56,16 @@ pub struct Proposal {
     pub missing: Vec<String>,
     /// Reasons why something is not proposed.
     pub notes: Vec<Note>,
+}
+
+impl Proposal {
+    /// Returns the framework that the companion keeps.
+    pub fn kept(&self) -> Option<Kept> {
+        self.notes.iter().find_map(|note| match note {
+            Note::Kept(kept) => Some(*kept),
+            _ => None,
+        })
+    }
 }
 
 /// The script's checkpoints.
@@ -95,67 +109,6 @@ pub struct Recognised {
     pub value: Option<String>,
     /// Whether the command gives it.
     pub given: bool,
-}
-
-/// A reason why something is not proposed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
-    /// A micro-batch without accumulation.
-    NoAccumulation,
-    /// A micro-batch of one sample.
-    SmallestBatch,
-    /// A value that only running the script would tell.
-    Unknown(String),
-    /// Checkpoints of an unknown form.
-    UnknownCheckpoints,
-    /// The script saves and resumes by `downshift.attach`.
-    Attached,
-    /// A known form, but the output directory is unknown.
-    NoOutputDirectory,
-    /// A known form, but a switch that makes the script save is off.
-    NotSaved(String),
-    /// A known form, but no argument takes a checkpoint.
-    NoResume,
-    /// The output directory is in each run's folder; holds the argument and its value before.
-    OwnOutputs(String, String),
-    /// A shell script that does not pass its arguments on.
-    Closed,
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAccumulation => formatter.write_str(
-                "no argument for accumulation, so no rung halves the micro-batch: the effective batch would change",
-            ),
-            Self::SmallestBatch => formatter.write_str("the micro-batch is already 1"),
-            Self::Unknown(spelling) => {
-                write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
-            }
-            Self::UnknownCheckpoints => formatter.write_str(
-                "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
-                 cannot continue",
-            ),
-            Self::Attached => formatter.write_str(
-                "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
-            ),
-            Self::NoOutputDirectory => {
-                formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")
-            }
-            Self::NotSaved(spelling) => {
-                write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
-            }
-            Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
-            Self::OwnOutputs(spelling, before) => write!(
-                formatter,
-                "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
-            ),
-            Self::Closed => formatter.write_str(
-                "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
-                 Python line, or give that line to `downshift init --`",
-            ),
-        }
-    }
 }
 
 /// Proposes a run file.
@@ -290,11 +243,21 @@ impl Draft<'_> {
         }
     }
 
+    /// Returns the script's own checkpoints. What the companion saves needs none of them.
     fn find_checkpoints(&mut self) -> Option<Checkpoints> {
         if self.facts.attached.is_some() {
             self.notes.push(Note::Attached);
             return None;
         }
+        let Some(kept) = self.facts.kept else { return self.find_own_checkpoints() };
+        let known = self.notes.len();
+        let checkpoints = self.find_own_checkpoints().filter(|own| own.resume.is_some());
+        self.notes.truncate(known);
+        self.notes.push(Note::Kept(kept));
+        checkpoints
+    }
+
+    fn find_own_checkpoints(&mut self) -> Option<Checkpoints> {
         let flags = self.facts.flags;
         let has = |form: &CheckpointForm| {
             let named = form.flag.as_ref().is_none_or(|name| flags.iter().any(|flag| flag.key == *name));

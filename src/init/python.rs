@@ -103,6 +103,14 @@ pub struct Import {
     pub names: Vec<String>,
 }
 
+impl Import {
+    /// Returns the package that it begins with; empty for a relative import.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        self.parts.first().filter(|_| self.dots == 0).map_or("", String::as_str)
+    }
+}
+
 /// Why a file's source was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {

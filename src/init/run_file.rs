@@ -101,6 +101,14 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         );
         return;
     }
+    if let (None, Some(kept)) = (&proposal.checkpoints, proposal.kept()) {
+        let _ = write!(
+            text,
+            "\n# The companion saves and resumes {kept}, as often as loses least, or:\n\
+             #   checkpoint: {{ every: 500 steps }}\n",
+        );
+        return;
+    }
     let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {
         let has_own = proposal.notes.iter().any(|note| matches!(note, Note::OwnOutputs(..)));
         let folder = if has_own { OUTPUTS } else { "out" };

@@ -2,7 +2,8 @@
 
 use crate::protocol::control::StepRow;
 use crate::protocol::pace::{Pace, Pacer};
-use std::time::Instant;
+use crate::protocol::progress::{Gaps, Progress};
+use std::time::{Duration, Instant};
 
 /// The current attempt.
 #[derive(Debug, Default)]
@@ -13,6 +14,9 @@ pub struct Attempt {
     pub rung: usize,
     began: Option<(Instant, i64)>,
     pacer: Pacer,
+    gaps: Gaps,
+    /// When it last began to train, after a phase without steps, Unix milliseconds.
+    trains_since_ms: Option<i64>,
 }
 
 impl Attempt {
@@ -37,6 +41,19 @@ impl Attempt {
     /// Records a step.
     pub fn stepped(&mut self, row: &StepRow) {
         self.pacer.push(row);
+        self.gaps.push(row);
+    }
+
+    /// Records that the worker trains, after a phase without steps.
+    pub fn trains_again(&mut self, time_ms: i64) {
+        self.trains_since_ms = Some(time_ms);
+    }
+
+    /// Returns its progress, once there is a step. Its first steps may take as long as `young`.
+    pub fn progress(&self, young: Duration) -> Option<Progress> {
+        let progress = self.gaps.progress(self.pace(), young)?;
+        let since_ms = progress.since_ms.max(self.trains_since_ms.unwrap_or(i64::MIN));
+        Some(Progress { since_ms, ..progress })
     }
 
     /// Returns the attempt's speed, once there are two steps.

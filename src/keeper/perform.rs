@@ -4,9 +4,11 @@ use super::author::Author;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
 use super::quality::CLOSING;
+use super::recorder::now_ms;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
+use crate::config::watch::span;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
@@ -277,7 +279,13 @@ impl Keeper {
             self.recorder.mark_changed();
         }
         let now = self.now();
+        if state == RunState::Training && self.recorder.status.state != state {
+            self.recorder.attempt.trains_again(now_ms());
+        }
+        let progress = self.recorder.attempt.progress(span(self.run.watch.hang_min));
         let status = &mut self.recorder.status;
+        // A keeper that took the worker over keeps what its predecessor knew.
+        status.progress = progress.or(status.progress);
         status.awaits_companion = status.companion.is_none() && over.is_none() && self.policy.awaits_companion(now);
         status.state = state;
         status.why = why;

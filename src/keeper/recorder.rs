@@ -7,6 +7,7 @@ mod going_back;
 mod layers;
 mod quality;
 mod rungs;
+mod skips;
 mod writing;
 
 use evaluations::EvaluationCurve;
@@ -31,9 +32,6 @@ use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Steps between journal notes in a streak of skipped steps; the first one is always noted.
-const SKIP_NOTE_EVERY: u64 = 100;
-
 /// Minimum interval between probe readings in the store.
 const STORED_EVERY: Duration = Duration::from_secs(5);
 
@@ -54,7 +52,10 @@ pub struct Recorder {
     passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
     moved: Duration,
+    /// Steps in a row that were not finite, skipped or taken.
     skips_in_a_row: u64,
+    /// The script took the last one of them anyway.
+    last_was_taken: bool,
     failed_saves: u64,
     said: HashSet<String>,
     sampled: Option<Instant>,
@@ -107,6 +108,7 @@ impl Recorder {
             passage: None,
             moved: Duration::ZERO,
             skips_in_a_row: 0,
+            last_was_taken: false,
             failed_saves: 0,
             said: HashSet::new(),
             sampled: None,
@@ -148,7 +150,7 @@ impl Recorder {
         let before = self.status.loss.map(|loss| (self.status.step, loss));
         let id = self.record_attempt(rung, rung_name, reason)?;
         self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
-        self.moved = now;
+        (self.moved, self.status.progress) = (now, None);
         // The same step has other weights in another attempt.
         self.evals.clear();
         self.status.attempts = id;
@@ -214,15 +216,7 @@ impl Recorder {
             Event::Phase { phase: Phase::Compiling } => self.passage_part(StageName::Compile, now),
             Event::Phase { .. } => self.status.kernels = None,
             Event::Kernels(count) => self.status.kernels = Some(*count),
-            Event::Skipped(skipped) => {
-                self.skips_in_a_row += 1;
-                self.status.skipped += 1;
-                self.record_non_finite(skipped);
-                if self.skips_in_a_row % SKIP_NOTE_EVERY == 1 {
-                    let level = if skipped.rescaled { Level::Info } else { Level::Warn };
-                    self.note(level, JournalKind::Skip, sentences::skipped(skipped));
-                }
-            }
+            Event::Skipped(skipped) => self.record_skip(skipped),
             Event::Eval(eval) => self.record_eval(eval, time_ms),
             Event::Samples { step } => self.updates.push(Update::Samples { step: *step }),
             Event::Layers(stats) => self.record_layers(stats, time_ms),
@@ -294,12 +288,7 @@ impl Recorder {
         self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
-            if self.skips_in_a_row > 1 {
-                let count = self.skips_in_a_row;
-                let text = format!("skipped {count} steps in a row, up to step {}", sentences::grouped(row.step));
-                self.note(Level::Warn, JournalKind::Skip, text);
-            }
-            self.skips_in_a_row = 0;
+            self.end_skips(row.step);
         }
         self.attempt.stepped(&row);
         self.measure_rung(taken);

@@ -95,6 +95,17 @@ pub fn skipped(skipped: &Skipped) -> String {
     )
 }
 
+/// Describes the end of a streak of steps that were not finite.
+#[must_use]
+pub fn end_of_skips(count: u64, step: u64, were_taken: bool) -> String {
+    let step = grouped(step);
+    if were_taken {
+        format!("{count} steps in a row were not finite and not skipped, up to step {step}")
+    } else {
+        format!("skipped {count} steps in a row, up to step {step}")
+    }
+}
+
 /// Describes a finished run.
 pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));

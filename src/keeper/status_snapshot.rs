@@ -38,6 +38,8 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         pauses: 0,
         shifts: 0,
         skipped: 0,
+        unguarded: 0,
+        progress: None,
         loss: None,
         eval: None,
         best: None,

@@ -7,13 +7,14 @@
 //! the socket, and never leave a gap.
 
 use super::companion::CompanionNews;
-use super::metrics;
+use super::progress::Progress;
 use super::ranks::RankRow;
 use super::resume::Resume;
 use super::worker::{Eval, KernelCount, ReducedRate};
 use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
+pub use super::evaluation::Best;
 pub use super::passage::{Passage, Stage, StageName};
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
 
@@ -234,6 +235,12 @@ pub struct Status {
     pub shifts: u64,
     /// Steps skipped by the guard, in the whole run.
     pub skipped: u64,
+    /// Steps that were not finite and that the script took anyway, because nothing guards it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unguarded: u64,
+    /// When the run last took a step, and how long it usually takes to the next one; none before a worker's first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// Loss of the newest step.
     pub loss: Option<f64>,
     /// The newest evaluation.
@@ -297,6 +304,12 @@ impl Status {
         Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
     }
 
+    /// Returns the time without a step in milliseconds, if the run trains and this exceeds its longest usual pause.
+    #[must_use]
+    pub fn stalled_ms(&self, now_ms: i64) -> Option<i64> {
+        self.progress.filter(|_| self.state == RunState::Training)?.stalled_ms(now_ms)
+    }
+
     /// Reports whether the level may still change because the companion of a command has not reported yet.
     #[must_use]
     pub fn is_level_open(&self) -> bool {
@@ -304,41 +317,13 @@ impl Status {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Shown in place of a level that is not known yet.
 pub const AWAITS_COMPANION: &str = "waiting for the companion";
-
-/// The best evaluation whose weights are on disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "BestFields")]
-pub struct Best {
-    /// Step of its checkpoint.
-    pub step: u64,
-    /// Its validation loss; a command may report none.
-    pub eval_loss: Option<f64>,
-    /// The metric that ranks: `loss` or another one of evaluations.
-    pub metric: String,
-    /// Its value of that metric.
-    pub value: f64,
-}
-
-/// [`Best`] as read: a status of before ranks by the loss and does not say so.
-#[derive(Deserialize)]
-struct BestFields {
-    step: u64,
-    eval_loss: Option<f64>,
-    metric: Option<String>,
-    value: Option<f64>,
-}
-
-impl TryFrom<BestFields> for Best {
-    type Error = &'static str;
-
-    fn try_from(fields: BestFields) -> Result<Self, Self::Error> {
-        let BestFields { step, eval_loss, metric, value } = fields;
-        let value = value.or(eval_loss).ok_or("the best evaluation has no value")?;
-        Ok(Self { step, eval_loss, metric: metric.unwrap_or_else(|| metrics::LOSS.to_owned()), value })
-    }
-}
 
 /// Progress of a run through its climb plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -107,3 +107,35 @@ impl From<Eval> for EvalFields {
         Self { step, samples, loss, accuracy, perplexity, metrics, reduced }
     }
 }
+/// The best evaluation whose weights are on disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BestFields")]
+pub struct Best {
+    /// Step of its checkpoint.
+    pub step: u64,
+    /// Its validation loss; a command may report none.
+    pub eval_loss: Option<f64>,
+    /// The metric that ranks: `loss` or another one of evaluations.
+    pub metric: String,
+    /// Its value of that metric.
+    pub value: f64,
+}
+
+/// [`Best`] as read: a status of before ranks by the loss and does not say so.
+#[derive(Deserialize)]
+struct BestFields {
+    step: u64,
+    eval_loss: Option<f64>,
+    metric: Option<String>,
+    value: Option<f64>,
+}
+
+impl TryFrom<BestFields> for Best {
+    type Error = &'static str;
+
+    fn try_from(fields: BestFields) -> Result<Self, Self::Error> {
+        let BestFields { step, eval_loss, metric, value } = fields;
+        let value = value.or(eval_loss).ok_or("the best evaluation has no value")?;
+        Ok(Self { step, eval_loss, metric: metric.unwrap_or_else(|| metrics::LOSS.to_owned()), value })
+    }
+}

@@ -48,6 +48,6 @@ fn a_step_is_one_line_with_what_is_known_of_it() {
     let row = StepRow { step: 1200, loss: Some(0.25), lr: Some(5e-4), grad_norm: Some(1.5), ..StepRow::default() };
     assert_eq!(step_line(&row), "step 1 200  loss 0.250  lr 5e-4  grad norm 1.500");
     let skipped = StepRow { step: 7, lr: Some(0.002), skipped: true, ..StepRow::default() };
-    assert_eq!(step_line(&skipped), "step 7  skipped  lr 0.002");
+    assert_eq!(step_line(&skipped), "step 7  not finite  lr 0.002");
     assert_eq!(step_line(&StepRow { step: 7, ..StepRow::default() }), "step 7", "a script may report nothing else");
 }

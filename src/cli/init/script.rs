@@ -22,6 +22,8 @@ pub struct Found {
     pub program: Option<Program>,
     /// The command, split at the script's arguments.
     pub words: Words,
+    /// The command, split at its script.
+    pub invocation: Invocation,
     /// The number of words before the script's arguments.
     first: usize,
 }
@@ -46,7 +48,7 @@ pub fn find(command: &[String]) -> Result<Found, Failure> {
     let words = Words { before: before.to_vec(), fixed: Vec::new(), arguments: arguments.to_vec(), open: true };
     let first = before.len();
     let (script, program, words) = read(&invocation, words, SHELLS)?;
-    Ok(Found { script, program, words, first })
+    Ok(Found { script, program, words, invocation, first })
 }
 
 fn read(invocation: &Invocation, words: Words, shells: usize) -> Result<(PathBuf, Option<Program>, Words), Failure> {

@@ -1,11 +1,14 @@
 //! Keeps the checkpoints of a trial apart from others: a script that finds one of an earlier training goes on from it.
 
+use crate::cli::kept_script::KeptScript;
 use crate::cli::{Failure, confirm, say};
 use crate::config::command::nodes::Place;
-use crate::config::command::{AttemptContext, ScriptCheckpoints, names_run_folder, resolve_pattern};
+use crate::config::command::{AttemptContext, CommandSpec, ScriptCheckpoints, names_run_folder, resolve_pattern};
 use crate::config::run::Run;
+use crate::init::writes::Writes;
 use crate::untrusted::glob::{self, Glob};
 use crate::untrusted::text;
+use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -82,7 +85,7 @@ impl Outputs {
     }
 }
 
-/// Asks before a command is tried that writes where it always writes: it starts several times, from its beginning.
+/// Asks before a command is tried that may replace its own earlier outputs: it starts several times, from its beginning.
 ///
 /// # Errors
 /// Returns an error if the answer is no, or nobody can be asked.
@@ -91,18 +94,62 @@ pub fn require_permission(run: &Run, is_given: bool) -> Result<(), Failure> {
     if is_given || names_run_folder(spec, &run.rungs[run.first_rung()].preset) {
         return Ok(());
     }
-    let problem = format!(
-        "{}: a trial starts the script several times from its beginning, and nothing in the run file tells it to write \
-         into the trial's own folders.\nThe companion redirects a Trainer of Hugging Face or Lightning; everything else \
-         is written where the script always writes, and may replace earlier outputs",
-        run.name
-    );
-    let way_out = "write {run_dir} into the script's output argument, or allow it with --in-place";
+    let Some(risk) = Risk::of(spec) else { return Ok(()) };
+    let problem = format!("{}: a trial starts the script several times from its beginning, and {risk}", run.name);
+    let way_out = "write {run_dir} into the script's output argument, or into a variable that it reads \
+                   (environment: { OUT: \"{run_dir}/out\" }), or allow it with --in-place";
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::new(2, format!("{problem};\n{way_out}")));
     }
     say(&format!("{problem}.\nTo avoid that, {way_out}."));
     if confirm("Start the trial?")? { Ok(()) } else { Err(Failure::new(2, format!("nothing was started; {way_out}"))) }
+}
+
+/// The reason why a trial may replace earlier outputs of a script.
+#[derive(Debug)]
+enum Risk {
+    /// Nobody has read where it writes.
+    Unknown,
+    /// Its source writes these files, which exist.
+    Exist { script: String, files: Vec<String> },
+    /// Its source has these names, which write to places that only a start tells.
+    Writes { script: String, names: Vec<String> },
+}
+
+impl Risk {
+    /// Finds it by the source. A script that the companion keeps saves nothing itself, unless its source says so.
+    fn of(spec: &CommandSpec) -> Option<Self> {
+        let Some(KeptScript { name: script, program, .. }) = KeptScript::of(spec) else { return Some(Self::Unknown) };
+        let Writes { files, others } = Writes::find(&program);
+        if !others.is_empty() {
+            return Some(Self::Writes { script, names: others });
+        }
+        let exists = |file: &String| spec.directory.join(file).symlink_metadata().is_ok();
+        let files: Vec<String> = files.into_iter().filter(exists).collect();
+        (!files.is_empty()).then_some(Self::Exist { script, files })
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |names: &[String]| text::escape_line(&names.join(", ")).into_owned();
+        match self {
+            Self::Unknown => formatter.write_str(
+                "nothing in the run file tells it to write into the trial's own folders.\nThe companion redirects a Trainer \
+                 of Hugging Face or Lightning; everything else is written where the script always writes, and may replace \
+                 earlier outputs",
+            ),
+            Self::Exist { script, files } => {
+                write!(formatter, "{} would replace {}", text::escape_line(script), list(files))
+            }
+            Self::Writes { script, names } => write!(
+                formatter,
+                "{} may replace earlier outputs: its source has {}",
+                text::escape_line(script),
+                list(names)
+            ),
+        }
+    }
 }
 
 fn way_out(checkpoints: &ScriptCheckpoints) -> String {
@@ -112,4 +159,40 @@ fn way_out(checkpoints: &ScriptCheckpoints) -> String {
          `--output_dir={{run_dir}}/out` and `{{run_dir}}/out/{}`",
         text::escape_line(&name.unwrap_or_default())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Risk;
+    use crate::config::run::{AsWritten, Run, Source};
+    use std::fs;
+
+    /// Returns what a trial of this script may replace, in a folder that holds `model.pt` if it `has_model`.
+    fn risk(script: &str, has_model: bool) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train.py"), script).unwrap();
+        if has_model {
+            fs::write(folder.path().join("model.pt"), "weights").unwrap();
+        }
+        let text = "name: loop\ntask: command\ncommand: [python, train.py]\n";
+        let source = Source { file: "run.yaml", text, base: folder.path(), overrides: &[] };
+        let run = Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}"));
+        Risk::of(run.command.as_ref().unwrap()).map(|risk| risk.to_string())
+    }
+
+    #[test]
+    fn a_trial_asks_only_where_something_may_be_replaced() {
+        let kept = "import downshift\nrun = downshift.attach(model)\nfor batch in run.batches(data, epochs=3):\n    run.step(loss)\n";
+        assert_eq!(risk(kept, false), None);
+        let saves = format!("{kept}torch.save(model.state_dict(), 'model.pt')\n");
+        assert_eq!(risk(&saves, false), None);
+        let replaces = risk(&saves, true).unwrap();
+        assert!(replaces.ends_with("train.py would replace model.pt"), "{replaces}");
+        let writes = risk(&format!("{kept}frame.to_csv('losses.csv')\n"), false).unwrap();
+        assert!(writes.ends_with("may replace earlier outputs: its source has to_csv"), "{writes}");
+        let plain = risk("print('step 1 loss 2')\n", false).unwrap();
+        assert!(plain.ends_with("may replace earlier outputs"), "{plain}");
+        let trainer = "from transformers import Trainer\nTrainer(model).train()\n";
+        assert_eq!(risk(trainer, false), None, "the companion redirects it");
+    }
 }

@@ -158,7 +158,7 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     let at = state.facts.series.at(axis, place)?;
     let shared = state.screen.view == View::Charts && state.screen.full.is_none();
     let whereabouts = if shared { String::new() } else { name_place(state, axis, at.spot().on(axis)) + "  " };
-    let skipped = if at.is_skipped() && !shared { ", skipped" } else { "" };
+    let skipped = if at.is_skipped() && !shared { ", not finite" } else { "" };
     // Evaluations are apart: the nearest one is read, and says where it is.
     if let Some((near, value)) = quantity.evaluation_at(state, axis, place) {
         return Some(format!("{} @ {}", quantity.format_value(value), format_place(state, axis, near)));

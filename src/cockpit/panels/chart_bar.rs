@@ -177,7 +177,7 @@ fn page(state: &State, charts: &[Listed], shown: &Range<usize>, theme: &Theme) -
     if let Some(at) = at.filter(|_| shown.len() > 1) {
         let mut line = Line::styled(name_place(state, axis, at.spot().on(axis)), theme.accent);
         if at.is_skipped() {
-            line.push_span(Span::styled(", skipped", theme.warn));
+            line.push_span(Span::styled(", not finite", theme.warn));
         }
         return line;
     }

@@ -173,16 +173,18 @@ fn speed(state: &State) -> Meter {
     }
 }
 
-/// Returns the gauge of skipped steps.
+/// Returns the gauge of steps that were not finite: skipped by a guard, or taken by a script that has none.
 #[must_use]
 pub fn skips(state: &State) -> Meter {
     let series = &state.facts.series;
     let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
-    let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no steps yet") };
+    let unguarded = state.status().map_or(0, |status| status.unguarded);
+    let label = if unguarded > 0 { "NaN" } else { "skips" };
+    let Some(share) = Ratio::of(near, near_of) else { return unknown(label, "no steps yet") };
     let limit = state.watch.skip_rate;
     // The bar ends at twice the limit, which puts the limit in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
-    let all = state.status().map_or(far, |status| status.skipped.max(far));
+    let all = state.status().map_or(far, |status| (status.skipped + unguarded).max(far));
     let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
     let mut notes = vec![format!("{} of {} in total", count(all), count(steps))];
     // A window that covers the whole run would repeat the total.
@@ -197,7 +199,7 @@ pub fn skips(state: &State) -> Meter {
     notes.push(format!("limit {}", percent(limit)));
     let tone = if share.get() > limit && near_of >= 20 { Tone::Warn } else { Tone::Plain };
     Meter {
-        label: "skips",
+        label,
         value: Some(format!("{} of the last {}", percent(share.get()), count(near_of))),
         short_value: Some(percent(share.get())),
         tone,

@@ -59,28 +59,3 @@ impl Facts {
 const LEAST_STEPS: u64 = 200;
 /// Number of steps over which the usual step time is measured.
 const USUAL_STEPS: u64 = 10_000;
-/// Minimum time without a step before the screen reports a stall, milliseconds.
-const STALL_MS: f64 = 4_000.0;
-/// Minimum number of steps of an attempt that define its usual gaps.
-const YOUNG: usize = 20;
-
-impl Facts {
-    /// Returns how long the run may go without a step before it counts as stalled, judged by its usual
-    /// gaps; `None` while the worker is young, because its first steps still compile.
-    #[must_use]
-    pub fn patience_ms(&self) -> Option<f64> {
-        let usual = 1e3 / self.pace()?.steps_per_s;
-        let attempt = self.recent.back()?.attempt;
-        let own = self.recent.iter().rev().take_while(|row| row.attempt == attempt);
-        if own.clone().count() < YOUNG {
-            return None;
-        }
-        let gaps = own.clone().zip(own.skip(1)).map(|(later, row)| later.time_ms.saturating_sub(row.time_ms));
-        // Use the second longest gap: regular pauses are not stalls, but a single one may have been.
-        let (_, second) = gaps.fold((0, 0), |(longest, second), gap| match gap {
-            gap if gap > longest => (gap, longest),
-            gap => (longest, second.max(gap)),
-        });
-        Some(STALL_MS.max(8.0 * usual).max(2.0 * second as f64))
-    }
-}

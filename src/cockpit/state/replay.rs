@@ -102,6 +102,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
             let value = ranking.value(row.eval_loss, &row.metrics)?;
             Some(Best { step: row.step, eval_loss: row.eval_loss, metric: ranking.metric, value })
         }),
+        progress: None,
         setback: None,
         reduced: None,
         kernels: None,

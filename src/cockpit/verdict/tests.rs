@@ -217,6 +217,7 @@ fn a_slow_run_says_why() {
         let now = rows.last().unwrap().time_ms;
         update(state, Msg::Tick(now));
         update(state, Msg::Keeper(Update::Steps { rows }));
+        fixture::follow_steps(state);
         let mut newest = state.facts.samples.back().unwrap().clone();
         newest.time_ms = now;
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
@@ -239,6 +240,7 @@ fn a_slow_run_says_why() {
         let rows: Vec<StepRow> = (701..=1100).map(row).collect();
         update(state, Msg::Tick(rows.last().unwrap().time_ms));
         update(state, Msg::Keeper(Update::Steps { rows }));
+        fixture::follow_steps(state);
     });
     assert!(!pausing.starts_with("slow"), "{pausing}");
     // A worker that has barely started does not define what is usual.
@@ -296,6 +298,7 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     let mut later = shifted(8);
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
+    fixture::follow_steps(&mut later);
     assert!(verdict_text(&later).1.starts_with("healthy"), "{:?}", verdict_text(&later));
     assert!(verdict_text(&shifted(7)).1.starts_with("keeper silent for 6 s"));
     let mut stalled = shifted(5);

@@ -64,7 +64,9 @@ pub(super) fn skipping(state: &State) -> Option<Verdict> {
     let rate = Threshold { begins: state.watch.skip_rate, ends: state.watch.skip_rate / 2.0 };
     (of >= 20 && holds(state, AlertKind::Skipping, rate, share)).then(|| {
         let limit = percent(state.watch.skip_rate);
-        let text = format!("skipping: {} of the last {of} steps were not finite (limit {limit})", percent(share));
+        let is_guarded = state.status().is_none_or(|status| status.unguarded == 0);
+        let what = if is_guarded { "skipping" } else { "NaN, not skipped" };
+        let text = format!("{what}: {} of the last {of} steps were not finite (limit {limit})", percent(share));
         Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
     })
 }

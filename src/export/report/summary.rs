@@ -80,6 +80,9 @@ fn write_course(page: &mut Page<'_>, facts: &Facts, status: &Status) {
     if status.skipped > 0 {
         page.remarked_pair("skipped", &count(status.skipped), "steps, dropped by the guard");
     }
+    if status.unguarded > 0 {
+        page.remarked_pair("not finite", &count(status.unguarded), "steps, taken by a script without a guard");
+    }
     if let Some(device) = &status.device {
         let size = status.parameters.map(|parameters| counted(parameters, "parameter"));
         page.remarked_pair("device", device, &size.unwrap_or_default());

@@ -25,6 +25,20 @@ fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
 }
 
 #[test]
+fn a_script_without_a_guard_skips_nothing() {
+    let mut status = fixture::status(RunState::Training, 700);
+    (status.skipped, status.unguarded) = (0, 3);
+    let mut state = fixture::training(SIZE);
+    fixture::apply_status(&mut state, status.clone());
+    assert!(meter_note(&state, "NaN").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "NaN"));
+    assert_eq!(meter_note(&state, "skips"), "");
+    status.state = RunState::Finished;
+    fixture::apply_status(&mut state, status);
+    let text = crate::cockpit::verdict::verdict(&state).text;
+    assert!(text.contains("3 not finite") && !text.contains("skipped"), "{text}");
+}
+
+#[test]
 fn memory_errors_are_shown_with_their_growth_where_the_gpu_counts_them() {
     let count = |state: &mut State, second: i64, corrected, uncorrected| {
         let mut reading = fixture::reading(true, second);

@@ -153,7 +153,7 @@ fn the_cursor_reads_the_exact_value_of_a_step() {
     skipped.screen.chart.cursor = Some(77.0);
     let shown = draw_text(&skipped);
     let heading = shown.lines().find(|line| line.starts_with(" loss ─")).unwrap();
-    assert!(shown.contains("step 77, skipped\n") && heading.contains("─ – "), "{shown}");
+    assert!(shown.contains("step 77, not finite\n") && heading.contains("─ – "), "{shown}");
     skipped.screen.full = Some(Quantity::Loss);
-    assert!(draw_text(&skipped).contains("step 77  –, skipped"), "{}", draw_text(&skipped));
+    assert!(draw_text(&skipped).contains("step 77  –, not finite"), "{}", draw_text(&skipped));
 }

@@ -32,6 +32,7 @@ fn training(wait_ms: i64, compute_ms: f64) -> State {
         record.steps_per_s = stored;
     }
     fixture::apply_status(&mut state, status);
+    fixture::follow_steps(&mut state);
     state
 }
 

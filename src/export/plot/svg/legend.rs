@@ -40,7 +40,7 @@ impl Svg<'_> {
         let mut signs = vec![(Sign::Line, line), (Sign::Band, "measured".to_owned())];
         signs.push((Sign::Diamond, "evaluation".to_owned()));
         if single {
-            signs.push((Sign::Triangle, "skipped".to_owned()));
+            signs.push((Sign::Triangle, "not finite".to_owned()));
             signs.push((Sign::Dashes, "shift, restart, rate".to_owned()));
             signs.push((Sign::Dot, "checkpoint".to_owned()));
         }

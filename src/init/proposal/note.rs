@@ -1,0 +1,71 @@
+//! Reasons why something is not proposed, and what is kept without being proposed.
+
+use crate::config::command::OUTPUTS;
+use crate::init::kept::Kept;
+use std::fmt;
+
+/// A reason why something is not proposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A micro-batch without accumulation.
+    NoAccumulation,
+    /// A micro-batch of one sample.
+    SmallestBatch,
+    /// A value that only running the script would tell.
+    Unknown(String),
+    /// Checkpoints of an unknown form.
+    UnknownCheckpoints,
+    /// The script saves and resumes by `downshift.attach`.
+    Attached,
+    /// The companion saves and resumes the script, with no line changed.
+    Kept(Kept),
+    /// A known form, but the output directory is unknown.
+    NoOutputDirectory,
+    /// A known form, but a switch that makes the script save is off.
+    NotSaved(String),
+    /// A known form, but no argument takes a checkpoint.
+    NoResume,
+    /// The output directory is in each run's folder; holds the argument and its value before.
+    OwnOutputs(String, String),
+    /// A shell script that does not pass its arguments on.
+    Closed,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAccumulation => formatter.write_str(
+                "no argument for accumulation, so no rung halves the micro-batch: the effective batch would change",
+            ),
+            Self::SmallestBatch => formatter.write_str("the micro-batch is already 1"),
+            Self::Unknown(spelling) => {
+                write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
+            }
+            Self::UnknownCheckpoints => formatter.write_str(
+                "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
+                 cannot continue",
+            ),
+            Self::Attached => formatter.write_str(
+                "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
+            ),
+            Self::Kept(kept) => {
+                write!(formatter, "the companion saves and resumes {kept} with no line of the script changed")
+            }
+            Self::NoOutputDirectory => {
+                formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")
+            }
+            Self::NotSaved(spelling) => {
+                write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
+            }
+            Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
+            Self::OwnOutputs(spelling, before) => write!(
+                formatter,
+                "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
+            ),
+            Self::Closed => formatter.write_str(
+                "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
+                 Python line, or give that line to `downshift init --`",
+            ),
+        }
+    }
+}
