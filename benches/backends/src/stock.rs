@@ -1,5 +1,7 @@
 //! Steps on a backend as Burn brings it.
 
+#![expect(deprecated, reason = "candle is one of the backends that are compared")]
+
 use super::{COMPARED, Outcome, Took, ours};
 use burn::backend::{Autodiff, Candle, Flex, NdArray};
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
