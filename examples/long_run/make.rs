@@ -212,6 +212,10 @@ fn sample(time_ms: i64) -> SampleRow {
     SampleRow { time_ms, reading: Reading { gpu: Err("a generated run has no GPU".to_owned().into()), host } }
 }
 
+fn best(step: u64, loss: f64) -> Best {
+    Best { step, eval_loss: Some(loss), metric: LOSS.to_owned(), value: loss }
+}
+
 fn status(dir: &RunDir, steps: u64) -> Status {
     let rung = |name: &str, steps| RungRecord {
         name: name.to_owned(),
@@ -254,12 +258,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         progress: None,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),
-        best: eval(steps, steps).loss.map(|value| Best {
-            step: steps,
-            eval_loss: Some(value),
-            metric: LOSS.to_owned(),
-            value,
-        }),
+        best: eval(steps, steps).loss.map(|value| best(steps, value)),
         setback: None,
         reduced: None,
         kernels: None,

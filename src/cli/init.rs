@@ -14,6 +14,7 @@ use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
+use crate::trainer::program::refuse_lone_script;
 use crate::untrusted::text;
 use clap::Args;
 use script::Found;
@@ -75,6 +76,7 @@ pub fn init(args: &InitArgs) -> Outcome {
 }
 
 fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
+    refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
     let found = script::find(command)?;
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));

@@ -12,7 +12,7 @@ use crate::config::command;
 use crate::config::command::invocation::is_script;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::config::shipped;
-use crate::config::typed::nearest;
+use crate::config::typed::{nearest, suggest};
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
 use crate::protocol::claim::ClaimRequest;
@@ -159,6 +159,8 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    // A mistake in the words comes before a question.
+    chosen_rung(&run, options)?;
     trust::require_approval(&run, options.trust)?;
     start(run, options, runs, trainer, signals)
 }
@@ -192,7 +194,7 @@ fn start(
     mut signals: Option<JobSignals>,
 ) -> Outcome {
     let device = &options.overrides.device;
-    let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
+    let first = chosen_rung(&run, options)?;
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
     let device = worker_device(&run, device)?;
     let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
@@ -227,11 +229,12 @@ fn start(
     look_on(&dir, options.headless, 0)
 }
 
-fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
-    run.rung_named(name).ok_or_else(|| {
-        let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-        Failure::new(2, format!("--rung {name}: unknown rung; choose from {}", names.join(", ")))
-    })
+/// Returns the rung that the options name, if they name one.
+fn chosen_rung(run: &Run, options: &RunOptions) -> Result<Option<usize>, Failure> {
+    let Some(name) = &options.rung else { return Ok(None) };
+    let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
+    let unknown = || Failure::new(2, format!("--rung {name}: there is no such rung; {}", suggest(name, &names)));
+    run.rung_named(name).ok_or_else(unknown).map(Some)
 }
 
 /// Checks that the disk has room for the checkpoints a run will keep.

@@ -45,7 +45,7 @@ pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
     })
 }
 
-/// Explains a word that nothing knows. clap explains the rest.
+/// Explains a word that nothing knows, and what is missing. clap explains the rest.
 fn explain(error: &clap::Error, command: &Command, words: &[OsString]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
@@ -54,6 +54,13 @@ fn explain(error: &clap::Error, command: &Command, words: &[OsString]) -> Option
         ErrorKind::UnknownArgument => {
             let near = word_of(error, ContextKind::SuggestedArg);
             Some(explain_argument(&word_of(error, ContextKind::InvalidArg)?, near, called(command, words)))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            Some(explain_missing(&word_of(error, ContextKind::InvalidArg)?, called(command, words)?))
+        }
+        // An empty value is none.
+        ErrorKind::InvalidValue if word_of(error, ContextKind::InvalidValue)?.is_empty() => {
+            Some(explain_no_value(&word_of(error, ContextKind::InvalidArg)?, called(command, words)))
         }
         _ => None,
     }
@@ -106,6 +113,22 @@ fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) 
     }
 }
 
+/// Explains that a command needs a word, with the first of its examples that has one.
+fn explain_missing(missing: &str, called: &Command) -> String {
+    let name = called.get_name();
+    let start = format!("downshift {name} ");
+    let example = guide::examples_of(name).iter().map(|(line, _)| *line).find(|line| line.starts_with(&start));
+    let example = example.map_or_else(String::new, |line| format!(", as in: {line}"));
+    let missing = missing.trim_end_matches("...").trim_start_matches('<').trim_end_matches('>');
+    format!("downshift {name}: it needs {missing}{example}; see: downshift {name} --help")
+}
+
+/// Explains that an option needs a value.
+fn explain_no_value(option: &str, called: Option<&Command>) -> String {
+    let of = called.map_or_else(|| "downshift".to_owned(), |command| format!("downshift {}", command.get_name()));
+    format!("{of}: `{option}` needs a value; see: {of} --help")
+}
+
 /// Reports whether an argument is a command to start, behind `--`.
 fn is_command_line(argument: &Arg) -> bool {
     argument.is_last_set() && argument.get_value_names().is_some_and(|names| names.iter().any(|name| name == "COMMAND"))
@@ -132,6 +155,12 @@ mod tests {
             ("--headles", "there is no option `--headles`; did you mean `--headless`?"),
             ("status a b", "downshift status: unexpected `b`; see: downshift status --help"),
             (
+                "shift",
+                "downshift shift: it needs [RUN] down|up|RUNG, as in: downshift shift down; see: downshift shift --help",
+            ),
+            ("--runs-dir", "downshift: `--runs-dir <DIR>` needs a value; see: downshift --help"),
+            ("run --device", "downshift run: `--device <DEVICE>` needs a value; see: downshift run --help"),
+            (
                 "run python train.py",
                 "downshift run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
                  python train.py",
@@ -155,7 +184,7 @@ mod tests {
 
     #[test]
     fn other_mistakes_are_left_to_clap() {
-        for line in ["check", "run --device", "status --format xml", "--help"] {
+        for line in ["status --format xml", "--help"] {
             let words: Vec<OsString> = ["downshift"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
             let mut command = Cli::command();
             let error = command.try_get_matches_from_mut(&words).expect_err(line);

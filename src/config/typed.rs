@@ -64,7 +64,8 @@ pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>)
     (None, problems)
 }
 
-/// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number.
+/// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number. The value
+/// of a misspelt key goes to the key that was meant, which would otherwise be reported as missing.
 fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some((unexpected, known)) = parse_unknown(message, "field") else { return Vec::new() };
     // The path ends with the key itself or with the section that contains it.
@@ -75,7 +76,13 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Probl
     };
     let Some(Value::Object(map)) = value_at(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
+    let misspelt = unknown.iter().take(MAX_SUGGESTIONS).filter(|key| home_of(section, key).is_none());
+    let renamed: Vec<(String, Value)> =
+        misspelt.filter_map(|key| Some((meant(key, &known)?.to_owned(), map.get(key)?.clone()))).collect();
     map.retain(|key, _| known.contains(&key.as_str()));
+    for (key, value) in renamed {
+        map.entry(key).or_insert(value);
+    }
     let fix = |index: usize, key: &str| match home_of(section, key) {
         Some(home) => format!("write it under `{home}`"),
         None if index < MAX_SUGGESTIONS => suggest(key, &known),
@@ -228,12 +235,17 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
 /// Returns `did you mean …`, or the whole list.
 #[must_use]
 pub fn suggest(unknown: &str, known: &[&str]) -> String {
-    let elsewhere = ELSEWHERE.iter().find(|(names, key)| names.contains(&unknown) && known.contains(key));
-    match elsewhere.map(|(_, key)| *key).or_else(|| nearest(unknown, known)) {
+    match meant(unknown, known) {
         Some(word) => format!("did you mean `{word}`?"),
         None if known.is_empty() => "remove it".to_owned(),
         None => format!("choose from: {}", known.join(", ")),
     }
+}
+
+/// Returns the known word that was meant: another tool's name for it, or one that is spelt alike.
+fn meant<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+    let elsewhere = ELSEWHERE.iter().find(|(names, key)| names.contains(&unknown) && known.contains(key));
+    elsewhere.map(|(_, key)| *key).or_else(|| nearest(unknown, known))
 }
 
 /// Returns the known word that was probably meant.

@@ -103,7 +103,9 @@ mod tests {
     /// Returns the progress after steps at these times.
     fn progress(rows: &[StepRow]) -> Option<Progress> {
         let mut gaps = Gaps::default();
-        rows.iter().for_each(|row| gaps.push(row));
+        for row in rows {
+            gaps.push(row);
+        }
         gaps.progress(rows.iter().collect::<Pacer>().pace(), Duration::from_secs(10))
     }
 

@@ -1,5 +1,6 @@
 //! Finds the program of a command before anything is started.
 
+use crate::config::command::invocation::is_script;
 use crate::config::command::template::{Template, escape};
 use crate::config::run::Run;
 use crate::untrusted::text;
@@ -23,6 +24,9 @@ pub enum ProgramError {
     /// The file cannot be executed.
     #[error("{0} is not executable; `chmod +x` it, or write the program that runs it first: [bash, {0}]")]
     NotExecutable(String),
+    /// The file is a script that needs an interpreter.
+    #[error("{0} is a Python script, which cannot be started by itself; write its interpreter before it: python {0}")]
+    Script(String),
     /// It is the program that measures quality.
     #[error("in section `quality`: {0}")]
     OfQuality(Box<ProgramError>),
@@ -70,13 +74,31 @@ fn find_program(program: &str, directory: &Path, path: &OsStr) -> Result<PathBuf
         let file: PathBuf = directory.join(program).components().collect();
         return match (file.is_file(), is_executable(&file)) {
             (false, _) => Err(ProgramError::NoFile(text::path(&file), text::path(directory))),
+            (true, false) if is_script(&file) => Err(ProgramError::Script(text::escape_line(program).into_owned())),
             (true, false) => Err(ProgramError::NotExecutable(text::path(&file))),
             (true, true) => Ok(file),
         };
     }
     let found = env::split_paths(path).map(|folder| directory.join(folder).join(program));
     let found = found.filter(|file| file.is_file()).find(|file| is_executable(file));
-    found.ok_or_else(|| ProgramError::NotOnPath(text::escape_line(program).into_owned()))
+    let missing = || {
+        let is_here = is_script(program) && directory.join(program).is_file();
+        let error = if is_here { ProgramError::Script } else { ProgramError::NotOnPath };
+        error(text::escape_line(program).into_owned())
+    };
+    found.ok_or_else(missing)
+}
+
+/// Refuses a command that begins with a script which cannot be started by itself. Another program may appear later.
+///
+/// # Errors
+/// Returns an error that names the script.
+pub fn refuse_lone_script(command: &[String], directory: &Path) -> Result<(), ProgramError> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    match command.first().map(|first| find_program(first, directory, &path)) {
+        Some(Err(error @ ProgramError::Script(_))) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn is_executable(file: &Path) -> bool {
@@ -99,14 +121,19 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             path
         };
-        let (script, plain) = (place("bin/train", 0o755), place("train.py", 0o644));
+        let (script, plain) = (place("bin/train", 0o755), place("data", 0o644));
+        place("train.py", 0o644);
         let path = dir.path().join("bin").into_os_string();
         let find = |program: &str| find_program(program, dir.path(), &path);
         assert_eq!(find("train"), Ok(script.clone()));
         assert_eq!(find("./bin/train"), Ok(script.clone()));
         assert_eq!(find(&script.display().to_string()), Ok(script));
         assert_eq!(find("trian"), Err(ProgramError::NotOnPath("trian".to_owned())));
-        assert_eq!(find("./train.py"), Err(ProgramError::NotExecutable(plain.display().to_string())));
+        for script in ["./train.py", "train.py"] {
+            assert_eq!(find(script), Err(ProgramError::Script(script.to_owned())));
+        }
+        assert_eq!(find("./data"), Err(ProgramError::NotExecutable(plain.display().to_string())));
+        assert_eq!(find("other.py"), Err(ProgramError::NotOnPath("other.py".to_owned())));
         assert!(matches!(find("./no.py"), Err(ProgramError::NoFile(..))));
         assert!(matches!(find("./bin"), Err(ProgramError::NoFile(..))), "a folder is not a program");
     }

@@ -55,11 +55,11 @@ mod tests {
         for event in [skipped(1), skipped(2), good] {
             recorder.record_event(&event, Duration::ZERO);
         }
-        let texts = recorder.take_updates().into_iter().filter_map(|update| match update {
+        let mut texts = recorder.take_updates().into_iter().filter_map(|update| match update {
             Update::Journal(row) => Some(row.text),
             _ => None,
         });
-        let last = texts.last().unwrap();
+        let last = texts.next_back().unwrap();
         (recorder.status.skipped, recorder.status.unguarded, last)
     }
 
