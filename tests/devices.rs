@@ -95,14 +95,14 @@ fn a_second_run_on_a_card_is_refused_or_waits_or_starts_anyway_whatever_its_fold
     begin(&place, "elsewhere", &["--device", "cuda:1"]);
     begin(&place, "anyway", &["--device", "cuda:0", "--another"]);
     let status = text(&place.output(&["status", second.path().to_str().unwrap()]));
-    assert!(status.contains("waiting for the card") && status.contains(&first.name()), "{status}");
+    assert!(status.contains("waiting for its turn") && status.contains(&first.name()), "{status}");
 
     // The terminal that started it is gone meanwhile; the keeper waits.
     stop(&place, &first);
     waits(&second, "anyway-");
     stop(&place, &RunDir::find(&place.dir.path().join("runs"), Some("anyway")).unwrap());
     trains(&second);
-    assert!(journal_says(&second, "waiting for the card: ") && journal_says(&second, "this run's turn on the card"));
+    assert!(journal_says(&second, "waiting for its turn: ") && journal_says(&second, "this run's turn"));
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
         }
         RunState::Stopping => busy(format!("stopping{because}")),
         RunState::AwaitingCard => {
-            Some(Verdict::new(Tone::Warn, format!("waiting for the card{}{because}", since(", "))))
+            Some(Verdict::new(Tone::Warn, format!("waiting for its turn{}{because}", since(", "))))
         }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
         RunState::Starting => {

@@ -33,13 +33,13 @@ impl Policy {
     }
 
     pub(super) fn await_turn(&mut self, start: Start, waiting: Waiting, now: Duration) -> Vec<Effect> {
-        let text = format!("waiting for the card: {waiting}");
+        let text = format!("waiting for its turn: {waiting}");
         self.life = Lifecycle::AwaitingTurn { start, since: now, waiting };
         vec![Effect::Journal(Level::Info, JournalKind::Run, text)]
     }
 
     fn take_turn(&mut self, start: Start, waited: Duration, now: Duration) -> Vec<Effect> {
-        let text = format!("it is this run's turn on the card, after {}", format_span(waited));
+        let text = format!("it is this run's turn, after {}", format_span(waited));
         let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Run, text)];
         if self.gpu.in_use || self.gpu.vram.is_none() {
             effects.extend(self.start_worker(start, now));
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(policy.decide(Event::Turn(Some(held())), seconds(0)), []);
         let effects = policy.decide(Event::Begin, seconds(1));
         let [Effect::Journal(_, _, text)] = &effects[..] else { panic!("{effects:?}") };
-        assert_eq!(text, "waiting for the card: other holds cuda:0; next in the queue");
+        assert_eq!(text, "waiting for its turn: other holds cuda:0; next in the queue");
         assert_eq!(policy.life().state(), RunState::AwaitingCard);
         assert_eq!(policy.life().why().unwrap(), "other holds cuda:0; next in the queue");
         assert_eq!(policy.next_wake(), None, "time alone starts nothing");
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(policy.decide(Event::Tick, seconds(3600)), []);
         let effects = policy.decide(Event::Turn(None), seconds(7200));
         let [Effect::Journal(_, _, text), Effect::Start(start)] = &effects[..] else { panic!("{effects:?}") };
-        assert_eq!(text, "it is this run's turn on the card, after 119 min");
+        assert_eq!(text, "it is this run's turn, after 119 min");
         assert_eq!(start.reason, "starts on full");
     }
 

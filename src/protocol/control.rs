@@ -155,7 +155,7 @@ impl RunState {
             Self::Checkpointing => "checkpointing",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
-            Self::AwaitingCard => "waiting for the card",
+            Self::AwaitingCard => "waiting for its turn",
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
             Self::Recovering => "recovering",

@@ -61,7 +61,7 @@ fn each_state_has_its_sentence() {
             RunState::AwaitingCard,
             Some("other holds cuda:0; next in the queue"),
             Tone::Warn,
-            "waiting for the card, 9 s: other holds cuda:0; next in the queue",
+            "waiting for its turn, 9 s: other holds cuda:0; next in the queue",
             None,
         ),
         (
