@@ -2,7 +2,7 @@
 
 use super::progress::completed;
 use crate::cockpit::action::Action;
-use crate::cockpit::state::State;
+use crate::cockpit::state::{Notice, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::{Tone, verdict};
 use crate::config::theme::Theme;
@@ -10,20 +10,50 @@ use crate::format::{age, percent};
 use ratatui::{
     Frame,
     layout::Rect,
+    style::Style,
     text::{Line, Span},
+    widgets::Clear,
 };
 use unicode_width::UnicodeWidthStr;
+
+/// The most rows of a response.
+const RESPONSE_ROWS: usize = 3;
 
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let progress = progress_text(state, area.width, theme);
-    ui::render_two_sides(
-        frame,
-        area,
-        verdict_line(state, theme, usize::from(area.width), progress.width() + 2),
-        progress,
-    );
+    // Progress and the time left keep their place, whatever there is to say.
+    let room = usize::from(area.width).saturating_sub(progress.width() + 2);
+    ui::render_two_sides(frame, area, verdict_line(state, theme, room), progress);
+}
+
+/// Draws the rest of a response that is longer than its line over the rows below, for as long as it stands.
+pub fn render_rest(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let Some(notice) = &state.notice else { return };
+    let progress = progress_text(state, area.width.saturating_sub(2), theme);
+    let room = usize::from(area.width).saturating_sub(progress.width() + 4);
+    for (row, text) in response_rows(notice, room).into_iter().enumerate().skip(1) {
+        let place = Rect { y: area.y + row as u16, ..area }.intersection(frame.area());
+        frame.render_widget(Clear, place);
+        frame.buffer_mut().set_style(place, theme.base);
+        frame.render_widget(Line::styled(format!("   {text}"), response_style(notice, theme)), place);
+    }
+}
+
+/// Returns the rows of a response beside the progress.
+fn response_rows(notice: &Notice, room: usize) -> Vec<String> {
+    let width = room.saturating_sub(2);
+    let mut rows = ui::wrap(&notice.text, width);
+    if rows.len() > RESPONSE_ROWS {
+        let rest = rows.split_off(RESPONSE_ROWS - 1).join(" ");
+        rows.push(ui::cut(&rest, width));
+    }
+    rows
+}
+
+fn response_style(notice: &Notice, theme: &Theme) -> Style {
+    if notice.refused { theme.warn } else { theme.accent }
 }
 
 /// Columns reserved for the sentence beside the advice.
@@ -31,13 +61,11 @@ const LEAST: usize = 24;
 
 /// Builds the verdict or the response, cut to the width, with the key to press and as many notes as fit
 /// before the right side.
-fn verdict_line(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
-    // Progress and the time left keep their place, whatever there is to say.
-    let room = width.saturating_sub(right);
+fn verdict_line(state: &State, theme: &Theme, room: usize) -> Line<'static> {
     let width = room.saturating_sub(2);
     if let Some(notice) = &state.notice {
-        let style = if notice.refused { theme.warn } else { theme.accent };
-        return Line::from(vec![Span::styled("▸ ", style), Span::styled(ui::cut(&notice.text, width), style)]);
+        let first = response_rows(notice, room).into_iter().next().unwrap_or_default();
+        return Line::styled(format!("▸ {first}"), response_style(notice, theme));
     }
     if state.moment.is_some() {
         return replay_keys(state, theme);

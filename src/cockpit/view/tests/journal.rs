@@ -154,12 +154,26 @@ fn progress_and_the_time_left_stay_whatever_there_is_to_say() {
             assert!(!known || shown.contains("52 %"), "{name} at {size:?}: {shown}");
         }
         let mut state = fixture::training(size);
-        state.show_notice("a long answer of the keeper ".repeat(9), true);
+        state.show_notice("a long answer of the keeper ".repeat(30), true);
         let shown = draw_text(&state);
         assert!(shown.contains("52 %") && shown.contains("23 s left") && shown.contains('…'), "{shown}");
         let shown = draw_text(&fixture::training(size));
         assert!(shown.contains("56 s in, 23 s left") || shown.contains("56 s elapsed   23 s left"), "{shown}");
     }
+}
+
+#[test]
+fn a_long_refusal_is_read_to_its_end_and_gives_its_rows_back() {
+    let mut state = fixture::training((80, 24));
+    let before = draw_text(&state);
+    let text = "no checkpoint yet: a shift now would lose 240 steps; the script saves its first one at step 500, \
+                or `downshift stop` ends the run without it";
+    state.show_notice(text, true);
+    let shown = draw_text(&state);
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    assert!(text.split_whitespace().all(|word| words.contains(&word)) && shown.contains("52 %"), "{shown}");
+    state.notice = None;
+    assert_eq!(draw_text(&state), before);
 }
 
 /// Returns a run with a ladder of this many rungs.
