@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// Endings of files that an interpreter runs.
 const SCRIPTS: [&str; 8] = ["py", "sh", "bash", "ipynb", "jl", "R", "lua", "pl"];
+/// Programs that get a line of words with `-c`.
+const SHELLS: [&str; 4] = ["sh", "bash", "dash", "zsh"];
 /// Maximum length of a name.
 const MAX_NAME: usize = 48;
 
@@ -18,16 +20,27 @@ pub fn run_file(words: &[String]) -> String {
     yaml::write(&json!({ "name": run_name(words), "task": TASK, "command": command }))
 }
 
+/// Returns the words of the line that a shell gets: `sh -c "cd a && python train.py"`.
+fn shell_words(words: &[String]) -> Option<Vec<String>> {
+    let [shell, option, line, ..] = words else { return None };
+    let shell = Path::new(shell).file_name()?.to_str()?;
+    let gets_line = SHELLS.contains(&shell) && option.starts_with('-') && option.ends_with('c');
+    let is_border = |letter: char| letter.is_whitespace() || "'\"();&|".contains(letter);
+    gets_line.then(|| line.split(is_border).map(str::to_owned).collect())
+}
+
 /// Returns the name of a run: that of the script, the module or the program.
 fn run_name(words: &[String]) -> String {
+    let of_shell = shell_words(words);
+    let inner = of_shell.as_deref().unwrap_or(words);
     let stem = |word: &String| Path::new(word).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let is_script = |word: &&String| {
         let ending = Path::new(word.as_str()).extension().and_then(|ending| ending.to_str());
         !word.starts_with('-') && ending.is_some_and(|ending| SCRIPTS.contains(&ending))
     };
-    let module = words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1));
+    let module = inner.iter().position(|word| word == "-m").and_then(|at| inner.get(at + 1));
     let module = module.and_then(|module| module.rsplit('.').next()).map(str::to_owned);
-    let script = words.iter().find(is_script).and_then(stem);
+    let script = inner.iter().find(is_script).and_then(stem);
     let name = script.or(module).or_else(|| words.first().and_then(stem)).unwrap_or_default();
     let fits = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let name: String = name.chars().map(|letter| if fits(letter) { letter } else { '-' }).collect();
@@ -60,6 +73,17 @@ mod tests {
                 line.split(' ').map(str::to_owned).collect()
             };
             assert_eq!(run_name(&words), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_shell_is_named_after_the_script_in_it() {
+        for (line, name) in [
+            ("cd runs && python train.py --lr 1e-3", "train"),
+            ("source env/bin/activate; exec python -m trl.scripts.sft", "sft"),
+            ("make", "bash"),
+        ] {
+            assert_eq!(run_name(&["/bin/bash", "-lc", line].map(str::to_owned)), name, "{line}");
         }
     }
 
