@@ -12,7 +12,6 @@ use ratatui::{
     layout::Rect,
     style::Style,
     text::{Line, Span},
-    widgets::Clear,
 };
 use unicode_width::UnicodeWidthStr;
 
@@ -33,12 +32,9 @@ pub fn render_rest(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &The
     let Some(notice) = &state.notice else { return };
     let progress = progress_text(state, area.width.saturating_sub(2), theme);
     let room = usize::from(area.width).saturating_sub(progress.width() + 4);
-    for (row, text) in response_rows(notice, room).into_iter().enumerate().skip(1) {
-        let place = Rect { y: area.y + row as u16, ..area }.intersection(frame.area());
-        frame.render_widget(Clear, place);
-        frame.buffer_mut().set_style(place, theme.base);
-        frame.render_widget(Line::styled(format!("   {text}"), response_style(notice, theme)), place);
-    }
+    let rows = response_rows(notice, room).into_iter().skip(1);
+    let lines = rows.map(|text| Line::styled(format!("   {text}"), response_style(notice, theme))).collect();
+    ui::render_over(frame, Rect { y: area.y + 1, ..area }, lines, theme);
 }
 
 /// Returns the rows of a response beside the progress.
