@@ -40,7 +40,8 @@ fn started(place: &Place, step_ms: u64, watch: &str) -> (std::process::Child, Ru
 
 /// Returns a run that was killed at random moments and stopped before its end, and its number of attempts.
 fn stopped(place: &Place, deaths: u64, dice: &mut Dice) -> (RunDir, u64) {
-    let (mut child, run) = started(place, 2, "{ hang_min: 10 s }");
+    // Slow enough for a `stop` on a busy machine to come before the end.
+    let (mut child, run) = started(place, 10, "{ hang_min: 10 s }");
     for death in 1..=deaths {
         let at = 60 * death + dice.below(30);
         let there = |status: &downshift::protocol::control::Status| status.attempts == death && status.step >= at;
