@@ -11,32 +11,15 @@ mod cases;
 mod in_process;
 #[path = "torch/ours.rs"]
 mod ours;
+#[path = "torch/took.rs"]
+mod took;
 #[path = "help/vocabulary.rs"]
 mod vocabulary;
 
 use cases::{CASES, Case};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// A result of the benchmark; any error ends it.
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// The largest difference between two losses of the same step, relative to a loss above 1.
-const MOST_APART: f64 = 1e-4;
-/// The steps whose losses are compared.
-pub const COMPARED: usize = 20;
-
-/// Figures of one process.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Took {
-    /// The losses of the first steps.
-    pub losses: Vec<f64>,
-    /// The median time of a step, in seconds.
-    pub step_s: f64,
-    /// The peak of resident memory above that before the model.
-    pub peak_bytes: u64,
-}
+use std::process::Command;
+use took::{COMPARED, MOST_APART, Outcome, Took, median, read_figures};
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().collect();
@@ -85,7 +68,7 @@ fn measure(
         let ours = || {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("--ours").arg(folder).args(["--steps", &steps.to_string()]);
-            read(command.env("RAYON_NUM_THREADS", threads))
+            read_figures(command.env("RAYON_NUM_THREADS", threads))
         };
         let theirs = || theirs(folder, python, &["--way", way], steps, threads);
         // The sides take turns in being first, so that neither side always runs on the warmer machine.
@@ -104,26 +87,12 @@ fn theirs(folder: &Path, python: &str, more: &[&str], steps: usize, threads: &st
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_step.py");
     let mut command = Command::new(python);
     command.arg(script).arg(folder).args(["--steps", &steps.to_string(), "--threads", threads]).args(more);
-    read(&mut command)
-}
-
-/// Starts a program and reads its only line.
-fn read(command: &mut Command) -> Outcome<Took> {
-    let out = command.stderr(Stdio::inherit()).output()?;
-    if !out.status.success() {
-        return Err(format!("{command:?} ended with {}", out.status).into());
-    }
-    let text = String::from_utf8(out.stdout)?;
-    Ok(serde_json::from_str(text.lines().last().unwrap_or_default())?)
+    read_figures(&mut command)
 }
 
 /// Prints a row of the table and returns the median ratio of the step times.
 fn report(case: &Case, way: &str, pairs: &[[Took; 2]]) -> Outcome<f64> {
-    let middle = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let of = |side: usize, value: fn(&Took) -> f64| middle(pairs.iter().map(|pair| value(&pair[side])).collect());
+    let of = |side: usize, value: fn(&Took) -> f64| median(pairs.iter().map(|pair| value(&pair[side])).collect());
     for [ours, theirs] in pairs {
         for (step, (ours, theirs)) in ours.losses.iter().zip(&theirs.losses).enumerate() {
             if (ours - theirs).abs() > MOST_APART * theirs.max(1.0) {
@@ -137,7 +106,7 @@ fn report(case: &Case, way: &str, pairs: &[[Took; 2]]) -> Outcome<f64> {
     let ratios: Vec<f64> = pairs.iter().map(|[ours, theirs]| theirs.step_s / ours.step_s).collect();
     let [worst, best] = [f64::min, f64::max].map(|of| ratios.iter().copied().reduce(of).unwrap_or(f64::NAN));
     let (step, memory) = (|took: &Took| took.step_s * 1e3, |took: &Took| took.peak_bytes as f64 / f64::from(1 << 20));
-    let ratio = middle(ratios.clone());
+    let ratio = median(ratios.clone());
     println!(
         "| {}, {way} | {:.1} | {:.1} | **{ratio:.2}** ({worst:.2}, {best:.2}) | {:.0} MiB | {:.2} |",
         case.name,

@@ -185,7 +185,7 @@ mod tests {
                 13,
                 "NAME one of accumulate, plain, safe, frugal",
             ),
-            (&["run", "sizes", "--device", "cpu", "--rung", "save"], 2, "there is no such rung; did you mean `safe`?"),
+            (&["run", "sizes", "--device", "cpu", "--rung", "save"], 2, "unknown rung; did you mean `safe`?"),
         ] {
             let out = place.output(words);
             let said = String::from_utf8(out.stderr).unwrap();

@@ -2,7 +2,8 @@
 
 use super::cases::Case;
 use super::in_process::worker_args;
-use super::{COMPARED, Outcome, Took, vocabulary};
+use super::took::{COMPARED, Outcome, Took};
+use super::vocabulary;
 use downshift::config::knobs::Preset;
 use downshift::config::run::{Run, Source};
 use downshift::config::shipped;

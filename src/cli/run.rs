@@ -233,7 +233,7 @@ fn start(
 fn chosen_rung(run: &Run, options: &RunOptions) -> Result<Option<usize>, Failure> {
     let Some(name) = &options.rung else { return Ok(None) };
     let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-    let unknown = || Failure::new(2, format!("--rung {name}: there is no such rung; {}", suggest(name, &names)));
+    let unknown = || Failure::new(2, format!("--rung {name}: unknown rung; {}", suggest(name, &names)));
     run.rung_named(name).ok_or_else(unknown).map(Some)
 }
 

@@ -83,21 +83,7 @@ mod tests {
     use std::time::Duration;
 
     fn row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
-        StepRow {
-            attempt,
-            rung: 0,
-            step,
-            samples: step,
-            epoch: 0,
-            loss: Some(1.0),
-            lr: None,
-            grad_norm: None,
-            metrics: crate::protocol::metrics::Metrics::new(),
-            skipped: false,
-            data_wait_ms: 0.0,
-            compute_ms: 0.0,
-            time_ms,
-        }
+        StepRow { attempt, step, samples: step, loss: Some(1.0), time_ms, ..StepRow::default() }
     }
 
     /// Returns the progress after steps at these times.

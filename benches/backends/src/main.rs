@@ -14,37 +14,20 @@ mod in_process;
 #[path = "../../torch/ours.rs"]
 mod ours;
 mod stock;
+#[path = "../../torch/took.rs"]
+mod took;
 #[path = "../../help/vocabulary.rs"]
 mod vocabulary;
 
 use cases::{CASES, Case};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// A result of the benchmark; any error ends it.
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// The largest difference between two first losses, relative to a loss above 1.
-const MOST_APART: f64 = 1e-4;
-/// The steps before the ones that are timed.
-pub const COMPARED: usize = 20;
-
-/// Figures of one process.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Took {
-    /// The losses of the first steps.
-    pub losses: Vec<f64>,
-    /// The median time of a step, in seconds.
-    pub step_s: f64,
-    /// The peak of resident memory above that before the model.
-    pub peak_bytes: u64,
-}
+use std::process::Command;
+use took::{MOST_APART, Outcome, Took, median, read_figures};
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().collect();
     let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
-    let steps: usize = after("--steps").map_or(Ok(20), |text| text.parse())?;
+    let steps: usize = after("--steps").map_or(Ok(20), |text| text.parse())?.max(1);
     if let (Some(backend), Some(folder)) = (after("--backend"), after("--folder")) {
         return stock::run(&backend, Path::new(&folder), steps);
     }
@@ -99,9 +82,9 @@ fn report(case: &Case, backend: &str, took: &[Took], ours: &[Took]) -> Outcome<(
     println!(
         "| {} | {backend} | {:.1} ms | **{:.1}** ({least:.1}, {most:.1}) | {:.0} MiB |",
         case.name,
-        median(took.iter().map(|one| one.step_s * 1e3)),
-        median(ratios.iter().copied()),
-        median(took.iter().map(|one| one.peak_bytes as f64 / f64::from(1 << 20))),
+        median(took.iter().map(|one| one.step_s * 1e3).collect()),
+        median(ratios.clone()),
+        median(took.iter().map(|one| one.peak_bytes as f64 / f64::from(1 << 20)).collect()),
     );
     Ok(())
 }
@@ -110,16 +93,5 @@ fn report(case: &Case, backend: &str, took: &[Took], ours: &[Took]) -> Outcome<(
 fn start(backend: &str, folder: &Path, steps: usize) -> Outcome<Took> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--backend", backend, "--steps", &steps.to_string(), "--folder"]).arg(folder);
-    let out = command.stderr(Stdio::inherit()).output()?;
-    if !out.status.success() {
-        return Err(format!("{command:?} ended with {}", out.status).into());
-    }
-    let text = String::from_utf8(out.stdout)?;
-    Ok(serde_json::from_str(text.lines().last().unwrap_or_default())?)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    read_figures(&mut command)
 }

@@ -2,7 +2,8 @@
 
 #![expect(deprecated, reason = "candle is one of the backends that are compared")]
 
-use super::{COMPARED, Outcome, Took, ours};
+use super::ours;
+use super::took::{COMPARED, Outcome, Took, median};
 use burn::backend::{Autodiff, Candle, Flex, NdArray};
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
@@ -36,7 +37,7 @@ pub fn run(backend: &str, folder: &Path, steps: usize) -> Outcome<()> {
         "burn-candle" => by_task::<Autodiff<Candle>>(folder, steps),
         #[cfg(feature = "torch")]
         "burn-tch" => by_task::<Autodiff<burn::backend::LibTorch>>(folder, steps),
-        other => Err(format!("there is no backend {other}").into()),
+        other => Err(format!("unknown backend `{other}`").into()),
     }
 }
 
@@ -83,9 +84,7 @@ where
         times.push(began.elapsed().as_secs_f64());
     }
     let peak_bytes = memory::peak_bytes().unwrap_or(0).saturating_sub(before);
-    let mut times = times.split_off(COMPARED);
-    times.sort_by(f64::total_cmp);
-    let step_s = *times.get(times.len() / 2).ok_or("no step was measured")?;
+    let step_s = median(times.split_off(COMPARED));
     losses.truncate(COMPARED);
     Ok(Took { losses, step_s, peak_bytes })
 }
