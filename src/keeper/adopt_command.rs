@@ -3,6 +3,7 @@
 
 use super::keeper_state::Keeper;
 use super::worker_process::{Harness, Worker, end_left_behind};
+use crate::config::command::cost::Reached;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::Record;
@@ -65,7 +66,9 @@ impl Keeper {
         self.worker.watched.send_replace(Some(pid));
         self.gpu.users.started(pid);
         let now = self.now();
-        self.policy.adopt_worker(rung, now);
+        let status = &self.recorder.status;
+        let reached = Reached { step: after, taken: status.taken_steps(), durable: status.durable_step };
+        self.policy.adopt_worker(rung, reached, status.samples, now);
         self.recorder.record_worker(pid);
         let text = format!("took over the running command after step {after}; it went on without a keeper");
         self.recorder.note(Level::Info, JournalKind::Worker, text);

@@ -52,6 +52,8 @@ pub struct Recorder {
     passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
     moved: Duration,
+    /// The rungs that this keeper has trained on, in their order.
+    stretches: Vec<rungs::Stretch>,
     /// Steps in a row that were not finite, skipped or taken.
     skips_in_a_row: u64,
     /// The script took the last one of them anyway.
@@ -107,6 +109,7 @@ impl Recorder {
             continued: None,
             passage: None,
             moved: Duration::ZERO,
+            stretches: Vec::new(),
             skips_in_a_row: 0,
             last_was_taken: false,
             failed_saves: 0,
@@ -270,6 +273,7 @@ impl Recorder {
         let continued = self.continued.take();
         self.recall_learning(if continued.is_some() { u64::MAX } else { hello.resumed_from.unwrap_or(0) });
         let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
+        self.take_back(continued.unwrap_or(begins_at).0);
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         if continued.is_none() {
             self.row.from_step = hello.resumed_from;

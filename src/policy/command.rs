@@ -11,7 +11,7 @@ use super::moves::Move;
 use super::refusal::Refusal;
 use super::response::Response;
 use crate::config::command::Level as CommandLevel;
-use crate::config::command::cost::{Resumption, ShiftCost};
+use crate::config::command::cost::{Reached, Resumption, ShiftCost};
 use crate::config::knobs::Relief;
 use crate::format::count;
 use crate::protocol::companion::CompanionNews;
@@ -100,10 +100,13 @@ impl Policy {
     }
 
     /// Continues with the worker that an earlier keeper started on this rung.
-    pub fn adopt_worker(&mut self, rung: usize, now: Duration) {
+    pub fn adopt_worker(&mut self, rung: usize, reached: Reached, clock: u64, now: Duration) {
         let loaded = self.position.loaded;
         let _ = self.launch_worker(super::lifecycle::Start::on(rung, "taken over"), now);
         self.position.loaded = loaded;
+        (self.position.step, self.position.clock) = (Some(reached.step), Some(clock));
+        self.position.began_after = (reached.step > 0).then(|| reached.step.saturating_sub(reached.taken));
+        self.position.is_continued = true;
     }
 
     /// Reports whether the keeper may end the live worker on its own: its work is saved, or can be.
@@ -118,7 +121,7 @@ impl Policy {
     pub(super) fn refuse_loss(&self) -> Result<(), Refusal> {
         let lives = matches!(self.life, Lifecycle::Running(_));
         let Some(command) = self.limits.command.filter(|_| lives) else { return Ok(()) };
-        let steps = self.current_step();
+        let steps = self.position.reached().taken;
         match self.shift_cost() {
             _ if !command.may_end => Err(Refusal::NotOurs),
             Some(ShiftCost::Refused(CommandLevel::Command)) => {
@@ -133,7 +136,7 @@ impl Policy {
 
     /// Returns the cost of an end of the command now, as its preview tells it; none for a worker of ours.
     fn shift_cost(&self) -> Option<ShiftCost> {
-        Some(ShiftCost::of(self.limits.command?.resumption(), self.current_step(), self.position.durable))
+        Some(ShiftCost::of(self.limits.command?.resumption(), self.position.reached()))
     }
 
     /// Reports whether the worker saves when it is asked to: not a command that neither a signal nor a companion asks.

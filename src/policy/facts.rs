@@ -11,7 +11,9 @@ use super::pace::Pace;
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
+use crate::config::command::cost::Reached;
 use crate::protocol::companion::IgnoredKnob;
+use crate::protocol::progress::began_after;
 use crate::protocol::worker::{DoneReason, Failed, Hello};
 use std::mem::Discriminant;
 use std::time::Duration;
@@ -72,6 +74,10 @@ fn hang_watch(limits: &Limits, now: Duration) -> HangWatch {
 pub struct Position {
     /// The newest step of the worker.
     pub step: Option<u64>,
+    /// The step after which the worker's training began; none until it has taken one.
+    pub began_after: Option<u64>,
+    /// An earlier keeper started the worker, which has not introduced itself again.
+    pub is_continued: bool,
     /// Clock of the run at that step.
     pub clock: Option<u64>,
     /// Clock units in an epoch.
@@ -90,6 +96,8 @@ impl Default for Position {
     fn default() -> Self {
         Self {
             step: None,
+            began_after: None,
+            is_continued: false,
             clock: None,
             epoch_units: u64::MAX,
             total_units: u64::MAX,
@@ -105,8 +113,10 @@ impl Position {
     pub fn resume(&mut self, hello: &Hello) {
         // Checkpoints newer than the one it loaded are unusable.
         self.durable = hello.resumed_from.or(self.durable);
-        (self.loaded, self.step) = (hello.resumed_from, hello.resumed_from);
-        self.clock = Some(hello.position.samples);
+        self.loaded = hello.resumed_from;
+        if !std::mem::take(&mut self.is_continued) {
+            (self.step, self.clock) = (hello.resumed_from, Some(hello.position.samples));
+        }
         // The length of a command is not known from the start.
         let known = |units: u64| if units == 0 { u64::MAX } else { units };
         (self.epoch_units, self.total_units) = (known(hello.epoch_units), known(hello.total_units));
@@ -119,6 +129,7 @@ impl Position {
 
     /// Records a step, taken or skipped.
     pub fn advance(&mut self, step: u64, samples: u64) {
+        self.began_after = self.began_after.or(self.loaded).or_else(|| Some(began_after(step)));
         if let Some(before) = self.clock.filter(|before| *before < samples) {
             self.pace.step(samples - before);
         }
@@ -128,6 +139,15 @@ impl Position {
     /// Returns the current step, as far as known.
     pub fn current_step(&self) -> u64 {
         self.step.or(self.loaded).or(self.durable).unwrap_or(0)
+    }
+
+    /// Returns how far the run has come.
+    #[must_use]
+    pub fn reached(&self) -> Reached {
+        let step = self.current_step();
+        // What a checkpoint holds was taken by the run.
+        let elsewhere = self.began_after.filter(|_| self.loaded.is_none()).unwrap_or(0);
+        Reached { step, taken: step.saturating_sub(elsewhere), durable: self.durable }
     }
 
     /// Returns the steps left in the run, as far as known.

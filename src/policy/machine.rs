@@ -314,7 +314,7 @@ impl Policy {
         self.gpu.keep_baseline();
         self.rung = start.rung;
         self.wishes = Wishes::default();
-        self.position.loaded = None;
+        (self.position.loaded, self.position.began_after, self.position.is_continued) = (None, None, false);
         self.worker = NewestWorker {
             rung: start.rung,
             started: now,

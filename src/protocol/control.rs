@@ -310,6 +310,12 @@ impl Status {
         self.progress.filter(|_| self.state == RunState::Training)?.stalled_ms(now_ms)
     }
 
+    /// Returns the steps that the run has taken itself: fewer than its step if its training began elsewhere.
+    #[must_use]
+    pub fn taken_steps(&self) -> u64 {
+        self.rungs.iter().map(|record| record.steps).sum::<u64>().min(self.step)
+    }
+
     /// Reports whether the level may still change because the companion of a command has not reported yet.
     #[must_use]
     pub fn is_level_open(&self) -> bool {
@@ -352,7 +358,7 @@ pub struct Proposal {
 pub struct RungRecord {
     /// Its name.
     pub name: String,
-    /// Steps taken on the rung.
+    /// Steps of the run that were taken on the rung; those taken again count once.
     pub steps: u64,
     /// Steps per second over its last 30 seconds of running, evaluations and saves included.
     pub steps_per_s: Option<f64>,

@@ -14,6 +14,16 @@ const YOUNG: usize = 20;
 /// Newest gaps that define the usual ones.
 const GAPS: usize = 511;
 
+/// The latest step that the first line of a training may name, if it began at 1.
+const FIRST_PRINTED: u64 = 1_000;
+
+/// Returns the step after which a training began, by the first step it names. One that begins far on was adopted, or
+/// resumed by itself, and took its earlier steps elsewhere.
+#[must_use]
+pub fn began_after(first: u64) -> u64 {
+    if first > FIRST_PRINTED { first - 1 } else { 0 }
+}
+
 /// When a run last took a step, and how long it usually takes to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {

@@ -2,7 +2,7 @@
 
 mod command;
 
-pub use command::{command_level, describe_known_level};
+pub use command::{command_level, describe_known_level, reached};
 
 use self::command::Consequences;
 use crate::cockpit::action::Action;

@@ -28,12 +28,23 @@ pub enum ShiftCost {
 }
 
 impl CommandSpec {
-    /// Returns what is lost if a run of this level shifts at `step`, with its newest complete checkpoint at `durable`.
+    /// Returns what is lost if a run of this level shifts now.
     #[must_use]
-    pub fn shift_cost(&self, level: Level, step: u64, durable: Option<u64>) -> ShiftCost {
+    pub fn shift_cost(&self, level: Level, reached: Reached) -> ShiftCost {
         let may_start_over = self.restart == RestartPolicy::FromStart;
-        ShiftCost::of(Resumption { level, saves: self.save.is_some(), may_start_over }, step, durable)
+        ShiftCost::of(Resumption { level, saves: self.save.is_some(), may_start_over }, reached)
     }
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reached {
+    /// Its step.
+    pub step: u64,
+    /// The steps that it has taken itself: fewer if its training began elsewhere.
+    pub taken: u64,
+    /// The step of its newest complete checkpoint.
+    pub durable: Option<u64>,
 }
 
 /// How a command goes on after it was ended.
@@ -48,16 +59,17 @@ pub struct Resumption {
 }
 
 impl ShiftCost {
-    /// Returns the cost at `step`, with the newest complete checkpoint at `durable`.
+    /// Returns the cost of an end now.
     #[must_use]
-    pub fn of(Resumption { level, saves, may_start_over }: Resumption, step: u64, durable: Option<u64>) -> Self {
+    pub fn of(Resumption { level, saves, may_start_over }: Resumption, reached: Reached) -> Self {
+        let Reached { step, taken, durable } = reached;
         let has_checkpoints = level == Level::Checkpoints;
         match durable.filter(|_| has_checkpoints) {
             _ if level == Level::Companion => Self::AtMostOneStep,
             _ if has_checkpoints && saves => Self::SavesFirst,
             Some(checkpoint) => Self::BackTo { checkpoint, steps: step.saturating_sub(checkpoint) },
             // Before its first step, a command has nothing to lose.
-            None if may_start_over || has_checkpoints && step == 0 => Self::Everything { steps: step },
+            None if may_start_over || has_checkpoints && step == 0 => Self::Everything { steps: taken },
             None => Self::Refused(level),
         }
     }
@@ -94,7 +106,7 @@ impl fmt::Display for ShiftCost {
 
 #[cfg(test)]
 mod tests {
-    use super::ShiftCost;
+    use super::{Reached, ShiftCost};
     use crate::config::command::Level;
     use crate::config::run::{AsWritten, Run, Source};
     use std::path::Path;
@@ -106,13 +118,17 @@ mod tests {
             let source = Source { file: "x", text: &text, base: Path::new("/"), overrides: &[] };
             Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command.unwrap()
         };
-        let cost = |more: &str, durable| command(more).shift_cost(command(more).level(), 120, durable);
+        let at = |step, durable| Reached { step, taken: step, durable };
+        let cost = |more: &str, durable| command(more).shift_cost(command(more).level(), at(120, durable));
         let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
         assert_eq!(cost("", None), ShiftCost::Refused(Level::Command));
         assert_eq!(cost("restart: from_start\n", None), ShiftCost::Everything { steps: 120 });
+        let adopted = Reached { step: 5_020, taken: 20, durable: None };
+        let restarts = command("restart: from_start\n");
+        assert_eq!(restarts.shift_cost(restarts.level(), adopted), ShiftCost::Everything { steps: 20 });
         assert_eq!(cost(resumes, None), ShiftCost::Refused(Level::Checkpoints));
         assert_eq!(
-            command(resumes).shift_cost(Level::Checkpoints, 0, None),
+            command(resumes).shift_cost(Level::Checkpoints, at(0, None)),
             ShiftCost::Everything { steps: 0 },
             "before its first step"
         );
@@ -121,7 +137,7 @@ mod tests {
         assert_eq!(cost(&format!("{resumes}save: {{ signal: USR1 }}\n"), None), ShiftCost::SavesFirst);
         for durable in [None, Some(100)] {
             let plain = command("");
-            assert_eq!(plain.shift_cost(plain.level_with(true), 120, durable), ShiftCost::AtMostOneStep);
+            assert_eq!(plain.shift_cost(plain.level_with(true), at(120, durable)), ShiftCost::AtMostOneStep);
         }
         // Without the arguments to resume, a checkpoint is only kept.
         assert_eq!(cost("checkpoints: { match: 'out/*' }\n", Some(100)), ShiftCost::Refused(Level::Command));

@@ -10,6 +10,7 @@ impl Recorder {
     /// the next process, which have the same attempt and steps, and its evaluations would rank other weights.
     pub(super) fn record_going_back(&mut self, step: u64, samples: u64) {
         self.note(Level::Warn, JournalKind::Worker, sentences::went_back(step));
+        self.take_back(step);
         (self.status.step, self.status.samples) = (step, samples);
         self.evals.split_off(&step.saturating_add(1));
         self.curve.go_back(step, &self.ranking);

@@ -14,6 +14,8 @@ use crate::protocol::resume::Anew;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
 use std::time::Duration;
 
+mod counts;
+
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
     resumes: false,
     from_start: false,
@@ -29,6 +31,13 @@ const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
 
 /// Returns the policy of a command that trains.
 fn trains(command: CommandLimits) -> Policy {
+    let mut policy = begun(command);
+    policy.decide(step(1), seconds(1));
+    policy
+}
+
+/// Returns the policy of a command that has taken no step.
+fn begun(command: CommandLimits) -> Policy {
     let again = "downshift run -- python x.py".to_owned();
     let anew = Anew { command: again, init: Some("downshift init -- python x.py".to_owned()) };
     let anew = (!command.may_restart()).then_some(anew);
@@ -37,7 +46,6 @@ fn trains(command: CommandLimits) -> Policy {
     policy.decide(Event::Begin, seconds(0));
     policy.decide(hello_from("cpu", None), seconds(0));
     policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
-    policy.decide(step(1), seconds(1));
     policy
 }
 
@@ -175,19 +183,6 @@ fn an_adopted_training_is_not_ended_without_permission() {
     let due = policy.next_wake().unwrap();
     assert!(matches!(&policy.decide(Event::Tick, due)[..], [Effect::Alarm { .. }]));
     assert_eq!(starts(&policy.decide(KILLED, due)), [0], "but it is started again once it is dead");
-}
-
-#[test]
-fn another_keeper_goes_on_with_the_living_command() {
-    let limits = super::super::event::Limits { command: Some(PLAIN), ..limits() };
-    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
-    policy.adopt_worker(1, seconds(5));
-    policy.decide(hello_from("cpu", None), seconds(5));
-    policy.decide(step(70), seconds(6));
-    assert_eq!(policy.rung(), 1);
-    assert!(starts(&policy.decide(Event::Begin, seconds(6))).is_empty(), "no second command starts");
-    let effects = policy.decide(Event::Request(Request::Stop), seconds(7));
-    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })));
 }
 
 #[test]
