@@ -265,7 +265,7 @@ pub const TABLE: &[Entry] = table![
     Run "shift-up" Action::ShiftUp, [letter_key('u')], "up", "shift up: preview, then Enter";
     Run "checkpoint" Action::Checkpoint, [letter_key('c')], "save", "save a checkpoint now";
     Run "restart" Action::Restart, [letter_key('r')], "restart", "save, then restart on the same rung";
-    Run "pause" Action::Pause, [letter_key('p')], "pause", "pause (saves, frees memory) or resume";
+    Run "pause" Action::Pause, [letter_key('p')], "pause", "pause (frees memory) or resume";
     Run "autopilot" Action::Autopilot, [letter_key('a')], "autopilot", "autopilot on/off";
     Run "accept" Action::Accept, [letter_key('y')], "accept", "accept the keeper's proposal";
     Run "stop" Action::Stop, [letter_key('x')], "stop", "stop the run; asks first";

@@ -1,5 +1,6 @@
 //! Deterministic runs for tests: identical on every machine and at any time.
 
+pub mod command;
 pub mod ranks;
 pub mod samples;
 

@@ -2,7 +2,7 @@
 
 mod command;
 
-pub use command::{command_level, describe_known_level, reached};
+pub use command::{command_level, cost_now, describe_known_level};
 
 use self::command::Consequences;
 use crate::cockpit::action::Action;

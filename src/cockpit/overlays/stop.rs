@@ -1,6 +1,6 @@
 //! Confirmation before a stop.
 
-use super::preview::{command_level, reached};
+use super::preview::cost_now;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
@@ -43,7 +43,7 @@ fn way_after_stop(state: &State) -> GoOn {
     let saves = match (state.status(), &state.command) {
         (Some(status), _) if status.state == RunState::Stopping => false,
         (Some(status), Some(spec)) => {
-            let cost = spec.shift_cost(command_level(spec, status), reached(status));
+            let cost = cost_now(spec, status);
             matches!(cost, ShiftCost::AtMostOneStep | ShiftCost::SavesFirst)
         }
         (_, None) => true,
@@ -106,7 +106,7 @@ fn question_lines(within: Rect, state: &State) -> Vec<String> {
             status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
         format!("The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}.")
     } else if let Some(spec) = &state.command {
-        let cost = spec.shift_cost(command_level(spec, status), reached(status));
+        let cost = cost_now(spec, status);
         command_question(cost, status.step)
     } else {
         format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))

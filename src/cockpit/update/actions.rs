@@ -7,12 +7,14 @@ use crate::cockpit::action::Action;
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
+use crate::cockpit::overlays::preview::cost_now;
 use crate::cockpit::panels::{ranks, rung};
 use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
+use crate::config::command::cost::ShiftCost;
 use crate::protocol::control::{Request, RunState, Target};
 
 /// Performs an action the user requested.
@@ -226,7 +228,21 @@ pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
 fn toggle_pause(state: &mut State) -> Vec<Effect> {
     match state.run_state() {
         Some(RunState::Paused) => send_request(state, Request::Resume, "resume requested"),
-        _ => send_request(state, Request::Pause, "pause requested: saves first, then frees the memory"),
+        _ => send_request(state, Request::Pause, pause_notice(state)),
+    }
+}
+
+/// Returns what a pause does. The keeper refuses one that would lose everything, and says why.
+fn pause_notice(state: &State) -> &'static str {
+    let cost = state.command.as_ref().zip(state.status()).map(|(spec, status)| cost_now(spec, status));
+    match cost {
+        None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => {
+            "pause requested: saves first, then frees the memory"
+        }
+        Some(ShiftCost::BackTo { .. } | ShiftCost::Everything { .. }) => {
+            "pause requested: ends the command, which cannot be asked to save, and frees the memory"
+        }
+        Some(ShiftCost::Refused(_)) => "pause requested",
     }
 }
 

@@ -101,6 +101,23 @@ fn the_pause_key_resumes_a_paused_run() {
 }
 
 #[test]
+fn a_pause_promises_a_save_only_if_the_worker_saves_when_asked() {
+    let notice = |more: Option<&str>| {
+        let mut state = fixture::training(SIZE);
+        state.command = more.map(fixture::command::spec);
+        assert_eq!(press_all(&mut state, &[KeyCode::Char('p')]), [Request::Pause]);
+        state.notice.unwrap().text
+    };
+    let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
+    assert!(notice(None).contains("saves first"));
+    assert!(notice(Some(&format!("{resumes}save: {{ signal: USR1 }}\n"))).contains("saves first"));
+    for more in [resumes, "restart: from_start\n"] {
+        assert!(notice(Some(more)).contains("cannot be asked to save"), "{more}");
+    }
+    assert_eq!(notice(Some("")), "pause requested");
+}
+
+#[test]
 fn impossible_actions_are_refused_with_a_reason() {
     let refused = |state: &mut State, code: char| {
         assert_eq!(press_all(state, &[KeyCode::Char(code)]), []);

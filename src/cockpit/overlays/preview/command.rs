@@ -1,6 +1,6 @@
 //! The consequences of a shift for a command: its script resumes only as well as it can itself.
 
-use crate::config::command::cost::Reached;
+use crate::config::command::cost::{Reached, ShiftCost};
 use crate::config::command::{CommandSpec, Level};
 use crate::protocol::companion::Grade;
 use crate::protocol::control::{AWAITS_COMPANION, RunState, Status};
@@ -12,9 +12,10 @@ pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {
     spec.level_with(status.companion.as_ref().is_some_and(|companion| companion.resumes()))
 }
 
-/// Returns how far a run has come.
-pub fn reached(status: &Status) -> Reached {
-    Reached { step: status.step, taken: status.taken_steps(), durable: status.durable_step }
+/// Returns what an end of the command costs now.
+pub fn cost_now(spec: &CommandSpec, status: &Status) -> ShiftCost {
+    let reached = Reached { step: status.step, taken: status.taken_steps(), durable: status.durable_step };
+    spec.shift_cost(command_level(spec, status), reached)
 }
 
 /// Returns the level with the resume grade: `level 2, resume exact`.
@@ -40,7 +41,7 @@ pub fn describe_known_level(spec: &CommandSpec, status: &Status, long: bool) -> 
 
 /// Returns the consequences in one line.
 pub fn short_sentence(spec: &CommandSpec, status: &Status) -> String {
-    let cost = spec.shift_cost(command_level(spec, status), reached(status));
+    let cost = cost_now(spec, status);
     format!("{}: {cost}", describe_level(spec, status))
 }
 
@@ -65,7 +66,7 @@ pub fn consequences(spec: &CommandSpec, status: &Status, class: Class, changes: 
         let rest = if ignored.len() == changes.len() { "the shift changes nothing" } else { "the rest takes effect" };
         meaning = format!("The script ignores {}: {rest}. {meaning}", ignored.join(", "));
     }
-    let cost = spec.shift_cost(level, reached(status));
+    let cost = cost_now(spec, status);
     let when = match status.state {
         RunState::Paused => "; takes effect on resume",
         RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => "; takes effect at the next start",
