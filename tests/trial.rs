@@ -44,6 +44,16 @@ fn runs(place: &Place) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
+/// Returns what `check` and the list of a start say.
+fn checked(place: &Place) -> String {
+    let check = place.output(&["check", "run.yaml", "--device", "cpu"]);
+    let list = place.output(&["check", "run.yaml", "--device", "cpu", "--preflight"]);
+    let trial = |out: &Output| words(out).lines().find(|line| line.contains("the trial of ")).map(str::to_owned);
+    let [Some(check), Some(list)] = [trial(&check), trial(&list)] else { panic!("{}{}", words(&check), words(&list)) };
+    assert!(list.contains(&check), "{check}\n{list}");
+    check
+}
+
 /// Returns the stored outcomes.
 fn proofs(place: &Place) -> Vec<Value> {
     let entries = fs::read_dir(place.dir.path().join("state/downshift/proven")).into_iter().flatten();
@@ -96,6 +106,12 @@ fn each_broken_resume_is_named() {
         assert!(words(&out).contains(said), "{forgotten}: {}", words(&out));
         let outcome = if differs { "differs" } else { "exact" };
         assert_eq!(proofs(&place)[0]["outcome"], outcome, "{forgotten}: {}", words(&out));
+        let told = match forgotten {
+            "everything" => "failed: the resumed command starts over",
+            "batch" => "resumed exactly",
+            _ => "failed: the resumed training differs from step",
+        };
+        assert!(checked(&place).contains(told), "{forgotten}: {}", checked(&place));
         assert_nothing_left(&place);
     }
 }
@@ -108,13 +124,15 @@ fn a_script_without_a_seed_and_one_that_cannot_resume_are_told_apart() {
     for part in ["not reproducible: two starts of this command differ from step 1 on", "missing: the scheduler"] {
         assert!(words(&out).contains(part), "{part}: {}", words(&out));
     }
-    assert!(proofs(&place).is_empty(), "nothing is known of its resume");
+    assert_eq!(proofs(&place)[0]["outcome"], "unknown", "nothing is known of its resume");
+    assert!(checked(&place).contains("proved nothing: not reproducible"), "{}", checked(&place));
     let place = forgetting("resume");
     let out = trial(&place, &[]);
     assert_eq!(out.status.code(), Some(14), "the class of an unusable checkpoint: {}", words(&out));
     for part in ["run 1, resumed: the command failed", "KeyError: 'optimizer'"] {
         assert!(words(&out).contains(part), "{part}: {}", words(&out));
     }
+    assert!(checked(&place).contains("proved nothing: run 1, resumed: the command failed"), "{}", checked(&place));
     assert_nothing_left(&place);
 }
 

@@ -19,6 +19,8 @@ use crate::format::counted;
 use crate::init::kept::Kept;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
+use crate::store::resume_proof::Proofs;
+use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::text;
 use clap::Args;
@@ -64,6 +66,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if let Some(command) = &run.command {
         describe_command(&run, command);
+        describe_trial(&run);
         describe_ranks(&run);
     }
     if let Some(quality) = &run.quality {
@@ -129,6 +132,15 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     line!("\n{level}: {}", level.meaning());
     line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
     note_lost_files(command);
+}
+
+/// Prints the outcome of the last trial of exactly this command.
+fn describe_trial(run: &Run) {
+    let settled = settle_program(run.clone()).ok();
+    let proof = settled.and_then(|run| Proofs::of_user().find(run.command.as_ref()?));
+    if let Some(proof) = proof {
+        line!("{}", text::escape_line(&proof.to_string()));
+    }
 }
 
 /// Notes that no argument names the folder of the files that a command gets.

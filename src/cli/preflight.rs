@@ -16,6 +16,7 @@ use crate::format::{self, bytes, count};
 use crate::notify::secret;
 use crate::protocol::claim::Devices;
 use crate::store::disk;
+use crate::store::resume_proof::Proofs;
 use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
@@ -89,6 +90,7 @@ impl Preflight {
             }
         };
         list.check_script(&run);
+        list.check_trial(&run);
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
@@ -103,6 +105,17 @@ impl Preflight {
     fn check_script(&mut self, run: &Run) {
         if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
             self.fail("script", Failure::new(CONFIG, missing), "fix its path, or start from its folder");
+        }
+    }
+
+    /// Tells the outcome of the last trial of exactly this command.
+    fn check_trial(&mut self, run: &Run) {
+        let Some(proof) = run.command.as_ref().and_then(|command| Proofs::of_user().find(command)) else { return };
+        if proof.is_proven() {
+            self.pass("trial", proof.to_string());
+        } else {
+            let fix = "`downshift trial` names what the script leaves out";
+            self.checks.push(Check::warn("trial", proof.to_string(), fix));
         }
     }
 

@@ -7,9 +7,11 @@
 use super::run_dir::write_whole;
 use super::user_folder::user_folder;
 use crate::config::command::CommandSpec;
+use crate::format::count;
 use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -37,7 +39,7 @@ pub struct ResumeProof {
 }
 
 /// How a resumed training compares with an unbroken one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     /// Everything that was seen is identical.
@@ -49,6 +51,11 @@ pub enum Outcome {
         /// The first step that differs; none if it started over.
         step: Option<u64>,
     },
+    /// The trial ended before it could tell.
+    Unknown {
+        /// The reason.
+        why: String,
+    },
 }
 
 impl ResumeProof {
@@ -56,6 +63,28 @@ impl ResumeProof {
     #[must_use]
     pub fn is_proven(&self) -> bool {
         matches!(self.outcome, Outcome::Exact | Outcome::SameData)
+    }
+}
+
+impl fmt::Display for ResumeProof {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let date = jiff::Timestamp::from_millisecond(self.time_ms).unwrap_or_default();
+        let date = date.to_zoned(jiff::tz::TimeZone::system()).strftime("%-d %b %Y, %H:%M");
+        match &self.outcome {
+            Outcome::Exact => write!(formatter, "the trial of {date} resumed exactly"),
+            Outcome::SameData => write!(formatter, "the trial of {date} resumed with the same data"),
+            Outcome::Differs { step: Some(step) } => {
+                write!(
+                    formatter,
+                    "the trial of {date} failed: the resumed training differs from step {} on",
+                    count(*step)
+                )
+            }
+            Outcome::Differs { step: None } => {
+                write!(formatter, "the trial of {date} failed: the resumed command starts over")
+            }
+            Outcome::Unknown { why } => write!(formatter, "the trial of {date} proved nothing: {why}"),
+        }
     }
 }
 
@@ -79,7 +108,7 @@ impl Proofs {
         serde_json::from_slice(&text).ok().filter(|proof: &ResumeProof| proof.version == VERSION)
     }
 
-    /// Stores the outcome of a trial, in place of an older one.
+    /// Stores the outcome of a trial, in place of an older one. One that proved nothing replaces no comparison.
     ///
     /// # Errors
     /// Returns the system's error, or one if the user has no state folder.
@@ -90,6 +119,10 @@ impl Proofs {
         outcome: Outcome,
         (resumed_from, steps): (u64, u64),
     ) -> io::Result<()> {
+        let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown { .. });
+        if is_unknown(&outcome) && self.find(spec).is_some_and(|known| !is_unknown(&known.outcome)) {
+            return Ok(());
+        }
         let place = self.place(spec).ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is set"))?;
         if let Some(folder) = &self.folder {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -142,12 +175,24 @@ mod tests {
         assert_eq!(proofs.find(&command), None);
         proofs.store(&command, "x", Outcome::Exact, (10, 9)).unwrap();
         let proof = proofs.find(&command).unwrap();
-        assert_eq!((proof.outcome, proof.resumed_from, proof.steps, proof.is_proven()), (Outcome::Exact, 10, 9, true));
+        assert!(proof.is_proven());
+        assert_eq!((proof.outcome, proof.resumed_from, proof.steps), (Outcome::Exact, 10, 9));
         assert_eq!(proofs.find(&spec(dir, "[python, train.py, '--lr={optimizer.lr}', -v]")), None);
         proofs.store(&command, "x", Outcome::Differs { step: Some(11) }, (10, 9)).unwrap();
-        assert!(!proofs.find(&command).unwrap().is_proven());
+        let failed = proofs.find(&command).unwrap();
+        let says = failed.to_string();
+        assert!(
+            !failed.is_proven() && says.ends_with("failed: the resumed training differs from step 11 on"),
+            "{says}"
+        );
+        let unknown = || Outcome::Unknown { why: "it wrote no complete checkpoint".to_owned() };
+        proofs.store(&command, "x", unknown(), (0, 0)).unwrap();
+        assert_eq!(proofs.find(&command), Some(failed), "it replaces no comparison");
         fs::write(dir.join("train.py"), "print(2)").unwrap();
         assert_eq!(proofs.find(&command), None, "the script was edited");
+        proofs.store(&command, "x", unknown(), (0, 0)).unwrap();
+        let says = proofs.find(&command).unwrap().to_string();
+        assert!(says.ends_with("proved nothing: it wrote no complete checkpoint"), "{says}");
         assert!(Proofs { folder: None }.store(&command, "x", Outcome::SameData, (10, 9)).is_err());
     }
 }

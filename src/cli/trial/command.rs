@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 /// Prefix of the folders of trials, in the runs directory.
 const FOLDERS: &str = "downshift-trial-";
 
+/// The lowest exit code of a trial that a signal ended.
+const SIGNALS: u8 = 128;
+
 /// The options of a trial.
 pub struct Options<'a> {
     /// Steps before the kill, and after the resume.
@@ -86,7 +89,8 @@ pub fn try_command(run: &Run, options: &Options<'_>, runs: &Path) -> Outcome {
     let trial = Trial { run, rung: run.first_rung(), options, limits, outputs, folder: &folder.path };
     let tried = trial.make();
     let cleared = trial.outputs.clear();
-    let Tried { judgement, checkpoint, ignored, batch_size } = tried?;
+    let Tried { judgement, checkpoint, ignored, batch_size } =
+        tried.inspect_err(|failure| record_failure(run, failure))?;
     cleared?;
     if options.keep {
         line!("kept in {}", text::path(&folder.path));
@@ -271,18 +275,32 @@ fn newest_checkpoint(dir: &RunDir) -> Option<u64> {
     own.max(adopted::newest_usable(dir.path()).0.map(|adopted| adopted.step))
 }
 
-/// Stores the outcome, unless nothing is known.
+/// Stores that a trial failed before it could compare. One that was refused or interrupted tells nothing of the command.
+fn record_failure(run: &Run, failure: &Failure) {
+    if failure.code != 2 && failure.code < SIGNALS {
+        // The lines after the first one are those of the log.
+        let why = failure.message.lines().next().unwrap_or_default().to_owned();
+        store_outcome(run, resume_proof::Outcome::Unknown { why }, (0, 0));
+    }
+}
+
+/// Stores the outcome of a comparison.
 fn record(run: &Run, judgement: &Judgement, checkpoint: u64) {
     let outcome = match &judgement.verdict {
         Verdict::Exact => resume_proof::Outcome::Exact,
         Verdict::WithinNoise | Verdict::SameData => resume_proof::Outcome::SameData,
         Verdict::Differs { step, .. } => resume_proof::Outcome::Differs { step: Some(*step) },
         Verdict::StartsOver => resume_proof::Outcome::Differs { step: None },
-        Verdict::Unreproducible { .. } | Verdict::TooFew { .. } => return,
+        Verdict::Unreproducible { .. } | Verdict::TooFew { .. } => {
+            resume_proof::Outcome::Unknown { why: judgement.verdict.to_string() }
+        }
     };
+    store_outcome(run, outcome, (checkpoint, judgement.after.loss.compared));
+}
+
+fn store_outcome(run: &Run, outcome: resume_proof::Outcome, steps: (u64, u64)) {
     let Some(spec) = &run.command else { return };
-    let steps = judgement.after.loss.compared;
-    if let Err(error) = Proofs::of_user().store(spec, &run.name, outcome, (checkpoint, steps)) {
+    if let Err(error) = Proofs::of_user().store(spec, &run.name, outcome, steps) {
         say(&format!("the outcome is not remembered: {error}"));
     }
 }
