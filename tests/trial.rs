@@ -49,7 +49,7 @@ fn checked(place: &Place) -> String {
     let check = place.output(&["check", "run.yaml", "--device", "cpu"]);
     let list = place.output(&["check", "run.yaml", "--device", "cpu", "--preflight"]);
     let trial = |out: &Output| words(out).lines().find(|line| line.contains("the trial of ")).map(str::to_owned);
-    let [Some(check), Some(list)] = [trial(&check), trial(&list)] else { panic!("{}{}", words(&check), words(&list)) };
+    let [check, list] = [trial(&check).unwrap(), trial(&list).unwrap()];
     assert!(list.contains(&check), "{check}\n{list}");
     check
 }
