@@ -11,8 +11,9 @@ use jiff::tz::Offset;
 
 /// Returns the tone of a run's state.
 #[must_use]
-pub fn state_tone(state: RunState) -> Tone {
-    match state {
+pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
+    match status.state {
+        _ if status.stalled_ms(now_ms).is_some() => Tone::Warn,
         RunState::Finished => Tone::Good,
         RunState::Failed | RunState::NeedsPerson => Tone::Danger,
         RunState::Stopped => Tone::Plain,
@@ -21,9 +22,16 @@ pub fn state_tone(state: RunState) -> Tone {
     }
 }
 
-/// Returns the state in words.
+/// Returns the state in words: `training`, or `stalled 47 s` if a step takes longer than usual.
 #[must_use]
-pub fn state(run: &RunSummary) -> &'static str {
+pub fn state(run: &RunSummary, now_ms: i64) -> String {
+    let stalled_ms = run.status.as_ref().and_then(|status| status.stalled_ms(now_ms));
+    stalled_ms.map_or_else(|| state_word(run).to_owned(), |still| format!("stalled {}", age(still)))
+}
+
+/// Returns the state as published, whatever the clock says.
+#[must_use]
+pub fn state_word(run: &RunSummary) -> &'static str {
     run.status.as_ref().map_or("never started", |status| status.state.word())
 }
 

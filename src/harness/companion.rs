@@ -335,11 +335,10 @@ impl Harness {
             let faults: Vec<String> = self.args.inject.iter().map(ToString::to_string).collect();
             self.warn(format!("{} cannot be injected: no companion in the command has reported", faults.join(",")));
         }
-        let is_python =
-            self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| runs_python(process.pid));
-        if is_python {
-            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container), or the \
-                        script trains without PyTorch";
+        let runs_torch =
+            self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| has_torch(process.pid));
+        if runs_torch {
+            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container)";
             self.link.send(&Event::Note { level: Level::Info, text: text.to_owned() });
         }
     }
@@ -368,8 +367,7 @@ pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainSt
     TrainState { seed, rung: args.rung, rung_name: args.rung_name.clone(), attempt: args.attempt, ..before }
 }
 
-/// Reports whether a process runs a Python interpreter.
-fn runs_python(pid: u32) -> bool {
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    program.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("python"))
+/// Reports whether a process has loaded PyTorch.
+fn has_torch(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("/libtorch"))
 }

@@ -191,7 +191,7 @@ fn hangs() -> Vec<Case> {
             fault: "SIGSTOP of the worker",
             model: "step_ms: 2, trouble: [{ step: 120, attempts: 1, signal: 19 }]",
             watch: QUICK,
-            cause: "hang: no progress for 1 s while training",
+            cause: "hang: no progress",
             response: "restart after: hang",
             ..PLAIN
         },

@@ -20,7 +20,7 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
     let progress = format!("step {} {}", count(status.step), cell::done_text(run));
     let mut cells = vec![
         run.name.clone(),
-        status.state.word().to_owned(),
+        cell::state(run, now_ms),
         cell::started(run, now_ms, offset_s),
         cell::duration(run, now_ms),
         progress.trim_end().to_owned(),
@@ -102,6 +102,7 @@ mod tests {
     use super::{LONGEST_REASON, align, row};
     use crate::cockpit::fixture;
     use crate::protocol::control::RunState;
+    use crate::protocol::progress::Progress;
     use crate::store::run_dir::RunDir;
     use crate::store::run_summary::RunSummary;
 
@@ -112,6 +113,19 @@ mod tests {
         let rows: Vec<Vec<String>> =
             rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
         assert_eq!(align(&rows), ["a    finished  1", "long sentence about a damaged run", "bcd  x         22  (why)"]);
+    }
+
+    #[test]
+    fn a_run_without_progress_is_listed_as_stalled() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("run.yaml"), "").unwrap();
+        let dir = RunDir::open(place.path()).unwrap();
+        let state = |still_ms: i64| {
+            let mut status = fixture::status(RunState::Training, 1204);
+            status.progress = Some(Progress { since_ms: fixture::NOW - still_ms, patience_ms: 4_000 });
+            row(&dir, &RunSummary { status: Some(status), ..RunSummary::default() }, fixture::NOW).swap_remove(1)
+        };
+        assert_eq!([state(1_000), state(47_000)], ["training", "stalled 47 s"]);
     }
 
     #[test]

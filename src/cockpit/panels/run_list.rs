@@ -93,7 +93,7 @@ impl Cell {
     fn text(self, run: &RunSummary, state: &State) -> String {
         match self {
             Self::Name => run.name.clone(),
-            Self::State => cell::state(run).to_owned(),
+            Self::State => cell::state(run, state.now_ms),
             Self::Started => cell::started(run, state.now_ms, state.utc_offset_s),
             Self::Duration => cell::duration(run, state.now_ms),
             Self::Steps => cell::steps(run),
@@ -105,9 +105,9 @@ impl Cell {
         }
     }
 
-    fn style(self, run: &RunSummary, theme: &Theme) -> Style {
+    fn style(self, run: &RunSummary, now_ms: i64, theme: &Theme) -> Style {
         match (self, &run.status) {
-            (Self::State, Some(status)) => ui::tone_style(theme, cell::state_tone(status.state)),
+            (Self::State, Some(status)) => ui::tone_style(theme, cell::state_tone(status, now_ms)),
             (Self::State, None) | (Self::Started | Self::Duration | Self::Device | Self::Rung, _) => theme.dim,
             (Self::Tags, _) => theme.accent,
             _ => Style::new(),
@@ -228,7 +228,7 @@ fn run_line(state: &State, run: &RunSummary, cells: &[(Cell, usize)], width: usi
         let text = if cell.is_number() { ui::pad_left(&text, *width) } else { ui::pad(&text, *width) };
         let strong = here && *cell == Cell::Name;
         line.push_span(if place == 0 { Span::styled(sign, style) } else { Span::raw(" ".repeat(GAP)) });
-        line.push_span(Span::styled(text, if strong { theme.strong } else { cell.style(run, theme) }));
+        line.push_span(Span::styled(text, if strong { theme.strong } else { cell.style(run, state.now_ms, theme) }));
     }
     // The cursor covers the whole row.
     let rest = width.saturating_sub(line.width());

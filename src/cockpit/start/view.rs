@@ -137,7 +137,7 @@ impl Columns {
         let mut columns = Self {
             width,
             name: widest(&|run| run.name.clone()).max(12),
-            state: widest(&|run| cell::state(run).to_owned()),
+            state: widest(&|run| cell::state(run, start.now_ms)),
             started: widest(&|run| cell::started(run, start.now_ms, start.utc_offset_s)) + 2,
             steps: widest(&cell::steps),
             done: DONE,
@@ -190,11 +190,12 @@ fn command_line(start: &Start, columns: &Columns, theme: &Theme) -> Line<'static
 }
 
 fn run_line(start: &Start, run: &RunSummary, columns: &Columns, theme: &Theme) -> Line<'static> {
-    let tone = run.status.as_ref().map_or(theme.dim, |status| ui::tone_style(theme, cell::state_tone(status.state)));
+    let tone =
+        run.status.as_ref().map_or(theme.dim, |status| ui::tone_style(theme, cell::state_tone(status, start.now_ms)));
     let mut spans = vec![
         Span::raw(format!("  {}  ", ui::pad(&run.name, columns.name))),
         Span::styled(ui::pad(&sparkline(&run.curve, CURVE), CURVE), theme.smooth),
-        Span::styled(format!("  {}  ", ui::pad(cell::state(run), columns.state)), tone),
+        Span::styled(format!("  {}  ", ui::pad(&cell::state(run, start.now_ms), columns.state)), tone),
     ];
     if columns.started > 0 {
         let started = cell::started(run, start.now_ms, start.utc_offset_s);

@@ -161,10 +161,16 @@ impl Runs {
         if words.peek().is_none() {
             return true;
         }
-        let cells =
-            [&row.name, cell::state(row), &cell::device(row), &cell::rung(row), &cell::tags(row), &row.labels.note]
-                .join("\n")
-                .to_lowercase();
+        let cells = [
+            &row.name,
+            cell::state_word(row),
+            &cell::device(row),
+            &cell::rung(row),
+            &cell::tags(row),
+            &row.labels.note,
+        ]
+        .join("\n")
+        .to_lowercase();
         words.all(|word| cells.contains(&word))
     }
 }
