@@ -287,7 +287,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Accept(which)) => request::accept(&which, runs),
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
-        Some(Command::Init(args)) => init::init(&args),
+        Some(Command::Init(args)) => init::init(&args, trainer),
         Some(Command::Show(args)) => show::show(&args),
         Some(Command::Check(args)) => check::check(&args, runs, trainer),
         Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),

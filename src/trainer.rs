@@ -43,6 +43,14 @@ pub trait Trainer {
     /// Returns the checks of the sections that its tasks own.
     fn sections(&self) -> &dyn TaskSections;
 
+    /// Checks that it has tasks of its own, beside commands.
+    ///
+    /// # Errors
+    /// Returns an error when there is no trainer.
+    fn require_tasks(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Becomes the worker; returns only its exit code.
     ///
     /// # Errors
@@ -270,19 +278,20 @@ impl Trainer for AsWritten {
         self
     }
 
+    fn require_tasks(&self) -> Result<(), Refusal> {
+        if is_elsewhere() { Ok(()) } else { Err(Refusal::new(13, NO_TRAINER)) }
+    }
+
     fn work(&self, _: &WorkerArgs) -> Result<u8, Refusal> {
         Err(Refusal::new(13, NO_TRAINER))
     }
 
     fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, Refusal> {
-        if is_elsewhere() {
-            // Only the device's name is known here.
-            let is_gpu = matches!(device.parse(), Ok(DeviceChoice::Cuda(_)));
-            let fingerprint = if is_gpu { device.to_owned() } else { String::new() };
-            Ok(Prospect { device: device.to_owned(), fingerprint, ..Prospect::default() })
-        } else {
-            Err(Refusal::new(13, NO_TRAINER))
-        }
+        self.require_tasks()?;
+        // Only the device's name is known here.
+        let is_gpu = matches!(device.parse(), Ok(DeviceChoice::Cuda(_)));
+        let fingerprint = if is_gpu { device.to_owned() } else { String::new() };
+        Ok(Prospect { device: device.to_owned(), fingerprint, ..Prospect::default() })
     }
 
     fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Evals, Refusal> {

@@ -14,6 +14,7 @@ use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
+use crate::trainer::Trainer;
 use crate::trainer::program::refuse_lone_script;
 use crate::untrusted::text;
 use clap::Args;
@@ -68,9 +69,9 @@ impl InitArgs {
 }
 
 /// Writes a template, or the proposal for a script.
-pub fn init(args: &InitArgs) -> Outcome {
+pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     match args.begin_with()? {
-        BeginWith::Template(name) => template::write_template(name, args.output.as_deref()),
+        BeginWith::Template(name) => template::write_template(name, args.output.as_deref(), trainer),
         BeginWith::Command(command) => write_proposal(command, args),
     }
 }

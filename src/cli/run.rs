@@ -158,6 +158,9 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
+    if run.command.is_none() {
+        trainer.require_tasks().map_err(Failure::of)?;
+    }
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     // A mistake in the words comes before a question.
     chosen_rung(&run, options)?;

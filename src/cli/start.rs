@@ -22,7 +22,7 @@ pub fn start(options: &run::RunOptions, runs: &Path, trainer: &dyn Trainer) -> O
     if !on_terminal || !options.is_default() || RunDir::all(runs).is_empty() {
         return run::begin(None, options, runs, trainer);
     }
-    match ask(runs)? {
+    match ask(runs, trainer)? {
         Choice::Quit => Ok(0),
         Choice::New => run::begin(None, options, runs, trainer),
         Choice::Attach(name) => attach::open(&find_run(runs, Some(&name))?),
@@ -31,14 +31,14 @@ pub fn start(options: &run::RunOptions, runs: &Path, trainer: &dyn Trainer) -> O
             let runs = if names_runs_dir(&words) { &cli.place.runs_dir } else { runs };
             match cli.command {
                 Some(Command::Run(args)) => run::run(&args, runs, trainer),
-                Some(Command::Init(args)) => init::init(&args),
+                Some(Command::Init(args)) => init::init(&args, trainer),
                 _ => Err(Failure::new(2, "nothing was started")),
             }
         }
     }
 }
 
-fn ask(runs: &Path) -> Result<Choice, Failure> {
+fn ask(runs: &Path, trainer: &dyn Trainer) -> Result<Choice, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let own = UserFiles::read()?;
     let wanted = preferences::remembered().theme;
@@ -46,7 +46,9 @@ fn ask(runs: &Path) -> Result<Choice, Failure> {
     let theme = themes.iter().find(|theme| Some(&theme.name) == wanted.as_ref()).or(themes.first());
     let theme = theme.ok_or_else(|| Failure::new(1, "no theme"))?.clone().reduced_to(Colours::detect(variable));
     let runs = runs.to_owned();
-    let opening = Opening { runs, theme, keys: own.keys, glyphs: Glyphs::detect(variable), read_line: &read_line };
+    let has_tasks = trainer.require_tasks().is_ok();
+    let glyphs = Glyphs::detect(variable);
+    let opening = Opening { runs, theme, keys: own.keys, glyphs, has_tasks, read_line: &read_line };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let choice = runtime.block_on(choose(opening))?;
     runtime.shutdown_background();

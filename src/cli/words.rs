@@ -119,7 +119,8 @@ fn explain_missing(missing: &str, called: &Command) -> String {
     let start = format!("downshift {name} ");
     let example = guide::examples_of(name).iter().map(|(line, _)| *line).find(|line| line.starts_with(&start));
     let example = example.map_or_else(String::new, |line| format!(", as in: {line}"));
-    let missing = missing.trim_end_matches("...").trim_start_matches('<').trim_end_matches('>');
+    let missing = missing.trim_end_matches("...");
+    let missing = missing.strip_prefix('<').and_then(|name| name.strip_suffix('>')).unwrap_or(missing);
     format!("downshift {name}: it needs {missing}{example}; see: downshift {name} --help")
 }
 

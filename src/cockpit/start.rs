@@ -126,6 +126,8 @@ pub struct Start {
     pub runs: Option<Vec<RunSummary>>,
     /// The folder of the runs, as text.
     pub folder: String,
+    /// Whether a new run can be of a task of the program's own. A build without a trainer has only commands.
+    pub has_tasks: bool,
     /// The command line, while it is being typed.
     pub input: Option<String>,
     /// Meaning of the command line.
@@ -156,7 +158,7 @@ impl Start {
     #[must_use]
     pub fn new(size: (u16, u16), keys: Keymap, folder: String, now_ms: i64, utc_offset_s: i32) -> Self {
         let (runs, input, typed, chosen) = (None, None, Typed::Empty, None);
-        Self { size, now_ms, utc_offset_s, keys, runs, folder, input, typed, chosen }
+        Self { size, now_ms, utc_offset_s, keys, runs, folder, has_tasks: true, input, typed, chosen }
     }
 
     /// Returns the living runs, newest first.
@@ -174,7 +176,8 @@ impl Start {
     pub fn entries(&self) -> Vec<Entry> {
         let run = |run: &RunSummary| Entry::Run(run.name.clone());
         let living = self.living().map(run);
-        living.chain([Entry::New, Entry::Command]).chain(self.recent().map(run)).collect()
+        let new = self.has_tasks.then_some(Entry::New);
+        living.chain(new).chain([Entry::Command]).chain(self.recent().map(run)).collect()
     }
 
     /// Returns the index of the entry under the cursor: the first one until the user moves it. So Enter
@@ -231,7 +234,7 @@ impl Start {
             return self.press_line_key(key.code);
         }
         match (key.code, action) {
-            (KeyCode::Char('n'), _) => Next::Choose(Choice::New),
+            (KeyCode::Char('n'), _) if self.has_tasks => Next::Choose(Choice::New),
             (KeyCode::Char('c'), _) => self.open_line(),
             (_, Some(Action::Up | Action::PreviousPanel)) => self.move_cursor(-1),
             (_, Some(Action::Down | Action::NextPanel)) => self.move_cursor(1),

@@ -37,6 +37,10 @@ impl Trainer for WithCommands<'_> {
         self.trainer.sections()
     }
 
+    fn require_tasks(&self) -> Result<(), Refusal> {
+        self.trainer.require_tasks()
+    }
+
     fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
         self.trainer.work(args)
     }

@@ -5,12 +5,15 @@ use crate::cli::{Failure, Outcome, line};
 use crate::config::command::invocation::is_script;
 use crate::config::shipped;
 use crate::config::typed::suggest;
+use crate::trainer::Trainer;
 use crate::untrusted::text;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The template that is a project instead of a run file.
 const TASK: &str = "task";
+/// The template whose task is a command.
+const COMMAND: &str = "command";
 /// The file of a packaged crate that a checkout lacks.
 const PACKAGED: &str = "Cargo.toml.orig";
 
@@ -23,12 +26,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Writes the template.
-pub fn write_template(name: &str, output: Option<&Path>) -> Outcome {
+pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) -> Outcome {
     if name == TASK {
         return write_project(output.unwrap_or(Path::new("my-task")));
     }
     let found = shipped::names().into_iter().find(|known| *known == name).map(Path::new).and_then(shipped::run_file);
     let (_, content) = found.ok_or_else(|| explain_unknown(name))?;
+    if name != COMMAND {
+        trainer.require_tasks().map_err(Failure::of)?;
+    }
     let file = output.map_or_else(|| PathBuf::from(format!("{name}.yaml")), Path::to_owned);
     refuse_existing(&file)?;
     let content = content.replacen(&format!("\nname: {name}"), &format!("\nname: {}", run_name(&file)), 1);

@@ -26,6 +26,8 @@ pub struct Opening<'a> {
     pub keys: Keymap,
     /// Symbols the terminal can display.
     pub glyphs: Glyphs,
+    /// Whether the program has tasks of its own, so that a new run may start without a command.
+    pub has_tasks: bool,
     /// Finds the meaning of a typed line; starts nothing.
     pub read_line: &'a dyn Fn(&str) -> Typed,
 }
@@ -47,6 +49,7 @@ pub async fn choose(opening: Opening<'_>) -> Result<Choice, CockpitError> {
     let now_ms = unix_ms(SystemTime::now());
     let folder = text::path(&opening.runs);
     let mut start = Start::new(screen.size()?, opening.keys, folder, now_ms, utc_offset_s());
+    start.has_tasks = opening.has_tasks;
     list_runs(&index, &inbox);
     let mut refreshed = tokio::time::Instant::now();
     loop {

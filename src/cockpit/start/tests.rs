@@ -116,6 +116,15 @@ fn enter_attaches_to_a_living_run_and_starts_a_new_one_if_none_lives() {
 }
 
 #[test]
+fn a_program_without_tasks_offers_only_commands() {
+    let mut start = start((80, 24), ended());
+    start.has_tasks = false;
+    assert!(!draw(&start).contains("new run"), "{}", draw(&start));
+    assert_ne!(press(&mut start.clone(), KeyCode::Char('n')), Next::Choose(Choice::New));
+    assert_eq!(press(&mut start, KeyCode::Enter), Next::Draw, "the line to type a command");
+}
+
+#[test]
 fn a_typed_command_is_carried_out_only_when_it_means_something() {
     let mut start = start((80, 24), ended());
     assert_eq!(press(&mut start, KeyCode::Char('c')), Next::Draw);

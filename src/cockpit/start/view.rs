@@ -223,15 +223,11 @@ fn footer(start: &Start, theme: &Theme) -> Line<'static> {
         _ => "type",
     };
     let key = |action| start.keys.key_of(action);
-    let items = [
-        (format!("{}{}", key(Action::Up), key(Action::Down)), "choose"),
-        (key(Action::Confirm), confirm),
-        ("n".to_owned(), "new run"),
-        ("c".to_owned(), "command"),
-        (key(Action::Quit), "quit"),
-    ];
+    let new = start.has_tasks.then(|| ("n".to_owned(), "new run"));
+    let items = [(format!("{}{}", key(Action::Up), key(Action::Down)), "choose"), (key(Action::Confirm), confirm)];
+    let rest = [("c".to_owned(), "command"), (key(Action::Quit), "quit")];
     let mut spans = Vec::new();
-    for (key, word) in items {
+    for (key, word) in items.into_iter().chain(new).chain(rest) {
         spans.extend([Span::styled(key, theme.key), Span::raw(format!(" {word}   "))]);
     }
     Line::from(spans)
