@@ -338,7 +338,8 @@ impl Harness {
         let runs_torch =
             self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| has_torch(process.pid));
         if runs_torch {
-            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container)";
+            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container), or the \
+                        script takes its steps without an optimizer of PyTorch";
             self.link.send(&Event::Note { level: Level::Info, text: text.to_owned() });
         }
     }
