@@ -267,10 +267,10 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     }
 
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, ExportError> {
-        let (_, model) = parse_sections::<T>(preset).map_err(ExportError::Config)?;
+        let (data, model) = parse_sections::<T>(preset).map_err(ExportError::Config)?;
         let file = SafeTensors::deserialize(weights)?;
         let values = file.iter().map(|(name, view)| (name.to_owned(), tensor_data(&view)));
-        T::export(&model, values.collect(), format)
+        T::export(&data, &model, values.collect(), format)
     }
 
     fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<MemoryEstimate, EstimateError>> {

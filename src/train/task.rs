@@ -287,7 +287,12 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// # Errors
     /// Returns the reason, also when the task does not support the format. Any text becomes one:
     /// `Err("the model has no head".into())`.
-    fn export(_model: &Self::ModelConfig, _weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
+    fn export(
+        _data: &Self::DataConfig,
+        _model: &Self::ModelConfig,
+        _weights: Weights,
+        format: Format,
+    ) -> Result<Vec<NamedFile>, ExportError> {
         Err(ExportError::Unsupported { task: Self::NAME, format })
     }
 

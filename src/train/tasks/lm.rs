@@ -203,8 +203,13 @@ impl Task for LanguageModel {
         model_config::load_pretrained(model, &data.spec)
     }
 
-    fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
-        model_config::export_weights(model, weights, format)
+    fn export(
+        data: &TextData,
+        model: &TextModel,
+        weights: Weights,
+        format: Format,
+    ) -> Result<Vec<NamedFile>, ExportError> {
+        model_config::export_weights(data.tokenizer.as_deref(), model, weights, format)
     }
 
     fn load(data: &TextData, model: &TextModel, _seed: u64) -> Result<Corpus, DataError> {

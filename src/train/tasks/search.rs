@@ -161,7 +161,12 @@ impl Task for Search {
         Some(data.images.stem_and_classes()[2])
     }
 
-    fn export(model: &SearchModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
+    fn export(
+        _data: &SearchData,
+        model: &SearchModel,
+        weights: Weights,
+        format: Format,
+    ) -> Result<Vec<NamedFile>, ExportError> {
         if format != Format::Genotype {
             return Err(ExportError::Unsupported { task: Self::NAME, format });
         }

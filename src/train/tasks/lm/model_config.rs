@@ -225,16 +225,21 @@ pub fn load_pretrained(model: &TextModel, spec: &ModelSpec) -> Result<Option<Wei
     Ok((!weights.is_empty()).then_some(weights))
 }
 
-/// Converts a checkpoint's weights to the files of another program.
+/// Converts a checkpoint's weights, with the tokenizer of its data, to the files of another program.
 ///
 /// # Errors
-/// Returns an error when the checkpoint lacks a tensor, or the model does not suit the format.
-pub fn export_weights(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
+/// Returns an error when the checkpoint lacks a tensor, the tokenizer cannot be read, or the model does not suit the format.
+pub fn export_weights(
+    tokenizer: Option<&str>,
+    model: &TextModel,
+    weights: Weights,
+    format: Format,
+) -> Result<Vec<NamedFile>, ExportError> {
     let vocabulary = weights.get("tokens.weight").map_or(0, |data| data.shape[0]);
     let spec = build_spec(model, vocabulary)?;
     let source = model.init_from.as_deref().map(ModelSource::parse);
     match (format, &spec.lora) {
-        (Format::HuggingFace, _) => export::model_files(&spec.shape, source.as_ref(), weights),
+        (Format::HuggingFace, _) => export::model_files(&spec.shape, source.as_ref(), tokenizer, weights),
         (Format::Peft, Some(lora)) => {
             let named = model.init_from.as_deref().unwrap_or_default();
             let base = hf::load_weights(&source.ok_or(ExportError::NoPretrainedBase)?, &spec.shape)?;

@@ -236,12 +236,13 @@ fn a_genotype_is_exported_and_trained_from_scratch_with_the_counted_parameters()
     assert_eq!(counted, Some(u128::from(params::parameter_count::<Cpu, _>(&net))));
     let mut weights = BTreeMap::new();
     nudge(&net, "architecture.normal", 4, 2.0).visit(&mut Visitor(params::Trail::default(), &mut weights));
-    let files = Search::export(&config, weights.clone(), Format::Genotype).unwrap();
+    let data = serde_json::from_str(r#"{"source": "embedded:digits"}"#).unwrap();
+    let files = Search::export(&data, &config, weights.clone(), Format::Genotype).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["genotype.json", "genotype.svg"]);
     let genotype: Genotype = serde_json::from_slice(&files[0].1).unwrap();
     assert_eq!((genotype.normal[0][0].from, genotype.normal[0][0].operation.name()), (0, "sep_conv_3x3"));
-    assert!(Search::export(&config, weights, Format::HuggingFace).is_err());
+    assert!(Search::export(&data, &config, weights, Format::HuggingFace).is_err());
 
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("genotype.json"), &files[0].1).unwrap();

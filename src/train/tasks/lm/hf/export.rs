@@ -4,22 +4,26 @@ use super::{ModelSource, config, names};
 use crate::train::lora::rank_change;
 use crate::train::task::{ExportError, NamedFile, Weights};
 use crate::train::tasks::lm::shape::Shape;
+use crate::train::tasks::lm::text::BYTES;
 use crate::untrusted::file::{Limit, read};
 use burn::tensor::TensorData;
 use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 /// The standard name of the tokenizer file.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// Returns the files of the folder, including a config and a tokenizer that came with the model.
+/// Returns the files of the folder, including a config that came with the model, and the tokenizer of its data or the one that
+/// came with the model.
 ///
 /// # Errors
-/// Returns an error when the checkpoint lacks a tensor of the model.
+/// Returns an error when the checkpoint lacks a tensor of the model, or the tokenizer of its data cannot be read.
 pub fn model_files(
     shape: &Shape,
     source: Option<&ModelSource>,
+    tokenizer: Option<&str>,
     mut weights: Weights,
 ) -> Result<Vec<NamedFile>, ExportError> {
     rank_change::merge_adapters(&mut weights);
@@ -39,13 +43,26 @@ pub fn model_files(
         (config::FILE.to_owned(), to_pretty_json(&config)?),
         ("model.safetensors".to_owned(), serialize_safetensors(&tensors?)?),
     ];
+    let own_tokenizer = tokenizer.filter(|name| *name != BYTES).map(read_tokenizer).transpose()?;
+    let has_own = own_tokenizer.is_some();
+    files.extend(own_tokenizer);
     for name in [TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"] {
+        if has_own && name == TOKENIZER {
+            continue;
+        }
         let path = source.and_then(|source| source.path_of(name));
         if let Some(text) = path.and_then(|path| read(&path, Limit::Record).ok()) {
             files.push((name.to_owned(), text));
         }
     }
     Ok(files)
+}
+
+fn read_tokenizer(path: &str) -> Result<NamedFile, ExportError> {
+    match read(Path::new(path), Limit::Record) {
+        Ok(text) => Ok((TOKENIZER.to_owned(), text)),
+        Err(error) => Err(format!("data.tokenizer: {path}: {error}; put it back, since the export includes it").into()),
+    }
 }
 
 /// Serializes JSON with one line per value.

@@ -221,7 +221,7 @@ fn exported_weights_equal_the_loaded_ones_and_the_real_libraries_agree() {
         let [tokens, _] = expected(name);
         let base = model(&ModelSpec { lora: None, ..plan.clone() }, weights(&plan, name, false));
         let out = folder.path().join(format!("{name}{rank}"));
-        let whole = export::model_files(&plan.shape, Some(&place(name)), read(&base)).unwrap();
+        let whole = export::model_files(&plan.shape, Some(&place(name)), None, read(&base)).unwrap();
         write(&out, whole, &tokens, logits(&base, &tokens));
         let again = load_weights(&ModelSource::parse(&out.display().to_string()), &plan.shape).unwrap();
         assert_eq!(again, weights(&plan, name, false));
@@ -240,7 +240,12 @@ fn exported_weights_equal_the_loaded_ones_and_the_real_libraries_agree() {
         assert!(found < 1e-5, "{name}: {found}");
 
         let whole_again = folder.path().join(format!("{name}{rank}-merged"));
-        write(&whole_again, export::model_files(&plan.shape, None, read(&learnt)).unwrap(), &tokens, wanted.clone());
+        write(
+            &whole_again,
+            export::model_files(&plan.shape, None, None, read(&learnt)).unwrap(),
+            &tokens,
+            wanted.clone(),
+        );
         let without = ModelSpec { lora: None, ..plan.clone() };
         let read_again = load_weights(&ModelSource::parse(&whole_again.display().to_string()), &plan.shape).unwrap();
         let found = distance(&logits(&model(&without, read_again), &tokens), &wanted);
@@ -267,7 +272,7 @@ fn modules_trained_in_addition_to_adapters_are_exported_whole() {
             lora: plan.lora.clone(),
             ..TextModel::default()
         };
-        let export = |weights: &Weights| model_config::export_weights(&config, weights.clone(), Format::Peft);
+        let export = |weights: &Weights| model_config::export_weights(None, &config, weights.clone(), Format::Peft);
         let mut learnt = read(&model(&plan, weights(&plan, name, true)));
         let bare = export(&learnt).unwrap();
         for path in [head, "norm.gamma", "blocks.1.attention_norm.gamma"] {
@@ -296,7 +301,7 @@ fn modules_trained_in_addition_to_adapters_are_exported_whole() {
     let own = TextModel { lora: plan("gpt2", Some(4)).lora, ..TextModel::default() };
     let tokens = TensorData::new(vec![0.0_f32; 96 * 16], [96, 16]);
     let weights = Weights::from([("tokens.weight".to_owned(), tokens)]);
-    let refused = model_config::export_weights(&own, weights, Format::Peft).unwrap_err();
+    let refused = model_config::export_weights(None, &own, weights, Format::Peft).unwrap_err();
     assert!(matches!(refused, ExportError::NoPretrainedBase), "{refused}");
 }
 
@@ -327,7 +332,14 @@ fn a_fresh_model_is_exported_as_a_gpt_2() {
     let [tokens, _] = expected("gpt2");
     let folder = tempfile::tempdir().unwrap();
     let wanted = logits(&own, &tokens);
-    let files = model_config::export_weights(&config, read(&own), Format::HuggingFace).unwrap();
+    let tokenizer = fixture("gpt2").join("tokenizer.json").display().to_string();
+    let export = |tokenizer| model_config::export_weights(Some(tokenizer), &config, read(&own), Format::HuggingFace);
+    let lost = export("/nowhere/tokenizer.json").unwrap_err().to_string();
+    assert!(lost.contains("data.tokenizer: /nowhere/tokenizer.json: "), "{lost}");
+    assert!(!export("bytes").unwrap().iter().any(|(name, _)| name == "tokenizer.json"));
+    let files = export(&tokenizer).unwrap();
+    let copied = files.iter().find(|(name, _)| name == "tokenizer.json").map(|(_, text)| text.clone());
+    assert_eq!(copied, std::fs::read(&tokenizer).ok());
     write(folder.path(), files, &tokens, wanted.clone());
     let place = ModelSource::parse(&folder.path().display().to_string());
     let shape = config::read_config(&place, "own").unwrap();
