@@ -88,11 +88,17 @@ pub fn best(run: &RunSummary) -> String {
 #[must_use]
 pub fn saved_best(run: &RunSummary) -> Option<String> {
     let best = run.status.as_ref()?.best.as_ref()?;
-    Some(match best.metric.as_str() {
-        ACCURACY => format!("accuracy {}", format_accuracy(best.value)),
-        LOSS => format!("eval loss {}", figure(best.value)),
-        name => format!("{name} {}", figure(best.value)),
-    })
+    Some(metric_value(&best.metric, best.value))
+}
+
+/// Formats a value of an evaluation with the name of its metric: `eval loss 0.046`.
+#[must_use]
+pub fn metric_value(metric: &str, value: f64) -> String {
+    match metric {
+        ACCURACY => format!("accuracy {}", format_accuracy(value)),
+        LOSS => format!("eval loss {}", figure(value)),
+        name => format!("{name} {}", figure(value)),
+    }
 }
 
 /// Returns the device: `cpu`, `cuda:0`.

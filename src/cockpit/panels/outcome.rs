@@ -1,10 +1,12 @@
 //! The outcome of a run that is over: its result, its best evaluation, its skips and its workers.
 
 use super::meters::{Body, Meter, NARROWEST, skips};
+use crate::cockpit::run_cells::metric_value;
 use crate::cockpit::state::State;
 use crate::cockpit::verdict::{Tone, summarize_eval};
 use crate::format::{count, counted, figure};
-use crate::protocol::control::Status;
+use crate::protocol::control::{CheckpointRow, Status};
+use crate::protocol::metrics::{ACCURACY, LOSS, PERPLEXITY};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
@@ -27,15 +29,28 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
     };
     let evals = || state.facts.evals.values().map(|row| &row.eval);
     let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
-    let best = state.best().and_then(|row| state.facts.evals.get(&row.step)).map(|row| &row.eval);
     let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
-    let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
-    meters.extend(other.map(|best| measured("best", best)));
+    let best = state.best().filter(|best| last.is_none_or(|last| last.step != best.step));
+    meters.extend(best.and_then(|best| {
+        let (value, notes) = describe_best(state, best)?;
+        Some(plain("best", value, notes))
+    }));
     meters.push(skips(state));
     if let Some(status) = state.status() {
         meters.push(plain("workers", count(status.attempts), worker_causes(status)));
     }
     meters
+}
+
+/// Describes the best checkpoint by the metric that ranks checkpoints: another metric may have been better at another step.
+fn describe_best(state: &State, best: &CheckpointRow) -> Option<(String, Vec<String>)> {
+    let ranking = state.ranking();
+    let value = metric_value(&ranking.metric, ranking.value(best.eval_loss, &best.metrics)?);
+    let mut notes = vec![format!("at step {}", count(best.step))];
+    let is_named = |eval: &&Eval| eval.value(ACCURACY).or(eval.value(PERPLEXITY)).is_some();
+    let eval = state.facts.evals.get(&best.step).map(|row| &row.eval).filter(is_named);
+    notes.extend(eval.filter(|_| ranking.metric == LOSS).map(summarize_eval));
+    Some((value, notes))
 }
 
 /// Explains why there was more than one worker. Each worker after the first followed a shift, a pause

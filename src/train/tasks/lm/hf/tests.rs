@@ -339,7 +339,7 @@ fn a_fresh_model_is_exported_as_a_gpt_2() {
     assert!(!export("bytes").unwrap().iter().any(|(name, _)| name == "tokenizer.json"));
     let files = export(&tokenizer).unwrap();
     let copied = files.iter().find(|(name, _)| name == "tokenizer.json").map(|(_, text)| text.clone());
-    assert_eq!(copied, std::fs::read(&tokenizer).ok());
+    assert_eq!(copied, fs::read(&tokenizer).ok());
     write(folder.path(), files, &tokens, wanted.clone());
     let place = ModelSource::parse(&folder.path().display().to_string());
     let shape = config::read_config(&place, "own").unwrap();
