@@ -56,8 +56,11 @@ fn templates_scripts_and_commands_are_told_apart() {
     fs::write(here.join("train.py"), "import argparse\n").unwrap();
     fs::write(here.join("command"), "#!/bin/sh\n").unwrap();
     for (words, part) in [
-        (&["init"][..], "name a template (digits, text,"),
-        (&["init", "dgits"], "did you mean `digits`?"),
+        (
+            &["init"][..],
+            if cfg!(feature = "train") { "name a template (digits, text," } else { "name a template (command," },
+        ),
+        (&["init", "comand"], "did you mean `command`?"),
         (&["init", "train.py"], "`train.py` is a script; write its command: downshift init -- python train.py"),
         (&["init", "python", "train.py"], "a command of your own goes after `--`"),
         (

@@ -104,7 +104,7 @@ impl Source {
             Self::Runs => run_names(&runs_dir(std::env::args_os())),
             Self::RunFiles => shipped::names().into_iter().map(str::to_owned).collect(),
             Self::Shipped => shipped::FILES.iter().map(|file| file.name.to_owned()).collect(),
-            Self::Templates => template::names().map(str::to_owned).collect(),
+            Self::Templates => template::names(cfg!(feature = "train")).into_iter().map(str::to_owned).collect(),
             Self::Devices => ["auto", "cpu", "cuda:0"].map(str::to_owned).to_vec(),
             Self::Word(word) => vec![word.clone()],
         }

@@ -1,7 +1,7 @@
 //! `init`: writes a template, or proposes a run file for a training script, from the script's own source.
 
 mod help;
-mod script;
+pub mod script;
 pub mod template;
 
 use super::{Failure, Outcome, line};
@@ -54,13 +54,12 @@ pub enum BeginWith<'a> {
 
 impl InitArgs {
     /// Returns the template or the command; an error if neither was given.
-    pub fn begin_with(&self) -> Result<BeginWith<'_>, Failure> {
+    pub fn begin_with(&self, trainer: &dyn Trainer) -> Result<BeginWith<'_>, Failure> {
         match &self.template {
             Some(template) => Ok(BeginWith::Template(template)),
             None if !self.command.is_empty() => Ok(BeginWith::Command(&self.command)),
             None => {
-                let templates: Vec<&str> = template::names().collect();
-                let templates = templates.join(", ");
+                let templates = template::names(trainer.require_tasks().is_ok()).join(", ");
                 let fix = format!("name a template ({templates}), or a command: downshift init -- python train.py");
                 Err(Failure::new(2, format!("init has nothing to begin with; {fix}")))
             }
@@ -70,7 +69,7 @@ impl InitArgs {
 
 /// Writes a template, or the proposal for a script.
 pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
-    match args.begin_with()? {
+    match args.begin_with(trainer)? {
         BeginWith::Template(name) => template::write_template(name, args.output.as_deref(), trainer),
         BeginWith::Command(command) => write_proposal(command, args),
     }
@@ -78,7 +77,7 @@ pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
 
 fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
-    let found = script::find(command)?;
+    let found = script::find(command, Path::new(""))?;
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
     refuse_existing(&file)?;
@@ -89,7 +88,7 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
     let attached = found.program.as_ref().and_then(Attached::find);
     let saved = found.program.as_ref().map(saved_paths).unwrap_or_default();
-    let kept = found.program.as_ref().and_then(|program| Kept::find(program, &found.invocation, command));
+    let kept = found.program.as_ref().and_then(|program| Kept::find(program, &found.invocation));
     let words = found.words.clone();
     let facts = Facts { words, flags: &declared.flags, mentions: &mentions, attached, kept, saved };
     let proposal = propose(&facts, &Table::load()?);

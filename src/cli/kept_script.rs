@@ -1,10 +1,10 @@
 //! The script of a command, if its source says that the companion keeps it.
 
+use super::init::script;
 use crate::config::command::CommandSpec;
-use crate::config::command::invocation::{Target, find_script};
 use crate::init::kept::Kept;
 use crate::init::program::Program;
-use std::path::Path;
+use crate::untrusted::text;
 
 /// A script that the companion keeps.
 pub struct KeptScript {
@@ -19,16 +19,9 @@ pub struct KeptScript {
 impl KeptScript {
     /// Reads the script of a command; none if the companion only watches it, or if it cannot be read.
     pub fn of(command: &CommandSpec) -> Option<Self> {
-        let invocation = find_script(&command.command)?;
-        let name = match &invocation.target {
-            Target::Script(script) => script.clone(),
-            Target::Module(module) => format!("{}.py", module.replace('.', "/")),
-            Target::Program(_) => return None,
-        };
-        let file = command.directory.join(&name);
-        let folder = file.parent().map(Path::to_owned)?;
-        let program = Program::read(&file, &[folder, command.directory.clone()]).ok()?;
-        let kept = Kept::find(&program, &invocation, &command.command)?;
-        Some(Self { name, program, kept })
+        let found = script::find(&command.command, &command.directory).ok()?;
+        let program = found.program?;
+        let kept = Kept::find(&program, &found.invocation)?;
+        Some(Self { name: text::path(&found.script), program, kept })
     }
 }

@@ -48,6 +48,7 @@ fn ask(runs: &Path, trainer: &dyn Trainer) -> Result<Choice, Failure> {
     let runs = runs.to_owned();
     let has_tasks = trainer.require_tasks().is_ok();
     let glyphs = Glyphs::detect(variable);
+    let read_line = |line: &str| read_line(line, trainer);
     let opening = Opening { runs, theme, keys: own.keys, glyphs, has_tasks, read_line: &read_line };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let choice = runtime.block_on(choose(opening))?;
@@ -56,7 +57,7 @@ fn ask(runs: &Path, trainer: &dyn Trainer) -> Result<Choice, Failure> {
 }
 
 /// Finds the meaning of a typed line: `run …`, `init …`, or a command as `run --` takes it.
-fn read_line(line: &str) -> Typed {
+fn read_line(line: &str, trainer: &dyn Trainer) -> Typed {
     let mut words = match split_words(line) {
         Ok(words) => words,
         Err(mistake) => return Typed::Wrong(mistake),
@@ -77,7 +78,7 @@ fn read_line(line: &str) -> Typed {
         Ok(Some(Command::Run(_))) if words.iter().any(|word| word == "--") && rest().is_empty() => {
             Typed::Wrong(Mistake::Arguments("write the command after `run --`".to_owned()))
         }
-        Ok(Some(Command::Init(args))) => match args.begin_with() {
+        Ok(Some(Command::Init(args))) => match args.begin_with(trainer) {
             Ok(BeginWith::Template(name)) => Typed::Template { name: name.to_owned(), words },
             Ok(BeginWith::Command(_)) => Typed::Init { command: rest(), words },
             Err(failure) => Typed::Wrong(Mistake::Arguments(failure.message)),
@@ -116,8 +117,13 @@ fn parse(words: &[String]) -> Result<Cli, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{names_runs_dir, parse, read_line};
+    use super::{names_runs_dir, parse};
     use crate::cockpit::start::{Mistake, Typed};
+    use crate::config::run::AsWritten;
+
+    fn read_line(line: &str) -> Typed {
+        super::read_line(line, &AsWritten)
+    }
 
     fn list(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()
@@ -147,7 +153,7 @@ mod tests {
         assert_eq!(read_line("python a.py > log"), Typed::Wrong(Mistake::Shell('>')));
         assert!(matches!(read_line("run --no-such-option"), Typed::Wrong(Mistake::Arguments(_))));
         let Typed::Wrong(Mistake::Arguments(text)) = read_line("init") else { panic!("init needs a word") };
-        assert!(text.contains("name a template (digits,"), "{text}");
+        assert!(text.contains("name a template (command,"), "{text}");
         let template = Typed::Template { name: "text".to_owned(), words: list(&["init", "text"]) };
         assert_eq!(read_line("init text"), template);
         assert!(matches!(read_line("run --"), Typed::Wrong(Mistake::Arguments(_))));

@@ -32,7 +32,16 @@ const MAX_COMPARED: usize = 64;
 /// Returns the typed value, if the tree yields one, and every error.
 #[must_use]
 pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
-    let mut tree = tree.clone();
+    let mut renamed = Vec::new();
+    let (value, mut problems) = read_renaming(tree.clone(), &mut renamed);
+    // The file has no such key: what is wrong with its value shows once the name is right. A placeholder took its place.
+    let found = problems.len();
+    problems.retain(|problem| !renamed.iter().any(|key| is_within(&problem.path, key)));
+    (value.filter(|_| problems.len() == found), problems)
+}
+
+/// Reads the tree. Values of misspelt keys are read under the keys that were meant, which are added to `renamed`.
+fn read_renaming<T: DeserializeOwned>(mut tree: Value, renamed: &mut Vec<String>) -> (Option<T>, Vec<Problem>) {
     let mut problems: Vec<Problem> = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
@@ -51,7 +60,7 @@ pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>)
                 return (None, problems);
             }
         } else {
-            let unknown = remove_unknown_keys(&mut tree, &path, &message);
+            let unknown = remove_unknown_keys(&mut tree, &path, &message, renamed);
             if unknown.is_empty() {
                 problems.push(explain_error(&path, &message));
                 if !remove_key(&mut tree, &path) {
@@ -66,7 +75,7 @@ pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>)
 
 /// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number. The value
 /// of a misspelt key goes to the key that was meant, which would otherwise be reported as missing.
-fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
+fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str, renamed: &mut Vec<String>) -> Vec<Problem> {
     let Some((unexpected, known)) = parse_unknown(message, "field") else { return Vec::new() };
     // The path ends with the key itself or with the section that contains it.
     let section = match path.rsplit_once('.') {
@@ -77,11 +86,14 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Probl
     let Some(Value::Object(map)) = value_at(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
     let misspelt = unknown.iter().take(MAX_SUGGESTIONS).filter(|key| home_of(section, key).is_none());
-    let renamed: Vec<(String, Value)> =
+    let moved: Vec<(String, Value)> =
         misspelt.filter_map(|key| Some((meant(key, &known)?.to_owned(), map.get(key)?.clone()))).collect();
     map.retain(|key, _| known.contains(&key.as_str()));
-    for (key, value) in renamed {
-        map.entry(key).or_insert(value);
+    for (key, value) in moved {
+        if !map.contains_key(&key) {
+            renamed.push(join_path(section, &key));
+            map.insert(key, value);
+        }
     }
     let fix = |index: usize, key: &str| match home_of(section, key) {
         Some(home) => format!("write it under `{home}`"),
@@ -95,6 +107,11 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Probl
 /// Returns the section that a misplaced key belongs into.
 fn home_of(section: &str, key: &str) -> Option<&'static str> {
     MISPLACED.iter().find(|(from, keys, _)| *from == section && keys.contains(&key)).map(|(_, _, home)| *home)
+}
+
+/// Reports whether a path is that of a key or of something below it.
+fn is_within(path: &str, key: &str) -> bool {
+    path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn join_path(path: &str, field: &str) -> String {

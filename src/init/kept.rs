@@ -19,8 +19,8 @@ pub enum Kept {
 impl Kept {
     /// Finds it; none in a script that the companion only watches, or that a launcher starts in several processes.
     #[must_use]
-    pub fn find(program: &Program, invocation: &Invocation, command: &[String]) -> Option<Self> {
-        if starts_bare(invocation, command) {
+    pub fn find(program: &Program, invocation: &Invocation) -> Option<Self> {
+        if invocation.isolated {
             None
         } else if is_attached(program) {
             Some(Self::Loop)
@@ -57,14 +57,6 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Reports whether Python starts without the companion: isolated, or without its environment or site packages.
-fn starts_bare(invocation: &Invocation, command: &[String]) -> bool {
-    let Some(interpreter) = invocation.interpreter else { return false };
-    let options = command.iter().skip(interpreter + 1).take_while(|word| word.starts_with('-') && *word != "-m");
-    let switches = options.filter(|word| !word.starts_with("--") && !word.starts_with("-W") && !word.starts_with("-X"));
-    switches.flat_map(|word| word.chars()).any(|letter| "IES".contains(letter))
-}
-
 #[cfg(test)]
 mod tests {
     use super::Kept;
@@ -73,7 +65,7 @@ mod tests {
 
     fn find(line: &str, text: &str) -> Option<Kept> {
         let command: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Kept::find(&Program::of(text), &find_script(&command).unwrap(), &command)
+        Kept::find(&Program::of(text), &find_script(&command).unwrap())
     }
 
     #[test]
@@ -106,6 +98,7 @@ mod tests {
         assert_eq!(find("torchrun --nproc_per_node 2 train.py", text), None);
         assert_eq!(find("python -I train.py", text), None);
         assert_eq!(find("python -uE train.py", text), None);
+        assert_eq!(find("python -W ignore -I train.py", text), None);
         assert_eq!(find("python -u -W ignore train.py -S", text), Some(Kept::HuggingFace));
         let attached = "import downshift\ndownshift.attach(model)\n";
         assert_eq!(find("torchrun --nproc_per_node 2 train.py", attached), Some(Kept::Loop));

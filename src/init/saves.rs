@@ -105,7 +105,7 @@ impl SavedFiles {
                 pattern.push('*');
             }
         }
-        let pattern = TEMPORARY.iter().find_map(|ending| pattern.strip_suffix(ending)).unwrap_or(&pattern).to_owned();
+        let pattern = final_name(&pattern).to_owned();
         let (folder, file) = pattern.rsplit_once('/').unwrap_or(("", &pattern));
         let is_newest = NEWEST.iter().any(|word| file.to_lowercase().contains(word));
         let is_known = match file.matches('*').count() {
@@ -118,6 +118,11 @@ impl SavedFiles {
         let is_numbered = file.contains('*');
         (is_known && !folder.contains('*')).then_some(Self { pattern, is_numbered })
     }
+}
+
+/// Returns the name that a file gets once it is complete: `model.pt` of `model.pt.tmp`.
+pub fn final_name(path: &str) -> &str {
+    TEMPORARY.iter().find_map(|ending| path.strip_suffix(ending)).unwrap_or(path)
 }
 
 /// Reports whether a value counts steps or the like, by the text before it in a file's name or by its own name.

@@ -2,10 +2,10 @@
 
 use super::program::Program;
 use super::python::{Call, Expr, Literal};
-use super::saves::{Part, saved_paths};
+use super::saves::{Part, final_name, saved_paths};
 
 /// Names of functions and modules that write files, besides `open` and those that begin with `save`.
-const WRITERS: [&str; 27] = [
+const WRITERS: [&str; 38] = [
     "write",
     "writelines",
     "write_text",
@@ -17,6 +17,15 @@ const WRITERS: [&str; 27] = [
     "to_json",
     "to_parquet",
     "to_pickle",
+    "to_excel",
+    "to_feather",
+    "to_hdf",
+    "to_sql",
+    "tofile",
+    "imwrite",
+    "imsave",
+    "write_video",
+    "export",
     "SummaryWriter",
     "FileHandler",
     "basicConfig",
@@ -25,10 +34,12 @@ const WRITERS: [&str; 27] = [
     "makedirs",
     "mkdir",
     "rename",
+    "renames",
     "rmtree",
     "unlink",
     "copyfile",
     "copytree",
+    "copy2",
     "memmap",
     "system",
     "subprocess",
@@ -36,6 +47,8 @@ const WRITERS: [&str; 27] = [
 ];
 /// Functions whose first argument names the file, or an object that is saved into a file named by the second.
 const SAVERS: [&str; 2] = ["save", "save_file"];
+/// Functions of `os` and `shutil` that replace or remove files, and whose names mean other things elsewhere.
+const MOVERS: [&str; 7] = ["replace", "remove", "copy", "move", "truncate", "link", "symlink"];
 
 /// The files that a script writes by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,14 +66,15 @@ impl Writes {
         let mut writes = Self::default();
         for parts in saved_paths(program) {
             match &parts[..] {
-                [Part::Text(path)] => writes.files.push(path.clone()),
+                [Part::Text(path)] => writes.files.push(final_name(path).to_owned()),
                 _ => writes.add_other("torch.save"),
             }
         }
         for (_, call) in program.all_calls() {
             let known = SAVERS.contains(&call.function.as_str())
                 && ["torch", "", "safetensors.torch"].contains(&call.receiver.as_str());
-            if call.function.starts_with("save") && !known || call.function == "open" && opens_to_write(call) {
+            let opens = call.function == "open" && opens_to_write(call);
+            if call.function.starts_with("save") && !known || opens || moves(call) {
                 writes.add_other(&call.function);
             }
         }
@@ -82,6 +96,13 @@ impl Writes {
     }
 }
 
+/// Reports whether a call moves, copies or removes a file. `Path.replace` takes one argument, that of a text two.
+fn moves(call: &Call) -> bool {
+    let is_of_files = ["", "os", "shutil"].contains(&call.receiver.as_str());
+    let is_of_path = call.function == "replace" && call.positional.len() == 1;
+    MOVERS.contains(&call.function.as_str()) && (is_of_files || is_of_path)
+}
+
 /// Reports whether a call of `open` may write. `Path.open` has its mode first, the function second.
 fn opens_to_write(call: &Call) -> bool {
     let place = usize::from(call.receiver.is_empty() || call.positional.len() > 1);
@@ -100,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_files_of_a_script_are_named_and_reading_is_not_writing() {
-        let cases: [(&str, &[&str], &[&str]); 10] = [
+        let cases: [(&str, &[&str], &[&str]); 14] = [
             ("run = downshift.attach(model)\nprint(run.step(loss))\n", &[], &[]),
             ("torch.save(model.state_dict(), 'model.pt')\n", &["model.pt"], &[]),
             ("PATH = 'model.pt'\ntorch.save(model, PATH)\n", &["model.pt"], &[]),
@@ -111,6 +132,14 @@ mod tests {
             ("model.save_pretrained('out')\n", &[], &["save_pretrained"]),
             ("plt.savefig('loss.png')\nnp.save('x', y)\n", &[], &["savefig", "save"]),
             ("frame.to_csv('losses.csv')\n", &[], &["to_csv"]),
+            (
+                "torch.save(model, 'model.pt.tmp')\nos.replace('model.pt.tmp', 'model.pt')\n",
+                &["model.pt"],
+                &["replace"],
+            ),
+            ("best.replace(final)\nshutil.move(a, b)\nx.tofile(f)\n", &[], &["replace", "move", "tofile"]),
+            ("torch.onnx.export(model, x, 'm.onnx')\ncv2.imwrite('a.png', y)\n", &[], &["imwrite", "export"]),
+            ("name = name.replace('a', 'b')\nqueue.remove(x)\nbest = model.copy()\n", &[], &[]),
         ];
         for (text, files, others) in cases {
             let Writes { files: found, others: more } = Writes::find(&Program::of(text));

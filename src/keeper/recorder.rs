@@ -54,6 +54,8 @@ pub struct Recorder {
     moved: Duration,
     /// The rungs that this keeper has trained on, in their order.
     stretches: Vec<rungs::Stretch>,
+    /// The step before an attempt whose first step has not come, if it did not say where it begins.
+    unplaced: Option<u64>,
     /// Steps in a row that were not finite, skipped or taken.
     skips_in_a_row: u64,
     /// The script took the last one of them anyway.
@@ -110,6 +112,7 @@ impl Recorder {
             passage: None,
             moved: Duration::ZERO,
             stretches: Vec::new(),
+            unplaced: None,
             skips_in_a_row: 0,
             last_was_taken: false,
             failed_saves: 0,
@@ -273,7 +276,11 @@ impl Recorder {
         let continued = self.continued.take();
         self.recall_learning(if continued.is_some() { u64::MAX } else { hello.resumed_from.unwrap_or(0) });
         let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
-        self.take_back(continued.unwrap_or(begins_at).0);
+        match (continued, hello.resumed_from) {
+            // A script that resumes by itself says so only by its first step.
+            (None, None) => self.unplaced = self.unplaced.or(Some(self.status.step)),
+            _ => self.take_back(continued.unwrap_or(begins_at).0),
+        }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         if continued.is_none() {
             self.row.from_step = hello.resumed_from;
@@ -286,6 +293,7 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
+        self.place(row.step);
         let taken = rungs::steps_taken(self.status.step, row.step);
         self.status.step = row.step;
         self.status.samples = row.samples;

@@ -101,7 +101,8 @@ impl Proofs {
         Self { folder: user_folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("proven")) }
     }
 
-    /// Returns the outcome of the newest trial of exactly this command, with its scripts as they are now.
+    /// Returns what the newest trial of exactly this command, with its scripts as they are now, proved; if none proved
+    /// anything, how the newest one ended.
     #[must_use]
     pub fn find(&self, spec: &CommandSpec) -> Option<ResumeProof> {
         let text = file::read(&self.place(spec)?, Limit::Handwritten).ok()?;

@@ -21,6 +21,9 @@ pub enum ProgramError {
     /// No folder of PATH has it.
     #[error("no program called `{0}` is on the PATH; activate its environment first, or write its path in `command`")]
     NotOnPath(String),
+    /// No folder of PATH has it, but the command's directory.
+    #[error("no program called `{0}` is on the PATH, but a file of that name is here; write ./{0}")]
+    Here(String),
     /// The file cannot be executed.
     #[error("{0} is not executable; `chmod +x` it, or write the program that runs it first: [bash, {0}]")]
     NotExecutable(String),
@@ -82,8 +85,12 @@ fn find_program(program: &str, directory: &Path, path: &OsStr) -> Result<PathBuf
     let found = env::split_paths(path).map(|folder| directory.join(folder).join(program));
     let found = found.filter(|file| file.is_file()).find(|file| is_executable(file));
     let missing = || {
-        let is_here = is_script(program) && directory.join(program).is_file();
-        let error = if is_here { ProgramError::Script } else { ProgramError::NotOnPath };
+        let here = directory.join(program);
+        let error = match (here.is_file(), is_executable(&here)) {
+            (true, true) => ProgramError::Here,
+            (true, false) if is_script(program) => ProgramError::Script,
+            _ => ProgramError::NotOnPath,
+        };
         error(text::escape_line(program).into_owned())
     };
     found.ok_or_else(missing)
@@ -96,7 +103,7 @@ fn find_program(program: &str, directory: &Path, path: &OsStr) -> Result<PathBuf
 pub fn refuse_lone_script(command: &[String], directory: &Path) -> Result<(), ProgramError> {
     let path = env::var_os("PATH").unwrap_or_default();
     match command.first().map(|first| find_program(first, directory, &path)) {
-        Some(Err(error @ ProgramError::Script(_))) => Err(error),
+        Some(Err(error @ (ProgramError::Script(_) | ProgramError::Here(_)))) => Err(error),
         _ => Ok(()),
     }
 }
@@ -123,6 +130,7 @@ mod tests {
         };
         let (script, plain) = (place("bin/train", 0o755), place("data", 0o644));
         place("train.py", 0o644);
+        place("tune.py", 0o755);
         let path = dir.path().join("bin").into_os_string();
         let find = |program: &str| find_program(program, dir.path(), &path);
         assert_eq!(find("train"), Ok(script.clone()));
@@ -132,6 +140,7 @@ mod tests {
         for script in ["./train.py", "train.py"] {
             assert_eq!(find(script), Err(ProgramError::Script(script.to_owned())));
         }
+        assert_eq!(find("tune.py"), Err(ProgramError::Here("tune.py".to_owned())));
         assert_eq!(find("./data"), Err(ProgramError::NotExecutable(plain.display().to_string())));
         assert_eq!(find("other.py"), Err(ProgramError::NotOnPath("other.py".to_owned())));
         assert!(matches!(find("./no.py"), Err(ProgramError::NoFile(..))));

@@ -20,9 +20,10 @@ const PACKAGED: &str = "Cargo.toml.orig";
 const PROGRAM: &str = include_str!("../../../examples/own_task.rs");
 const RUN_FILE: &str = include_str!("../../../examples/own_task.yaml");
 
-/// Returns the names of all templates.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    shipped::names().into_iter().chain([TASK])
+/// Returns the names of the templates; without built-in tasks, only a command and a task of one's own are left.
+pub fn names(has_tasks: bool) -> Vec<&'static str> {
+    let names = shipped::names().into_iter().filter(|name| has_tasks || *name == COMMAND);
+    names.chain([TASK]).collect()
 }
 
 /// Writes the template.
@@ -31,7 +32,7 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
         return write_project(output.unwrap_or(Path::new("my-task")));
     }
     let found = shipped::names().into_iter().find(|known| *known == name).map(Path::new).and_then(shipped::run_file);
-    let (_, content) = found.ok_or_else(|| explain_unknown(name))?;
+    let (_, content) = found.ok_or_else(|| explain_unknown(name, trainer))?;
     if name != COMMAND {
         trainer.require_tasks().map_err(Failure::of)?;
     }
@@ -54,7 +55,7 @@ fn mention_program(name: &str) {
     }
 }
 
-fn explain_unknown(name: &str) -> Failure {
+fn explain_unknown(name: &str, trainer: &dyn Trainer) -> Failure {
     let shown = text::escape_line(name);
     let path = Path::new(name);
     if is_script(path) {
@@ -66,8 +67,7 @@ fn explain_unknown(name: &str) -> Failure {
             format!("`{shown}` is not a template; write a command after `--`: downshift init -- {shown}"),
         );
     }
-    let known: Vec<&str> = names().collect();
-    let fix = suggest(name, &known);
+    let fix = suggest(name, &names(trainer.require_tasks().is_ok()));
     Failure::new(2, format!("unknown template `{shown}` (for a script: downshift init -- python train.py); {fix}"))
 }
 

@@ -82,6 +82,9 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
     let newest = facts.recent.back();
     let rung = newest.map_or(0, |row| row.rung);
     let step = newest.map_or(0, |row| row.step);
+    // The curve does not say which steps that were not finite a script took anyway.
+    let not_finite = facts.series.skipped_among(usize::MAX).0;
+    let unguarded = present.unguarded.min(not_finite);
     let journaled = |kind: JournalKind| facts.journal.iter().filter(|row| row.kind == kind).count() as u64;
     Status {
         state: if newest.is_some() { RunState::Training } else { RunState::Starting },
@@ -94,7 +97,8 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         attempts: newest.map_or(0, |row| row.attempt),
         restarts: journaled(JournalKind::Restart),
         shifts: journaled(JournalKind::Shift),
-        skipped: facts.series.skipped_among(usize::MAX).0,
+        skipped: not_finite - unguarded,
+        unguarded,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval.clone()),
         best: past.best().and_then(|row| {

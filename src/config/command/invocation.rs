@@ -13,6 +13,8 @@ pub struct Invocation {
     pub launcher: Option<Launcher>,
     /// The index of the Python interpreter, if the command names one.
     pub interpreter: Option<usize>,
+    /// Whether Python starts without its environment variables or site packages (`-I`, `-E`, `-S`), and so without the companion.
+    pub isolated: bool,
 }
 
 /// The script or program that a command starts.
@@ -97,7 +99,7 @@ pub fn find_script(command: &[String]) -> Option<Invocation> {
 }
 
 fn plain(target: Target, arguments: usize) -> Invocation {
-    Invocation { target, arguments, launcher: None, interpreter: None }
+    Invocation { target, arguments, launcher: None, interpreter: None, isolated: false }
 }
 
 /// Reports whether a program is a Python interpreter, by its name.
@@ -119,33 +121,39 @@ fn skip(command: &[String], from: usize, with_value: &[&str], also: impl Fn(&str
 }
 
 fn after_python(command: &[String], python: usize) -> Option<Invocation> {
-    let mut at = python + 1;
-    loop {
+    let (mut at, mut isolated) = (python + 1, false);
+    let found = loop {
         let word = command.get(at)?;
         match word.as_str() {
-            "-m" => {
-                let module = command.get(at + 1)?;
-                let launched = |launcher| launched(command, at + 2, launcher, Some(python));
-                return match module.as_str() {
-                    "torch.distributed.run" | "torch.distributed.launch" => launched(Launcher::Torchrun),
-                    "accelerate.commands.launch" => launched(Launcher::Accelerate),
-                    "deepspeed.launcher.runner" => launched(Launcher::DeepSpeed),
-                    _ => {
-                        Some(Invocation { interpreter: Some(python), ..plain(Target::Module(module.clone()), at + 2) })
-                    }
-                };
-            }
+            "-m" => break module_of(command, at + 1, python)?,
             "-c" | "-" => return None,
             option if PYTHON_VALUES.contains(&option) => at += 2,
-            option if option.starts_with('-') => at += 1,
-            script => {
-                return Some(Invocation {
-                    interpreter: Some(python),
-                    ..plain(Target::Script(script.to_owned()), at + 1)
-                });
+            option if option.starts_with('-') => {
+                isolated |= isolates(option);
+                at += 1;
             }
+            script => break plain(Target::Script(script.to_owned()), at + 1),
         }
+    };
+    Some(Invocation { interpreter: Some(python), isolated, ..found })
+}
+
+/// Returns what `python -m` starts: a module, or the script of a launcher.
+fn module_of(command: &[String], at: usize, python: usize) -> Option<Invocation> {
+    let module = command.get(at)?;
+    let launched = |launcher| launched(command, at + 1, launcher, Some(python));
+    match module.as_str() {
+        "torch.distributed.run" | "torch.distributed.launch" => launched(Launcher::Torchrun),
+        "accelerate.commands.launch" => launched(Launcher::Accelerate),
+        "deepspeed.launcher.runner" => launched(Launcher::DeepSpeed),
+        _ => Some(plain(Target::Module(module.clone()), at + 1)),
     }
+}
+
+/// Reports whether an option of Python, such as `-uE`, leaves out its environment variables or site packages.
+fn isolates(option: &str) -> bool {
+    let has_value = ["--", "-W", "-X"].iter().any(|start| option.starts_with(start));
+    !has_value && option.contains(['I', 'E', 'S'])
 }
 
 /// Finds the script among a launcher's options, which only the launcher can tell from their values: the first Python
@@ -159,7 +167,7 @@ fn launched(command: &[String], from: usize, launcher: Launcher, interpreter: Op
     } else {
         (Target::Script(word.clone()), 1)
     };
-    Some(Invocation { target, arguments: from + at + used, launcher: Some(launcher), interpreter })
+    Some(Invocation { target, arguments: from + at + used, launcher: Some(launcher), interpreter, isolated: false })
 }
 
 /// Reports whether a word or a path names a Python file.

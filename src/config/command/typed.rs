@@ -22,11 +22,26 @@ pub fn run_file(words: &[String]) -> String {
 
 /// Returns the words of the line that a shell gets: `sh -c "cd a && python train.py"`.
 fn shell_words(words: &[String]) -> Option<Vec<String>> {
-    let [shell, option, line, ..] = words else { return None };
+    let (shell, rest) = words.split_first()?;
     let shell = Path::new(shell).file_name()?.to_str()?;
-    let gets_line = SHELLS.contains(&shell) && option.starts_with('-') && option.ends_with('c');
+    let mut options = rest.iter().take_while(|word| word.starts_with('-'));
+    let option = options.position(|option| !option.starts_with("--") && option.ends_with('c'));
+    let line = rest.get(option.filter(|_| SHELLS.contains(&shell))? + 1)?;
     let is_border = |letter: char| letter.is_whitespace() || "'\"();&|".contains(letter);
-    gets_line.then(|| line.split(is_border).map(str::to_owned).collect())
+    Some(line.split(is_border).filter(|word| !word.is_empty()).map(str::to_owned).collect())
+}
+
+/// Returns the first script of words; in the line of a shell, a Python script before one that the line reads settings from.
+fn first_script<'a>(words: &'a [String], of_shell: bool) -> Option<&'a String> {
+    let ending = |word: &'a String| Path::new(word).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let is_read = |at: usize| at > 0 && ["source", "."].contains(&words[at - 1].as_str());
+    let mut scripts =
+        words.iter().enumerate().filter(|(_, word)| !word.starts_with('-') && SCRIPTS.contains(&ending(word)));
+    if of_shell {
+        let python = scripts.clone().find(|(_, word)| ending(word) == "py");
+        return python.or_else(|| scripts.find(|(at, _)| !is_read(*at))).map(|(_, word)| word);
+    }
+    scripts.next().map(|(_, word)| word)
 }
 
 /// Returns the name of a run: that of the script, the module or the program.
@@ -34,13 +49,9 @@ fn run_name(words: &[String]) -> String {
     let of_shell = shell_words(words);
     let inner = of_shell.as_deref().unwrap_or(words);
     let stem = |word: &String| Path::new(word).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let is_script = |word: &&String| {
-        let ending = Path::new(word.as_str()).extension().and_then(|ending| ending.to_str());
-        !word.starts_with('-') && ending.is_some_and(|ending| SCRIPTS.contains(&ending))
-    };
     let module = inner.iter().position(|word| word == "-m").and_then(|at| inner.get(at + 1));
     let module = module.and_then(|module| module.rsplit('.').next()).map(str::to_owned);
-    let script = inner.iter().find(is_script).and_then(stem);
+    let script = first_script(inner, of_shell.is_some()).and_then(stem);
     let name = script.or(module).or_else(|| words.first().and_then(stem)).unwrap_or_default();
     let fits = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let name: String = name.chars().map(|letter| if fits(letter) { letter } else { '-' }).collect();
@@ -81,9 +92,13 @@ mod tests {
         for (line, name) in [
             ("cd runs && python train.py --lr 1e-3", "train"),
             ("source env/bin/activate; exec python -m trl.scripts.sft", "sft"),
+            ("source ./env.sh && python train.py", "train"),
+            (". ./env.sh; python -m trl.scripts.sft", "sft"),
+            ("sh run_all.sh", "run_all"),
             ("make", "bash"),
         ] {
             assert_eq!(run_name(&["/bin/bash", "-lc", line].map(str::to_owned)), name, "{line}");
+            assert_eq!(run_name(&["bash", "-l", "-c", line].map(str::to_owned)), name, "{line}");
         }
     }
 

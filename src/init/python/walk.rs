@@ -6,8 +6,8 @@ use super::{Definition, Expr, Field, Import, Module, OwnedCall, Shape};
 use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
-/// Calls that declare arguments or lead to them.
-const WANTED: [&str; 15] = [
+/// Calls that declare arguments or lead to them, and calls that move or remove files.
+const WANTED: [&str; 22] = [
     "ArgumentParser",
     "HfArgumentParser",
     "TrlParser",
@@ -18,11 +18,18 @@ const WANTED: [&str; 15] = [
     "argument",
     "batches",
     "cli",
+    "copy",
     "field",
+    "link",
+    "move",
     "open",
     "option",
     "parse_args_into_dataclasses",
+    "remove",
+    "replace",
     "set_defaults",
+    "symlink",
+    "truncate",
 ];
 /// Maximum fields of a class and parameters of a function.
 const FIELDS: usize = 1_000;

@@ -29,7 +29,19 @@ impl Recorder {
     /// Takes back the steps beyond the one from which the run trains on, so that the rungs together have as many as the
     /// run: those steps are taken again.
     pub(super) fn take_back(&mut self, step: u64) {
-        let back = self.status.step.saturating_sub(step);
+        let before = self.unplaced.take().unwrap_or(self.status.step);
+        self.take_back_from(before, step);
+    }
+
+    /// Takes back steps at the first step of an attempt that did not say where it begins.
+    pub(super) fn place(&mut self, first: u64) {
+        if let Some(before) = self.unplaced.take() {
+            self.take_back_from(before, began_after(first));
+        }
+    }
+
+    fn take_back_from(&mut self, before: u64, step: u64) {
+        let back = before.saturating_sub(step);
         take_back(&mut self.status.rungs, &mut self.stretches, back);
     }
 }
@@ -138,5 +150,7 @@ mod tests {
         assert_eq!(train(Event::Command { news }, 5..=6), (6, 6, 6));
         assert_eq!(train(hello(Some(3)), 4..=8), (8, 8, 8));
         assert_eq!(train(hello(None), 1..=2), (2, 2, 2), "from the beginning");
+        assert_eq!(train(Event::Command { news: CommandNews::WentBack { step: 0, samples: 0 } }, 1..=5_000).1, 5_000);
+        assert_eq!(train(hello(None), 4_991..=5_010), (5_010, 5_010, 5_010), "the script resumed by itself");
     }
 }
