@@ -59,10 +59,10 @@ pub struct ResumeArgs {
     #[arg(long, conflicts_with = "as_base")]
     branch: bool,
     /// With --as-base: factor on every rung's learning rate
-    #[arg(long, value_name = "F", requires = "as_base", value_parser = parse_factor)]
+    #[arg(long, value_name = "F", requires = "as_base", conflicts_with = "branch", value_parser = parse_factor)]
     lr_factor: Option<f64>,
     /// With --as-base: number of epochs
-    #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "as_base", conflicts_with = "branch", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     #[command(flatten)]
     trust: Trust,

@@ -100,34 +100,43 @@ fn explain_command(word: &str, command: &Command) -> String {
 
 fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) -> String {
     let shown = text::escape_line(word);
-    let of = called.map_or_else(|| "downshift".to_owned(), |command| format!("downshift {}", command.get_name()));
-    let takes_command = called.is_some_and(|command| command.get_positionals().any(is_command_line));
+    let Some(called) = called else {
+        return match near {
+            Some(near) => format!("there is no option `{shown}`; did you mean `{near}`?"),
+            None => format!("unexpected `{shown}`; see: downshift --help"),
+        };
+    };
+    let name = called.get_name();
     match near {
-        Some(near) if called.is_none() => format!("there is no option `{shown}`; did you mean `{near}`?"),
-        None if called.is_none() => format!("unexpected `{shown}`; see: downshift --help"),
-        Some(near) => format!("{of}: there is no option `{shown}`; did you mean `{near}`?"),
-        None if takes_command => {
-            format!("{of}: unexpected `{shown}`; a command of your own goes after `--`, as in: {of} -- python train.py")
+        Some(near) => format!("{name}: there is no option `{shown}`; did you mean `{near}`?"),
+        None if called.get_positionals().any(is_command_line) => {
+            let example = format!("downshift {name} -- python train.py");
+            format!("{name}: unexpected `{shown}`; a command of your own goes after `--`, as in: {example}")
         }
-        None => format!("{of}: unexpected `{shown}`; see: {of} --help"),
+        None => format!("{name}: unexpected `{shown}`; see: downshift {name} --help"),
     }
 }
 
-/// Explains that a command needs a word, with the first of its examples that has one.
+/// Explains that a command needs a word, with an example of the command that has it, or else the first one.
 fn explain_missing(missing: &str, called: &Command) -> String {
     let name = called.get_name();
     let start = format!("downshift {name} ");
-    let example = guide::examples_of(name).iter().map(|(line, _)| *line).find(|line| line.starts_with(&start));
+    let mut examples = guide::examples_of(name).iter().map(|(line, _)| *line).filter(|line| line.starts_with(&start));
+    let option = missing.split(' ').next().filter(|word| word.starts_with("--"));
+    let first = examples.clone().next();
+    let example = examples.find(|line| option.is_some_and(|option| line.contains(option))).or(first);
     let example = example.map_or_else(String::new, |line| format!(", as in: {line}"));
     let missing = missing.trim_end_matches("...");
     let missing = missing.strip_prefix('<').and_then(|name| name.strip_suffix('>')).unwrap_or(missing);
-    format!("downshift {name}: it needs {missing}{example}; see: downshift {name} --help")
+    format!("{name}: it needs {missing}{example}; see: downshift {name} --help")
 }
 
 /// Explains that an option needs a value.
 fn explain_no_value(option: &str, called: Option<&Command>) -> String {
-    let of = called.map_or_else(|| "downshift".to_owned(), |command| format!("downshift {}", command.get_name()));
-    format!("{of}: `{option}` needs a value; see: {of} --help")
+    match called.map(Command::get_name) {
+        Some(name) => format!("{name}: `{option}` needs a value; see: downshift {name} --help"),
+        None => format!("`{option}` needs a value; see: downshift --help"),
+    }
 }
 
 /// Reports whether an argument is a command to start, behind `--`.
@@ -152,18 +161,15 @@ mod tests {
             ("train.py", "`train.py` is a script, not a command; start it with: downshift run -- python train.py"),
             ("keeeeper-of-it", "there is no command `keeeeper-of-it`; list all: downshift --help"),
             ("worke", "there is no command `worke`; list all: downshift --help"),
-            ("run --hedless", "downshift run: there is no option `--hedless`; did you mean `--headless`?"),
+            ("run --hedless", "run: there is no option `--hedless`; did you mean `--headless`?"),
             ("--headles", "there is no option `--headles`; did you mean `--headless`?"),
-            ("status a b", "downshift status: unexpected `b`; see: downshift status --help"),
-            (
-                "shift",
-                "downshift shift: it needs [RUN] down|up|RUNG, as in: downshift shift down; see: downshift shift --help",
-            ),
-            ("--runs-dir", "downshift: `--runs-dir <DIR>` needs a value; see: downshift --help"),
-            ("run --device", "downshift run: `--device <DEVICE>` needs a value; see: downshift run --help"),
+            ("status a b", "status: unexpected `b`; see: downshift status --help"),
+            ("shift", "shift: it needs [RUN] down|up|RUNG, as in: downshift shift down; see: downshift shift --help"),
+            ("--runs-dir", "`--runs-dir <DIR>` needs a value; see: downshift --help"),
+            ("run --device", "run: `--device <DEVICE>` needs a value; see: downshift run --help"),
             (
                 "run python train.py",
-                "downshift run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
+                "run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
                  python train.py",
             ),
         ] {

@@ -4,7 +4,7 @@
 use super::state::chart::ValueScale;
 use super::state::metrics::RunMetrics;
 use super::state::readings::{GIB, Gauge};
-use crate::format::{UNKNOWN, bytes, figure, percent, rate};
+use crate::format::{UNKNOWN, bytes, figure, learning_rate, percent, rate};
 use crate::protocol::metrics::LOSS;
 use crate::series::{Extent, Metric, Series};
 use crate::store::summary::MetricId;
@@ -135,12 +135,8 @@ impl Quantity {
     #[must_use]
     pub fn format_value(self, value: f64) -> String {
         match self {
-            Self::Loss
-            | Self::GradNorm
-            | Self::LearningRate
-            | Self::Evaluation
-            | Self::Named(_)
-            | Self::EvalNamed(_) => figure(value),
+            Self::Loss | Self::GradNorm | Self::Evaluation | Self::Named(_) | Self::EvalNamed(_) => figure(value),
+            Self::LearningRate => learning_rate(value),
             Self::Throughput => format!("{} steps/s", rate(value)),
             Self::StepTime => format!("{} ms", figure(value)),
             Self::SkipRate | Self::DataWait | Self::Utilisation | Self::Cpu => percent(value / 100.0),

@@ -92,8 +92,11 @@ impl Keeper {
     /// Rolls back to a checkpoint from well before an unwanted step, and skips the data behind it.
     pub(super) fn roll_back(&mut self, back: Back) {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
-            let text = "no checkpoint is old enough; continuing from the newest".to_owned();
-            return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+            let text = match self.recorder.status.durable_step {
+                Some(_) => "no checkpoint is old enough; continuing from the newest",
+                None => "there is no checkpoint to go back to; starting over",
+            };
+            return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text.to_owned());
         };
         self.record_going_back(step);
         self.set_aside_above(step, "the run rolled back");

@@ -295,6 +295,8 @@ impl Keeper {
         status.climb = self.policy.describe_climb();
         status.plan = self.policy.plan_status();
         if matches!(self.policy.life(), Lifecycle::Paused) {
+            // A shift while paused: the next worker begins on this rung.
+            status.shifts += u64::from(status.rung != self.policy.rung());
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);
         }

@@ -207,6 +207,8 @@ fn a_kill_from_outside_fails_no_climb_and_the_users_choice_stands() {
 fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     let mut scenario = Scenario::begin(false);
     assert!(scenario.ask(Request::Accept) == [Effect::Reply(Err(Refusal::NoProposal))]);
+    scenario.steps(50, 1.0);
+    scenario.save();
     scenario.steps(300, 1.0);
     assert!(!scenario.steps(303, 9.0).iter().any(|effect| matches!(effect, Effect::Order(_))));
     assert!(scenario.proposal().contains("would go back about 100 steps and skip the data"), "{}", scenario.proposal());

@@ -1,6 +1,7 @@
 //! Feeds every step and temperature reading to the watches, and turns their findings into moves.
 
 use super::age::format_span;
+use super::budget::Verdict;
 use super::event::Effect;
 use super::heat;
 use super::idle::{News, Reason, Unfused};
@@ -36,7 +37,7 @@ impl Policy {
             let skip = if self.limits.command.is_some() { 0 } else { watch.spike.skip };
             let skip_units = skip.saturating_mul(self.position.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };
-            let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
+            let done = self.answer_spike(back, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));
         } else if let Some(why) = step.loss.and_then(|loss| drift.observe(loss, watch.divergence)) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
@@ -53,6 +54,25 @@ impl Policy {
             effects.extend(self.next_stage(stage, now));
         }
         effects
+    }
+
+    /// Rolls back after a jump of the loss, as often as the restart budget allows. Without a checkpoint the same steps would
+    /// follow on the same data, so then, and once the budget is used up, a rung that relieves numerics continues.
+    fn answer_spike(&mut self, back: Back, why: &str, now: Duration) -> Vec<Effect> {
+        let mut budget = self.ledger.budget.clone();
+        let durable = self.position.durable;
+        let within = durable.is_some() && matches!(budget.fault(durable, now, &self.limits.watch), Verdict::Restart(_));
+        let to = if within { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
+        let Some(to) = to else {
+            return self.note_no_relief(Relief::Numerics, "training continues unchanged").into_iter().collect();
+        };
+        let is_running = |policy: &Self| matches!(policy.life, Lifecycle::Running(_));
+        let was_running = is_running(self);
+        let done = self.suggest_move(Move::RollBack { back, to }, why, now);
+        if within && was_running && !is_running(self) {
+            self.ledger.budget = budget;
+        }
+        done
     }
 
     pub(super) fn handle_skip(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {

@@ -67,8 +67,14 @@ pub(super) fn skipping(state: &State) -> Option<Verdict> {
         let is_guarded = state.status().is_none_or(|status| status.unguarded == 0);
         let what = if is_guarded { "skipping" } else { "NaN, not skipped" };
         let text = format!("{what}: {} of the last {of} steps were not finite (limit {limit})", percent(share));
-        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+        advise_shift(state, Verdict::new(Tone::Warn, text))
     })
+}
+
+/// Advises a shift down, if there is a rung below.
+fn advise_shift(state: &State, verdict: Verdict) -> Verdict {
+    let is_lowest = state.rung().is_some_and(|rung| rung + 1 >= state.ladder.len());
+    if is_lowest { verdict } else { verdict.advise(Action::ShiftDown, "shifts to a safer rung") }
 }
 
 /// Returns the newest reading of the GPU the run trains on.
@@ -83,7 +89,7 @@ pub(super) fn hot(state: &State) -> Option<Verdict> {
     let threshold = Threshold { begins: limit, ends: limit - 3.0 };
     holds(state, AlertKind::Hot, threshold, celsius).then(|| {
         let text = format!("GPU at {celsius:.0} °C (limit {limit:.0} °C)");
-        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+        advise_shift(state, Verdict::new(Tone::Warn, text))
     })
 }
 
@@ -93,7 +99,7 @@ pub(super) fn vram_full(state: &State) -> Option<Verdict> {
     let threshold = Threshold { begins: state.watch.vram, ends: state.watch.vram - 0.02 };
     holds(state, AlertKind::VramFull, threshold, share).then(|| {
         let text = format!("VRAM {} full (limit {})", percent(share), percent(state.watch.vram));
-        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+        advise_shift(state, Verdict::new(Tone::Warn, text))
     })
 }
 
@@ -108,7 +114,7 @@ pub(super) fn filling(state: &State) -> Option<Verdict> {
         age((minutes * 60e3) as i64),
         bytes(forecast.bytes_per_min as u64)
     );
-    Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
+    Some(advise_shift(state, Verdict::new(Tone::Warn, text)))
 }
 
 /// Warns if steps take much longer than usual, with the cause if it can be determined. Evaluations and

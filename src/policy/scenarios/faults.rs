@@ -1,6 +1,7 @@
 //! Faults: the rung that relieves each, and those that no rung relieves.
 
 use super::{ASKED, Scenario};
+use crate::config::knobs::Relief;
 use crate::policy::event::{Effect, Event, Evidence, Signal};
 use crate::policy::lifecycle::{Back, Lifecycle, Outcome};
 use crate::policy::tests::{KILLED, exited, failed, seconds, starts};
@@ -127,12 +128,36 @@ fn data_that_fail_twice_are_left_out() {
 #[test]
 fn a_loss_that_jumps_goes_back_and_leaves_the_data_out() {
     let mut scenario = Scenario::begin(true);
+    scenario.steps(50, 1.0);
+    scenario.save();
     assert!(scenario.steps(300, 1.0).is_empty());
     let effects = scenario.steps(303, 9.0);
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "not worth saving: {effects:?}");
     let effects = scenario.tell(exited(3));
     let back = Back { before: 301, steps: 100, skip_units: 200 * 32 };
     assert!(matches!(&effects[..], [Effect::RollBack(found), Effect::Start(_)] if *found == back), "{effects:?}");
+}
+
+#[test]
+fn a_loss_that_jumps_each_time_ends_on_a_rung_that_relieves_numerics() {
+    let rungs_after_jumps = |saved: bool| {
+        let mut scenario = Scenario::begin(true);
+        if saved {
+            scenario.steps(50, 1.0);
+            scenario.save();
+        }
+        let mut jump = || {
+            scenario.steps(300, 1.0);
+            scenario.steps(303, 9.0);
+            let effects = scenario.tell(exited(3));
+            scenario.resume(saved.then_some(50));
+            effects.iter().find_map(|effect| if let Effect::Start(start) = effect { Some(start.rung) } else { None })
+        };
+        [jump(), jump(), jump(), jump()]
+    };
+    let safe = Scenario::begin(true).policy.nearest_rung(Relief::Numerics);
+    assert_eq!(rungs_after_jumps(true), [Some(0), Some(0), Some(0), safe]);
+    assert_eq!(rungs_after_jumps(false)[0], safe, "without a checkpoint the same steps would follow");
 }
 
 #[test]
