@@ -259,6 +259,8 @@ pub struct Prospect {
     pub device: String,
     /// Memory of a GPU as its driver reports it, in bytes.
     pub memory_bytes: Option<u64>,
+    /// Why this machine lacks the device, which was not checked then.
+    pub missing: Option<String>,
     /// Fingerprint of everything compiled kernels and tuning depend on; empty if nothing is compiled.
     pub fingerprint: String,
     /// Notes for the user.

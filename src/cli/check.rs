@@ -100,7 +100,13 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
                     Some(missing) => line!("{} is valid, but cannot start here: {missing}", run.name),
                     None => line!("{} is valid; --preflight also looks up its program.", run.name),
                 },
-                None => line!("{} can run on {}{samples}.", run.name, prospect.device),
+                None => match &prospect.missing {
+                    Some(why) => {
+                        line!("note: {} is not available, so it was not checked: {why}", prospect.device);
+                        line!("{} is valid{samples}.", run.name);
+                    }
+                    None => line!("{} can run on {}{samples}.", run.name, prospect.device),
+                },
             }
             Ok(0)
         }

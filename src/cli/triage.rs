@@ -190,7 +190,7 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Advice where the log tells nothing.
-const SILENT_END: &str = "a process that is killed, hangs or calls exit writes nothing: look at its exit code (137: SIGKILL) \
+const SILENT_END: &str = "A process that is killed, hangs or calls exit writes nothing: look at its exit code (137: SIGKILL) \
                           and at `dmesg`, where the kernel names what it killed for memory";
 
 /// Formats the causes that are wanted, in order of first appearance after the most likely one.

@@ -115,7 +115,7 @@ impl Keeper {
         self.recorder.put_fact("left_out", &self.stored.left_out);
         self.recorder.persist();
         let (unit, from, to) = (&self.recorder.status.unit, grouped(from), grouped(from.saturating_add(units)));
-        let text = format!("skipping the {unit} from {from} to {to}");
+        let text = format!("skipping the {unit} from {from} to {to}; the run is shorter by them");
         self.recorder.note(Level::Warn, JournalKind::Skip, text);
     }
 

@@ -291,7 +291,7 @@ impl Keeper {
         status.why = why;
         status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);
         status.autopilot = self.policy.autopilot();
-        status.proposal = self.policy.proposal();
+        status.proposal = self.policy.proposal().filter(|_| over.is_none());
         status.climb = self.policy.describe_climb();
         status.plan = self.policy.plan_status();
         if matches!(self.policy.life(), Lifecycle::Paused) {

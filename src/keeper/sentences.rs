@@ -144,7 +144,7 @@ pub fn loss(loss: f64) -> String {
 pub fn measured(eval: &Eval) -> String {
     let metric = |(name, value): (&String, &f64)| match name.as_str() {
         metrics::ACCURACY => format!("{name} {:.2} %", value * 100.0),
-        metrics::PERPLEXITY => format!("{name} {value:.2}"),
+        metrics::PERPLEXITY if *value < 1e5 => format!("{name} {value:.2}"),
         _ => format!("{name} {}", loss(*value)),
     };
     let mean = eval.loss.map(|mean| format!("loss {}", loss(mean)));

@@ -78,8 +78,8 @@ impl Trainer for Registry {
         let choice = parse_device(device)?;
         match (&choice, device::choose_device(&choice, Precision::F32)) {
             (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
-                let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
-                count_data(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
+                let missing = Some(why.to_string());
+                count_data(self, run, Prospect { device: device.to_owned(), missing, ..Prospect::default() })
             }
             _ => self.look_ahead(run, device),
         }

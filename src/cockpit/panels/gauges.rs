@@ -53,7 +53,9 @@ fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Li
         _ => meter.label.to_owned(),
     };
     let value_width = usize::from(width).saturating_sub(label.width());
-    let value = ui::pad_left(meter.value.as_deref().unwrap_or(NOT_KNOWN), value_width);
+    let value =
+        meter.value.as_deref().filter(|value| value.width() < value_width).unwrap_or_else(|| short_value(meter));
+    let value = ui::pad_left(value, value_width);
     let mut lines =
         vec![Line::from(vec![Span::styled(label, theme.dim), Span::styled(value, value_style(meter, theme))])];
     if meter.body != Body::Nothing {

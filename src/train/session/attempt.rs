@@ -5,6 +5,7 @@ mod rate;
 
 use super::save_timer::{SaveTimer, is_due};
 use crate::config::units::Every;
+use crate::format::count;
 use crate::protocol::control::StepRow;
 use crate::protocol::worker::{DoneReason, Event, Failed, Level, Order, Phase, Skipped, Step};
 use crate::recipe::batch::{Position, StepPlan};
@@ -103,7 +104,7 @@ impl<'a> Attempt<'a> {
         let from = self.state.position.samples;
         if to.samples > from {
             self.state.position = to;
-            self.note(Level::Info, format!("skipped {} {} from {from}", to.samples - from, self.unit));
+            self.note(Level::Info, format!("skipped {} {} from {}", count(to.samples - from), self.unit, count(from)));
         }
     }
 
