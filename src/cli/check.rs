@@ -92,25 +92,30 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             for note in &prospect.notes {
                 line!("note: {note}");
             }
-            let samples = prospect.samples.map_or_else(String::new, |(train, held_out)| {
-                format!(", {train} training and {held_out} validation samples")
-            });
-            match &run.command {
-                Some(command) => match find_missing_script(command) {
-                    Some(missing) => line!("{} is valid, but cannot start here: {missing}", run.name),
-                    None => line!("{} is valid; --preflight also looks up its program.", run.name),
-                },
-                None => match &prospect.missing {
-                    Some(why) => {
-                        line!("note: {} is not available, so it was not checked: {why}", prospect.device);
-                        line!("{} is valid{samples}.", run.name);
-                    }
-                    None => line!("{} can run on {}{samples}.", run.name, prospect.device),
-                },
-            }
+            line!("{}", conclude(&run, &prospect));
             Ok(0)
         }
         Err(refusal) => Err(super::Failure::of(refusal)),
+    }
+}
+
+/// Says whether the run can start: on which device, and with how many samples.
+fn conclude(run: &Run, prospect: &Prospect) -> String {
+    if let Some(command) = &run.command {
+        return match find_missing_script(command) {
+            Some(missing) => format!("{} is valid, but cannot start here: {missing}", run.name),
+            None => format!("{} is valid; --preflight also looks up its program.", run.name),
+        };
+    }
+    let samples = prospect
+        .samples
+        .map_or_else(String::new, |(train, held_out)| format!(", {train} training and {held_out} validation samples"));
+    match &prospect.missing {
+        Some(why) => {
+            let note = format!("note: {} is not available, so it was not checked: {why}", prospect.device);
+            format!("{note}\n{} is valid{samples}.", run.name)
+        }
+        None => format!("{} can run on {}{samples}.", run.name, prospect.device),
     }
 }
 

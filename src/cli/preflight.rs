@@ -144,7 +144,7 @@ impl Preflight {
             Err(failure) => {
                 self.pass("device", start.device.to_owned());
                 let what = if tokenizer.is_readable() { "data" } else { "tokenizer" };
-                return self.fail(what, failure, "fix its path in the run file");
+                return self.fail(what, failure, "fix it, or its path in the run file");
             }
         }
         if let Some(text) =

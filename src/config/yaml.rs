@@ -40,7 +40,9 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let whole = |message: &str| SyntaxError { place: (1, 1), message: message.to_owned() };
     check_bounds(text).map_err(|error| whole(&error.to_string()))?;
     if text.trim().is_empty() {
-        return Err(whole("the file is empty; start from one of the shipped run files, such as configs/digits.yaml"));
+        return Err(whole(
+            "the file is empty; `downshift init digits` or `downshift init -- python train.py` writes one",
+        ));
     }
     let problems = RefCell::new(Vec::new());
     let walk = Walk { path: String::new(), depth: 0, problems: &problems };

@@ -206,7 +206,10 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn times(&self) -> rusqlite::Result<Times> {
-        let attempts = "SELECT min(started_ms), sum(max(ended_ms - started_ms, 0)),
+        // A worker that died with its keeper has no end; it lived at least until its last step.
+        let attempts = "SELECT min(started_ms),
+                        sum(max(coalesce(ended_ms, CASE WHEN id < (SELECT max(id) FROM attempts) THEN
+                            (SELECT time_ms FROM steps WHERE attempt = id ORDER BY step DESC LIMIT 1) END) - started_ms, 0)),
                         (SELECT started_ms FROM attempts WHERE ended_ms IS NULL AND id = (SELECT max(id) FROM attempts))
                         FROM attempts";
         let newest = |query| self.connection.query_row(query, [], |row| row.get::<_, i64>(0)).ok();

@@ -77,6 +77,19 @@ fn a_summary_has_the_times_of_all_workers_and_the_curve_of_the_newest() {
 }
 
 #[test]
+fn a_worker_that_died_with_its_keeper_lived_until_its_last_step() {
+    let runs = tempfile::tempdir().unwrap();
+    let (_, mut writer) = begun(runs.path(), "a");
+    let steps: Vec<StepRow> = (1..=10).map(|step| row(1, step, 1.0)).collect();
+    let last_ms = steps[9].time_ms;
+    let attempts =
+        BTreeMap::from([attempt(1, last_ms - 5_000, None), attempt(2, last_ms + 9_000, Some(last_ms + 10_000))]);
+    writer.append(&Batch { steps, attempts, ..Batch::default() }).unwrap();
+    let index = RunIndex::new(runs.path().to_owned());
+    assert_eq!(index.list()[0].duration_ms(last_ms + 99_000), Some(6_000));
+}
+
+#[test]
 fn only_a_store_that_changed_is_read_again_and_labels_are_always_current() {
     let runs = tempfile::tempdir().unwrap();
     let (run, mut writer) = begun(runs.path(), "a");
