@@ -73,7 +73,7 @@ pub use train::registry::Registry;
 pub use train::samples::{Answer, Answers, Picture, Samples, TaskSample};
 #[cfg(feature = "train")]
 pub use train::task::{
-    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
+    BatchRequest, DataError, ExportError, Exported, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
 };
 
 /// Runs the program with these tasks: the built-in ones, or the user's own.

@@ -152,6 +152,9 @@ pub enum ExportError {
     Other(String),
 }
 
+/// The files of an export, or the reason why there are none.
+pub type Exported = Result<Vec<NamedFile>, ExportError>;
+
 impl From<&str> for ExportError {
     fn from(reason: &str) -> Self {
         Self::Other(reason.to_owned())
@@ -287,12 +290,7 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// # Errors
     /// Returns the reason, also when the task does not support the format. Any text becomes one:
     /// `Err("the model has no head".into())`.
-    fn export(
-        _data: &Self::DataConfig,
-        _model: &Self::ModelConfig,
-        _weights: Weights,
-        format: Format,
-    ) -> Result<Vec<NamedFile>, ExportError> {
+    fn export(_data: &Self::DataConfig, _model: &Self::ModelConfig, _weights: Weights, format: Format) -> Exported {
         Err(ExportError::Unsupported { task: Self::NAME, format })
     }
 

@@ -28,9 +28,7 @@ use crate::protocol::samples::Sample;
 use crate::recipe::seed::{Purpose, Stream};
 use crate::train::quality::{QualityError, QualityRequest};
 use crate::train::samples::{Samples, TaskSample};
-use crate::train::task::{
-    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
-};
+use crate::train::task::{BatchRequest, DataError, Exported, Format, Pass, Split, Tally, Task, Train, Weights};
 use crate::train::tasks::files;
 use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
 use burn::module::AutodiffModule;
@@ -203,12 +201,7 @@ impl Task for LanguageModel {
         model_config::load_pretrained(model, &data.spec)
     }
 
-    fn export(
-        data: &TextData,
-        model: &TextModel,
-        weights: Weights,
-        format: Format,
-    ) -> Result<Vec<NamedFile>, ExportError> {
+    fn export(data: &TextData, model: &TextModel, weights: Weights, format: Format) -> Exported {
         model_config::export_weights(data.tokenizer.as_deref(), model, weights, format)
     }
 

@@ -25,7 +25,7 @@ use crate::recipe::phases::{Phases, SearchPhase, cycled_place};
 use crate::recipe::seed::{Purpose, Stream, derive_seed};
 use crate::train::samples::{Samples, TaskSample};
 use crate::train::task::{
-    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
+    BatchRequest, DataError, ExportError, Exported, Format, Pass, Split, Tally, Task, Train, Weights,
 };
 use crate::train::tasks::cells::drawing::{describe_cell, draw_genotype};
 use crate::train::tasks::cells::genotype::{Genotype, Operation, edge_count, entropy, searched_edges};
@@ -161,12 +161,7 @@ impl Task for Search {
         Some(data.images.stem_and_classes()[2])
     }
 
-    fn export(
-        _data: &SearchData,
-        model: &SearchModel,
-        weights: Weights,
-        format: Format,
-    ) -> Result<Vec<NamedFile>, ExportError> {
+    fn export(_data: &SearchData, model: &SearchModel, weights: Weights, format: Format) -> Exported {
         if format != Format::Genotype {
             return Err(ExportError::Unsupported { task: Self::NAME, format });
         }
