@@ -222,14 +222,14 @@ fn absent(run: &RunDir) -> Failure {
         let text = format!("the keeper of {name}, process {pid}, does not listen on {}", text::path(&socket));
         return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
     }
-    Failure::new(
-        1,
-        format!(
-            "{name} has no keeper; {}, `{}` shows how it ended",
-            find_way(run, live_status(run).as_ref()),
-            run.command("status")
-        ),
-    )
+    let (status, shows) = (live_status(run), format!("`{}` shows how it ended", run.command("status")));
+    let state = status.as_ref().map(|status| status.state);
+    if state == Some(RunState::Finished) {
+        return Failure::new(1, format!("{name} has finished; {shows}"));
+    }
+    let ended = state.filter(|state| state.is_over());
+    let ended = ended.map_or_else(|| "has no keeper".to_owned(), |state| format!("has ended ({})", state.word()));
+    Failure::new(1, format!("{name} {ended}; {}, {shows}", find_way(run, status.as_ref())))
 }
 
 /// Reports whether a keeper lives and listens.

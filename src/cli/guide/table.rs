@@ -23,6 +23,7 @@ const TRAIN: Group = Group {
         entry!("resume",
             "downshift resume" => "continues the newest run from its newest checkpoint that verifies",
             "downshift resume digits --from 1200" => "goes back to step 1200; newer checkpoints are set aside",
+            "downshift resume digits --as-base --epochs 5" => "starts a new run from the weights, for five epochs",
             "downshift resume digits --branch" => "starts a new run from the checkpoint; the old one stays as it is",
             "downshift resume --interrupted" => "continues every run that a reboot ended"),
         entry!("adopt",

@@ -69,10 +69,10 @@ fn take_back(rungs: &mut [RungRecord], stretches: &mut Vec<Stretch>, mut back: u
     }
 }
 
-/// Returns the steps that were taken since the last known one: a command may print only every tenth.
+/// Returns the steps that were taken since the last known one: a command may print only every tenth, or one of them twice.
 pub(super) fn steps_taken(last: u64, step: u64) -> u64 {
     let last = if last == 0 { began_after(step) } else { last };
-    step.saturating_sub(last).max(1)
+    step.saturating_sub(last)
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn lines_that_leave_out_steps_count_them_and_an_adopted_training_counts_its_own() {
-        let cases = [(0, 1, 1), (0, 10, 10), (10, 20, 10), (20, 20, 1), (0, 12_000, 1), (12_000, 12_010, 10)];
+        let cases = [(0, 1, 1), (0, 10, 10), (10, 20, 10), (20, 20, 0), (0, 12_000, 1), (12_000, 12_010, 10)];
         for (last, step, taken) in cases {
             assert_eq!(steps_taken(last, step), taken, "{last} to {step}");
         }
