@@ -217,8 +217,9 @@ fn whatever_happens_the_worker_runs_on_the_rung_of_its_attempt() {
             assert_eq!(*said.entry(row.attempt).or_insert(row.rung), row.rung);
         }
     }
+    // A worker that is killed before its first save says nothing.
     assert!(
-        said.len() >= 9 && said.values().any(|rung| *rung == 1) && said.values().any(|rung| *rung == 0),
+        said.len() >= 7 && said.values().any(|rung| *rung == 1) && said.values().any(|rung| *rung == 0),
         "{said:?}"
     );
     for (attempt, rung) in said {
