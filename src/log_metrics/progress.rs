@@ -57,6 +57,9 @@ struct Chosen {
     is_iterated: bool,
     /// The values last drawn.
     shown: Values,
+    /// How often its count advanced, and how often its values changed, while none was NaN.
+    advances: u64,
+    changes: u64,
     /// Values that await the step they belong to.
     waiting: Values,
 }
@@ -131,6 +134,8 @@ impl Progress {
                 last: None,
                 is_iterated: false,
                 shown: Vec::new(),
+                advances: 0,
+                changes: 0,
                 waiting: Vec::new(),
             });
         }
@@ -185,7 +190,14 @@ impl Chosen {
     /// Returns the values that belong to the drawn count, and those whose step is unknown.
     fn assign(&mut self, bar: &Bar<'_>, values: Values) -> (Values, Values) {
         let has_advanced = self.last.replace(bar.count).is_some_and(|last| bar.count > last);
-        let is_new = !values.is_empty() && !same_values(&values, &self.shown);
+        let is_changed = !values.is_empty() && !same_values(&values, &self.shown);
+        let has_nan = values.iter().any(|(_, value)| value.is_nan());
+        let repeats_nan = has_nan && has_advanced && self.sets_values_each_step();
+        if !has_nan {
+            self.advances += u64::from(has_advanced);
+            self.changes += u64::from(is_changed);
+        }
+        let is_new = is_changed || repeats_nan;
         // Values at the count where the pass begins: a step has them, and the count does not show it.
         self.is_iterated |= is_new && bar.maker == Maker::Tqdm && bar.count == self.first && !has_advanced;
         let waiting = std::mem::take(&mut self.waiting);
@@ -209,6 +221,12 @@ impl Chosen {
                 (Values::new(), Values::new())
             }
         }
+    }
+
+    /// Reports whether the loop sets the values at about each step: then the same NaN is the NaN of another step. A loop
+    /// that sets them now and then leaves an old one on the bar.
+    fn sets_values_each_step(&self) -> bool {
+        2 * self.changes >= self.advances
     }
 
     /// Remembers what the bar shows; returns the values that are news. The result of an evaluation stays on the bar

@@ -133,6 +133,18 @@ fn a_pause_shows_the_bar_that_is_drawn_and_nothing_twice() {
 }
 
 #[test]
+fn a_nan_that_stays_on_the_bar_is_that_of_each_step_if_each_step_has_set_the_values() {
+    let draw = |step: u64, loss: &str| format!("\rsteps:  25%|#  | {step}/90 [00:01<00:03,  1.0s/it, loss={loss}]");
+    let nans = |set_every: u64| {
+        let finite = (1..=30).map(|step| draw(step, &format!("0.{}", 100 + step / set_every)));
+        let output: String = finite.chain((31..=40).map(|step| draw(step, "nan"))).collect();
+        metric(&read_with(&[], &[output.as_bytes(), b"\n"]), "loss").iter().filter(|(_, loss)| loss.is_nan()).count()
+    };
+    assert_eq!(nans(1), 10);
+    assert_eq!(nans(10), 1, "the value may be an old one");
+}
+
+#[test]
 fn names_are_limited_and_so_are_lines() {
     use std::fmt::Write as _;
     let mut output = String::new();
