@@ -181,7 +181,7 @@ fn a_failed_command_is_explained_and_its_undeclared_checkpoints_are_named() {
     };
     let (place, said) = run("");
     for wanted in [
-        "the script wrote 2 outputs that may be checkpoints, the newest out/step_2.pt, and nothing declares them",
+        "the script wrote 2 outputs that may be checkpoints, the newest out/step_2.pt, and no run file declares that",
         "`checkpoints: { match: \"out/step_*.pt\" }`",
         "worker.log line 3: no space for me",
     ] {

@@ -367,7 +367,7 @@ pub fn eventful_history() -> History {
         add(Level::Info, Checkpoint, save * 30, format!("checkpoint {} · 31.0 MiB · 210 ms", save * 30));
     }
     add(Level::Warn, Injected, 430, "injected oom at step 430".to_owned());
-    let cause = "cause: out of device memory (the worker said: can't allocate buffer of size 2147483648; exit code 10). \
+    let cause = "cause: out of device memory (the worker said: can't allocate buffer of size 2147483648; exit code 10); do: \
                  shift to a rung that relieves memory (a smaller micro-batch with more accumulation)";
     add(Level::Warn, Worker, 430, cause.to_owned());
     let end = "worker ended at step 430: out of device memory: can't allocate buffer of size 2147483648";
@@ -383,7 +383,7 @@ pub fn eventful_history() -> History {
         Level::Warn,
         Worker,
         700,
-        "cause: killed (killed by SIGKILL). find out what ended it: check `dmesg`".to_owned(),
+        "cause: killed (killed by SIGKILL); do: find out what ended it: check `dmesg`".to_owned(),
     );
     add(Level::Error, Worker, 700, "worker ended at step 700: killed by SIGKILL".to_owned());
     add(Level::Info, Worker, 700, "attempt 3: restart after: killed by SIGKILL".to_owned());

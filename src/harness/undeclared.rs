@@ -60,7 +60,7 @@ impl Harness {
                 text::escape_line(&declared.pattern)
             ),
             None => format!(
-                "{wrote}, and nothing declares them. If the script can load one, a run file with `checkpoints: {{ match: \
+                "{wrote}, and no run file declares that. If the script can load one, a run file with `checkpoints: {{ match: \
                  \"{pattern}\" }}` and `resume: {{ arguments: [--resume, \"{{checkpoint}}\"] }}` continues from it; \
                  `downshift init -- COMMAND` proposes one"
             ),

@@ -174,7 +174,7 @@ pub fn last_measurement(step: u64, command: &str) -> String {
 #[must_use]
 pub fn cause(cause: &Cause) -> String {
     let known_by: Vec<&str> = cause.evidence.iter().take(3).map(String::as_str).collect();
-    let advice = if cause.advice.is_empty() { String::new() } else { format!(". {}", cause.advice) };
+    let advice = if cause.advice.is_empty() { String::new() } else { format!("; do: {}", cause.advice) };
     format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
 }
 
