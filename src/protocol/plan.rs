@@ -10,6 +10,10 @@ pub const PLAN_FILE: &str = "plan.json";
 pub const LESS_MEMORY: &str = "make the micro-batch smaller; then take a smaller model; then train in mixed precision \
                                (training.precision: bf16); then accumulate more passes, which keeps the effective batch";
 
+/// Ways to reduce the memory of a rung that does not fit even with a micro-batch of one sample.
+pub const LESS_THAN_ONE_SAMPLE: &str =
+    "not even one sample at a time; take a smaller model, or train in mixed precision (training.precision: bf16)";
+
 /// Place of training and its available memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {

@@ -3,7 +3,7 @@
 use crate::cli::check::align;
 use crate::config::command;
 use crate::format::bytes;
-use crate::protocol::plan::{LESS_MEMORY, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
+use crate::protocol::plan::{LESS_MEMORY, LESS_THAN_ONE_SAMPLE, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
 
 type Part = (&'static str, fn(&MemoryEstimate) -> u64);
 
@@ -95,10 +95,12 @@ fn estimated_rows(plan: &Plan) -> Vec<Vec<String>> {
 
 /// Returns advice for rungs that do not fit.
 fn advice(plan: &Plan) -> Option<String> {
-    let too_large = plan.rungs.iter().filter(|rung| rung.verdict == Verdict::DoesNotFit);
-    let names: Vec<&str> = too_large.map(|rung| rung.name.as_str()).collect();
+    let too_large: Vec<&RungPlan> = plan.rungs.iter().filter(|rung| rung.verdict == Verdict::DoesNotFit).collect();
+    let names: Vec<&str> = too_large.iter().map(|rung| rung.name.as_str()).collect();
+    let is_hopeless = |rung: &&RungPlan| rung.estimate.as_ref().is_some_and(|all| all.largest_micro_batch.is_none());
+    let way_out = if too_large.iter().all(is_hopeless) { LESS_THAN_ONE_SAMPLE } else { LESS_MEMORY };
     let (rungs, verb) = if names.len() == 1 { ("rung", "does") } else { ("rungs", "do") };
-    (!names.is_empty()).then(|| format!("{rungs} {} {verb} not fit: {LESS_MEMORY}.", names.join(", ")))
+    (!names.is_empty()).then(|| format!("{rungs} {} {verb} not fit: {way_out}.", names.join(", ")))
 }
 
 fn plan_row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<String> {

@@ -117,9 +117,18 @@ fn enter_attaches_to_a_living_run_and_starts_a_new_one_if_none_lives() {
 
 #[test]
 fn a_program_without_tasks_offers_only_commands() {
+    let mut listing = Start::new((80, 24), Keymap::default(), "runs".to_owned(), NOW, 0);
+    listing.has_tasks = false;
+    assert!(draw(&listing).contains("a command"), "{}", draw(&listing));
     let mut start = start((80, 24), ended());
     start.has_tasks = false;
-    assert!(!draw(&start).contains("new run"), "{}", draw(&start));
+    let screen = draw(&start);
+    assert!(!screen.contains("new run") && screen.contains("日"), "{screen}");
+    // The row of an entry is found where it is drawn.
+    let row = |word: &str| screen.lines().position(|line| line.contains(word)).unwrap() as u16;
+    assert_eq!(view::entry_at(&start, row("a command")), Some(0));
+    assert_eq!(view::entry_at(&start, row("recent")), None);
+    assert_eq!(view::entry_at(&start, row("digits-2026")), Some(1));
     assert_ne!(press(&mut start.clone(), KeyCode::Char('n')), Next::Choose(Choice::New));
     assert_eq!(press(&mut start, KeyCode::Enter), Next::Draw, "the line to type a command");
 }

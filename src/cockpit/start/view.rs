@@ -43,8 +43,8 @@ enum Row {
 
 /// Returns every row between the first and the last line.
 fn rows(start: &Start) -> Vec<Row> {
-    let living = start.living().count();
-    let entries = start.entries().len();
+    let (living, entries) = (start.living().count(), start.entries());
+    let starting = entries.iter().filter(|entry| !matches!(entry, Entry::Run(_))).count();
     let mut rows = Vec::new();
     let mut add = |title: &'static str, from: usize, to: usize| {
         if from < to {
@@ -53,8 +53,8 @@ fn rows(start: &Start) -> Vec<Row> {
         }
     };
     add("live", 0, living);
-    add("start", living, living + 2);
-    add("recent", living + 2, entries);
+    add("start", living, living + starting);
+    add("recent", living + starting, entries.len());
     rows
 }
 
