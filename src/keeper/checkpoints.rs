@@ -183,9 +183,10 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
-    /// Forgets checkpoints that the command has overwritten: their lists are gone.
+    /// Forgets checkpoints that the command has overwritten, whose lists are gone, or removed.
     fn retire_overwritten(&mut self) {
         if self.run.command.is_some() {
+            adopted::forget_removed(self.run_dir.path());
             let listed = adopted::list(self.run_dir.path()).into_iter().map(|adopted| adopted.step).collect();
             self.recorder.give_up_unlisted(&listed);
         }

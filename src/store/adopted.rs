@@ -321,6 +321,18 @@ pub fn remove(run_dir: &Path, step: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Deletes the lists of checkpoints that the command has removed, as a Trainer does that keeps only the newest. A folder that
+/// is gone altogether may be one that is not mounted.
+pub fn forget_removed(run_dir: &Path) {
+    for adopted in list(run_dir) {
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        let folder = adopted.path.parent().is_some_and(is_there);
+        if folder && !is_there(&adopted.path) {
+            let _ = fs::remove_file(run_dir.join(relative_path(adopted.step)));
+        }
+    }
+}
+
 /// Returns the folders of a file, up to the checkpoint's own.
 fn folders_of(checkpoint: &Path, name: &Path) -> Vec<PathBuf> {
     name.ancestors().skip(1).map(|folder| checkpoint.join(folder)).collect()

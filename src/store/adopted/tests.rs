@@ -1,6 +1,6 @@
 use super::{
-    AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, list, list_aside, newest_usable, paths_aside,
-    record_going_back, remove, set_aside, went_back,
+    AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, forget_removed, list, list_aside, newest_usable,
+    paths_aside, record_going_back, remove, set_aside, went_back,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,24 @@ fn a_changed_checkpoint_is_noticed_and_the_one_before_it_is_used() {
     let (usable, refused) = newest_usable(&run);
     assert!(usable.is_none() && refused.len() == 2);
     assert_eq!(list(&run).iter().map(|adopted| adopted.step).collect::<Vec<_>>(), [20, 10]);
+}
+
+#[test]
+fn a_checkpoint_that_the_command_removed_is_forgotten_but_not_one_on_a_disk_that_is_away() {
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let elsewhere = place.path().join("disk");
+    let (old, new, away) = (checkpoint(place.path(), 1), checkpoint(place.path(), 2), checkpoint(&elsewhere, 3));
+    for (step, path) in [(1, &old), (2, &new), (3, &away)] {
+        adopt(&run, step, step, path).unwrap();
+    }
+    fs::remove_dir_all(&old).unwrap();
+    fs::remove_file(new.join("model.safetensors")).unwrap();
+    fs::remove_dir_all(&elsewhere).unwrap();
+    forget_removed(&run);
+    let listed: Vec<u64> = list(&run).iter().map(|adopted| adopted.step).collect();
+    assert_eq!(listed, [3, 2], "a damaged one stays, to be named");
 }
 
 #[test]
