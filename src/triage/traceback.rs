@@ -76,6 +76,8 @@ struct Traceback {
     /// The text before each of its lines.
     prefix: String,
     own: Option<OwnFrame>,
+    /// Whether any frame was read.
+    has_frames: bool,
     /// Whether the next line is the code of the frame in `own`.
     expects_code: bool,
 }
@@ -91,10 +93,16 @@ impl TracebackReader {
             // A second one of the same process belongs to an exception raised while the first was handled.
             self.open.retain(|traceback| traceback.prefix != prefix);
             if self.open.len() < OPEN {
-                self.open.push(Traceback { prefix: prefix.to_owned(), own: None, expects_code: false });
+                self.open.push(Traceback {
+                    prefix: prefix.to_owned(),
+                    own: None,
+                    has_frames: false,
+                    expects_code: false,
+                });
             }
             return false;
         }
+        self.drop_text_before_head(text);
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
         let matching = self.open.iter().enumerate().filter(|(_, traceback)| text.starts_with(&traceback.prefix));
         let matching: Vec<(usize, usize)> =
@@ -112,6 +120,15 @@ impl TracebackReader {
         ends
     }
 
+    /// Drops what stood before the head on its line, if its first frame does not have it: a progress bar has no line end.
+    fn drop_text_before_head(&mut self, text: &str) {
+        let newest = self.open.last_mut().filter(|traceback| !traceback.has_frames);
+        if let Some(newest) = newest.filter(|newest| text.starts_with("  File \"") && !text.starts_with(&newest.prefix))
+        {
+            newest.prefix.clear();
+        }
+    }
+
     /// Returns the own frame of each traceback.
     #[must_use]
     pub fn finish(self) -> Vec<OwnFrame> {
@@ -123,6 +140,7 @@ impl Traceback {
     /// Reads a line; returns true at the exception, which ends the traceback.
     fn read(&mut self, line: &str, number: u64) -> bool {
         if let Some(place) = line.trim_start().strip_prefix("File \"").filter(|_| line.starts_with(' ')) {
+            self.has_frames = true;
             let frame = parse_frame(place).filter(|frame| is_own(&frame.file));
             self.expects_code = frame.is_some();
             self.own = frame.or_else(|| self.own.take());
@@ -224,6 +242,11 @@ mod tests {
         assert_eq!(frame_of(&found, 13).unwrap().file, "/home/me/model.py");
         assert_eq!(frame_of(&found, 20).unwrap().file, "/home/me/save.py");
         assert_eq!(frame_of(&found, 999).unwrap().file, "/home/me/save.py");
+        let after_a_bar = frames(
+            "\r  7%|#   | 99/1000 [00:04<00:40, 22it/s]Traceback (most recent call last):\n  File \"/home/me/a.py\", \
+                                  line 9, in <module>\n    raise ValueError(\"x\")\nValueError: x\n\r  7%|#   | 99/1000\n",
+        );
+        assert_eq!((after_a_bar[0].line, after_a_bar[0].exception.as_str()), (9, "ValueError: x"));
         let alien = "Traceback (most recent call last):\n  File \"/x/site-packages/a.py\", line 1, in f\nValueError\n";
         assert_eq!(frames(alien), []);
         assert_eq!(frames(&alien.replace("/x/site-packages", "/c/downshift/companion-1a2b/downshift")), []);
