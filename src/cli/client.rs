@@ -222,6 +222,11 @@ fn absent(run: &RunDir) -> Failure {
         let text = format!("the keeper of {name}, process {pid}, does not listen on {}", text::path(&socket));
         return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
     }
+    if let Some(worker) = owners::worker(run) {
+        let (pid, resume) = (worker.pid, run.command("resume"));
+        let text = format!("the keeper of {name} is gone, and its worker, process {pid}, trains on");
+        return Failure::new(1, format!("{text}; `{resume}` takes it over, then `{}` ends it", run.command("stop")));
+    }
     let (status, shows) = (live_status(run), format!("`{}` shows how it ended", run.command("status")));
     let state = status.as_ref().map(|status| status.state);
     if state == Some(RunState::Finished) {

@@ -167,9 +167,10 @@ fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
     Err(Failure::new(2, format!("{} has finished{anew}", dir.name())))
 }
 
-/// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone.
+/// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone. One
+/// that trains on without its keeper is taken over.
 fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
-    let Some(spec) = &run.command else { return Ok(()) };
+    let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
     let has_ended = matches!(status.state, RunState::Stopped | RunState::NeedsPerson);
     if !has_ended || status.level.is_none() || !is_lost(spec, status.level) {
