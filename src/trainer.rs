@@ -46,7 +46,7 @@ pub trait Trainer {
     /// Checks that it has tasks of its own, beside commands.
     ///
     /// # Errors
-    /// Returns an error when there is no trainer.
+    /// Returns an error in a build without a trainer.
     fn require_tasks(&self) -> Result<(), Refusal> {
         Ok(())
     }
@@ -54,7 +54,7 @@ pub trait Trainer {
     /// Becomes the worker; returns only its exit code.
     ///
     /// # Errors
-    /// Returns an error when there is no trainer.
+    /// Returns an error in a build without a trainer.
     fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal>;
 
     /// Returns the reason why this precision cannot be trained on this device; none if it can, or if the

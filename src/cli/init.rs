@@ -83,7 +83,7 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     refuse_existing(&file)?;
     let mut declared = found.declared()?;
     if declared.flags.is_empty() {
-        declared = help::ask_script(&found.help_command(command), args.run_help)?.unwrap_or(declared);
+        declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
     let attached = found.program.as_ref().and_then(Attached::find);

@@ -93,8 +93,8 @@ fn explain_command(word: &str, command: &Command) -> String {
         command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
     let synonym = SYNONYMS.iter().find(|(words, _)| words.contains(&word)).map(|(_, name)| *name);
     match synonym.or_else(|| nearest(word, &names)) {
-        Some(near) => format!("there is no command `{shown}`; did you mean `{near}`?"),
-        None => format!("there is no command `{shown}`; list all: downshift --help"),
+        Some(near) => format!("unknown command `{shown}`; did you mean `{near}`?"),
+        None => format!("unknown command `{shown}`; list all: downshift --help"),
     }
 }
 
@@ -102,13 +102,13 @@ fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) 
     let shown = text::escape_line(word);
     let Some(called) = called else {
         return match near {
-            Some(near) => format!("there is no option `{shown}`; did you mean `{near}`?"),
+            Some(near) => format!("unknown option `{shown}`; did you mean `{near}`?"),
             None => format!("unexpected `{shown}`; see: downshift --help"),
         };
     };
     let name = called.get_name();
     match near {
-        Some(near) => format!("{name}: there is no option `{shown}`; did you mean `{near}`?"),
+        Some(near) => format!("{name}: unknown option `{shown}`; did you mean `{near}`?"),
         None if called.get_positionals().any(is_command_line) => {
             let example = format!("downshift {name} -- python train.py");
             format!("{name}: unexpected `{shown}`; a command of your own goes after `--`, as in: {example}")
@@ -153,16 +153,16 @@ mod tests {
     #[test]
     fn unknown_words_are_answered_with_what_to_type() {
         for (line, answer) in [
-            ("atach", "there is no command `atach`; did you mean `attach`?"),
-            ("logs", "there is no command `logs`; did you mean `attach`?"),
-            ("diagnose", "there is no command `diagnose`; did you mean `triage`?"),
+            ("atach", "unknown command `atach`; did you mean `attach`?"),
+            ("logs", "unknown command `logs`; did you mean `attach`?"),
+            ("diagnose", "unknown command `diagnose`; did you mean `triage`?"),
             ("digits", "`digits` is a run file, not a command; start it with: downshift run digits"),
             ("my.yaml", "`my.yaml` is a run file, not a command; start it with: downshift run my.yaml"),
             ("train.py", "`train.py` is a script, not a command; start it with: downshift run -- python train.py"),
-            ("keeeeper-of-it", "there is no command `keeeeper-of-it`; list all: downshift --help"),
-            ("worke", "there is no command `worke`; list all: downshift --help"),
-            ("run --hedless", "run: there is no option `--hedless`; did you mean `--headless`?"),
-            ("--headles", "there is no option `--headles`; did you mean `--headless`?"),
+            ("keeeeper-of-it", "unknown command `keeeeper-of-it`; list all: downshift --help"),
+            ("worke", "unknown command `worke`; list all: downshift --help"),
+            ("run --hedless", "run: unknown option `--hedless`; did you mean `--headless`?"),
+            ("--headles", "unknown option `--headles`; did you mean `--headless`?"),
             ("status a b", "status: unexpected `b`; see: downshift status --help"),
             ("shift", "shift: it needs [RUN] down|up|RUNG, as in: downshift shift down; see: downshift shift --help"),
             ("--runs-dir", "`--runs-dir <DIR>` needs a value; see: downshift --help"),

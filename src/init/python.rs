@@ -7,6 +7,7 @@ mod expression;
 mod walk;
 
 pub use expression::{Call, Expr, Literal};
+pub use walk::MOVERS;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The files that a script writes by itself, by its source: which a second start from the beginning may replace.
 
 use super::program::Program;
-use super::python::{Call, Expr, Literal};
+use super::python::{Call, Expr, Literal, MOVERS};
 use super::saves::{Part, final_name, saved_paths};
 
 /// Names of functions and modules that write files, besides `open` and those that begin with `save`.
@@ -47,8 +47,6 @@ const WRITERS: [&str; 38] = [
 ];
 /// Functions whose first argument names the file, or an object that is saved into a file named by the second.
 const SAVERS: [&str; 2] = ["save", "save_file"];
-/// Functions of `os` and `shutil` that replace or remove files, and whose names mean other things elsewhere.
-const MOVERS: [&str; 7] = ["replace", "remove", "copy", "move", "truncate", "link", "symlink"];
 
 /// The files that a script writes by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -94,7 +94,7 @@ impl Keeper {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
             let text = match self.recorder.status.durable_step {
                 Some(_) => "no checkpoint is old enough; continuing from the newest",
-                None => "there is no checkpoint to go back to; starting over",
+                None => "no checkpoint to go back to; starting over",
             };
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text.to_owned());
         };
@@ -186,9 +186,7 @@ impl Keeper {
     /// Forgets checkpoints that the command has overwritten, whose lists are gone, or removed.
     fn retire_overwritten(&mut self) {
         if self.run.command.is_some() {
-            adopted::forget_removed(self.run_dir.path());
-            let listed = adopted::list(self.run_dir.path()).into_iter().map(|adopted| adopted.step).collect();
-            self.recorder.give_up_unlisted(&listed);
+            self.recorder.give_up_unlisted(&adopted::forget_removed(self.run_dir.path()));
         }
     }
 

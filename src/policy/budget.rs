@@ -32,6 +32,12 @@ pub enum Verdict {
 }
 
 impl Budget {
+    /// Reports whether a restart at time `now` would be within the budget, without counting it.
+    #[must_use]
+    pub fn allows_restart(&self, durable: Option<u64>, now: Duration, watch: &Watch) -> bool {
+        matches!(self.clone().fault(durable, now, watch), Verdict::Restart(_))
+    }
+
     /// Counts a fault at time `now`, with `durable` as the newest durable step.
     pub fn fault(&mut self, durable: Option<u64>, now: Duration, watch: &Watch) -> Verdict {
         if durable > self.durable {

@@ -146,7 +146,10 @@ impl Policy {
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
             }
             Move::RollBack { back, to } => {
-                if to != from {
+                if to == from {
+                    // The rung stays the same, so only the budget keeps this from happening again and again.
+                    self.ledger.budget.fault(self.position.durable, now, &self.limits.watch);
+                } else {
                     self.ledger.climb.record_downshift(from, to, step);
                 }
                 let text = format!("go back about {}{}: {why}", counted(back.steps, "step"), describe_skip(&back));

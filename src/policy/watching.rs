@@ -1,7 +1,6 @@
 //! Feeds every step and temperature reading to the watches, and turns their findings into moves.
 
 use super::age::format_span;
-use super::budget::Verdict;
 use super::event::Effect;
 use super::heat;
 use super::idle::{News, Reason, Unfused};
@@ -59,20 +58,13 @@ impl Policy {
     /// Rolls back after a jump of the loss, as often as the restart budget allows. Without a checkpoint the same steps would
     /// follow on the same data, so then, and once the budget is used up, a rung that relieves numerics continues.
     fn answer_spike(&mut self, back: Back, why: &str, now: Duration) -> Vec<Effect> {
-        let mut budget = self.ledger.budget.clone();
         let durable = self.position.durable;
-        let within = durable.is_some() && matches!(budget.fault(durable, now, &self.limits.watch), Verdict::Restart(_));
-        let to = if within { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
-        let Some(to) = to else {
-            return self.note_no_relief(Relief::Numerics, "training continues unchanged").into_iter().collect();
-        };
-        let is_running = |policy: &Self| matches!(policy.life, Lifecycle::Running(_));
-        let was_running = is_running(self);
-        let done = self.suggest_move(Move::RollBack { back, to }, why, now);
-        if within && was_running && !is_running(self) {
-            self.ledger.budget = budget;
+        let allows = durable.is_some() && self.ledger.budget.allows_restart(durable, now, &self.limits.watch);
+        let to = if allows { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
+        match to {
+            Some(to) => self.suggest_move(Move::RollBack { back, to }, why, now),
+            None => self.note_no_relief(Relief::Numerics, "training continues unchanged").into_iter().collect(),
         }
-        done
     }
 
     pub(super) fn handle_skip(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {

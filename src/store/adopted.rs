@@ -20,6 +20,7 @@ use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -321,16 +322,16 @@ pub fn remove(run_dir: &Path, step: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes the lists of checkpoints that the command has removed, as a Trainer does that keeps only the newest. A folder that
-/// is gone altogether may be one that is not mounted.
-pub fn forget_removed(run_dir: &Path) {
-    for adopted in list(run_dir) {
-        let is_there = |path: &Path| path.symlink_metadata().is_ok();
-        let folder = adopted.path.parent().is_some_and(is_there);
-        if folder && !is_there(&adopted.path) {
-            let _ = fs::remove_file(run_dir.join(relative_path(adopted.step)));
-        }
+/// Deletes the lists of checkpoints that the command has removed, as a Trainer does that keeps only the newest. Returns the
+/// steps that are still listed. If the folder around a checkpoint is gone, too, its disk may not be mounted.
+pub fn forget_removed(run_dir: &Path) -> BTreeSet<u64> {
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    let is_removed = |adopted: &Adopted| adopted.path.parent().is_some_and(is_there) && !is_there(&adopted.path);
+    let (removed, kept): (Vec<Adopted>, Vec<Adopted>) = list(run_dir).into_iter().partition(is_removed);
+    for adopted in removed {
+        let _ = fs::remove_file(run_dir.join(relative_path(adopted.step)));
     }
+    kept.into_iter().map(|adopted| adopted.step).collect()
 }
 
 /// Returns the folders of a file, up to the checkpoint's own.

@@ -22,10 +22,17 @@ pub struct Found {
     pub program: Option<Program>,
     /// The command, split at the script's arguments.
     pub words: Words,
-    /// What starts Python: the command, or a line of the shell script that it names.
+    /// The command that starts Python: this one, or a line of the shell script that it names.
     pub invocation: Invocation,
-    /// The number of words before the script's arguments.
-    first: usize,
+}
+
+/// Finds and reads the script of a command that starts in a folder.
+pub fn find(command: &[String], folder: &Path) -> Result<Found, Failure> {
+    let no_script = "this command names no script; write it as you would type it: downshift init -- python train.py …";
+    let invocation = find_script(command).ok_or_else(|| Failure::new(2, no_script))?;
+    let (before, arguments) = command.split_at(invocation.arguments.min(command.len()));
+    let words = Words { before: before.to_vec(), fixed: Vec::new(), arguments: arguments.to_vec(), open: true };
+    Found::read(invocation, words, folder, SHELLS)
 }
 
 impl Found {
@@ -35,49 +42,18 @@ impl Found {
     }
 
     /// Returns the command that prints the script's help.
-    pub fn help_command(&self, command: &[String]) -> Vec<String> {
-        command.iter().take(self.first).cloned().chain(["--help".to_owned()]).collect()
+    pub fn help_command(&self) -> Vec<String> {
+        self.words.before.iter().cloned().chain(["--help".to_owned()]).collect()
     }
-}
 
-/// Finds and reads the script of a command that starts in a folder.
-pub fn find(command: &[String], folder: &Path) -> Result<Found, Failure> {
-    let no_script = "this command names no script; write it as you would type it: downshift init -- python train.py …";
-    let invocation = find_script(command).ok_or_else(|| Failure::new(2, no_script))?;
-    let (before, arguments) = command.split_at(invocation.arguments.min(command.len()));
-    let words = Words { before: before.to_vec(), fixed: Vec::new(), arguments: arguments.to_vec(), open: true };
-    let first = before.len();
-    let source = Source::read(&invocation, words, folder, SHELLS)?;
-    Ok(Found {
-        script: source.script,
-        program: source.program,
-        words: source.words,
-        invocation: source.invocation,
-        first,
-    })
-}
-
-/// The source of a script, and what starts it.
-struct Source {
-    script: PathBuf,
-    program: Option<Program>,
-    words: Words,
-    invocation: Invocation,
-}
-
-impl Source {
-    fn read(invocation: &Invocation, words: Words, folder: &Path, shells: usize) -> Result<Self, Failure> {
-        let found = |script: PathBuf, program: Option<Program>| Self {
-            script,
-            program,
-            words: words.clone(),
-            invocation: invocation.clone(),
-        };
-        match &invocation.target {
+    fn read(invocation: Invocation, words: Words, folder: &Path, shells: usize) -> Result<Self, Failure> {
+        let target = invocation.target.clone();
+        let unread = |script: PathBuf| Self { script, program: None, words, invocation };
+        match target {
             Target::Script(path) => {
                 let script = PathBuf::from(path);
                 let program = read_python(&script, folder, &[parent(&script)])?;
-                Ok(found(script, Some(program)))
+                Ok(Self { program: Some(program), ..unread(script) })
             }
             Target::Module(module) => {
                 let base = module.split('.').fold(PathBuf::new(), |path, part| path.join(part));
@@ -85,45 +61,35 @@ impl Source {
                 // Of an installed module, only its help lists its arguments.
                 let file = candidates.iter().find(|file| folder.join(file).is_file());
                 let program = file.map(|file| read_python(file, folder, &[])).transpose()?;
-                Ok(found(base, program))
+                Ok(Self { program, ..unread(base) })
             }
-            Target::Program(program) => Self::read_program(program, invocation, words, folder, shells),
+            Target::Program(program) => unread(PathBuf::from(program)).read_program(folder, shells),
         }
     }
 
     /// Reads a program by its `#!` line: Python, or a shell script with a line that starts Python.
-    fn read_program(
-        program: &str,
-        invocation: &Invocation,
-        words: Words,
-        folder: &Path,
-        shells: usize,
-    ) -> Result<Self, Failure> {
-        let script = PathBuf::from(program);
-        let unread = Self { script, program: None, words, invocation: invocation.clone() };
-        let file = folder.join(program);
-        let Some(content) = program.contains(['/', '.']).then(|| read_text(&file, Limit::Handwritten).ok()).flatten()
-        else {
-            return Ok(unread);
-        };
+    fn read_program(self, folder: &Path, shells: usize) -> Result<Self, Failure> {
+        let is_path = self.script.to_string_lossy().contains(['/', '.']);
+        let content = is_path.then(|| read_text(&folder.join(&self.script), Limit::Handwritten).ok()).flatten();
+        let Some(content) = content else { return Ok(self) };
         let first_line = content.lines().next().unwrap_or_default();
         let mut interpreter = first_line.strip_prefix("#!").unwrap_or_default().split(['/', ' ', '\t']);
         if interpreter.any(is_python) {
-            let program = read_python(&unread.script, folder, &[parent(&unread.script)])?;
-            return Ok(Self { program: Some(program), ..unread });
+            let program = read_python(&self.script, folder, &[parent(&self.script)])?;
+            return Ok(Self { program: Some(program), ..self });
         }
-        let Some(line) = find_python_line(&content).filter(|_| shells > 0) else { return Ok(unread) };
+        let Some(line) = find_python_line(&content).filter(|_| shells > 0) else { return Ok(self) };
         let mut fixed = line.words[line.invocation.arguments..].to_vec();
         fixed.retain(|word| !word.starts_with("$@") && !word.starts_with("$*"));
         // A script that is not found here, because of a variable or a `cd`, can only be asked for its help.
-        let program = read_beside(&line.invocation, folder, &parent(&unread.script), shells - 1);
-        let launcher = invocation.launcher.or(line.invocation.launcher);
+        let program = read_beside(&line.invocation, folder, &parent(&self.script), shells - 1);
+        let launcher = self.invocation.launcher.or(line.invocation.launcher);
         // The run is named after what the user started.
         Ok(Self {
             program,
-            words: Words { fixed, open: line.passes_arguments, ..unread.words },
+            words: Words { fixed, open: line.passes_arguments, ..self.words },
             invocation: Invocation { launcher, ..line.invocation },
-            ..unread
+            ..self
         })
     }
 }
@@ -142,7 +108,7 @@ fn read_python(script: &Path, folder: &Path, roots: &[PathBuf]) -> Result<Progra
 
 /// Reads the script of a shell script's line: from the folder of the command, or from that of the shell script.
 fn read_beside(invocation: &Invocation, folder: &Path, beside: &Path, shells: usize) -> Option<Program> {
-    let here = Source::read(invocation, Words::default(), folder, shells).ok().and_then(|source| source.program);
+    let here = Found::read(invocation.clone(), Words::default(), folder, shells).ok().and_then(|found| found.program);
     let Target::Script(script) = &invocation.target else { return here };
     here.or_else(|| {
         let script = beside.join(script);

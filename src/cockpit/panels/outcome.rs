@@ -5,7 +5,7 @@ use crate::cockpit::run_cells::metric_value;
 use crate::cockpit::state::State;
 use crate::cockpit::verdict::{Tone, summarize_eval};
 use crate::format::{count, counted, figure};
-use crate::protocol::control::{CheckpointRow, Status};
+use crate::protocol::control::{Best, Status};
 use crate::protocol::metrics::{ACCURACY, LOSS, PERPLEXITY};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
@@ -30,11 +30,9 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
     let evals = || state.facts.evals.values().map(|row| &row.eval);
     let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
     let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
-    let best = state.best().filter(|best| last.is_none_or(|last| last.step != best.step));
-    meters.extend(best.and_then(|best| {
-        let (value, notes) = describe_best(state, best)?;
-        Some(plain("best", value, notes))
-    }));
+    let best = state.status().and_then(|status| status.best.as_ref());
+    let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
+    meters.extend(other.map(|best| plain("best", metric_value(&best.metric, best.value), best_notes(state, best))));
     meters.push(skips(state));
     if let Some(status) = state.status() {
         meters.push(plain("workers", count(status.attempts), worker_causes(status)));
@@ -42,15 +40,13 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
     meters
 }
 
-/// Describes the best checkpoint by the metric that ranks checkpoints: another metric may have been better at another step.
-fn describe_best(state: &State, best: &CheckpointRow) -> Option<(String, Vec<String>)> {
-    let ranking = state.ranking();
-    let value = metric_value(&ranking.metric, ranking.value(best.eval_loss, &best.metrics)?);
-    let mut notes = vec![format!("at step {}", count(best.step))];
+/// Returns the step of the best checkpoint and, if checkpoints are ranked by loss, the accuracy or perplexity there: it may
+/// have been better at another step.
+fn best_notes(state: &State, best: &Best) -> Vec<String> {
     let is_named = |eval: &&Eval| eval.value(ACCURACY).or(eval.value(PERPLEXITY)).is_some();
     let eval = state.facts.evals.get(&best.step).map(|row| &row.eval).filter(is_named);
-    notes.extend(eval.filter(|_| ranking.metric == LOSS).map(summarize_eval));
-    Some((value, notes))
+    let named = eval.filter(|_| best.metric == LOSS).map(summarize_eval);
+    [Some(format!("at step {}", count(best.step))), named].into_iter().flatten().collect()
 }
 
 /// Explains why there was more than one worker. Each worker after the first followed a shift, a pause

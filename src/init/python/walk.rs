@@ -6,8 +6,10 @@ use super::{Definition, Expr, Field, Import, Module, OwnedCall, Shape};
 use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
-/// Calls that declare arguments or lead to them, and calls that move or remove files.
-const WANTED: [&str; 22] = [
+/// Functions of `os` and `shutil` that replace or remove files, and whose names mean other things elsewhere.
+pub const MOVERS: [&str; 7] = ["replace", "remove", "copy", "move", "truncate", "link", "symlink"];
+/// Calls that declare arguments or lead to them.
+const WANTED: [&str; 15] = [
     "ArgumentParser",
     "HfArgumentParser",
     "TrlParser",
@@ -18,26 +20,19 @@ const WANTED: [&str; 22] = [
     "argument",
     "batches",
     "cli",
-    "copy",
     "field",
-    "link",
-    "move",
     "open",
     "option",
     "parse_args_into_dataclasses",
-    "remove",
-    "replace",
     "set_defaults",
-    "symlink",
-    "truncate",
 ];
 /// Maximum fields of a class and parameters of a function.
 const FIELDS: usize = 1_000;
 
-/// Reports whether a call is kept: one of the wanted ones, or one that may save, such as `torch.save` and a function of
-/// the script's own around it.
+/// Reports whether a call is kept: one of the wanted ones, or one that may save or move a file, such as `torch.save` and a
+/// function of the script's own around it.
 fn is_wanted(function: &str) -> bool {
-    WANTED.contains(&function) || function.starts_with("save")
+    WANTED.contains(&function) || MOVERS.contains(&function) || function.starts_with("save")
 }
 
 pub(super) fn collect(tree: &Tree, text: &str) -> Module {

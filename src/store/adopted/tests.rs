@@ -48,7 +48,7 @@ fn a_checkpoint_that_the_command_removed_is_forgotten_but_not_one_on_a_disk_that
     fs::remove_dir_all(&old).unwrap();
     fs::remove_file(new.join("model.safetensors")).unwrap();
     fs::remove_dir_all(&elsewhere).unwrap();
-    forget_removed(&run);
+    assert_eq!(forget_removed(&run).into_iter().collect::<Vec<_>>(), [2, 3]);
     let listed: Vec<u64> = list(&run).iter().map(|adopted| adopted.step).collect();
     assert_eq!(listed, [3, 2], "a damaged one stays, to be named");
 }
