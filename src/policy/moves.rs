@@ -152,7 +152,7 @@ impl Policy {
                 } else {
                     self.ledger.climb.record_downshift(from, to, step);
                 }
-                let text = format!("go back about {}{}: {why}", counted(back.steps, "step"), describe_skip(&back));
+                let text = format!("{}: {why}", self.describe_move(&Move::RollBack { back, to }));
                 let start = Start { back: Some(back), ..Start::on(to, format!("roll back because {why}")) };
                 (JournalKind::Restart, text, Then::Start(start))
             }
