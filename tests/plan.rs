@@ -267,13 +267,18 @@ fn memory_grows_in_proportion_to_the_sequence() {
 #[test]
 fn rungs_that_do_not_fit_come_with_advice_in_order() {
     let place = Place::real();
-    let out = place.output(&["plan", "digits", "--gpu", "100MiB"]);
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert_eq!(out.status.code(), Some(0), "{said}");
-    let advice = said.lines().find(|line| line.contains("not fit: ")).unwrap_or_else(|| panic!("{said}"));
+    let advice = |args: &[&str]| {
+        let out = place.output(&[&["plan"], args].concat());
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{said}");
+        said.lines().find(|line| line.contains("not fit: ")).unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let smaller = advice(&["text", "--gpu", "800MiB", "--set", "training.micro_batch=512"]);
     let places =
-        ["micro-batch smaller", "smaller model", "mixed precision", "accumulate more"].map(|word| advice.find(word));
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{advice}");
+        ["micro-batch smaller", "smaller model", "mixed precision", "accumulate more"].map(|word| smaller.find(word));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{smaller}");
+    let none = advice(&["digits", "--gpu", "100MiB"]);
+    assert!(none.contains("not even one sample") && !none.contains("micro-batch smaller"), "{none}");
 }
 
 #[test]
