@@ -82,6 +82,17 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(len(prints), 40)
         self.assertEqual([prints[event["step"]] for event in again.of("fingerprint")], again.of("fingerprint"))
 
+    def test_a_lower_rate_is_in_force_after_a_resume(self):
+        whole = self.harness.run("hf_train.py", "--out", self.out("whole"))
+        first = self.harness.run("hf_train.py", "--out", self.out(), orders={12: STOP})
+        second = self.harness.run("hf_train.py", "--out", self.out(), "--lr", "5e-4", resume=first.resume())
+        self.assertEqual(second.code, 0, second.output[-3000:])
+        expected = whole.rates()
+        self.assertEqual(min(second.rates()), first.resume()["step"] + 1)
+        for step, rate in second.rates().items():
+            self.assertAlmostEqual(rate, expected[step] / 2, delta=1e-12)
+        self.assertIn("0.0005 of this rung", second.one("note")["text"])
+
     def test_a_nan_is_dropped_and_counted(self):
         run = self.harness.run("hf_train.py", "--out", self.out(), "--epochs", "1", inject=["nan@5"])
         self.assertEqual(run.one("injected"), {"event": "injected", "fault": "nan@5", "step": 5})

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 
-from downshift import fetch, knobs, report
+from downshift import fetch, knobs, rates, report
 from downshift.excepthook import CheckpointError
 
 FILE = "downshift.json"
@@ -82,6 +82,18 @@ class Checkpoints:
         if "seed" in notes and notes["seed"] != self._training.seeding.seed:
             return "script", "the seed changed: augmentations differ"
         return "exact", None
+
+    def apply_rate(self, optimizer, scheduler):
+        """Applies the rate that the script asks for now: the Trainer goes on with that of the checkpoint, whatever
+        its arguments say."""
+        before = ((self._resumed or {}).get("knobs") or {}).get("optimizer.lr")
+        now = self._trainer.args.learning_rate
+        if not before or not now or before == now or not self._training._guards():
+            return
+        schedulers = [] if scheduler is None else [getattr(scheduler, "scheduler", scheduler)]
+        rates.multiply([optimizer], schedulers, now / before)
+        text = "the Trainer restored the learning rate of its checkpoint ({:g}); downshift applied the {:g} of this rung"
+        self._companion.note(text.format(before, now), "info")
 
     def order(self, stop, asked_by_script):
         """Expects the Trainer to save at this border."""

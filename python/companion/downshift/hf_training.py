@@ -63,7 +63,8 @@ class Training:
     # Borders, called by the callback.
 
     @shielded
-    def on_train_begin(self, state, loader, optimizer):
+    def on_train_begin(self, state, loader, optimizer, scheduler):
+        self.checkpoints.apply_rate(optimizer, scheduler)
         self.border = Border(self.companion, self.report.rank, self.report.world, state.global_step)
         self.optimizer, self.gradients = optimizer, gradients.Gradients([optimizer])
         if self.companion.skip_non_finite and self._guards():
@@ -285,8 +286,10 @@ def _callback_class(base):
         def __init__(self, training):
             self.training = training
 
-        def on_train_begin(self, args, state, control, train_dataloader=None, optimizer=None, **kwargs):
-            self.training.on_train_begin(state, train_dataloader, optimizer)
+        def on_train_begin(
+            self, args, state, control, train_dataloader=None, optimizer=None, lr_scheduler=None, **kwargs
+        ):
+            self.training.on_train_begin(state, train_dataloader, optimizer, lr_scheduler)
 
         def on_epoch_begin(self, args, state, control, **kwargs):
             self.training.on_epoch_begin()

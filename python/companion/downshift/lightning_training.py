@@ -61,6 +61,7 @@ class Training:
     @shielded
     def on_train_start(self, module):
         trainer = self.trainer
+        self.checkpoints.apply_rate()
         self.report.rank, self.report.world = trainer.global_rank, trainer.world_size
         self.border = Border(self.companion, self.report.rank, self.report.world, trainer.global_step)
         loaders = self.seeding.loaders()

@@ -31,16 +31,20 @@ def scale(optimizers, schedulers, wanted):
     present = initial(optimizers)
     if present is None or not present or present == wanted:
         return
-    factor = wanted / present
+    multiply(optimizers, schedulers, wanted / present)
+    first = optimizers[0].param_groups[0]
+    exact = "initial_lr" if "initial_lr" in first else "lr"
+    if isinstance(first[exact], float):
+        first[exact] = wanted
+
+
+def multiply(optimizers, schedulers, factor):
+    """Multiplies all rates of optimizers and schedulers, present and initial ones."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for name in _OF_GROUP:
                 if group.get(name) is not None:
                     group[name] = _multiply(group[name], factor)
-    first = optimizers[0].param_groups[0]
-    exact = "initial_lr" if "initial_lr" in first else "lr"
-    if isinstance(first[exact], float):
-        first[exact] = wanted
     for scheduler in schedulers:
         _scale_scheduler(scheduler, factor)
 

@@ -19,6 +19,7 @@ parser.add_argument("--jit", action="store_true")
 parser.add_argument("--twice", action="store_true")
 parser.add_argument("--log", type=int, default=500)
 parser.add_argument("--dropout", type=float, default=0.1)
+parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--term-at", type=int, default=0)
 options = parser.parse_args()
 
@@ -61,7 +62,7 @@ dropout = dict(resid_pdrop=options.dropout, embd_pdrop=options.dropout, attn_pdr
 model = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=16, n_layer=2, n_embd=32, n_head=2, **dropout))
 arguments = TrainingArguments(
     output_dir=options.out, per_device_train_batch_size=options.batch, gradient_accumulation_steps=options.accum,
-    num_train_epochs=options.epochs, learning_rate=1e-3, logging_steps=options.log, save_strategy=options.save,
+    num_train_epochs=options.epochs, learning_rate=options.lr, logging_steps=options.log, save_strategy=options.save,
     save_total_limit=options.keep,
     report_to=[], use_cpu=True, dataloader_num_workers=options.workers, disable_tqdm=True, lr_scheduler_type="cosine",
     train_sampling_strategy="group_by_length" if options.sampler == "length" else "random",

@@ -13,6 +13,7 @@ parser.add_argument("--boring", action="store_true")
 parser.add_argument("--val", action="store_true")
 parser.add_argument("--writes", help="folder of its checkpoints and of its log")
 parser.add_argument("--dropout", type=float, default=0.2)
+parser.add_argument("--lr", type=float, default=0.01)
 parser.add_argument("--package", default="lightning.pytorch")
 options = parser.parse_args()
 
@@ -52,7 +53,7 @@ class Model(pl.LightningModule):
         self.average.mul_(0.9).add_(0.1 * self.layers[3].bias.detach() + 0.001 * torch.randn(2))
 
     def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=options.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
