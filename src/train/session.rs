@@ -16,7 +16,7 @@ use super::layers::UpdateObserver;
 use super::load_values::load_values;
 use super::loader::{self, Loader};
 use super::lora::rank_change::RankChange;
-use super::memory::MemoryReporter;
+use super::memory::{self, MemoryReporter};
 use super::native;
 use super::optimizer::AdamW;
 use super::param_rules::ParamRules;
@@ -60,6 +60,10 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
     let reporter = MemoryReporter::new(args.measure, &sink);
     let mut session = open_session::<T, B>(&args, device, on_host, &reporter, &mut notes)?;
     reporter.report_phase(Phase::Starting);
+    if on_host {
+        // Only now: what loading took for a moment goes back.
+        memory::keep_freed_memory();
+    }
     let scale = session.state.loss_scale.unwrap_or_default();
     session.state.loss_scale = params::has_f16::<B, _>(&session.model).then_some(scale);
     sink.send(Event::Hello(Hello {
