@@ -11,6 +11,7 @@ use crate::cockpit::readers;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::state::screen::View;
 use crate::config::theme::Colours;
+use crate::protocol::control::RunState;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -112,7 +113,7 @@ fn farewell(dir: &RunDir) -> u8 {
             say(&format!("{name} is deleted"));
             0
         }
-        Some(status) if status.state.is_over() => {
+        Some(status) if status.state.is_over() || status.state == RunState::Unattended => {
             say(&super::status::status_line(&status));
             Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)
         }

@@ -56,13 +56,19 @@ pub enum Answer {
     Attach(RunDir),
 }
 
-/// Checks that no other run uses the devices. Asks on a terminal, refuses otherwise.
-pub fn settle_devices(devices: &Devices, sharing: &Sharing, headless: bool) -> Result<Answer, Failure> {
+/// Checks that no run but `own` uses the devices. Asks on a terminal, refuses otherwise.
+pub fn settle_devices(
+    devices: &Devices,
+    sharing: &Sharing,
+    headless: bool,
+    own: Option<&RunDir>,
+) -> Result<Answer, Failure> {
     let waits = ClaimRequest { devices: devices.clone(), ..ClaimRequest::default() };
     if sharing.another || sharing.wait_for_card {
         return Ok(Answer::Start(ClaimRequest { another: sharing.another, ..waits }));
     }
-    let others = occupants(devices);
+    let mut others = occupants(devices);
+    others.retain(|other| own.is_none_or(|own| other.dir.path() != own.path()));
     // Another run may start in the same moment; then the keepers decide.
     let Some(first) = others.first() else { return Ok(Answer::Start(ClaimRequest { at_once: true, ..waits })) };
     let names: Vec<String> = others.iter().map(describe).collect();

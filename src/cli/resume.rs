@@ -218,7 +218,7 @@ fn settle_launch(
         stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
     let earlier = earlier.unwrap_or_default();
     let another = args.sharing.another || (earlier.another && !args.sharing.wait_for_card);
-    match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
+    match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless, Some(dir))? {
         Answer::Attach(other) => Ok(Settled::Attach(other)),
         Answer::Start(claim) => {
             check_ranks(run, &devices, nodes)?;
@@ -275,7 +275,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     has_room(runs, &run, prospect.parameters)?;
     let devices = devices_of_start(&run, &device, &prospect.device);
     check_ranks(&run, &devices, 1)?;
-    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
+    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless, None)? {
         Answer::Start(claim) => claim,
         Answer::Attach(other) => return attach::open(&other),
     };

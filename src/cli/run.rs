@@ -138,6 +138,12 @@ fn no_text(path: &Path, line: usize) -> Failure {
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.command.is_empty() {
+        if std::env::args_os().next_back().is_some_and(|word| word == "--") {
+            return Err(Failure::new(
+                2,
+                "no command follows `--`; write it as you would type it: run -- python train.py",
+            ));
+        }
         return begin(args.config.as_deref(), &args.options, runs, trainer);
     }
     let mut signals = signals_of_job(&args.options)?;
@@ -205,7 +211,7 @@ fn start(
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
     let headless = options.headless || options.job.is_some();
-    let claim = match occupied::settle_devices(&devices, &sharing, headless)? {
+    let claim = match occupied::settle_devices(&devices, &sharing, headless, None)? {
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
     };

@@ -17,7 +17,11 @@ pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
         RunState::Finished => Tone::Good,
         RunState::Failed | RunState::NeedsPerson => Tone::Danger,
         RunState::Stopped => Tone::Plain,
-        RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => Tone::Warn,
+        RunState::Paused
+        | RunState::AwaitingCard
+        | RunState::BackingOff
+        | RunState::Recovering
+        | RunState::Unattended => Tone::Warn,
         _ => Tone::Busy,
     }
 }

@@ -133,6 +133,8 @@ pub enum RunState {
     BackingOff,
     /// The keeper is gone, and its parent restarts it.
     Recovering,
+    /// The keeper and its parent are gone, and the command runs on without them.
+    Unattended,
     /// The last step is taken and durable.
     Finished,
     /// The run cannot continue: bad config, data or checkpoint.
@@ -159,6 +161,7 @@ impl RunState {
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
             Self::Recovering => "recovering",
+            Self::Unattended => "unattended",
             Self::Finished => "finished",
             Self::Failed => "failed",
             Self::NeedsPerson => "needs attention",

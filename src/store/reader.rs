@@ -261,6 +261,11 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
         None if !opening && status.state == RunState::Paused => {
             (RunState::Paused, Some(format!("no keeper runs; {}", find_way(run, Some(&status)))))
         }
+        None if !opening && status.level.is_some() && status.pid_worker.is_some() => {
+            let resume = run.command("resume");
+            let why = format!("the keeper is gone and the command runs on without it; `{resume}` takes it over");
+            (RunState::Unattended, Some(why))
+        }
         None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
         parent => {
             let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();

@@ -151,7 +151,11 @@ fn state_dot(state: &State, run: RunState) -> (&'static str, Tone) {
     match run {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => ("●", Tone::Good),
         RunState::Starting | RunState::Compiling | RunState::Stopping | RunState::AwaitingVram => ("◐", Tone::Busy),
-        RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => ("○", Tone::Warn),
+        RunState::Paused
+        | RunState::AwaitingCard
+        | RunState::BackingOff
+        | RunState::Recovering
+        | RunState::Unattended => ("○", Tone::Warn),
         RunState::Stopped => ("○", Tone::Plain),
         RunState::Failed | RunState::NeedsPerson => ("●", Tone::Danger),
     }
