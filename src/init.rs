@@ -12,7 +12,7 @@ pub mod attached;
 mod click;
 mod dataclasses;
 pub mod flag;
-mod given;
+pub mod given;
 pub mod help_text;
 mod hugging_face;
 pub mod kept;

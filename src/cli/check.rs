@@ -1,6 +1,7 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
+use super::init::script;
 use super::kept_script::KeptScript;
 use super::line;
 use super::preflight::{Preflight, Start, find_missing_script};
@@ -14,8 +15,11 @@ use crate::config::numerics;
 use crate::config::quality::Quality;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
+use crate::config::typed::nearest;
 use crate::config::units::Every;
 use crate::format::counted;
+use crate::init::flag::Flag;
+use crate::init::given::undeclared_options;
 use crate::init::kept::Kept;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
@@ -66,6 +70,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if let Some(command) = &run.command {
         describe_command(&run, command);
+        note_undeclared(command);
         describe_trial(&run);
         describe_ranks(&run);
     }
@@ -102,7 +107,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Says whether the run can start: on which device, and with how many samples.
 fn conclude(run: &Run, prospect: &Prospect) -> String {
     if let Some(command) = &run.command {
-        return match find_missing_script(command) {
+        let folder = &command.directory;
+        let without_folder = (!folder.is_dir()).then(|| format!("{} is not a directory", text::path(folder)));
+        return match without_folder.or_else(|| find_missing_script(command)) {
             Some(missing) => format!("{} is valid, but cannot start here: {missing}", run.name),
             None => format!("{} is valid; --preflight also looks up its program.", run.name),
         };
@@ -161,6 +168,24 @@ fn note_lost_files(command: &CommandSpec) {
         line!(
             "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
         );
+    }
+}
+
+/// Notes options of the command and of its resume that the source of the script does not declare: it would reject them.
+fn note_undeclared(command: &CommandSpec) {
+    let Ok(found) = script::find(&command.command, &command.directory) else { return };
+    let Some((program, declared)) = found.program.as_ref().zip(found.declared().ok()) else { return };
+    if !program.declares_all(&declared) {
+        return;
+    }
+    let resume = command.resume.iter().flat_map(|resume| &resume.arguments);
+    let arguments: Vec<String> =
+        found.words.fixed.iter().chain(&found.words.arguments).chain(resume).cloned().collect();
+    let known: Vec<&str> = declared.flags.iter().map(Flag::spelling).collect();
+    for option in undeclared_options(&arguments, &declared.flags) {
+        let script = text::path(&found.script);
+        let meant = nearest(option, &known).map_or_else(String::new, |word| format!("; did you mean `{word}`?"));
+        line!("\nnote: {script} declares no argument {}, and would reject it{meant}", text::escape_line(option));
     }
 }
 

@@ -61,6 +61,15 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
     given
 }
 
+/// Returns the long options that no flag has, as they are given.
+pub fn undeclared_options<'a>(arguments: &'a [String], flags: &[Flag]) -> Vec<&'a str> {
+    let spellings = spellings(arguments, flags);
+    let known = |name: &str| name == "--help" || spellings.keys().any(|spelling| spelling.starts_with(name));
+    let options = arguments.iter().take_while(|argument| *argument != "--").filter(|word| word.starts_with("--"));
+    let names = options.map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
+    names.filter(|name| !known(name)).collect()
+}
+
 /// Returns every spelling with its flag, and whether it turns the flag off. Flags of a subcommand that the command does
 /// not name are left out.
 fn spellings<'a>(arguments: &[String], flags: &'a [Flag]) -> HashMap<&'a str, (usize, bool)> {
@@ -110,4 +119,24 @@ fn read_value(kind: ValueKind, text: &str) -> Literal {
         ValueKind::Boolean | ValueKind::Text => None,
     };
     value.unwrap_or_else(|| Literal::Text(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::undeclared_options;
+    use crate::init::declared_arguments;
+    use crate::init::program::Program;
+
+    #[test]
+    fn options_that_the_source_does_not_declare_are_found() {
+        let program = Program::of(
+            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume-from')\n\
+             p.add_argument('--amp', action=argparse.BooleanOptionalAction)\nargs = p.parse_args()\n",
+        );
+        let flags = declared_arguments(&program).unwrap().flags;
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let given = words("--resume={checkpoint} --no-amp --lr 1e-3 --resum=x data --help -- --more");
+        assert_eq!(undeclared_options(&given, &flags), ["--lr"], "argparse completes --resume and --resum");
+        assert_eq!(undeclared_options(&words("--resume_from=x"), &flags), ["--resume_from"]);
+    }
 }

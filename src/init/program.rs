@@ -1,5 +1,6 @@
 //! A script with the files it imports from its own folders, and the part of them that can declare its arguments.
 
+use super::flag::{Declared, Library};
 use super::python::{Call, Definition, Expr, Import, Literal, Module, OwnedCall, ParseError, Shape, parse};
 use crate::untrusted::file::{Limit, ReadError, read_text};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -83,6 +84,16 @@ impl Program {
     /// Returns the number of files.
     pub fn files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Reports whether the script's arguments are all in `declared`: read from its own calls of argparse alone.
+    pub fn declares_all(&self, declared: &Declared) -> bool {
+        let elsewhere = ["parse_known_args", "add_config_arguments", "add_argparse_args"];
+        let Declared { flags, libraries, packages, computed, .. } = declared;
+        libraries.iter().eq(&[Library::Argparse])
+            && (packages.is_empty() && *computed == 0 && self.skipped.is_empty())
+            && flags.iter().all(|flag| flag.subcommand.is_none())
+            && !elsewhere.iter().any(|name| self.mentions(name))
     }
 
     /// Finds everything the script reaches by name: all of its own file, the top level of what it imports, and of

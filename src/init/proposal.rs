@@ -90,8 +90,8 @@ pub struct Rung {
     pub name: &'static str,
     /// Why it helps.
     pub why: &'static str,
-    /// The kind of failure it helps against.
-    pub relieves: Relief,
+    /// The kinds of failure it helps against.
+    pub relieves: Vec<Relief>,
     /// Whether it changes `full` instead of the rung above.
     pub from_full: bool,
     /// The knobs it sets.

@@ -159,7 +159,9 @@ fn write_rung(text: &mut String, rung: &Rung) {
     if set.chars().count() > WIDTH {
         set = settings.iter().fold("    set:\n".to_owned(), |lines, setting| format!("{lines}      {setting}\n"));
     }
-    let _ = write!(text, "  # {}\n  - name: {}\n    relieves: [{}]\n{from}{set}", rung.why, rung.name, rung.relieves);
+    let relieves: Vec<String> = rung.relieves.iter().map(ToString::to_string).collect();
+    let (why, name, relieves) = (rung.why, rung.name, relieves.join(", "));
+    let _ = write!(text, "  # {why}\n  - name: {name}\n    relieves: [{relieves}]\n{from}{set}");
 }
 
 /// Writes a value as YAML, quoted where it would read as something else.

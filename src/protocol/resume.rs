@@ -82,7 +82,10 @@ impl Anew {
     #[must_use]
     pub fn advice(&self) -> String {
         match &self.init {
-            Some(init) => format!("`{init}` writes a run file that can resume it"),
+            Some(init) => format!(
+                "`{init}` writes a run file for its own checkpoints; a PyTorch loop that calls `downshift.attach` resumes \
+                 exactly"
+            ),
             None => {
                 "`checkpoints` and `resume` in its run file let it resume, `restart: from_start` lets it start over"
                     .to_owned()

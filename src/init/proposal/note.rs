@@ -42,8 +42,8 @@ impl fmt::Display for Note {
                 write!(formatter, "the default of {spelling} is computed; give it in the command to get its rung")
             }
             Self::UnknownCheckpoints => formatter.write_str(
-                "the form of the script's checkpoints is unknown; fill in `checkpoints` and `resume`, or a failed run \
-                 cannot continue",
+                "the form of the script's checkpoints is unknown, so a failed run cannot continue: fill in `checkpoints` \
+                 and `resume`, or call `downshift.attach` in the script's loop",
             ),
             Self::Attached => formatter.write_str(
                 "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
@@ -57,7 +57,10 @@ impl fmt::Display for Note {
             Self::NotSaved(spelling) => {
                 write!(formatter, "the script saves nothing to resume from without {spelling}; add it to the command")
             }
-            Self::NoResume => formatter.write_str("no argument takes a checkpoint, so a failed run cannot continue"),
+            Self::NoResume => formatter.write_str(
+                "no argument takes a checkpoint, so a failed run cannot continue: give the script one, or call \
+                 `downshift.attach` in its loop",
+            ),
             Self::OwnOutputs(spelling, before) => write!(
                 formatter,
                 "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"

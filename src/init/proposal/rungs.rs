@@ -25,7 +25,7 @@ impl Draft<'_> {
         self.rungs.push(Rung {
             name: "segments",
             why: "Less fragmentation of GPU memory. A variable of PyTorch, so the script needs no argument for it.",
-            relieves: Relief::Memory,
+            relieves: vec![Relief::Memory],
             from_full: false,
             set: vec![("environment.PYTORCH_ALLOC_CONF".to_owned(), "expandable_segments:True".into())],
         });
@@ -34,11 +34,13 @@ impl Draft<'_> {
         self.add_eager();
         self.add_wider_formats();
         self.add_lower_rate();
+        self.add_safe();
     }
 
     fn push(&mut self, name: &'static str, why: &'static str, relieves: Relief, set: Vec<(String, Value)>) {
         if !set.is_empty() {
-            self.rungs.push(Rung { name, why, relieves, from_full: relieves != Relief::Memory, set });
+            let from_full = relieves != Relief::Memory;
+            self.rungs.push(Rung { name, why, relieves: vec![relieves], from_full, set });
         }
     }
 
@@ -235,6 +237,31 @@ impl Draft<'_> {
         let then = if clips { (now / 2.0).into() } else { MAX_NORM.into() };
         let now = if clips { Some(now.into()) } else { self.command.value(flag).and_then(knob_value) };
         self.command.add_knob(flag, &path, now?).then_some((path, then))
+    }
+
+    /// All of the ladder at once, with a still smaller micro-batch. A run that has left `full` for its numbers or its
+    /// kernels finds here what it needs if memory runs out too.
+    fn add_safe(&mut self) {
+        let set_by = |rung: &Rung, name: &str| (rung.name == name).then(|| rung.set.clone());
+        let Some([(batch, size), (accumulation, steps)]) =
+            self.rungs.iter().find_map(|rung| set_by(rung, "accumulate")).and_then(|set| <[_; 2]>::try_from(set).ok())
+        else {
+            return;
+        };
+        let (Some(size), Some(steps)) = (size.as_i64(), steps.as_i64()) else { return };
+        // A batch of one sample is an error for some layers.
+        let factor = smallest_factor(size).filter(|factor| size / factor > 1).unwrap_or(1);
+        let mut relieves: Vec<Relief> = self.rungs.iter().flat_map(|rung| rung.relieves.clone()).collect();
+        relieves.dedup();
+        if factor == 1 && relieves == [Relief::Memory] {
+            return;
+        }
+        let has_f32 = self.rungs.iter().any(|rung| rung.name == "f32");
+        let others = self.rungs.iter().filter(|rung| rung.name != "accumulate" && !(has_f32 && rung.name == "bf16"));
+        let mut set = vec![(batch, (size / factor).into()), (accumulation, (steps * factor).into())];
+        set.extend(others.flat_map(|rung| rung.set.clone()));
+        let why = "All of the above at once, in a still smaller micro-batch: the slowest rung, and the safest.";
+        self.rungs.push(Rung { name: "safe", why, relieves, from_full: true, set });
     }
 }
 
