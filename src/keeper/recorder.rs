@@ -56,10 +56,7 @@ pub struct Recorder {
     stretches: Vec<rungs::Stretch>,
     /// The step before an attempt whose first step has not come, if it did not say where it begins.
     unplaced: Option<u64>,
-    /// Steps in a row that were not finite, skipped or taken.
-    skips_in_a_row: u64,
-    /// The script took the last one of them anyway.
-    last_was_taken: bool,
+    skips: skips::Streak,
     failed_saves: u64,
     said: HashSet<String>,
     sampled: Option<Instant>,
@@ -113,8 +110,7 @@ impl Recorder {
             moved: Duration::ZERO,
             stretches: Vec::new(),
             unplaced: None,
-            skips_in_a_row: 0,
-            last_was_taken: false,
+            skips: skips::Streak::default(),
             failed_saves: 0,
             said: HashSet::new(),
             sampled: None,
@@ -300,7 +296,7 @@ impl Recorder {
         self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
-            self.end_skips(row.step);
+            self.end_skips();
         }
         self.attempt.stepped(&row);
         self.measure_rung(taken);

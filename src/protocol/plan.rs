@@ -108,7 +108,7 @@ pub struct MemoryEstimate {
     /// Workspace of the optimizer while it updates a parameter.
     #[serde(default)]
     pub update: u64,
-    /// Kernels and the driver's context; 0 on the CPU.
+    /// Kernels and the driver's context; on the CPU, code that only training runs, and stacks.
     pub overhead: u64,
     /// Room left in the pages that training takes; 0 on the CPU.
     #[serde(default)]

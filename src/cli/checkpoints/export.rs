@@ -13,6 +13,9 @@ use std::path::Path;
 pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Outcome {
     let out =
         args.out.as_deref().ok_or_else(|| Failure::new(2, "export needs an output file: --out weights.safetensors"))?;
+    if args.format.is_none() {
+        refuse_existing(out)?;
+    }
     let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
         let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
@@ -30,6 +33,18 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     Ok(0)
 }
 
+/// Refuses to replace a file: it may be the only copy of other weights.
+fn refuse_existing(file: &Path) -> Result<(), Failure> {
+    if file.symlink_metadata().is_ok() {
+        let shown = text::path(file);
+        return Err(Failure::new(
+            2,
+            format!("{shown} exists; nothing was written; remove it, or choose another --out"),
+        ));
+    }
+    Ok(())
+}
+
 /// Writes the files that the task converts the weights to, into a folder.
 fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
@@ -39,6 +54,7 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
     let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(out)));
+    files.iter().try_for_each(|(name, _)| refuse_existing(&out.join(name)))?;
     std::fs::create_dir_all(out).map_err(wrong)?;
     for (name, content) in &files {
         write_whole(&out.join(name), content).map_err(wrong)?;

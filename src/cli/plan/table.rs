@@ -7,16 +7,16 @@ use crate::protocol::plan::{LESS_MEMORY, LESS_THAN_ONE_SAMPLE, Measured, MemoryE
 
 type Part = (&'static str, fn(&MemoryEstimate) -> u64);
 
-const DEVICE: [Part; 8] = [
+const DEVICE: [Part; 6] = [
     ("weights", |part| part.weights),
     ("gradients", |part| part.gradients),
     ("optimizer", |part| part.optimizer),
     ("activations", |part| part.activations),
     ("logits", |part| part.logits),
     ("update", |part| part.update),
-    ("kernels, context", |part| part.overhead),
-    ("free in pages", |part| part.pages),
 ];
+const OF_GPU: [Part; 2] = [("kernels, context", |part| part.overhead), ("free in pages", |part| part.pages)];
+const OF_CPU: [Part; 1] = [("code, stacks", |part| part.overhead)];
 
 const HOST: [Part; 6] = [
     ("RAM: data set", |part| part.data),
@@ -48,7 +48,7 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     lines.push(against(plan));
     if !is_command {
         lines.push(
-            "Each part is shown at its peak. The peaks do not coincide, so the total is less than their sum."
+            "The total is that of the phase which needs most. Each part is shown at its own peak, so they do not add up to it."
                 .to_owned(),
         );
     }
@@ -81,8 +81,9 @@ fn estimated_rows(plan: &Plan) -> Vec<Vec<String>> {
     let part = |rung: &RungPlan, of: fn(&MemoryEstimate) -> u64| {
         rung.estimate.as_ref().map_or_else(unknown, |all| size(of(all)))
     };
-    for (name, of) in DEVICE {
-        rows.push(plan_row(name.to_owned(), plan, |rung| part(rung, of)));
+    let of_device = if plan.gpu { &OF_GPU[..] } else { &OF_CPU };
+    for (name, of) in DEVICE.iter().chain(of_device) {
+        rows.push(plan_row((*name).to_owned(), plan, |rung| part(rung, *of)));
     }
     rows.push(plan_row(total_name(plan), plan, |rung| rung.total_bytes.map_or_else(unknown, size)));
     rows.push(plan_row("verdict".to_owned(), plan, |rung| rung.verdict.to_string()));

@@ -315,14 +315,17 @@ fn start_of(status: &Status) -> String {
     }
 }
 
-/// Returns the keys of the box.
+/// Returns the keys of the box: that of the shift only where a shift is possible.
 #[must_use]
 pub fn key_line(state: &State) -> ui::KeyLine {
     let key = |action: Action| state.keys.key_of(action);
-    ui::KeyLine(vec![
-        (key(Action::Confirm), "shift", Action::Confirm),
+    let is_possible =
+        state.status().zip(state.command.as_ref()).is_none_or(|(status, spec)| cost_now(spec, status).is_possible());
+    let shift = is_possible.then(|| (key(Action::Confirm), "shift", Action::Confirm));
+    let others = [
         (key(Action::ShiftDown), "safer rung", Action::ShiftDown),
         (key(Action::ShiftUp), "faster rung", Action::ShiftUp),
         (key(Action::Back), "back", Action::Back),
-    ])
+    ];
+    ui::KeyLine(shift.into_iter().chain(others).collect())
 }

@@ -109,16 +109,12 @@ type Row = (String, Vec<Option<String>>);
 
 /// Returns the knobs that are not the same in all runs.
 fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
-    let ours = config_tree(state.ladder.first(), Some(&state.watch));
     let mut differing: BTreeMap<String, (Value, BTreeMap<usize, Value>)> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     for (place, run) in compared.iter().enumerate() {
         let Ok(other) = run.config else { continue };
-        // A run whose thresholds are unknown is compared without them.
-        let watch = other.watch.as_ref().map(|_| &state.watch);
-        let base = if watch.is_some() { ours.clone() } else { config_tree(state.ladder.first(), None) };
-        let changes = compare_presets(&base, &config_tree(other.ladder.first(), other.watch.as_ref()));
-        for (path, from, to) in changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to))
+        for (path, from, to) in
+            knobs_of_full(state, other).into_iter().chain(knobs_of_rungs(&state.ladder, &other.ladder))
         {
             if !differing.contains_key(&path) {
                 order.push(path.clone());
@@ -136,6 +132,37 @@ fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
     }
     rows.extend(ladder_row(state, compared));
     rows
+}
+
+/// A knob with its value in the open run and in another.
+type Knob = (String, Value, Value);
+
+fn compare_trees(ours: &Value, theirs: &Value) -> Vec<Knob> {
+    let changes = compare_presets(ours, theirs);
+    changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to)).collect()
+}
+
+/// Returns the differing knobs of rung 0 and of the `watch:` section.
+fn knobs_of_full(state: &State, other: &OtherRun) -> Vec<Knob> {
+    // A run whose thresholds are unknown is compared without them.
+    let watch = other.watch.as_ref().map(|_| &state.watch);
+    let ours = config_tree(state.ladder.first(), watch);
+    compare_trees(&ours, &config_tree(other.ladder.first(), other.watch.as_ref()))
+}
+
+/// Returns the differing knobs of the rungs that both ladders have, such as `safe: optimizer.lr`; without those that
+/// differ on rung 0, as they do on most.
+fn knobs_of_rungs(ours: &[RungView], theirs: &[RungView]) -> Vec<Knob> {
+    let (Some(our_full), Some(their_full)) = (ours.first(), theirs.first()) else { return Vec::new() };
+    let on_full: Vec<String> =
+        compare_trees(&our_full.preset, &their_full.preset).into_iter().map(|(path, ..)| path).collect();
+    let pairs =
+        ours[1..].iter().filter_map(|rung| Some((rung, theirs[1..].iter().find(|their| their.name == rung.name)?)));
+    let knobs = pairs.flat_map(|(rung, their)| {
+        let knobs = compare_trees(&rung.preset, &their.preset).into_iter().filter(|(path, ..)| !on_full.contains(path));
+        knobs.map(|(path, from, to)| (format!("{}: {path}", rung.name), from, to)).collect::<Vec<_>>()
+    });
+    knobs.collect()
 }
 
 /// Splits a section that only one of two runs has into its knobs.

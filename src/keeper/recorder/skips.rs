@@ -4,30 +4,39 @@ use super::Recorder;
 use crate::keeper::sentences;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Level, Skipped};
+use std::mem;
 
 /// Steps between journal notes in a streak of such steps; the first one is always noted.
 const NOTE_EVERY: u64 = 100;
 
+/// Steps in a row that were not finite, skipped or taken.
+#[derive(Debug, Default)]
+pub(super) struct Streak {
+    count: u64,
+    /// The last of them.
+    step: u64,
+    /// The script took it anyway.
+    was_taken: bool,
+}
+
 impl Recorder {
     pub(super) fn record_skip(&mut self, skipped: &Skipped) {
-        self.skips_in_a_row += 1;
-        self.last_was_taken = skipped.applied;
+        self.skips = Streak { count: self.skips.count + 1, step: skipped.step, was_taken: skipped.applied };
         let counted = if skipped.applied { &mut self.status.unguarded } else { &mut self.status.skipped };
         *counted += 1;
         self.record_non_finite(skipped);
-        if self.skips_in_a_row % NOTE_EVERY == 1 {
+        if self.skips.count % NOTE_EVERY == 1 {
             let level = if skipped.rescaled { Level::Info } else { Level::Warn };
             self.note(level, JournalKind::Skip, sentences::skipped(skipped));
         }
     }
 
     /// Ends a streak before a step that is finite.
-    pub(super) fn end_skips(&mut self, step: u64) {
-        if self.skips_in_a_row > 1 {
-            let text = sentences::end_of_skips(self.skips_in_a_row, step, self.last_was_taken);
-            self.note(Level::Warn, JournalKind::Skip, text);
+    pub(super) fn end_skips(&mut self) {
+        let Streak { count, step, was_taken } = mem::take(&mut self.skips);
+        if count > 1 {
+            self.note(Level::Warn, JournalKind::Skip, sentences::end_of_skips(count, step, was_taken));
         }
-        self.skips_in_a_row = 0;
     }
 }
 
@@ -65,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_step_that_the_script_took_anyway_is_not_called_skipped() {
-        assert_eq!(record(false), (2, 0, "skipped 2 steps in a row, up to step 3".to_owned()));
-        assert_eq!(record(true), (0, 2, "2 steps in a row were not finite and not skipped, up to step 3".to_owned()));
+        assert_eq!(record(false), (2, 0, "skipped 2 steps in a row, up to step 2".to_owned()));
+        assert_eq!(record(true), (0, 2, "2 steps in a row were not finite and not skipped, up to step 2".to_owned()));
     }
 }
