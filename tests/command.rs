@@ -82,7 +82,10 @@ fn a_missing_program_or_directory_is_found_before_the_start() {
     ] {
         let text = FILE.replace("command: [sh, train.sh, '--batch={training.micro_batch}']", line);
         let place = place_with(&text);
-        assert_eq!(place.output(&["check", "run.yaml"]).status.code(), Some(0), "{line}");
+        let checked = place.output(&["check", "run.yaml"]);
+        assert_eq!(checked.status.code(), Some(0), "{line}");
+        let is_seen = line.contains("elsewhere") || line.contains("trian.py");
+        assert_eq!(shown(&checked).contains("cannot start here"), is_seen, "{}", shown(&checked));
         for words in [&["check", "run.yaml", "--preflight"][..], &["run", "run.yaml", "--trust", "--headless"]] {
             let out = place.output(words);
             assert_eq!(out.status.code(), Some(13), "{}", shown(&out));
@@ -90,6 +93,19 @@ fn a_missing_program_or_directory_is_found_before_the_start() {
         }
         assert!(place.newest().is_none(), "nothing was started");
     }
+}
+
+#[test]
+fn check_names_arguments_that_the_script_does_not_declare() {
+    let resume = "resume: { arguments: ['--resume_from={checkpoint}'] }\ncheckpoints: { match: 'out/*.pt' }\n";
+    let place = place_with(&format!("name: x\ntask: command\ncommand: [python3, train.py, --lrr, '1']\n{resume}"));
+    let script = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.add_argument('--resume')\n";
+    fs::write(place.dir.path().join("train.py"), format!("{script}print(p.parse_args())\n")).unwrap();
+    let said = place.succeed(&["check", "run.yaml"]);
+    assert!(said.contains("declares no argument --lrr, and would reject it; did you mean `--lr`?"), "{said}");
+    assert!(said.contains("declares no argument --resume_from, and would reject it"), "{said}");
+    fs::write(place.dir.path().join("train.py"), format!("{script}print(p.parse_known_args())\n")).unwrap();
+    assert!(!place.succeed(&["check", "run.yaml"]).contains("declares no"), "it takes any");
 }
 
 #[test]

@@ -232,3 +232,24 @@ fn table_lines(rows: &[Row], compared: &[Compared<'_>], width: usize, theme: &Th
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{RungView, knobs_of_rungs};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn rungs_of_one_name_are_compared_but_for_what_differs_on_all() {
+        let rung = |name: &str, lr: f64, micro: u64| RungView {
+            warm_start: false,
+            name: name.to_owned(),
+            relieves: Vec::new(),
+            preset: json!({ "optimizer": { "lr": lr }, "training": { "micro_batch": micro } }),
+        };
+        let ours = [rung("full", 0.1, 8), rung("small", 0.1, 4), rung("safe", 0.1, 2)];
+        let theirs = [rung("full", 0.2, 8), rung("safe", 0.2, 1), rung("tiny", 0.2, 1)];
+        let found: Vec<(String, Value, Value)> = knobs_of_rungs(&ours, &theirs);
+        assert_eq!(found, [("safe: training.micro_batch".to_owned(), json!(2), json!(1))]);
+        assert!(knobs_of_rungs(&ours, &ours).is_empty());
+    }
+}
