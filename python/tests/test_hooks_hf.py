@@ -91,7 +91,23 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(min(second.rates()), first.resume()["step"] + 1)
         for step, rate in second.rates().items():
             self.assertAlmostEqual(rate, expected[step] / 2, delta=1e-12)
-        self.assertIn("0.0005 of this rung", second.one("note")["text"])
+        self.assertIn("on: 0.0005, as the script asks; the checkpoint had 0.001", second.one("note")["text"])
+        self.assertEqual(second.hello()["knobs"]["optimizer.lr"], 5e-4)
+
+    def test_a_rate_that_the_script_sets_itself_stays(self):
+        plain = ["--own-rate", "3e-4"]
+        first = self.harness.run("hf_train.py", "--out", self.out(), *plain, orders={12: STOP})
+        second = self.harness.run("hf_train.py", "--out", self.out(), *plain, "--lr", "5e-4", resume=first.resume())
+        self.assertEqual(second.code, 0, second.output[-3000:])
+        self.assertEqual({*first.rates().values(), *second.rates().values()}, {3e-4})
+        self.assertEqual(second.hello()["knobs"]["optimizer.lr"], 3e-4, "the argument has no effect")
+        other = os.path.join(self.harness.folder, "set")
+        first = self.harness.run("hf_train.py", "--out", other, orders={12: STOP})
+        second = self.harness.run("hf_train.py", "--out", other, "--lr", "5e-4", "--set-rate", resume=first.resume())
+        self.assertEqual(second.code, 0, second.output[-3000:])
+        whole = self.harness.run("hf_train.py", "--out", self.out("whole"), "--lr", "5e-4").rates()
+        for step, rate in second.rates().items():
+            self.assertAlmostEqual(rate, whole[step], delta=1e-12)
 
     def test_a_nan_is_dropped_and_counted(self):
         run = self.harness.run("hf_train.py", "--out", self.out(), "--epochs", "1", inject=["nan@5"])

@@ -55,14 +55,14 @@ class Lightning(unittest.TestCase):
 
     def test_a_lower_rate_is_in_force_after_a_resume(self):
         whole = self.run_script()
-        first = self.run_script(orders={12: STOP}, knobs={"optimizer": {"lr": 0.01}})
-        second = self.run_script("--lr", "0.005", resume=first.resume(), knobs={"optimizer": {"lr": 0.005}})
+        first = self.run_script(orders={12: STOP})
+        second = self.run_script("--lr", "0.005", resume=first.resume())
         self.assertEqual(second.code, 0, second.output[-3000:])
         self.assertEqual(min(second.rates()), first.resume()["step"] + 1)
         for step, rate in second.rates().items():
             self.assertAlmostEqual(rate, whole.rates()[step] / 2, delta=1e-12)
         self.assertEqual(second.hello()["knobs"]["optimizer.lr"], 0.005)
-        self.assertIn("0.005 of this rung", second.of("note")[-1]["text"])
+        self.assertIn("on: 0.005, as the script asks; the checkpoint had 0.01", second.of("note")[-1]["text"])
 
     def test_a_trial_leaves_the_folders_of_the_script_alone(self):
         own, run_dir = os.path.join(self.harness.folder, "own"), os.path.join(self.harness.folder, "run")

@@ -113,7 +113,11 @@ fn farewell(dir: &RunDir) -> u8 {
             say(&format!("{name} is deleted"));
             0
         }
-        Some(status) if status.state.is_over() || status.state == RunState::Unattended => {
+        Some(status) if status.state == RunState::Unattended => {
+            say(&super::status::status_line(&status));
+            0
+        }
+        Some(status) if status.state.is_over() => {
             say(&super::status::status_line(&status));
             Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)
         }

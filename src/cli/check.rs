@@ -171,7 +171,7 @@ fn note_lost_files(command: &CommandSpec) {
     }
 }
 
-/// Notes options of the command and of its resume that the source of the script does not declare: it would reject them.
+/// Notes options of the command and of its resume that the source of the script does not declare.
 fn note_undeclared(command: &CommandSpec) {
     let Ok(found) = script::find(&command.command, &command.directory) else { return };
     let Some((program, declared)) = found.program.as_ref().zip(found.declared().ok()) else { return };
@@ -179,13 +179,15 @@ fn note_undeclared(command: &CommandSpec) {
         return;
     }
     let resume = command.resume.iter().flat_map(|resume| &resume.arguments);
-    let arguments: Vec<String> =
-        found.words.fixed.iter().chain(&found.words.arguments).chain(resume).cloned().collect();
+    // A shell script may keep its own arguments to itself.
+    let passed = found.words.arguments.iter().chain(resume).filter(|_| found.words.open);
+    let arguments: Vec<String> = found.words.fixed.iter().chain(passed).cloned().collect();
     let known: Vec<&str> = declared.flags.iter().map(Flag::spelling).collect();
     for option in undeclared_options(&arguments, &declared.flags) {
         let script = text::path(&found.script);
         let meant = nearest(option, &known).map_or_else(String::new, |word| format!("; did you mean `{word}`?"));
-        line!("\nnote: {script} declares no argument {}, and would reject it{meant}", text::escape_line(option));
+        let option = text::escape_line(option);
+        line!("\nnote: {script} declares no argument {option}, as far as its source shows{meant}");
     }
 }
 

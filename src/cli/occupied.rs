@@ -5,7 +5,7 @@ use super::client::is_abandoned;
 use super::devices::Sharing;
 use super::{Failure, line};
 use crate::protocol::claim::{ClaimRequest, Devices, Stage};
-use crate::protocol::control::Status;
+use crate::protocol::control::{RunState, Status};
 use crate::store::claims::Registry;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
@@ -46,6 +46,15 @@ fn living_run(dir: RunDir) -> Option<LivingRun> {
 pub fn describe(run: &LivingRun) -> String {
     let (state, step) = (run.status.state.word(), crate::format::count(run.status.step));
     format!("{} ({state}, step {step})", run.dir.name())
+}
+
+/// Says how to end a living run.
+pub fn way_to_end(dir: &RunDir, status: &Status) -> String {
+    let stop = format!("end it with `{}`", dir.command("stop"));
+    if status.state == RunState::Unattended {
+        return format!("take it over with `{}`, then {stop}", dir.command("resume"));
+    }
+    stop
 }
 
 /// The decision about a device that another run uses.
@@ -101,8 +110,8 @@ pub fn refuse_measurement(devices: &Devices, another: bool) -> Result<(), Failur
     let others = if another { Vec::new() } else { occupants(devices) };
     let Some(first) = others.first() else { return Ok(()) };
     let names: Vec<String> = others.iter().map(describe).collect();
-    let (names, stop) = (names.join(", "), first.dir.command("stop"));
-    Err(Failure::new(2, format!("{devices} is in use by {names}; `{stop}` ends it, --another trains next to it")))
+    let (names, end) = (names.join(", "), way_to_end(&first.dir, &first.status));
+    Err(Failure::new(2, format!("{devices} is in use by {names}; {end}, or train next to it with --another")))
 }
 
 /// Returns the living run that a command without a name means: the only one. If there are several, asks

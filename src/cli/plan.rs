@@ -180,12 +180,12 @@ impl Subject {
     /// Checks that everything may be started, after showing what it is.
     fn prepare_to_train(&mut self, args: &PlanArgs) -> Result<(), Failure> {
         self.run = settle_program(self.run.clone()).map_err(|error| Failure::new(13, error.to_string()))?;
-        let is_alive = self.status.as_ref().is_some_and(|status| !status.state.is_over());
-        if let (true, Some(_), Some(dir)) = (is_alive, &self.run.command, &self.dir) {
-            let stop = dir.command("stop");
+        let alive = self.status.as_ref().filter(|status| !status.state.is_over());
+        if let (Some(status), Some(_), Some(dir)) = (alive, &self.run.command, &self.dir) {
             let message = format!(
-                "{} is alive, and a second start of its command could write over its files; stop it first with `{stop}`",
-                dir.name()
+                "{} is alive, and a second start of its command could write over its files; {} first",
+                dir.name(),
+                occupied::way_to_end(dir, status)
             );
             return Err(Failure::new(2, message));
         }

@@ -141,7 +141,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         if std::env::args_os().next_back().is_some_and(|word| word == "--") {
             return Err(Failure::new(
                 2,
-                "no command follows `--`; write it as you would type it: run -- python train.py",
+                "no command follows `--`; write it as you would type it: downshift run -- python train.py",
             ));
         }
         return begin(args.config.as_deref(), &args.options, runs, trainer);

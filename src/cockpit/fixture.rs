@@ -23,6 +23,11 @@ pub const NOW: i64 = 1_795_183_331_000;
 const GIB: u64 = 1 << 30;
 
 pub fn ladder() -> Vec<RungView> {
+    ladder_at(2e-3)
+}
+
+/// Returns the ladder of a run with this learning rate: half of it on the last rung.
+pub fn ladder_at(full_lr: f64) -> Vec<RungView> {
     let rung = |name: &str, relieves: &[Relief], micro: u64, accumulation: u64, fused: bool, lr: f64| RungView {
         warm_start: false,
         name: name.to_owned(),
@@ -34,10 +39,10 @@ pub fn ladder() -> Vec<RungView> {
         }),
     };
     vec![
-        rung("full", &[], 32, 1, true, 2e-3),
-        rung("accumulate", &[Relief::Memory], 16, 2, true, 2e-3),
-        rung("plain", &[Relief::Kernels], 32, 1, false, 2e-3),
-        rung("safe", &[Relief::Memory, Relief::Kernels, Relief::Numerics], 16, 2, false, 1e-3),
+        rung("full", &[], 32, 1, true, full_lr),
+        rung("accumulate", &[Relief::Memory], 16, 2, true, full_lr),
+        rung("plain", &[Relief::Kernels], 32, 1, false, full_lr),
+        rung("safe", &[Relief::Memory, Relief::Kernels, Relief::Numerics], 16, 2, false, full_lr / 2.0),
     ]
 }
 

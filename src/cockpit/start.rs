@@ -163,12 +163,12 @@ impl Start {
 
     /// Returns the living runs, newest first.
     pub fn living(&self) -> impl Iterator<Item = &RunSummary> {
-        self.runs.iter().flatten().filter(|run| run.is_alive())
+        self.runs.iter().flatten().filter(|run| run.runs_on())
     }
 
     /// Returns the other runs that began, newest first.
     pub fn recent(&self) -> impl Iterator<Item = &RunSummary> {
-        self.runs.iter().flatten().filter(|run| !run.is_alive() && run.status.is_some())
+        self.runs.iter().flatten().filter(|run| !run.runs_on() && run.status.is_some())
     }
 
     /// Returns every entry, from top to bottom.

@@ -301,6 +301,9 @@ impl State {
     /// Returns how the run goes on after its end.
     #[must_use]
     pub fn go_on(&self) -> GoOn {
+        if self.run_state() == Some(RunState::Unattended) {
+            return GoOn::TakesOver(self.resume_command());
+        }
         let level = self.status().and_then(|status| status.level);
         let is_lost = self.command.as_ref().is_some_and(|spec| is_lost(spec, level));
         match self.anew.clone().filter(|_| is_lost) {

@@ -107,6 +107,7 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
         GoOn::Resumes(_) => resumed,
         GoOn::StartsOver(_) => "starts over",
         GoOn::Anew(_) => "starts anew",
+        GoOn::TakesOver(_) => "takes it over",
     };
     Some(match status.state {
         RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
@@ -177,7 +178,11 @@ fn cut_off(state: &State) -> Option<Verdict> {
         return Some(Verdict::new(Tone::Warn, "connection to the keeper lost; checking the run"));
     }
     let command = format!("`{}`", state.resume_command());
-    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}")).typed(command, "continues the run"))
+    let (runs_on, effect) = match state.go_on() {
+        GoOn::TakesOver(_) => ("; the command runs on without it", "takes it over"),
+        _ => ("", "continues the run"),
+    };
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}{runs_on}")).typed(command, effect))
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {

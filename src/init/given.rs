@@ -67,7 +67,8 @@ pub fn undeclared_options<'a>(arguments: &'a [String], flags: &[Flag]) -> Vec<&'
     let known = |name: &str| name == "--help" || spellings.keys().any(|spelling| spelling.starts_with(name));
     let options = arguments.iter().take_while(|argument| *argument != "--").filter(|word| word.starts_with("--"));
     let names = options.map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
-    names.filter(|name| !known(name)).collect()
+    // The name of a placeholder is not known yet.
+    names.filter(|name| !name.contains('{') && !known(name)).collect()
 }
 
 /// Returns every spelling with its flag, and whether it turns the flag off. Flags of a subcommand that the command does

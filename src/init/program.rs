@@ -11,12 +11,19 @@ const FILES: usize = 64;
 /// Maximum bytes read in all.
 const BYTES: usize = 4 << 20;
 
+/// Methods of argparse that begin as functions do which add arguments to a parser.
+const ADDS_ARGUMENTS: [&str; 3] = ["add_argument", "add_argument_group", "add_mutually_exclusive_group"];
+/// Names by which a parser takes arguments that it does not declare.
+const TAKES_MORE: [&str; 4] = ["parse_known_args", "parse_known_intermixed_args", "REMAINDER", "parents"];
+
 /// A script and its own modules.
 #[derive(Debug, Default)]
 pub struct Program {
     files: Vec<Module>,
     /// The definitions that the script can reach: file and index in it.
     included: BTreeSet<(usize, usize)>,
+    /// The script imports more files than were read.
+    is_cut: bool,
     /// Imported files that were not understood.
     pub skipped: Vec<Skipped>,
 }
@@ -53,6 +60,7 @@ impl Program {
         let mut bytes = 0;
         while let Some(path) = waiting.pop_front() {
             if program.files.len() >= FILES || bytes > BYTES {
+                program.is_cut = true;
                 break;
             }
             let read = read_text(&path, Limit::Handwritten).map_err(SourceError::from);
@@ -86,14 +94,19 @@ impl Program {
         self.files.len()
     }
 
-    /// Reports whether the script's arguments are all in `declared`: read from its own calls of argparse alone.
+    /// Reports whether the script's arguments are all in `declared`, as far as its source shows: it makes a parser of
+    /// argparse itself, and hands it to no function that was not read.
     pub fn declares_all(&self, declared: &Declared) -> bool {
-        let elsewhere = ["parse_known_args", "add_config_arguments", "add_argparse_args"];
         let Declared { flags, libraries, packages, computed, .. } = declared;
+        let own: BTreeSet<&str> = self.files.iter().flat_map(Module::names).collect();
+        let adds_elsewhere =
+            |name: &str| name.starts_with("add_") && !ADDS_ARGUMENTS.contains(&name) && !own.contains(name);
+        let mut mentioned = self.definitions().flat_map(|definition| &definition.mentions);
         libraries.iter().eq(&[Library::Argparse])
-            && (packages.is_empty() && *computed == 0 && self.skipped.is_empty())
+            && (packages.is_empty() && *computed == 0 && self.skipped.is_empty() && !self.is_cut)
             && flags.iter().all(|flag| flag.subcommand.is_none())
-            && !elsewhere.iter().any(|name| self.mentions(name))
+            && self.mentions("ArgumentParser")
+            && !mentioned.any(|name| adds_elsewhere(name) || TAKES_MORE.contains(&name.as_str()))
     }
 
     /// Finds everything the script reaches by name: all of its own file, the top level of what it imports, and of

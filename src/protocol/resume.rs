@@ -66,6 +66,8 @@ pub enum GoOn {
     StartsOver(String),
     /// Nothing of it can be resumed; this command starts it anew.
     Anew(String),
+    /// Its command runs on without a keeper, and `downshift resume` gives it one.
+    TakesOver(String),
 }
 
 /// How a run starts anew whose command nothing resumes.
@@ -83,8 +85,8 @@ impl Anew {
     pub fn advice(&self) -> String {
         match &self.init {
             Some(init) => format!(
-                "`{init}` writes a run file for its own checkpoints; a PyTorch loop that calls `downshift.attach` resumes \
-                 exactly"
+                "`{init}` writes a run file that resumes from the script's checkpoints; a PyTorch loop can call \
+                 `downshift.attach` instead"
             ),
             None => {
                 "`checkpoints` and `resume` in its run file let it resume, `restart: from_start` lets it start over"
@@ -105,7 +107,9 @@ impl GoOn {
     #[must_use]
     pub fn command(&self) -> &str {
         match self {
-            Self::Resumes(command) | Self::StartsOver(command) | Self::Anew(command) => command,
+            Self::Resumes(command) | Self::StartsOver(command) | Self::Anew(command) | Self::TakesOver(command) => {
+                command
+            }
         }
     }
 
@@ -116,14 +120,19 @@ impl GoOn {
             Self::Resumes(_) => "continues it",
             Self::StartsOver(_) => "starts it over",
             Self::Anew(_) => "starts it anew",
+            Self::TakesOver(_) => "takes it over",
         }
     }
 }
 
 impl fmt::Display for GoOn {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let from = if matches!(self, Self::Resumes(_)) { "from its newest checkpoint" } else { "from the beginning" };
-        write!(formatter, "`{}` {} {from}", self.command(), self.effect())
+        let from = match self {
+            Self::Resumes(_) => " from its newest checkpoint",
+            Self::StartsOver(_) | Self::Anew(_) => " from the beginning",
+            Self::TakesOver(_) => "",
+        };
+        write!(formatter, "`{}` {}{from}", self.command(), self.effect())
     }
 }
 

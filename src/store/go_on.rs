@@ -4,12 +4,15 @@ use super::command_line::{first_command_line, typed_command};
 use super::run_dir::RunDir;
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
 use crate::format::quoted;
-use crate::protocol::control::Status;
+use crate::protocol::control::{RunState, Status};
 use crate::protocol::resume::{Anew, GoOn};
 
 /// Returns how a run goes on, as its run.yaml and its status say.
 #[must_use]
 pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
+    if status.is_some_and(|status| status.state == RunState::Unattended) {
+        return GoOn::TakesOver(dir.command("resume"));
+    }
     let run = dir.run().ok();
     let (level, durable) = status.map_or((None, None), |status| (status.level, status.durable_step));
     match run.as_ref().and_then(|run| run.command.as_ref()).filter(|spec| is_lost(spec, level)) {

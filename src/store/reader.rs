@@ -262,9 +262,9 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
             (RunState::Paused, Some(format!("no keeper runs; {}", find_way(run, Some(&status)))))
         }
         None if !opening && status.level.is_some() && status.pid_worker.is_some() => {
-            let resume = run.command("resume");
-            let why = format!("the keeper is gone and the command runs on without it; `{resume}` takes it over");
-            (RunState::Unattended, Some(why))
+            status.state = RunState::Unattended;
+            let way = find_way(run, Some(&status));
+            (status.state, Some(format!("the keeper is gone and the command runs on without it; {way}")))
         }
         None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
         parent => {

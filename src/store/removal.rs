@@ -111,16 +111,17 @@ pub fn check_removal(runs: &Path, run: &RunDir) -> Result<(), RemovalError> {
     }
     let keeper = owners::keeper(run).map(|owner| format!("keeper {}", owner.pid));
     let parent = || owners::parent_record(run).map(|record| format!("keeper's parent {}", record.owner.pid));
-    let worker = || owners::worker(run).map(|owner| format!("worker {}", owner.pid));
+    let worker = owners::worker(run).map(|owner| format!("worker {}", owner.pid));
     let elsewhere = owners::keeper_elsewhere(run).map(|lease| lease.holder());
-    if let Some(process) = elsewhere.or(keeper).or_else(parent).or_else(worker) {
-        return Err(RemovalError::Alive { run: run.name(), process, stop: run.command("stop") });
+    let alive = |process| RemovalError::Alive { run: run.name(), process, stop: run.command("stop") };
+    if let Some(process) = elsewhere.or(keeper).or_else(parent) {
+        return Err(alive(process));
     }
     // A command outlives a keeper and a harness that were killed.
-    match command_process(run) {
-        Some(pid) => Err(RemovalError::StillTrains { run: run.name(), pid, resume: run.command("resume") }),
-        None => Ok(()),
+    if let Some(pid) = command_process(run) {
+        return Err(RemovalError::StillTrains { run: run.name(), pid, resume: run.command("resume") });
     }
+    worker.map_or(Ok(()), |process| Err(alive(process)))
 }
 
 /// Returns a living process of the newest attempt's command.

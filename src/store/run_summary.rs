@@ -68,6 +68,12 @@ impl RunSummary {
         })
     }
 
+    /// Reports whether it is alive, or its command runs on without a keeper.
+    #[must_use]
+    pub fn runs_on(&self) -> bool {
+        self.is_alive() || self.status.as_ref().is_some_and(|status| status.state == RunState::Unattended)
+    }
+
     /// Returns how long its workers have lived in all, in milliseconds; none before the first. Waiting between
     /// two workers, such as a pause, does not count.
     #[must_use]

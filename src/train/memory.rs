@@ -58,7 +58,8 @@ fn statistics_of_the_allocator() -> Option<u64> {
 }
 
 /// Makes the allocator keep what is freed, for the next step. By default glibc gives buffers above 32 MiB back to the kernel
-/// at once, and each step pays for fresh, zeroed pages: a third of a step of GPT-2.
+/// at once, and each step pays for fresh, zeroed pages: a third of a step of GPT-2. This holds for the main thread, which trains:
+/// the heaps of other threads are smaller.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it changes two numbers of the allocator, under its lock.

@@ -83,17 +83,16 @@ class Checkpoints:
             return "script", "the seed changed: augmentations differ"
         return "exact", None
 
-    def apply_rate(self, optimizer, scheduler):
-        """Applies the rate that the script asks for now: the Trainer goes on with that of the checkpoint, whatever
-        its arguments say."""
-        before = ((self._resumed or {}).get("knobs") or {}).get("optimizer.lr")
-        now = self._trainer.args.learning_rate
-        if not before or not now or before == now or not self._training._guards():
+    def apply_rate(self, step, optimizer, scheduler):
+        """Applies the rate that the script asks for now: the Trainer goes on with that of the checkpoint."""
+        notes = (self._resumed or {}).get("rates")
+        if not notes or not self._training._guards():
             return
         schedulers = [] if scheduler is None else [getattr(scheduler, "scheduler", scheduler)]
-        rates.multiply([optimizer], schedulers, now / before)
-        text = "the Trainer restored the learning rate of its checkpoint ({:g}); downshift applied the {:g} of this rung"
-        self._companion.note(text.format(before, now), "info")
+        changed = rates.follow([optimizer], schedulers, notes)
+        if changed is not None:
+            text = "learning rate from step {} on: {:g}, as the script asks; the checkpoint had {:g}"
+            self._companion.note(text.format(step + 1, changed[1], changed[0]), "info")
 
     def order(self, stop, asked_by_script):
         """Expects the Trainer to save at this border."""
@@ -206,6 +205,7 @@ class Checkpoints:
         notes = {
             "training": training.number, "step": step, "samples": training.position.samples(step), "ordered": ordered_only,
             "seed": training.seeding.seed, "knobs": knobs.of_trainer(self._trainer),
+            "rates": rates.describe([training.optimizer]),
         }  # fmt: skip
         partial = os.path.join(folder, FILE + ".new")
         with open(partial, "w", encoding="utf-8") as file:

@@ -64,7 +64,7 @@ class Training:
 
     @shielded
     def on_train_begin(self, state, loader, optimizer, scheduler):
-        self.checkpoints.apply_rate(optimizer, scheduler)
+        self.checkpoints.apply_rate(state.global_step, optimizer, scheduler)
         self.border = Border(self.companion, self.report.rank, self.report.world, state.global_step)
         self.optimizer, self.gradients = optimizer, gradients.Gradients([optimizer])
         if self.companion.skip_non_finite and self._guards():
@@ -167,7 +167,7 @@ class Training:
             parameters=report.count_parameters(self.trainer.model.parameters()),
             resumed_from=self.checkpoints.resumed_from, samples=self.position.samples(state.global_step),
             total_steps=state.max_steps, epoch_units=self.position.samples_per_epoch,
-            total_units=self.position.samples(state.max_steps), knobs=knobs.of_trainer(self.trainer),
+            total_units=self.position.samples(state.max_steps), knobs=knobs.of_trainer(self.trainer, self.optimizer),
         )  # fmt: skip
 
     def _guards(self):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 
 def find_seed(companion, own):
     """Returns the seed for data loading: the run file's, or else the script's own, which every attempt repeats."""
     return companion.knob("training.seed", companion.knob("knobs.seed", own))
 
 
-def of_trainer(trainer):
-    """Returns the knobs of a Hugging Face Trainer. Its batch may differ from its arguments: it can find one that fits."""
+def of_trainer(trainer, optimizer=None):
+    """Returns the knobs of a Hugging Face Trainer. Its batch may differ from its arguments: it can find one that fits.
+
+    So may its rate, if the script made the optimizer, or if its state comes from a checkpoint.
+    """
     args = trainer.args
+    groups = getattr(optimizer, "param_groups", None) or []
+    initial = [as_number(group.get("initial_lr", group.get("lr"))) for group in groups]
+    is_followed = not initial or any(rate is not None and math.isclose(rate, args.learning_rate) for rate in initial)
     devices = max(1, getattr(args, "n_gpu", 1) or 1)
     found = {
         "training.micro_batch": getattr(trainer, "_train_batch_size", args.per_device_train_batch_size * devices) // devices,
@@ -21,7 +29,7 @@ def of_trainer(trainer):
         "optimizer.max_norm": args.max_grad_norm,
         "training.precision": "bf16" if args.bf16 else "f16" if args.fp16 else "f32",
         "training.gradient_checkpointing": getattr(args, "gradient_checkpointing", None),
-        "optimizer.lr": args.learning_rate,
+        "optimizer.lr": args.learning_rate if is_followed else initial[0],
         "optimizer.weight_decay": args.weight_decay,
         "seed": args.seed,
     }

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 
-from downshift import fetch, knobs, rates, report
+from downshift import fetch, rates, report
 from downshift.excepthook import CheckpointError
 
 FOLDER = "lightning"
@@ -69,17 +69,15 @@ class Checkpoints:
         return "exact", None
 
     def apply_rate(self):
-        """Applies the rate of this rung: Lightning goes on with that of the checkpoint, whatever the script asks for."""
-        notes = self._notes or {}
-        before, now = notes.get("rate_of_rung"), self._companion.knob("optimizer.lr")
-        # A script that sets the rate itself after a resume keeps it.
-        is_restored = self._rate() is not None and self._rate() == notes.get("rate")
-        if not before or not now or before == now or not is_restored or not self._training.guards():
+        """Applies the rate that the script asks for now: Lightning goes on with that of the checkpoint."""
+        notes = (self._notes or {}).get("rates")
+        if not notes or not self._training.guards():
             return
         schedulers = [config.scheduler for config in self._trainer.lr_scheduler_configs]
-        rates.multiply(self._trainer.optimizers, schedulers, float(now) / float(before))
-        text = "Lightning restored the learning rate of its checkpoint ({:g}); downshift applied the {:g} of this rung"
-        self._companion.note(text.format(float(before), float(now)), "info")
+        changed = rates.follow(self._trainer.optimizers, schedulers, notes)
+        if changed is not None:
+            text = "learning rate from step {} on: {:g}, as the script asks; the checkpoint had {:g}"
+            self._companion.note(text.format(self._trainer.global_step + 1, changed[1], changed[0]), "info")
 
     def save(self, step, samples):
         """Writes a checkpoint. Returns its folder; raises OSError or RuntimeError if it cannot be written."""
@@ -99,7 +97,7 @@ class Checkpoints:
             notes = {
                 "training": self._training.number, "step": step, "samples": samples,
                 "accumulation": self._trainer.accumulate_grad_batches, "seed": self._training.seeding.seed,
-                "rate_of_rung": self._companion.knob("optimizer.lr"), "rate": self._rate(),
+                "rates": rates.describe(self._trainer.optimizers),
             }  # fmt: skip
             with open(os.path.join(partial, NOTES), "w", encoding="utf-8") as file:
                 json.dump(notes, file)
@@ -134,10 +132,6 @@ class Checkpoints:
         elif stop:
             reports.stopping(step, True)
             report.stop_process()
-
-    def _rate(self):
-        optimizers = self._trainer.optimizers
-        return knobs.initial_rate(optimizers[0]) if optimizers else None
 
     def _prune(self, folder):
         """Removes checkpoints that this process wrote, except the newest."""

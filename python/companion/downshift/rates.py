@@ -38,6 +38,32 @@ def scale(optimizers, schedulers, wanted):
         first[exact] = wanted
 
 
+def describe(optimizers):
+    """Returns notes for a checkpoint: the rate that the script made its optimizer with, its initial and its present rate."""
+    return {"asked": _asked(optimizers), "initial": initial(optimizers), "present": current(optimizers)}
+
+
+def follow(optimizers, schedulers, notes):
+    """Brings rates that a checkpoint restored to the one that the script asks for now.
+
+    Returns the rate asked for then and now; none if nothing changes. A rate that the script itself has set since is left
+    alone.
+    """
+    before, now = notes.get("asked"), _asked(optimizers)
+    found = {"initial": initial(optimizers), "present": current(optimizers)}
+    is_restored = all(notes.get(name) == rate for name, rate in found.items())
+    if not before or not now or before == now or not is_restored:
+        return None
+    multiply(optimizers, schedulers, now / before)
+    return before, now
+
+
+def _asked(optimizers):
+    """Returns the rate in the optimizer's defaults, which no checkpoint restores."""
+    value = getattr(optimizers[0], "defaults", {}).get("lr") if optimizers else None
+    return None if value is None else float(value)
+
+
 def multiply(optimizers, schedulers, factor):
     """Multiplies all rates of optimizers and schedulers, present and initial ones."""
     for optimizer in optimizers:

@@ -20,6 +20,8 @@ parser.add_argument("--twice", action="store_true")
 parser.add_argument("--log", type=int, default=500)
 parser.add_argument("--dropout", type=float, default=0.1)
 parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--own-rate", type=float, help="an optimizer of the script's own, at a constant rate")
+parser.add_argument("--set-rate", action="store_true", help="puts --lr into a resumed schedule, as scripts do")
 parser.add_argument("--term-at", type=int, default=0)
 options = parser.parse_args()
 
@@ -58,6 +60,15 @@ class Terminate(TrainerCallback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+class SetRate(TrainerCallback):
+    def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, **kwargs):
+        if options.set_rate and state.global_step > 0:
+            factor = args.learning_rate / optimizer.param_groups[0]["initial_lr"]
+            lr_scheduler.base_lrs = [rate * factor for rate in lr_scheduler.base_lrs]
+            for group in optimizer.param_groups:
+                group["initial_lr"], group["lr"] = group["initial_lr"] * factor, group["lr"] * factor
+
+
 dropout = dict(resid_pdrop=options.dropout, embd_pdrop=options.dropout, attn_pdrop=options.dropout)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=16, n_layer=2, n_embd=32, n_head=2, **dropout))
 arguments = TrainingArguments(
@@ -68,9 +79,14 @@ arguments = TrainingArguments(
     train_sampling_strategy="group_by_length" if options.sampler == "length" else "random",
     eval_strategy="epoch" if options.eval else "no", enable_jit_checkpoint=options.jit,
 )  # fmt: skip
+own = (None, None)
+if options.own_rate:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.own_rate)
+    own = (optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0))
 trainer = Trainer(
-    model=model, args=arguments, train_dataset=Texts(), eval_dataset=Texts(16), callbacks=[Terminate()]
-)
+    model=model, args=arguments, train_dataset=Texts(), eval_dataset=Texts(16), callbacks=[Terminate(), SetRate()],
+    optimizers=own,
+)  # fmt: skip
 trainer.train()
 if options.twice:
     trainer.train()

@@ -35,8 +35,12 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
 
 /// Refuses to replace a file: it may be the only copy of other weights.
 fn refuse_existing(file: &Path) -> Result<(), Failure> {
+    let shown = text::path(file);
+    if file.is_dir() {
+        let fix = "name a file, or add --format hf for a folder";
+        return Err(Failure::new(2, format!("{shown} is a folder; nothing was written; {fix}")));
+    }
     if file.symlink_metadata().is_ok() {
-        let shown = text::path(file);
         return Err(Failure::new(
             2,
             format!("{shown} exists; nothing was written; remove it, or choose another --out"),

@@ -48,7 +48,7 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     lines.push(against(plan));
     if !is_command {
         lines.push(
-            "The total is that of the phase which needs most. Each part is shown at its own peak, so they do not add up to it."
+            "The total is the peak of the largest phase. Each part is shown at its own peak, so they do not add up to it."
                 .to_owned(),
         );
     }

@@ -37,7 +37,9 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let way = state.go_on();
     let next = match way {
         GoOn::Anew(_) => "Fix the cause, then start the command anew:",
-        GoOn::Resumes(_) | GoOn::StartsOver(_) => "Fix the cause, then resume from the menu, or run:",
+        GoOn::Resumes(_) | GoOn::StartsOver(_) | GoOn::TakesOver(_) => {
+            "Fix the cause, then resume from the menu, or run:"
+        }
     };
     let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
     let resume = ui::wrap(way.command(), width.saturating_sub(2));

@@ -58,7 +58,7 @@ fn way_after_stop(state: &State) -> GoOn {
 /// Returns the words before the command that continues the run.
 fn label_of(way: &GoOn) -> &'static str {
     match way {
-        GoOn::Resumes(_) => "Resume later:",
+        GoOn::Resumes(_) | GoOn::TakesOver(_) => "Resume later:",
         GoOn::StartsOver(_) => "Start over later:",
         GoOn::Anew(_) => "Start anew later:",
     }

@@ -16,7 +16,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
 
 /// A run whose config is compared with the open one's.
@@ -109,60 +109,50 @@ type Row = (String, Vec<Option<String>>);
 
 /// Returns the knobs that are not the same in all runs.
 fn differing_rows(state: &State, compared: &[Compared<'_>]) -> Vec<Row> {
-    let mut differing: BTreeMap<String, (Value, BTreeMap<usize, Value>)> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
-    for (place, run) in compared.iter().enumerate() {
-        let Ok(other) = run.config else { continue };
-        for (path, from, to) in
-            knobs_of_full(state, other).into_iter().chain(knobs_of_rungs(&state.ladder, &other.ladder))
-        {
-            if !differing.contains_key(&path) {
-                order.push(path.clone());
+    let ours = config_tree(&state.ladder, Some(&state.watch));
+    let theirs: Vec<Option<Value>> = compared
+        .iter()
+        .map(|run| run.config.as_ref().ok().map(|other| config_tree(&other.ladder, other.watch.as_ref())))
+        .collect();
+    let mut differing: Vec<String> = Vec::new();
+    for (tree, run) in theirs.iter().zip(compared) {
+        let (Some(tree), Ok(other)) = (tree, &run.config) else { continue };
+        let is_in_both = |path: &str| match path.split_once(": ") {
+            Some((rung, _)) => {
+                [&state.ladder, &other.ladder].iter().all(|ladder| ladder.iter().any(|has| has.name == rung))
             }
-            differing.entry(path).or_insert_with(|| (from, BTreeMap::new())).1.insert(place, to);
-        }
+            // A run whose thresholds are unknown is compared without them.
+            None => other.watch.is_some() || !path.starts_with("watch"),
+        };
+        let changes = compare_presets(&ours, tree).into_iter();
+        let knobs = changes.flat_map(|change| single_knobs(change.path, change.from, change.to));
+        differing.extend(knobs.map(|(path, ..)| path).filter(|path| is_in_both(path)));
     }
-    let mut rows: Vec<Row> = Vec::new();
-    for path in order {
-        let Some((from, others)) = differing.remove(&path) else { continue };
-        let value =
-            |place: usize| compared[place].config.is_ok().then(|| in_words(others.get(&place).unwrap_or(&from)));
-        let values = std::iter::once(Some(in_words(&from))).chain((0..compared.len()).map(value)).collect();
-        rows.push((path, values));
-    }
+    let mut seen = BTreeSet::new();
+    differing.retain(|path| seen.insert(path.clone()));
+    let row = |path: String| {
+        let own = knob_of(&ours, &path);
+        let value = |tree: &Option<Value>| {
+            let tree = tree.as_ref()?;
+            let is_unknown = path.starts_with("watch.") && tree.get("watch").is_none();
+            Some(in_words(if is_unknown { own } else { knob_of(tree, &path) }))
+        };
+        let values = std::iter::once(Some(in_words(own))).chain(theirs.iter().map(value)).collect();
+        (path, values)
+    };
+    let mut rows: Vec<Row> = differing.into_iter().map(row).collect();
     rows.extend(ladder_row(state, compared));
     rows
 }
 
-/// A knob with its value in the open run and in another.
-type Knob = (String, Value, Value);
-
-fn compare_trees(ours: &Value, theirs: &Value) -> Vec<Knob> {
-    let changes = compare_presets(ours, theirs);
-    changes.into_iter().flat_map(|change| single_knobs(change.path, change.from, change.to)).collect()
-}
-
-/// Returns the differing knobs of rung 0 and of the `watch:` section.
-fn knobs_of_full(state: &State, other: &OtherRun) -> Vec<Knob> {
-    // A run whose thresholds are unknown is compared without them.
-    let watch = other.watch.as_ref().map(|_| &state.watch);
-    let ours = config_tree(state.ladder.first(), watch);
-    compare_trees(&ours, &config_tree(other.ladder.first(), other.watch.as_ref()))
-}
-
-/// Returns the differing knobs of the rungs that both ladders have, such as `safe: optimizer.lr`; without those that
-/// differ on rung 0, as they do on most.
-fn knobs_of_rungs(ours: &[RungView], theirs: &[RungView]) -> Vec<Knob> {
-    let (Some(our_full), Some(their_full)) = (ours.first(), theirs.first()) else { return Vec::new() };
-    let on_full: Vec<String> =
-        compare_trees(&our_full.preset, &their_full.preset).into_iter().map(|(path, ..)| path).collect();
-    let pairs =
-        ours[1..].iter().filter_map(|rung| Some((rung, theirs[1..].iter().find(|their| their.name == rung.name)?)));
-    let knobs = pairs.flat_map(|(rung, their)| {
-        let knobs = compare_trees(&rung.preset, &their.preset).into_iter().filter(|(path, ..)| !on_full.contains(path));
-        knobs.map(|(path, from, to)| (format!("{}: {path}", rung.name), from, to)).collect::<Vec<_>>()
-    });
-    knobs.collect()
+/// Returns the value at a dotted path; a key may contain dots itself.
+fn knob_of<'a>(tree: &'a Value, path: &str) -> &'a Value {
+    let below = |(at, _): (usize, &str)| Some((tree.get(&path[..at])?, &path[at + 1..]));
+    match (tree.get(path), path.rmatch_indices('.').find_map(below)) {
+        (Some(value), _) => value,
+        (None, Some((section, rest))) => knob_of(section, rest),
+        (None, None) => &Value::Null,
+    }
 }
 
 /// Splits a section that only one of two runs has into its knobs.
@@ -189,11 +179,17 @@ fn ladder_row(state: &State, compared: &[Compared<'_>]) -> Option<Row> {
     differs.then(|| ("ladder".to_owned(), std::iter::once(Some(ours)).chain(theirs).collect()))
 }
 
-/// Joins the knobs of rung 0 and the `watch:` section.
-fn config_tree(rung: Option<&RungView>, watch: Option<&Watch>) -> Value {
-    let mut tree = rung.map_or_else(|| json!({}), |rung| rung.preset.clone());
-    if let (Some(fields), Some(Ok(watch))) = (tree.as_object_mut(), watch.map(serde_json::to_value)) {
+/// Joins the knobs of rung 0, the `watch:` section, and what each other rung changes, as `safe: optimizer.lr`.
+fn config_tree(ladder: &[RungView], watch: Option<&Watch>) -> Value {
+    let Some((full, others)) = ladder.split_first() else { return json!({}) };
+    let mut tree = full.preset.clone();
+    let Some(fields) = tree.as_object_mut() else { return tree };
+    if let Some(Ok(watch)) = watch.map(serde_json::to_value) {
         fields.insert("watch".to_owned(), watch);
+    }
+    for rung in others {
+        let changes = compare_presets(&full.preset, &rung.preset).into_iter();
+        fields.extend(changes.map(|change| (format!("{}: {}", rung.name, change.path), change.to)));
     }
     tree
 }
@@ -235,21 +231,22 @@ fn table_lines(rows: &[Row], compared: &[Compared<'_>], width: usize, theme: &Th
 
 #[cfg(test)]
 mod tests {
-    use super::{RungView, knobs_of_rungs};
-    use serde_json::{Value, json};
+    use super::{RungView, compare_presets, config_tree, knob_of};
+    use serde_json::json;
 
     #[test]
-    fn rungs_of_one_name_are_compared_but_for_what_differs_on_all() {
+    fn rungs_are_compared_by_what_each_changes() {
         let rung = |name: &str, lr: f64, micro: u64| RungView {
             warm_start: false,
             name: name.to_owned(),
             relieves: Vec::new(),
             preset: json!({ "optimizer": { "lr": lr }, "training": { "micro_batch": micro } }),
         };
-        let ours = [rung("full", 0.1, 8), rung("small", 0.1, 4), rung("safe", 0.1, 2)];
-        let theirs = [rung("full", 0.2, 8), rung("safe", 0.2, 1), rung("tiny", 0.2, 1)];
-        let found: Vec<(String, Value, Value)> = knobs_of_rungs(&ours, &theirs);
-        assert_eq!(found, [("safe: training.micro_batch".to_owned(), json!(2), json!(1))]);
-        assert!(knobs_of_rungs(&ours, &ours).is_empty());
+        let ours = config_tree(&[rung("full", 0.1, 8), rung("small", 0.1, 4), rung("safe", 0.05, 2)], None);
+        let theirs = config_tree(&[rung("full", 0.2, 8), rung("small", 0.2, 4), rung("safe", 0.2, 2)], None);
+        let paths: Vec<String> = compare_presets(&ours, &theirs).into_iter().map(|change| change.path).collect();
+        assert_eq!(paths, ["optimizer.lr", "safe: optimizer.lr"], "`small` takes the rate of `full` in both");
+        assert_eq!((knob_of(&ours, "safe: optimizer.lr"), knob_of(&ours, "optimizer.lr")), (&json!(0.05), &json!(0.1)));
+        assert!(knob_of(&theirs, "safe: optimizer.lr").is_null());
     }
 }

@@ -120,8 +120,7 @@ fn with_runs(state: &mut State) {
     update(state, Msg::Runs(rows));
     update(state, Msg::Key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE)));
     press_keys(state, " ");
-    let mut ladder = fixture::ladder();
-    ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
+    let ladder = fixture::ladder_at(1e-3);
     let watch = Some(crate::config::knobs::Watch { vram: 0.8, ..state.watch.clone() });
     let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series), evals: Vec::new() };
     update(state, Msg::Other { name: other.run, run: Ok(OtherBox(Box::new(run))) });

@@ -239,28 +239,31 @@ impl Draft<'_> {
         self.command.add_knob(flag, &path, now?).then_some((path, then))
     }
 
-    /// All of the ladder at once, with a still smaller micro-batch. A run that has left `full` for its numbers or its
-    /// kernels finds here what it needs if memory runs out too.
+    /// The whole ladder at once, in a smaller micro-batch than any rung above. A run that has left `full` for its numbers
+    /// or its kernels finds here what it needs if memory runs out too.
     fn add_safe(&mut self) {
-        let set_by = |rung: &Rung, name: &str| (rung.name == name).then(|| rung.set.clone());
-        let Some([(batch, size), (accumulation, steps)]) =
-            self.rungs.iter().find_map(|rung| set_by(rung, "accumulate")).and_then(|set| <[_; 2]>::try_from(set).ok())
-        else {
-            return;
-        };
+        let set_by = |rung: &Rung| <[_; 2]>::try_from(rung.set.clone()).ok().filter(|_| rung.name == "accumulate");
+        let Some([(batch, size), (accumulation, steps)]) = self.rungs.iter().find_map(set_by) else { return };
         let (Some(size), Some(steps)) = (size.as_i64(), steps.as_i64()) else { return };
         // A batch of one sample is an error for some layers.
-        let factor = smallest_factor(size).filter(|factor| size / factor > 1).unwrap_or(1);
-        let mut relieves: Vec<Relief> = self.rungs.iter().flat_map(|rung| rung.relieves.clone()).collect();
+        let smaller = |size: i64| smallest_factor(size).map(|factor| size / factor).filter(|size| *size > 1);
+        let Some(mut less) = smaller(size) else { return };
+        let widens = |rung: &Rung| ["bf16", "f32"].contains(&rung.name);
+        let widest = self.rungs.iter().rfind(|rung| widens(rung)).map(|rung| rung.name);
+        // Wider numbers take the memory back, so they need half the micro-batch once more.
+        let halved = widest.and(smaller(less));
+        less = halved.unwrap_or(less);
+        let is_in =
+            |rung: &&Rung| rung.name != "accumulate" && (!widens(rung) || halved.and(widest) == Some(rung.name));
+        let others: Vec<&Rung> = self.rungs.iter().filter(is_in).collect();
+        let of_numerics = others.iter().filter(|rung| rung.relieves == [Relief::Numerics]).count();
+        let mut relieves: Vec<Relief> = others.iter().flat_map(|rung| rung.relieves.clone()).collect();
         relieves.dedup();
-        if factor == 1 && relieves == [Relief::Memory] {
-            return;
-        }
-        let has_f32 = self.rungs.iter().any(|rung| rung.name == "f32");
-        let others = self.rungs.iter().filter(|rung| rung.name != "accumulate" && !(has_f32 && rung.name == "bf16"));
-        let mut set = vec![(batch, (size / factor).into()), (accumulation, (steps * factor).into())];
-        set.extend(others.flat_map(|rung| rung.set.clone()));
-        let why = "All of the above at once, in a still smaller micro-batch: the slowest rung, and the safest.";
+        // One remedy alone was tried before.
+        relieves.retain(|relief| *relief != Relief::Numerics || of_numerics > 1);
+        let mut set = vec![(batch, less.into()), (accumulation, (size * steps / less).into())];
+        set.extend(others.iter().flat_map(|rung| rung.set.clone()));
+        let why = "The remedies above at once, in a still smaller micro-batch: the slowest rung, and the safest.";
         self.rungs.push(Rung { name: "safe", why, relieves, from_full: true, set });
     }
 }

@@ -65,8 +65,8 @@ fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_ove
     assert_eq!(
         why,
         "killed; nothing resumes the command, and a start from the beginning might overwrite its outputs: start it again \
-         yourself with `downshift run -- python x.py`; `downshift init -- python x.py` writes a run file for its own \
-         checkpoints; a PyTorch loop that calls `downshift.attach` resumes exactly"
+         yourself with `downshift run -- python x.py`; `downshift init -- python x.py` writes a run file that resumes \
+         from the script's checkpoints; a PyTorch loop can call `downshift.attach` instead"
     );
     assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);
     assert_eq!(starts(&trains(AGAIN).decide(KILLED, seconds(2))), [0]);
@@ -101,8 +101,8 @@ fn what_would_lose_everything_is_refused() {
     for request in [shift(), Event::Request(Request::Pause), Event::Request(Request::Restart)] {
         let effects = trains(PLAIN).decide(request, seconds(2));
         let advice =
-            "`downshift init -- python x.py` writes a run file for its own checkpoints; a PyTorch loop that calls \
-                      `downshift.attach` resumes exactly"
+            "`downshift init -- python x.py` writes a run file that resumes from the script's checkpoints; a PyTorch \
+                      loop can call `downshift.attach` instead"
                 .to_owned();
         assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
     }

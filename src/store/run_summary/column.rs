@@ -113,7 +113,7 @@ fn device(run: &RunSummary) -> Option<&str> {
 fn state_rank(run: &RunSummary) -> (u8, &'static str) {
     let word = run.status.as_ref().map_or("", |status| status.state.word());
     let rank = match run.status.as_ref().map(|status| status.state) {
-        _ if run.is_alive() => 0,
+        _ if run.runs_on() => 0,
         Some(RunState::NeedsPerson | RunState::Failed) => 1,
         Some(_) => 2,
         None => 3,

@@ -94,14 +94,15 @@ fn samples_mistakes_layers_and_differences_are_copied() {
     assert_eq!(copy_from(&mut state, Panel::Difference), None, "no run is chosen");
     let other = RunSummary { name: "other".to_owned(), ..RunSummary::default() };
     update(&mut state, Msg::Runs(vec![other]));
-    let mut ladder = fixture::ladder();
-    ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
+    let mut ladder = fixture::ladder_at(1e-3);
     // A section that only one of them has.
-    ladder[0].preset["knobs"] = serde_json::json!({ "noise": { "scale": 0.5 } });
+    for rung in &mut ladder {
+        rung.preset["knobs"] = serde_json::json!({ "noise": { "scale": 0.5 } });
+    }
     let run = OtherRun { ladder, ..OtherRun::default() };
     update(&mut state, Msg::Other { name: "other".to_owned(), run: Ok(OtherBox(Box::new(run))) });
     assert_eq!(
         copy_from(&mut state, Panel::Difference).as_deref(),
-        Some("optimizer.lr 0.002 → 0.001; knobs.noise.scale not set → 0.5")
+        Some("optimizer.lr 0.002 → 0.001; safe: optimizer.lr 0.001 → 0.0005; knobs.noise.scale not set → 0.5")
     );
 }
