@@ -3,7 +3,7 @@
 
 use super::run_loop::Harness;
 use super::saving::FILE_CLOCK;
-use crate::protocol::worker::{Event, Level};
+use crate::protocol::worker::{CommandNews, Event, Level};
 use crate::store::adopted;
 use crate::untrusted::text;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,6 +66,10 @@ impl Harness {
             ),
         };
         self.link.send(&Event::Note { level: Level::Warn, text });
+        if args.spec.checkpoints.is_some() {
+            let news = CommandNews::Unmatched { pattern: found.pattern };
+            self.link.send(&Event::Command { news });
+        }
     }
 }
 

@@ -180,7 +180,18 @@ impl Policy {
 
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
-        let command = self.limits.command.filter(|command| !command.may_restart())?;
+        let command = self.limits.command?;
+        if let Some(pattern) = self.worker.unmatched.as_ref().filter(|_| self.starts_over(command)) {
+            let text = format!(
+                "{}; a start from the beginning would overwrite the outputs `{pattern}`, which `checkpoints.match` does not \
+                 match: correct it in the run's run.yaml, then `{}`",
+                fault.text, self.limits.resume
+            );
+            return Some(Outcome::NeedsPerson(text));
+        }
+        if command.may_restart() {
+            return None;
+        }
         let outputs = if command.save_time().is_some() { "checkpoints" } else { "outputs" };
         let advice = self.if_lost().map_or_else(String::new, |anew| format!("; {}", anew.advice()));
         let text = format!(
@@ -190,6 +201,11 @@ impl Policy {
             self.go_on_command()
         );
         Some(Outcome::NeedsPerson(text))
+    }
+
+    /// Reports whether a restart begins anew although the run file says how to resume, and does not allow that.
+    fn starts_over(&self, command: CommandLimits) -> bool {
+        command.resumes && !command.from_start && self.position.durable.is_none()
     }
 
     /// Returns the end of a run whose command ended while no keeper watched it, unless it may start again.
@@ -237,6 +253,10 @@ impl Policy {
                 self.position.go_back(*step, *samples);
                 self.ledger.climb.rewind_to(*step);
                 self.ledger.climb.plan.rewind_to(*samples, *step);
+                Vec::new()
+            }
+            CommandNews::Unmatched { pattern } => {
+                self.worker.unmatched = Some(pattern.clone());
                 Vec::new()
             }
             CommandNews::Stacks { .. } | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),

@@ -175,6 +175,8 @@ pub struct NewestWorker {
     pub silent: bool,
     /// Moves that were noted instead of made.
     pub unmade: Vec<Discriminant<Move>>,
+    /// A pattern for outputs that no pattern of the run file matches, and that may be checkpoints.
+    pub unmatched: Option<String>,
     /// The rung of the worker before it.
     pub before: Option<usize>,
     /// The companion of its command.

@@ -209,6 +209,11 @@ pub enum CommandNews {
         /// All ranks, by number.
         rows: Vec<RankRow>,
     },
+    /// A command that failed wrote outputs that may be checkpoints, and `checkpoints.match` matched nothing.
+    Unmatched {
+        /// A pattern that matches them.
+        pattern: String,
+    },
     /// A fingerprint of a step; only in a trial.
     Fingerprint(Fingerprint),
     /// The command has ended, with all its processes. Its codes are its own, not those of this contract.

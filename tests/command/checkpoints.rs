@@ -150,3 +150,41 @@ fn a_checkpoint_without_a_number_has_the_step_at_which_it_was_written() {
     let steps: Vec<u64> = rows.iter().map(|row| row.step).collect();
     assert!(steps.contains(&100) && steps.iter().all(|step| step % 50 == 0), "{steps:?}");
 }
+
+/// Writes a checkpoint after steps 2 and 4, dies after step 5, and continues from its argument.
+const DIES: &str = r#"
+mkdir -p out
+step=0
+[ -z "$1" ] || step=$(cat "$1")
+while [ $step -lt 6 ]; do
+  step=$((step + 1))
+  echo "step $step loss 0.5"
+  [ $((step % 2)) = 1 ] || echo $step > out/step_$step.pt
+  [ $step != 5 ] || [ -n "$1" ] || kill -9 $$
+done
+"#;
+
+#[test]
+fn checkpoints_that_a_mistyped_pattern_misses_are_not_overwritten_and_the_corrected_pattern_finds_them() {
+    let place = Place::real();
+    let folder = place.dir.path();
+    fs::write(folder.join("train.sh"), DIES).unwrap();
+    let file = "name: typo\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'out/stp_*.pt' }\n\
+                resume: { arguments: ['{checkpoint}'] }\n";
+    fs::write(folder.join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains("would overwrite the outputs `out/step_*.pt`, which `checkpoints.match` does not match"),
+        "{said}"
+    );
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), stored.replace("stp_", "step_")).unwrap();
+    let said = place.succeed(&["resume", "--trust", "--headless"]);
+    assert!(said.contains("finished at step 6"), "{said}");
+    let attempts = Reader::open(&run).unwrap().attempts().unwrap();
+    assert_eq!((attempts.len(), attempts[1].from_step), (2, Some(4)), "{said}");
+}

@@ -54,6 +54,26 @@ fn active() -> Event {
 }
 
 #[test]
+fn outputs_that_no_pattern_matches_are_not_overwritten() {
+    let unmatched = || {
+        let news = CommandNews::Unmatched { pattern: "out/step_*.pt".to_owned() };
+        Event::Worker(WorkerEvent::Command { news })
+    };
+    let end = |limits: CommandLimits| {
+        let mut policy = trains(limits);
+        policy.decide(unmatched(), seconds(2));
+        let effects = policy.decide(KILLED, seconds(2));
+        (
+            starts(&effects),
+            effects.iter().any(|effect| format!("{effect:?}").contains("overwrite the outputs `out/step_*.pt`")),
+        )
+    };
+    assert_eq!(end(RESUMES), (vec![], true));
+    assert_eq!(end(CommandLimits { from_start: true, ..RESUMES }), (vec![0], false), "the run file allows it");
+    assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0], "it wrote none");
+}
+
+#[test]
 fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_over() {
     let mut plain = trains(PLAIN);
     let effects = plain.decide(KILLED, seconds(2));
