@@ -48,6 +48,7 @@ mod status;
 mod triage;
 mod trial;
 mod trust;
+mod undeclared;
 mod watch;
 mod watching;
 mod words;

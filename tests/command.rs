@@ -104,6 +104,8 @@ fn check_names_arguments_that_the_script_does_not_declare() {
     let said = place.succeed(&["check", "run.yaml"]);
     assert!(said.contains("declares no argument --lrr, as far as its source shows; did you mean `--lr`?"), "{said}");
     assert!(said.contains("declares no argument --resume_from, as far"), "{said}");
+    let listed = shown(&place.output(&["check", "run.yaml", "--preflight"]));
+    assert!(listed.contains("declares no argument --lrr"), "{listed}");
     let launcher = "p.add_argument('rest', nargs=argparse.REMAINDER)\nprint(p.parse_args())\n";
     let elsewhere = "from installed import add_common\nadd_common(p)\nprint(p.parse_args())\n";
     for takes_more in ["print(p.parse_known_args())\n", launcher, elsewhere] {

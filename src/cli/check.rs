@@ -1,11 +1,11 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
-use super::init::script;
 use super::kept_script::KeptScript;
 use super::line;
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
+use super::undeclared::undeclared_arguments;
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
@@ -15,11 +15,8 @@ use crate::config::numerics;
 use crate::config::quality::Quality;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
-use crate::config::typed::nearest;
 use crate::config::units::Every;
 use crate::format::counted;
-use crate::init::flag::Flag;
-use crate::init::given::undeclared_options;
 use crate::init::kept::Kept;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
@@ -70,7 +67,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if let Some(command) = &run.command {
         describe_command(&run, command);
-        note_undeclared(command);
+        for note in undeclared_arguments(command) {
+            line!("\nnote: {note}");
+        }
         describe_trial(&run);
         describe_ranks(&run);
     }
@@ -168,26 +167,6 @@ fn note_lost_files(command: &CommandSpec) {
         line!(
             "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
         );
-    }
-}
-
-/// Notes options of the command and of its resume that the source of the script does not declare.
-fn note_undeclared(command: &CommandSpec) {
-    let Ok(found) = script::find(&command.command, &command.directory) else { return };
-    let Some((program, declared)) = found.program.as_ref().zip(found.declared().ok()) else { return };
-    if !program.declares_all(&declared) {
-        return;
-    }
-    let resume = command.resume.iter().flat_map(|resume| &resume.arguments);
-    // A shell script may keep its own arguments to itself.
-    let passed = found.words.arguments.iter().chain(resume).filter(|_| found.words.open);
-    let arguments: Vec<String> = found.words.fixed.iter().chain(passed).cloned().collect();
-    let known: Vec<&str> = declared.flags.iter().map(Flag::spelling).collect();
-    for option in undeclared_options(&arguments, &declared.flags) {
-        let script = text::path(&found.script);
-        let meant = nearest(option, &known).map_or_else(String::new, |word| format!("; did you mean `{word}`?"));
-        let option = text::escape_line(option);
-        line!("\nnote: {script} declares no argument {option}, as far as its source shows{meant}");
     }
 }
 

@@ -206,6 +206,10 @@ pub fn stop_without_keeper(run: &RunDir) -> bool {
 fn silence(run: &RunDir, error: &std::io::Error) -> String {
     let (name, waited) = (run.name(), PATIENCE.as_secs());
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+        // It may have ended while it was asked.
+        if owners::keeper(run).is_none() {
+            return absent(run).message;
+        }
         return format!("the keeper of {name} does not answer: {error}");
     }
     let pid = owners::keeper(run).map_or_else(|| "PID".to_owned(), |owner| owner.pid.to_string());
@@ -223,8 +227,13 @@ fn absent(run: &RunDir) -> Failure {
         return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
     }
     if let Some(worker) = owners::worker(run) {
-        let (pid, resume) = (worker.pid, run.command("resume"));
-        let text = format!("the keeper of {name} is gone, and its worker, process {pid}, trains on");
+        let resume = run.command("resume");
+        let what = match (owners::command_process(run), owners::worker_record(run).and_then(|record| record.token)) {
+            (Some(pid), _) => format!("its command, process {pid}, runs on"),
+            (None, Some(_)) => "its command has ended since".to_owned(),
+            (None, None) => format!("its worker, process {}, trains on", worker.pid),
+        };
+        let text = format!("the keeper of {name} is gone, and {what}");
         return Failure::new(1, format!("{text}; `{resume}` takes it over, then `{}` ends it", run.command("stop")));
     }
     let (status, shows) = (live_status(run), format!("`{}` shows how it ended", run.command("status")));

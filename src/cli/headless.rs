@@ -10,7 +10,7 @@ use crate::config::units::Every;
 use crate::format::{count, figure, learning_rate};
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::sentences::measured;
-use crate::protocol::control::{EvalRow, JournalRow, Request, Status, StepRow, Update};
+use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, StepRow, Update};
 use crate::protocol::line;
 use crate::protocol::metrics::is_quality;
 use crate::protocol::worker::Level;
@@ -128,14 +128,16 @@ impl<'a> Follower<'a> {
             }
             if since > SILENCE && !told {
                 told = true;
-                let why = recovering.clone().unwrap_or_else(|| "waiting for its restart".to_owned());
+                let unattended = live_status(self.dir).filter(|status| status.state == RunState::Unattended);
+                let why = recovering.clone().or_else(|| unattended?.why);
+                let why = why.unwrap_or_else(|| "waiting for its restart".to_owned());
                 print_now(&format!("the keeper does not answer; {why}"));
             }
             if since > PATIENCE && recovering.is_none() {
-                let name = self.dir.name();
+                let (name, status) = (self.dir.name(), live_status(self.dir).or_else(|| self.status.clone()));
                 return Err(Failure::new(
                     1,
-                    format!("the keeper of {name} is gone; {}", find_way(self.dir, self.status.as_ref())),
+                    format!("the keeper of {name} is gone; {}", find_way(self.dir, status.as_ref())),
                 ));
             }
             tokio::select! {

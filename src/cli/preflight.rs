@@ -7,6 +7,7 @@ mod script;
 use super::devices::devices_of_start;
 use super::run;
 use super::trust;
+use super::undeclared::undeclared_arguments;
 use super::{Failure, line, occupied, plan, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
@@ -105,6 +106,9 @@ impl Preflight {
     fn check_script(&mut self, run: &Run) {
         if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
             self.fail("script", Failure::new(CONFIG, missing), "fix its path, or start from its folder");
+        }
+        for sentence in run.command.as_ref().map(undeclared_arguments).unwrap_or_default() {
+            self.checks.push(Check::warn("arguments", sentence, "correct it, unless the script takes it anyway"));
         }
     }
 

@@ -98,6 +98,13 @@ pub fn has_processes(run_dir: &Path) -> bool {
     !process_tree::members(&process_tree::scan(), &token, parent).is_empty()
 }
 
+/// Returns a living process of the newest attempt's command.
+#[must_use]
+pub fn command_process(run: &RunDir) -> Option<u32> {
+    let token = worker_record(run)?.token?;
+    process_tree::members(&process_tree::scan(), &token, 0).first().map(|process| process.pid)
+}
+
 /// Reports whether a keeper may be writing run.db in a directory: one of this host, or one elsewhere.
 #[must_use]
 pub fn may_be_written(run_dir: &Path) -> bool {

@@ -264,7 +264,8 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
         None if !opening && status.level.is_some() && status.pid_worker.is_some() => {
             status.state = RunState::Unattended;
             let way = find_way(run, Some(&status));
-            (status.state, Some(format!("the keeper is gone and the command runs on without it; {way}")))
+            let command = if owners::command_process(run).is_some() { "runs on without it" } else { "has ended since" };
+            (status.state, Some(format!("the keeper is gone and the command {command}; {way}")))
         }
         None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
         parent => {

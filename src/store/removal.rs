@@ -6,7 +6,6 @@
 use super::lock::LockError;
 use super::owners;
 use super::run_dir::{RunDir, is_stamped};
-use crate::process_tree;
 use crate::untrusted::text;
 use std::fs;
 use std::io;
@@ -118,17 +117,10 @@ pub fn check_removal(runs: &Path, run: &RunDir) -> Result<(), RemovalError> {
         return Err(alive(process));
     }
     // A command outlives a keeper and a harness that were killed.
-    if let Some(pid) = command_process(run) {
+    if let Some(pid) = owners::command_process(run) {
         return Err(RemovalError::StillTrains { run: run.name(), pid, resume: run.command("resume") });
     }
     worker.map_or(Ok(()), |process| Err(alive(process)))
-}
-
-/// Returns a living process of the newest attempt's command.
-fn command_process(run: &RunDir) -> Option<u32> {
-    let token = owners::worker_record(run)?.token?;
-    let all = process_tree::scan();
-    process_tree::members(&all, &token, 0).first().map(|process| process.pid)
 }
 
 /// Deletes a run.

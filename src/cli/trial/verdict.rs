@@ -215,7 +215,7 @@ impl fmt::Display for Verdict {
             Self::TooFew { losses } => write!(
                 formatter,
                 "unknown: only {} with a loss could be compared after the resume, {ENOUGH} are needed; let the script \
-                 report its loss more often, or raise --steps",
+                 report its loss at each step (a tqdm bar with mininterval=0 shows all), or raise --steps",
                 counted(*losses, "step")
             ),
         }

@@ -6,6 +6,7 @@ use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{age, count};
+use crate::protocol::resume::GoOn;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -24,7 +25,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         Some(_) => "Without a keeper, the command goes on; the next keeper takes it over with all of its steps.",
         None => "Without a keeper, the worker saves at its next step and ends.",
     });
-    if let Some(step) = state.status().and_then(|status| status.durable_step) {
+    let loses_steps = !matches!(state.go_on(), GoOn::TakesOver(_));
+    if let Some(step) = state.status().and_then(|status| status.durable_step).filter(|_| loses_steps) {
         add(&format!("Step {} is durable; later steps run again.", count(step)));
     }
     lines.push(Line::default());
