@@ -154,14 +154,26 @@ impl Suite<'_> {
         self.check_run(place, &run)
     }
 
+    /// Returns a run that was stopped before its end, and its place. On a busy machine it may end first.
+    fn stopped_run(&self) -> Failing<(Place, RunDir)> {
+        let mut tries = 0;
+        loop {
+            let place = Place::new(&self.orders.dir)?;
+            let (_client, run) = place.start(&self.text)?;
+            wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
+            let stopped = place.output(&["stop"]);
+            wait_for("the stop", || is_abandoned(&run).then_some(()))?;
+            match stopped {
+                Ok(_) => return Ok((place, run)),
+                Err(error) if tries == 2 => return Err(error),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
     /// Copies a stopped run once per page of its store, damages that page, and resumes from the copy.
     fn damage_pages(&self, table: &mut Table) -> Failing<()> {
-        let template = Place::new(&self.orders.dir)?;
-        let (client, run) = template.start(&self.text)?;
-        wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
-        template.output(&["stop"])?;
-        wait_for("the stop", || is_abandoned(&run).then_some(()))?;
-        drop(client);
+        let (_template, run) = self.stopped_run()?;
         let (pages, size) = count_pages(&run.file("run.db"))?;
         let mut chosen: Vec<u64> = (0..pages).collect();
         let mut stream = Stream::new(self.orders.seed);

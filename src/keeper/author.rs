@@ -107,12 +107,11 @@ impl Display for Process {
 
 /// Names come from other programs and end up on terminals.
 fn name_of(pid: u32) -> Option<String> {
-    let mut name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let own = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     // A program that starts itself again through /proc/self/exe.
-    if name.trim_end() == "exe" {
-        let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-        name = program.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
-    }
+    let program = (own.trim_end() == "exe").then(|| fs::read_link(format!("/proc/{pid}/exe")).ok()).flatten();
+    let program = program.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+    let name = program.map_or(own, |name| name.trim_end_matches(" (deleted)").to_owned());
     let name: String = name.trim_end().chars().filter(|letter| letter.is_ascii_graphic() || *letter == ' ').collect();
     Some(name).filter(|name| !name.is_empty())
 }
