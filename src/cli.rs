@@ -247,6 +247,15 @@ impl<E: std::error::Error> From<E> for Failure {
 
 type Outcome = Result<u8, Failure>;
 
+/// Refuses to write where something is: it may be the only copy. `option` names another place.
+fn refuse_existing(path: &Path, option: &str) -> Result<(), Failure> {
+    if path.symlink_metadata().is_ok() {
+        let shown = text::path(path);
+        return Err(Failure::new(2, format!("{shown} exists; nothing was written; choose another file with {option}")));
+    }
+    Ok(())
+}
+
 /// Finds the selected run, if this version can read it.
 fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
     let run = RunDir::find(runs, name)?;

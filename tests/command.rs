@@ -8,7 +8,7 @@ mod helper;
 
 use downshift::protocol::control::RunState;
 use downshift::store::reader::live_status;
-use helper::{Place, kill, parent_of, wait_for, wait_parent_end, wait_status};
+use helper::{Place, kill_keepers, wait_for, wait_parent_end, wait_status};
 use std::fs;
 use std::process::{Output, Stdio};
 
@@ -310,13 +310,9 @@ fn a_command_without_a_keeper_is_unattended_until_it_is_taken_over() {
     let place = place_with("name: alone\ntask: command\ncommand: [sh, train.sh]\n");
     let script = "for step in $(seq 60); do echo \"step $step loss 0.5\"; sleep 0.2; done\n";
     fs::write(place.dir.path().join("train.sh"), script).unwrap();
-    let (mut child, run) = place.start(&["--trust", "--device", "cpu"]);
+    let (child, run) = place.start(&["--trust", "--device", "cpu"]);
     let before = wait_status(&run, "steps", |status| status.step >= 3);
-    let keeper = before.pid_keeper.unwrap();
-    kill(parent_of(keeper).unwrap());
-    kill(keeper);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_keepers(child, &before);
     let alone = wait_status(&run, "no keeper", |status| status.state == RunState::Unattended);
     assert_eq!((alone.pid_keeper, alone.pid_worker), (None, before.pid_worker));
     let resume = format!("`downshift resume {}` takes it over", run.name());

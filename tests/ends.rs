@@ -12,8 +12,8 @@ use downshift::store::reader::{Reader, live_status};
 use downshift::store::writer::Writer;
 use downshift::untrusted::peer;
 use helper::{
-    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
-    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, kill_keepers, lock_store,
+    never_stopped, parent_of, send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -118,12 +118,9 @@ fn an_end_can_be_written_on_a_full_disk() {
     let place = Place::scripted();
     let Some(disk) = Disk::mount(place.dir.path().join("runs")) else { return };
     place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let (child, run) = place.start(&["--set", "training.steps=4000"]);
     let before = wait_status(&run, "steps", |status| status.step >= 60);
-    kill(parent_of(before.pid_keeper.unwrap()).unwrap());
-    kill(before.pid_keeper.unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_keepers(child, &before);
     wait_status(&run, "the end of the worker", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
     fill_disk(&disk.0.join("filler"));
     conclude_run(&run, Verdict::NeedsPerson, "the disk is full").unwrap();
@@ -236,13 +233,10 @@ fn the_journal_names_the_process_that_resumes_a_run() {
 
 #[test]
 fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
-    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    let (place, child, run, _) = start_run(SLOW, 200, 5);
     assert!(place.output(&["pause"]).status.success());
     let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
-    kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
-    kill(paused.pid_keeper.unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_keepers(child, &paused);
     wait_for("the end of both", || {
         (owners::keeper(&run).is_none() && owners::parent_record(&run).is_none()).then_some(())
     });

@@ -8,7 +8,7 @@ use downshift::protocol::control::RunState;
 use downshift::protocol::samples::SampleSet;
 use downshift::store::checkpoint::{self, state::Row};
 use downshift::store::samples;
-use helper::{Place, QUICK, SLOW, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
+use helper::{Place, QUICK, SLOW, journal, journal_says, kill, kill_keepers, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -105,13 +105,9 @@ fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
 fn a_run_killed_with_its_parent_is_resumed_by_the_user() {
     let place = Place::scripted();
     place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    let (child, run) = place.start(&["--set", "training.steps=200"]);
     let before = wait_status(&run, "steps", |status| status.step >= 60);
-    let keeper = before.pid_keeper.unwrap();
-    kill(parent_of(keeper).unwrap());
-    kill(keeper);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_keepers(child, &before);
     let dead = wait_status(&run, "no process", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
     assert_eq!(dead.state, RunState::Stopped);
     let resumed = place.output(&["resume", "--headless"]);

@@ -10,7 +10,7 @@ use downshift::store::owners;
 use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::Writer;
-use helper::{Place, kill, parent_of, send_signal, wait_for, wait_state, wait_status};
+use helper::{Place, kill, kill_keepers, send_signal, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -40,13 +40,9 @@ fn slow_place() -> Place {
 }
 
 /// Kills every process of a run at once, like a power cut.
-fn power_cut(mut child: Child, run: &RunDir) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+fn power_cut(child: Child, run: &RunDir) {
     let status = live_status(run).unwrap();
-    let keeper = status.pid_keeper.unwrap();
-    kill(parent_of(keeper).unwrap());
-    kill(keeper);
+    kill_keepers(child, &status);
     status.pid_worker.into_iter().for_each(kill);
     wait_for("the end of the run", || {
         let status = live_status(run)?;

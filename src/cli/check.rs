@@ -106,9 +106,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Says whether the run can start: on which device, and with how many samples.
 fn conclude(run: &Run, prospect: &Prospect) -> String {
     if let Some(command) = &run.command {
-        let folder = &command.directory;
-        let without_folder = (!folder.is_dir()).then(|| format!("{} is not a directory", text::path(folder)));
-        return match without_folder.or_else(|| find_missing_script(command)) {
+        return match find_missing_script(command) {
             Some(missing) => format!("{} is valid, but cannot start here: {missing}", run.name),
             None => format!("{} is valid; --preflight also looks up its program.", run.name),
         };

@@ -4,7 +4,7 @@ mod help;
 pub mod script;
 pub mod template;
 
-use super::{Failure, Outcome, line};
+use super::{Failure, Outcome, line, refuse_existing};
 use crate::config::check::check_name;
 use crate::config::command::Level;
 use crate::init::attached::Attached;
@@ -80,7 +80,7 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     let found = script::find(command, Path::new(""))?;
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
-    refuse_existing(&file)?;
+    refuse_existing(&file, "--output")?;
     let mut declared = found.declared()?;
     if declared.flags.is_empty() {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
@@ -109,14 +109,6 @@ fn run_name(script: &Path) -> String {
     let fits = |letter: char| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
     let name: String = stem.trim_start_matches(['.', '-']).chars().map(fits).take(48).collect();
     if check_name("name", &name).is_none() { name } else { "training".to_owned() }
-}
-
-fn refuse_existing(file: &Path) -> Result<(), Failure> {
-    if file.symlink_metadata().is_ok() {
-        let shown = text::path(file);
-        return Err(Failure::new(2, format!("{shown} exists; nothing was written; choose another file with --output")));
-    }
-    Ok(())
 }
 
 /// Writes the file, unless one has appeared in the meantime.

@@ -1,13 +1,16 @@
 //! Deterministic runs for tests: identical on every machine and at any time.
 
 pub mod command;
+mod ladder;
 pub mod ranks;
 pub mod samples;
 
+pub use ladder::{ladder, ladder_at};
+
 use super::state::facts::{History, Loading};
-use super::state::{Link, RungView, State};
+use super::state::{Link, State};
 use super::update::{HistoryBox, Msg, update};
-use crate::config::knobs::{Relief, Watch};
+use crate::config::knobs::Watch;
 use crate::protocol::control::{
     Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, StageName,
     Status, StepRow, Update,
@@ -16,35 +19,10 @@ use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::progress::Progress;
 use crate::protocol::worker::{Eval, Level};
-use serde_json::json;
 
 /// 20 November 2026, 14:02:11 UTC.
 pub const NOW: i64 = 1_795_183_331_000;
 const GIB: u64 = 1 << 30;
-
-pub fn ladder() -> Vec<RungView> {
-    ladder_at(2e-3)
-}
-
-/// Returns the ladder of a run with this learning rate: half of it on the last rung.
-pub fn ladder_at(full_lr: f64) -> Vec<RungView> {
-    let rung = |name: &str, relieves: &[Relief], micro: u64, accumulation: u64, fused: bool, lr: f64| RungView {
-        warm_start: false,
-        name: name.to_owned(),
-        relieves: relieves.to_vec(),
-        preset: json!({
-            "model": {"channels": 32, "layers": 4},
-            "training": {"epochs": 30, "micro_batch": micro, "accumulation": accumulation, "fused_kernels": fused},
-            "optimizer": {"lr": lr},
-        }),
-    };
-    vec![
-        rung("full", &[], 32, 1, true, full_lr),
-        rung("accumulate", &[Relief::Memory], 16, 2, true, full_lr),
-        rung("plain", &[Relief::Kernels], 32, 1, false, full_lr),
-        rung("safe", &[Relief::Memory, Relief::Kernels, Relief::Numerics], 16, 2, false, full_lr / 2.0),
-    ]
-}
 
 fn record(name: &str, steps: u64) -> RungRecord {
     RungRecord {

@@ -12,6 +12,7 @@ use super::{checkpoint, owners};
 use crate::format::{count, counted};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::resume::GoOn;
 use crate::protocol::samples::{FIRST_NON_FINITE, NonFiniteParameter};
 use crate::protocol::worker::Level;
 use crate::untrusted::text;
@@ -262,10 +263,9 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
             (RunState::Paused, Some(format!("no keeper runs; {}", find_way(run, Some(&status)))))
         }
         None if !opening && status.level.is_some() && status.pid_worker.is_some() => {
-            status.state = RunState::Unattended;
-            let way = find_way(run, Some(&status));
+            let way = GoOn::TakesOver(run.command("resume"));
             let command = if owners::command_process(run).is_some() { "runs on without it" } else { "has ended since" };
-            (status.state, Some(format!("the keeper is gone and the command {command}; {way}")))
+            (RunState::Unattended, Some(format!("the keeper is gone and the command {command}; {way}")))
         }
         None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
         parent => {

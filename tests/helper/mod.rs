@@ -266,6 +266,15 @@ pub fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Kills the keeper of a run, its parent and the client that started it.
+pub fn kill_keepers(mut client: Child, status: &Status) {
+    let keeper = status.pid_keeper.unwrap();
+    kill(parent_of(keeper).unwrap());
+    kill(keeper);
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
 /// A small file system; unmounted when dropped.
 pub struct Disk(pub PathBuf);
 

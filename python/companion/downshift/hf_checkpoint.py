@@ -89,10 +89,7 @@ class Checkpoints:
         if not notes or not self._training._guards():
             return
         schedulers = [] if scheduler is None else [getattr(scheduler, "scheduler", scheduler)]
-        changed = rates.follow([optimizer], schedulers, notes)
-        if changed is not None:
-            text = "learning rate from step {} on: {:g}, as the script asks; the checkpoint had {:g}"
-            self._companion.note(text.format(step + 1, changed[1], changed[0]), "info")
+        rates.follow(self._companion, step, [optimizer], schedulers, notes)
 
     def order(self, stop, asked_by_script):
         """Expects the Trainer to save at this border."""

@@ -74,10 +74,7 @@ class Checkpoints:
         if not notes or not self._training.guards():
             return
         schedulers = [config.scheduler for config in self._trainer.lr_scheduler_configs]
-        changed = rates.follow(self._trainer.optimizers, schedulers, notes)
-        if changed is not None:
-            text = "learning rate from step {} on: {:g}, as the script asks; the checkpoint had {:g}"
-            self._companion.note(text.format(self._trainer.global_step + 1, changed[1], changed[0]), "info")
+        rates.follow(self._companion, self._trainer.global_step, self._trainer.optimizers, schedulers, notes)
 
     def save(self, step, samples):
         """Writes a checkpoint. Returns its folder; raises OSError or RuntimeError if it cannot be written."""

@@ -43,19 +43,19 @@ def describe(optimizers):
     return {"asked": _asked(optimizers), "initial": initial(optimizers), "present": current(optimizers)}
 
 
-def follow(optimizers, schedulers, notes):
-    """Brings rates that a checkpoint restored to the one that the script asks for now.
+def follow(companion, step, optimizers, schedulers, notes):
+    """Brings rates that a checkpoint restored to the one that the script asks for now, and says so.
 
-    Returns the rate asked for then and now; none if nothing changes. A rate that the script itself has set since is left
-    alone.
+    A rate that the script itself has set since is left alone. `notes` are those of the checkpoint, at `step`.
     """
     before, now = notes.get("asked"), _asked(optimizers)
     found = {"initial": initial(optimizers), "present": current(optimizers)}
     is_restored = all(notes.get(name) == rate for name, rate in found.items())
     if not before or not now or before == now or not is_restored:
-        return None
+        return
     multiply(optimizers, schedulers, now / before)
-    return before, now
+    text = "learning rate from step {} on: {:g}, as the script asks; the checkpoint had {:g}"
+    companion.note(text.format(step + 1, now, before), "info")
 
 
 def _asked(optimizers):

@@ -1,7 +1,7 @@
 //! Exports the weights alone, as one safetensors file or in another program's format.
 
 use super::CheckpointsArgs;
-use crate::cli::{Failure, Outcome, line};
+use crate::cli::{Failure, Outcome, line, refuse_existing};
 use crate::format::{bytes, count};
 use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
@@ -14,7 +14,7 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     let out =
         args.out.as_deref().ok_or_else(|| Failure::new(2, "export needs an output file: --out weights.safetensors"))?;
     if args.format.is_none() {
-        refuse_existing(out)?;
+        refuse_existing(out, "--out")?;
     }
     let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
@@ -33,22 +33,6 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     Ok(0)
 }
 
-/// Refuses to replace a file: it may be the only copy of other weights.
-fn refuse_existing(file: &Path) -> Result<(), Failure> {
-    let shown = text::path(file);
-    if file.is_dir() {
-        let fix = "name a file, or add --format hf for a folder";
-        return Err(Failure::new(2, format!("{shown} is a folder; nothing was written; {fix}")));
-    }
-    if file.symlink_metadata().is_ok() {
-        return Err(Failure::new(
-            2,
-            format!("{shown} exists; nothing was written; remove it, or choose another --out"),
-        ));
-    }
-    Ok(())
-}
-
 /// Writes the files that the task converts the weights to, into a folder.
 fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
@@ -58,7 +42,7 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
     let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(out)));
-    files.iter().try_for_each(|(name, _)| refuse_existing(&out.join(name)))?;
+    files.iter().try_for_each(|(name, _)| refuse_existing(&out.join(name), "--out"))?;
     std::fs::create_dir_all(out).map_err(wrong)?;
     for (name, content) in &files {
         write_whole(&out.join(name), content).map_err(wrong)?;

@@ -1,7 +1,7 @@
 //! `init TEMPLATE`: writes a shipped run file, or the Cargo project of a task, for the user to edit.
 
-use super::{refuse_existing, run_name, write_new};
-use crate::cli::{Failure, Outcome, line};
+use super::{run_name, write_new};
+use crate::cli::{Failure, Outcome, line, refuse_existing};
 use crate::config::command::invocation::is_script;
 use crate::config::shipped;
 use crate::config::typed::suggest;
@@ -37,7 +37,7 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
         trainer.require_tasks().map_err(Failure::of)?;
     }
     let file = output.map_or_else(|| PathBuf::from(format!("{name}.yaml")), Path::to_owned);
-    refuse_existing(&file)?;
+    refuse_existing(&file, "--output")?;
     let content = content.replacen(&format!("\nname: {name}"), &format!("\nname: {}", run_name(&file)), 1);
     write_new(&file, &format!("# Written by `downshift init {name}`, for you to edit.\n#\n{content}"))?;
     let shown = text::path(&file);
@@ -79,7 +79,7 @@ fn write_project(folder: &Path) -> Outcome {
         let why = "a package is named with letters, digits, `-` and `_`, and begins with a letter";
         return Err(Failure::new(2, format!("`{shown}`: {why}; choose another folder with --output")));
     }
-    refuse_existing(folder)?;
+    refuse_existing(folder, "--output")?;
     let source = Source::find(Path::new(env!("CARGO_MANIFEST_DIR")));
     let created = |error| Failure::new(1, format!("{shown}: {error}"));
     fs::create_dir_all(folder.join("src")).map_err(created)?;

@@ -10,8 +10,11 @@ use std::path::Path;
 /// Entries of a folder among which a mistyped script is looked for.
 const MOST_SCRIPTS: usize = 1_000;
 
-/// Returns a sentence about a Python script that is missing: its interpreter would start, and end at once.
+/// Returns a sentence about a directory or a Python script that is missing: its interpreter would start, and end at once.
 pub fn find_missing_script(command: &CommandSpec) -> Option<String> {
+    if !command.directory.is_dir() {
+        return Some(format!("{} is not a directory", text::path(&command.directory)));
+    }
     // A launcher may change the folder.
     let starts_python = command.command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
     let Target::Script(script) = find_script(&command.command)?.target else { return None };

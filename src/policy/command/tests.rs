@@ -15,6 +15,7 @@ use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, O
 use std::time::Duration;
 
 mod counts;
+mod unmatched;
 
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
     resumes: false,
@@ -51,26 +52,6 @@ fn begun(command: CommandLimits) -> Policy {
 
 fn active() -> Event {
     Event::Worker(WorkerEvent::Command { news: CommandNews::Active })
-}
-
-#[test]
-fn outputs_that_no_pattern_matches_are_not_overwritten() {
-    let unmatched = || {
-        let news = CommandNews::Unmatched { pattern: "out/step_*.pt".to_owned() };
-        Event::Worker(WorkerEvent::Command { news })
-    };
-    let end = |limits: CommandLimits| {
-        let mut policy = trains(limits);
-        policy.decide(unmatched(), seconds(2));
-        let effects = policy.decide(KILLED, seconds(2));
-        (
-            starts(&effects),
-            effects.iter().any(|effect| format!("{effect:?}").contains("overwrite the outputs `out/step_*.pt`")),
-        )
-    };
-    assert_eq!(end(RESUMES), (vec![], true));
-    assert_eq!(end(CommandLimits { from_start: true, ..RESUMES }), (vec![0], false), "the run file allows it");
-    assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0], "it wrote none");
 }
 
 #[test]
