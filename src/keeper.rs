@@ -37,6 +37,7 @@ mod retention;
 mod run_dir_watch;
 mod run_loop;
 pub mod sentences;
+pub mod set_aside;
 mod shared_folder;
 mod shift_timer;
 mod socket;

@@ -163,6 +163,17 @@ fn a_run_goes_back_to_an_older_checkpoint_and_stays_there() {
     assert_eq!(steps_on_disk(&run), [20, 40, 60, 80, 90], "taken again");
     assert_eq!(weights(run.path(), STEPS), wanted, "and the same");
     assert_eq!(place.rows().len() as u64, STEPS + 50);
+    // A checkpoint that was set aside is still one to continue from.
+    says(&place, 0, &["resume", "--headless", "--from", "20"]);
+    aside::set_aside(run.path(), 60).unwrap();
+    let listed = says(&place, 0, &["checkpoints", "list"]);
+    assert!(listed.contains("step        60  set aside"), "{listed}");
+    let said = says(&place, 14, &["resume", "--headless", "--from", "41"]);
+    assert!(said.contains("there are 90, 80, 40, 20; set aside: 90, 80, 60, 40"), "{said}");
+    let said = says(&place, 0, &["resume", "--headless", "--from", "60"]);
+    assert!(said.contains("checkpoint 60, which had been set aside, was put back"), "{said}");
+    assert!(said.contains("resumed at step 60"), "{said}");
+    assert_eq!(weights(run.path(), STEPS), wanted);
 }
 
 #[test]

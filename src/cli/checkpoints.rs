@@ -8,6 +8,7 @@ mod export;
 use super::{Failure, Outcome, client, find_run, line};
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
+use crate::keeper::set_aside;
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
@@ -180,9 +181,10 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(found.step()), text::path(found.path()));
     }
-    let aside = aside::list_aside(run.path());
-    for path in aside.into_iter().chain(adopted::paths_aside(run.path())) {
-        line!("set aside: {}", text::path(&path));
+    let containers = aside::list_aside(run.path()).into_iter().map(|entry| (entry.step, entry.path));
+    let adopted = adopted::still_aside(run.path()).into_iter().map(|adopted| (adopted.step, adopted.path));
+    for (step, path) in containers.chain(adopted) {
+        line!("step {:>9}  set aside  {}", count(step), text::path(&path));
     }
     0
 }
@@ -283,5 +285,7 @@ fn none_to_load(run: &RunDir) -> String {
 fn unknown(step: u64, run: &RunDir) -> Failure {
     let steps: Vec<String> = OnDisk::all(run).iter().map(|found| found.step().to_string()).collect();
     let there = if steps.is_empty() { "there are none".to_owned() } else { format!("there are {}", steps.join(", ")) };
-    Failure::new(14, format!("no checkpoint of step {step}; {there}"))
+    let aside: Vec<String> = set_aside::steps_aside(run.path()).iter().rev().map(u64::to_string).collect();
+    let aside = if aside.is_empty() { String::new() } else { format!("; set aside: {}", aside.join(", ")) };
+    Failure::new(14, format!("no checkpoint of step {step}; {there}{aside}"))
 }

@@ -16,6 +16,7 @@ use crate::config::run::{Run, Source};
 use crate::format::{count, counted};
 use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
+use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{Request, RunState};
 use crate::store::adopted;
@@ -49,7 +50,7 @@ pub struct ResumeArgs {
     after_reboot: Interrupted,
     #[command(flatten)]
     elsewhere: TakeOver,
-    /// Roll back to the checkpoint of this step; newer ones are set aside
+    /// Continue from the checkpoint of this step, also one that was set aside; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
     /// Start a new run from the weights only: fresh optimizer, clock at 0
@@ -241,9 +242,10 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 
 /// Makes the checkpoint of `step` the newest one, if it is usable.
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
+    let is_there = checkpoint::list(dir.path()).iter().any(|entry| entry.step == step);
     if let Some(adopted) = adopted::find(dir.path(), step) {
         adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
-    } else {
+    } else if is_there || !set_aside::steps_aside(dir.path()).contains(&step) {
         checkpoints::load_chosen(dir, Some(step))?;
     }
     for path in OfflineKeeper::step_in(dir)?.go_back_to(step)? {

@@ -4,6 +4,7 @@
 use super::keeper_state::Keeper;
 use super::retention;
 use super::sentences::grouped;
+use super::set_aside;
 use crate::config::knobs;
 use crate::format::counted;
 use crate::policy;
@@ -89,6 +90,27 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
+    /// Puts checkpoints back that were not to blame.
+    pub(super) fn put_back(&mut self, steps: &[u64]) {
+        let aside = set_aside::steps_aside(self.run_dir.path());
+        for step in steps.iter().copied().filter(|step| aside.contains(step)) {
+            // The last worker may have saved it again.
+            if self.recorder.is_kept(step) {
+                continue;
+            }
+            let name = grouped(step);
+            let (level, text) = match set_aside::put_back(self.run_dir.path(), step) {
+                Ok(()) => (Level::Info, format!("checkpoint {name} put back: an older one failed in the same way")),
+                Err(error) => (Level::Error, format!("checkpoint {name} cannot be put back: {error}")),
+            };
+            self.recorder.note(level, JournalKind::Checkpoint, text);
+        }
+        if let Err(error) = self.recorder.import_checkpoints(&self.run_dir) {
+            self.recorder.note(Level::Error, JournalKind::Checkpoint, error.to_string());
+        }
+        self.policy.set_durable_step(self.recorder.status.durable_step);
+    }
+
     /// Rolls back to a checkpoint from well before an unwanted step, and skips the data behind it.
     pub(super) fn roll_back(&mut self, back: Back) {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
@@ -151,17 +173,11 @@ impl Keeper {
         let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
         let there = checkpoint::list(self.run_dir.path());
         above.extend(there.iter().map(|entry| entry.step).filter(|there| *there > step));
-        let adopted: BTreeSet<u64> = adopted::list(self.run_dir.path()).iter().map(|adopted| adopted.step).collect();
-        above.extend(adopted.iter().filter(|there| **there > step));
+        let adopted = adopted::list(self.run_dir.path());
+        above.extend(adopted.iter().map(|adopted| adopted.step).filter(|there| *there > step));
         for newer in above {
             let name = grouped(newer);
-            let dir = self.run_dir.path();
-            let moved = if adopted.contains(&newer) {
-                adopted::set_aside(dir, newer).map_err(|error| error.to_string())
-            } else {
-                aside::set_aside(dir, newer).map_err(|error| error.to_string())
-            };
-            let (level, text) = match moved {
+            let (level, text) = match set_aside::set_aside(self.run_dir.path(), newer) {
                 Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; now in {}", path.display())),
                 Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
             };

@@ -8,6 +8,7 @@ use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, describe_replacement};
 use super::retention::{self, KeptError};
 use super::sentences::grouped;
+use super::set_aside;
 use super::status_snapshot::blank_status;
 use crate::format::counted;
 use crate::protocol::control::{JournalKind, RunState, Status};
@@ -192,23 +193,27 @@ impl OfflineKeeper {
         gone
     }
 
-    /// Makes the checkpoint of `step` the newest. Newer ones are set aside, newest first: after a crash on
-    /// the way the run is merely not far enough back.
+    /// Makes the checkpoint of `step` the newest; one that was set aside is put back first. Newer ones are set aside,
+    /// newest first: after a crash on the way the run is merely not far enough back.
     ///
     /// # Errors
-    /// Returns an error when a checkpoint cannot be set aside.
+    /// Returns an error when a checkpoint cannot be moved, or the one of `step` is no longer usable.
     pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, KeptError> {
         let dir = self.run_dir.path();
+        let is_there =
+            checkpoint::list(dir).iter().any(|entry| entry.step == step) || adopted::find(dir, step).is_some();
+        if !is_there {
+            set_aside::put_back(dir, step)?;
+            let text = format!("checkpoint {}, which had been set aside, was put back", grouped(step));
+            self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        }
         // The command may have written newer ones that no list names yet.
         adopted::record_going_back(dir, step).map_err(|source| KeptError::Adopted { step, source })?;
-        let newer = checkpoint::list(dir).into_iter().filter(|entry| entry.step > step);
-        let containers = newer.map(|entry| aside::set_aside(dir, entry.step).map_err(KeptError::from));
-        let adopted = adopted::list(dir).into_iter().filter(|adopted| adopted.step > step);
-        let adopted = adopted.map(|adopted| {
-            let step = adopted.step;
-            adopted::set_aside(dir, step).map_err(|source| KeptError::Adopted { step, source })
-        });
-        let paths = containers.chain(adopted).collect();
+        let containers = checkpoint::list(dir).into_iter().map(|entry| entry.step);
+        let adopted = adopted::list(dir).into_iter().map(|adopted| adopted.step);
+        let newer: BTreeSet<u64> = containers.chain(adopted).filter(|there| *there > step).collect();
+        let paths = newer.iter().rev().map(|newer| set_aside::set_aside(dir, *newer)).collect();
+        self.recorder.import_checkpoints(&self.run_dir)?;
         self.recorder.give_up_above(step);
         let by = Author::Command(Process::own());
         let text = format!("back to the checkpoint of step {}, requested by {by}", grouped(step));

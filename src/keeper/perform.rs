@@ -67,6 +67,7 @@ impl Keeper {
                     }
                 }
                 Effect::GoBack(step) => self.go_back(step),
+                Effect::PutBack(steps) => self.put_back(&steps),
                 Effect::RollBack(back) => self.roll_back(back),
                 Effect::LeaveOut { from, units } => self.skip_data(from, units),
                 Effect::Trouble(class, evidence) => self.recorder.record_trouble(class, evidence),

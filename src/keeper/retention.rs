@@ -4,7 +4,7 @@ use crate::config::best::Best;
 use crate::config::knobs;
 use crate::config::run::Run;
 use crate::protocol::control::CheckpointRow;
-use crate::store::adopted;
+use crate::store::adopted::{self, AdoptError};
 use crate::store::checkpoint::{self, CheckpointError};
 use std::collections::BTreeSet;
 use std::io;
@@ -44,7 +44,7 @@ pub fn is_adopted(row: &CheckpointRow) -> bool {
     Path::new(&row.path).starts_with(adopted::FOLDER)
 }
 
-/// Reason why a checkpoint was neither deleted nor set aside.
+/// Reason why a checkpoint was neither deleted nor moved.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
     /// A container of ours.
@@ -58,6 +58,17 @@ pub enum KeptError {
         /// The system's error.
         source: io::Error,
     },
+    /// Files of a command that are not as they were.
+    #[error("checkpoint {step}: {source}")]
+    Unusable {
+        /// Its step.
+        step: u64,
+        /// The first file that is missing or changed.
+        source: AdoptError,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] rusqlite::Error),
 }
 
 /// Deletes a checkpoint: a container of ours, or the files of a command and their list.

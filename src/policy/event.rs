@@ -79,6 +79,8 @@ pub enum Effect {
     Order(Order),
     /// Set this step's checkpoint aside if there is an older one; the next start resumes from that one.
     GoBack(u64),
+    /// Put these steps' checkpoints back: an older one failed in the same way, so they were not to blame.
+    PutBack(Vec<u64>),
     /// Roll back to an older checkpoint and skip the data behind it.
     RollBack(Back),
     /// From now on, skip the steps that begin in this range of the run's clock.

@@ -152,8 +152,14 @@ impl Policy {
                 let advice = relief.map_or_else(String::new, |relief| {
                     format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief))
                 });
-                let why = format!("{what}; the last worker: {}{proposed}{advice}", fault.text);
-                self.finish_run(Outcome::NeedsPerson(why))
+                let innocent = self.ledger.budget.relapse.take_innocent();
+                let acquitted = match &innocent[..] {
+                    [] => "",
+                    _ => "; an older checkpoint failed in the same way, so the newest one is used again",
+                };
+                let why = format!("{what}; the last worker: {}{proposed}{advice}{acquitted}", fault.text);
+                let put_back = Some(innocent).filter(|steps| !steps.is_empty()).map(Effect::PutBack);
+                put_back.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
             }
         }
     }

@@ -266,6 +266,7 @@ impl World {
                     self.policy.set_durable_step(Some(older));
                 }
             }
+            Effect::PutBack(steps) => self.checkpoints.extend(steps),
             Effect::RollBack(back) => {
                 let old =
                     self.checkpoints.iter().copied().filter(|step| *step <= back.before.saturating_sub(back.steps));

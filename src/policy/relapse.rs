@@ -1,5 +1,6 @@
 //! Detects checkpoints that verify but hold bad state: workers that load one all fail in the same way,
-//! soon after. After the second such failure the next start goes one checkpoint back.
+//! soon after. After the second such failure the next start goes one checkpoint back. If that one fails in the same way,
+//! the checkpoints are not to blame.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,26 @@ const NEAR: u64 = 20;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Relapse {
     last: Option<(u64, String)>,
+    #[serde(default)]
+    suspects: Option<Suspects>,
+}
+
+/// The checkpoints that the run went back from, until training is past them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Suspects {
+    /// Their steps.
+    steps: Vec<u64>,
+    /// The failure of the workers that loaded them.
+    kind: String,
+    /// A worker that had loaded an older checkpoint failed in the same way.
+    are_innocent: bool,
+}
+
+impl Suspects {
+    /// Reports whether a failure is like theirs, and no later.
+    fn resemble(&self, step: u64, kind: &str) -> bool {
+        self.kind == kind && self.steps.iter().any(|suspect| step <= suspect + NEAR)
+    }
 }
 
 impl Relapse {
@@ -19,16 +40,54 @@ impl Relapse {
     pub fn fault(&mut self, loaded: Option<u64>, step: Option<u64>, kind: Option<&str>) -> bool {
         let Some(kind) = kind else { return false };
         let near = loaded.zip(step).filter(|(loaded, step)| step.saturating_sub(*loaded) <= NEAR);
+        if let Some(((suspects, loaded), step)) = self.suspects.as_mut().zip(loaded).zip(step) {
+            suspects.are_innocent |= !suspects.steps.contains(&loaded);
+            self.suspects.take_if(|suspects| !suspects.resemble(step, kind));
+        }
         let this = near.map(|(loaded, _)| (loaded, kind.to_owned()));
         let again = this.is_some() && this == self.last;
+        if let Some((loaded, kind)) = this.as_ref().filter(|_| again) {
+            let none = || Suspects { steps: Vec::new(), kind: kind.clone(), are_innocent: false };
+            self.suspects.get_or_insert_with(none).steps.push(*loaded);
+        }
         self.last = if again { None } else { this };
         again
+    }
+
+    /// Takes the checkpoints that the run went back from, if it then failed in the same way.
+    pub fn take_innocent(&mut self) -> Vec<u64> {
+        self.suspects.take().filter(|suspects| suspects.are_innocent).map_or_else(Vec::new, |suspects| suspects.steps)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Relapse;
+
+    #[test]
+    fn checkpoints_that_failed_like_an_older_one_are_innocent() {
+        let table: [(&str, &[(u64, u64, &str)], &[u64]); 7] = [
+            ("only one failed", &[(100, 101, "x"), (100, 101, "x")], &[]),
+            ("the older one failed alike", &[(100, 101, "x"), (100, 101, "x"), (50, 51, "x")], &[100]),
+            ("both failed twice", &[(100, 101, "x"), (100, 101, "x"), (50, 51, "x"), (50, 51, "x")], &[100, 50]),
+            ("the older one failed in another way", &[(100, 101, "x"), (100, 101, "x"), (50, 51, "y")], &[]),
+            ("the older one failed further on", &[(100, 101, "x"), (100, 101, "x"), (50, 101, "x")], &[100]),
+            ("the older one trained past it", &[(100, 101, "x"), (100, 101, "x"), (50, 121, "x")], &[]),
+            (
+                "a later one fails",
+                &[(100, 101, "x"), (100, 101, "x"), (50, 190, "x"), (180, 181, "x"), (180, 181, "x")],
+                &[],
+            ),
+        ];
+        for (name, faults, wanted) in table {
+            let mut relapse = Relapse::default();
+            for (loaded, step, kind) in faults {
+                relapse.fault(Some(*loaded), Some(*step), Some(kind));
+            }
+            assert_eq!(relapse.take_innocent(), wanted, "{name}");
+            assert!(relapse.take_innocent().is_empty(), "{name}: once");
+        }
+    }
 
     #[test]
     fn the_same_failure_twice_just_after_the_same_load_goes_back() {

@@ -12,7 +12,7 @@ mod went_back;
 mod written;
 
 pub use super::stamp::Stamp;
-pub use aside::{copies_aside, delete_copies_aside, list_aside, paths_aside, set_aside};
+pub use aside::{copies_aside, delete_copies_aside, list_aside, put_back, set_aside, still_aside};
 pub use went_back::{WentBack, record_going_back, went_back};
 pub use written::{WrittenCheckpoint, list_written, record_written};
 

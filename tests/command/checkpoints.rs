@@ -188,3 +188,44 @@ fn checkpoints_that_a_mistyped_pattern_misses_are_not_overwritten_and_the_correc
     let attempts = Reader::open(&run).unwrap().attempts().unwrap();
     assert_eq!((attempts.len(), attempts[1].from_step), (2, Some(4)), "{said}");
 }
+
+/// Writes a checkpoint after steps 10 and 20, and fails after step 20, as after every load, until somebody mends it.
+const BROKEN: &str = r#"
+mkdir -p out
+step=0
+[ -z "$1" ] || step=$(basename "$1" .pt | cut -d_ -f2)
+while [ $step -lt 30 ]; do
+  if [ ! -e mended ] && { [ -n "$1" ] || [ $step = 20 ]; }; then
+    echo "Traceback (most recent call last):
+  File \"train.py\", line 7, in <module>
+RuntimeError: mat1 and mat2 shapes cannot be multiplied" >&2
+    exit 1
+  fi
+  step=$((step + 1))
+  echo "step $step loss 0.5"
+  [ $((step % 10)) != 0 ] || { echo $step > part; mv part out/step_$step.pt; sleep 1; }
+done
+"#;
+
+#[test]
+fn a_script_that_fails_with_every_checkpoint_is_mended_and_continues_from_the_newest() {
+    let place = Place::real();
+    let folder = place.dir.path();
+    fs::write(folder.join("train.sh"), BROKEN).unwrap();
+    let file = "name: broken\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'out/step_*.pt' }\n\
+                resume: { arguments: ['{checkpoint}'] }\n";
+    fs::write(folder.join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    assert!(said.contains("checkpoint 20 set aside") && said.contains("checkpoint 20 put back"), "{said}");
+    assert!(said.contains("an older checkpoint failed in the same way, so the newest one is used again"), "{said}");
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    fs::write(folder.join("mended"), "").unwrap();
+    let said = place.succeed(&["resume", "--headless"]);
+    assert!(said.contains("finished at step 30"), "{said}");
+    let from: Vec<_> =
+        Reader::open(&run).unwrap().attempts().unwrap().iter().map(|attempt| attempt.from_step).collect();
+    assert_eq!(from, [None, Some(20), Some(20), Some(10), Some(20)], "{said}");
+}

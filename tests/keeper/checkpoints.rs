@@ -59,6 +59,7 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
     assert!(
         journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "back to the checkpoint before, step 50")
     );
+    assert!(!journal_says(&run, "put back"), "the last worker saved step 100 again: {:#?}", journal(&run));
     assert_eq!(aside::list_aside(run.path()).len(), 1);
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));

@@ -17,7 +17,12 @@ const EVALS: usize = 64;
 impl Recorder {
     /// Reports whether this is the step of a checkpoint that no worker reported.
     pub fn is_unknown_checkpoint(&self, step: Option<u64>) -> bool {
-        step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
+        step.is_some_and(|step| !self.is_kept(step))
+    }
+
+    /// Reports whether there is a checkpoint of this step.
+    pub fn is_kept(&self, step: u64) -> bool {
+        self.checkpoints.iter().any(|row| row.kept && row.step == step)
     }
 
     pub(super) fn record_checkpoint(&mut self, saved: &Saved, now: Duration) {

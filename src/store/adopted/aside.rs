@@ -1,6 +1,6 @@
 //! Lists that were set aside, so that no start uses their checkpoints again.
 
-use super::{Adopted, FOLDER, list, read_all, relative_path, remove_tree};
+use super::{AdoptError, Adopted, FOLDER, list, read_all, relative_path, remove_tree};
 use crate::store::run_dir::write_whole;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -46,13 +46,32 @@ pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
     Ok(to)
 }
 
+/// Puts the list of a step back, if its files are still as they were. If this step was set aside more than once, the
+/// last one counts.
+///
+/// # Errors
+/// Returns an error that names the list or file that is missing or changed.
+pub fn put_back(run_dir: &Path, step: u64) -> Result<(), AdoptError> {
+    let folder = run_dir.join(FOLDER);
+    let place = |count: u32| folder.join(format!("{LIST}{step:09}-{count}.json"));
+    let missing = || AdoptError::Io { path: place(1), source: io::ErrorKind::NotFound.into() };
+    let newest = (1..1000).map(place).take_while(|list| list.exists()).last().ok_or_else(missing)?;
+    let failed = |source: io::Error| AdoptError::Io { path: newest.clone(), source };
+    let text = fs::read(&newest).map_err(failed)?;
+    let adopted: Adopted = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    adopted.verify_every_byte()?;
+    // A list at both places does no harm, one at neither would.
+    write_whole(&run_dir.join(relative_path(step)), &text).map_err(failed)?;
+    fs::remove_file(&newest).map_err(failed)
+}
+
 /// Returns the checkpoints that were set aside and are still there. A path that a newer list names is not among them.
 #[must_use]
-pub fn paths_aside(run_dir: &Path) -> Vec<PathBuf> {
+pub fn still_aside(run_dir: &Path) -> Vec<Adopted> {
     let mut seen: BTreeSet<PathBuf> = list(run_dir).into_iter().map(|adopted| adopted.path).collect();
-    let mut paths: Vec<PathBuf> = list_aside(run_dir).into_iter().map(|adopted| adopted.path).collect();
-    paths.retain(|path| path.exists() && seen.insert(path.clone()));
-    paths
+    let mut there = list_aside(run_dir);
+    there.retain(|adopted| adopted.path.exists() && seen.insert(adopted.path.clone()));
+    there
 }
 
 /// Returns the copies that were set aside. Their lists stay, so that their originals are not adopted again.
@@ -67,7 +86,7 @@ pub fn copies_aside(run_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
     let is_copy = |name: &OsStr| {
         let text = name.to_str().unwrap_or_default();
-        text.starts_with(COPY) || text.starts_with(super::COPY) && is_listed(name) && !is_live(name)
+        !is_live(name) && (text.starts_with(COPY) || text.starts_with(super::COPY) && is_listed(name))
     };
     let mut copies: Vec<PathBuf> =
         entries.filter(|entry| is_copy(&entry.file_name())).map(|entry| entry.path()).collect();

@@ -1,9 +1,13 @@
 use super::{
     AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, forget_removed, list, list_aside, newest_usable,
-    paths_aside, record_going_back, remove, set_aside, went_back,
+    put_back, record_going_back, remove, set_aside, still_aside, went_back,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
+
+fn paths_aside(run_dir: &Path) -> Vec<PathBuf> {
+    still_aside(run_dir).into_iter().map(|adopted| adopted.path).collect()
+}
 
 fn checkpoint(place: &Path, step: u64) -> PathBuf {
     let path = place.join(format!("out/checkpoint-{step}"));
@@ -203,4 +207,30 @@ fn a_path_that_is_adopted_again_has_one_list_and_copies_of_it_have_theirs() {
     }
     assert_eq!(steps(), [7, 4, 3, 2]);
     assert!(list(place.path()).iter().all(|adopted| adopted.verify_every_byte().is_ok()));
+}
+
+#[test]
+fn a_checkpoint_is_put_back_only_if_it_is_as_it_was() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ckpt.pt");
+    let mut written = Vec::new();
+    for content in ["first", "second"] {
+        fs::write(&file, content).unwrap();
+        written.push(adopt_copy(place.path(), 5, 5, &file).unwrap());
+        set_aside(place.path(), 5).unwrap();
+    }
+    put_back(place.path(), 5).unwrap();
+    let back = list(place.path()).remove(0);
+    assert_eq!((back.time_ms, back.step), (written[1].time_ms, 5), "the last one that was set aside");
+    assert_eq!(fs::read(&back.path).unwrap(), b"second");
+    assert_eq!(delete_copies_aside(place.path()).len(), 1, "that of the first");
+    back.verify_every_byte().unwrap();
+    let again = put_back(place.path(), 5).unwrap_err().to_string();
+    assert!(again.contains("No such file"), "its copy was deleted: {again}");
+    let in_place = checkpoint(place.path(), 6);
+    adopt(place.path(), 6, 6, &in_place).unwrap();
+    set_aside(place.path(), 6).unwrap();
+    fs::write(in_place.join("optimizer/state.bin"), "others").unwrap();
+    assert!(matches!(put_back(place.path(), 6), Err(AdoptError::Changed(_))));
+    assert_eq!(list(place.path()).len(), 1, "nothing was listed");
 }
