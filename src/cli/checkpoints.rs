@@ -266,6 +266,9 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         }
         return newest.ok_or_else(|| Failure::new(14, none_to_load(run)));
     };
+    if let Some(adopted) = adopted::find(run.path(), step) {
+        return Err(Failure::new(14, describe_adopted(run, &adopted)));
+    }
     let entries = checkpoint::list(run.path());
     let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, run))?;
     checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
@@ -273,13 +276,23 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
 
 /// Says why a run has no checkpoint to load.
 fn none_to_load(run: &RunDir) -> String {
-    let name = run.name();
     match adopted::list(run.path()).first() {
-        Some(newest) => {
-            format!("the checkpoints of {name} are its script's own files: copy {}", text::path(&newest.path))
-        }
-        None => format!("{name} has no checkpoint that verifies"),
+        Some(newest) => describe_adopted(run, newest),
+        None => format!("{} has no checkpoint that verifies", run.name()),
     }
+}
+
+/// Says how another run begins with a checkpoint that only the script can read.
+fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
+    let path = text::path(&adopted.path).to_string();
+    let resume = run.run().ok().and_then(|run| run.command?.resume).unwrap_or_default();
+    let arguments: Vec<String> = resume.arguments.iter().map(|word| word.replace("{checkpoint}", &path)).collect();
+    let way = if arguments.is_empty() { path } else { format!("`{}`", arguments.join(" ")) };
+    format!(
+        "the checkpoints of {} are its script's own files, which only the script can read; to begin a new run from one, \
+         start the script with {way}",
+        run.name()
+    )
 }
 
 fn unknown(step: u64, run: &RunDir) -> Failure {

@@ -66,7 +66,9 @@ mod tests {
 
     #[test]
     fn checkpoints_that_failed_like_an_older_one_are_innocent() {
-        let table: [(&str, &[(u64, u64, &str)], &[u64]); 7] = [
+        /// A name, the failures (loaded, step, kind), and the innocent checkpoints.
+        type Case = (&'static str, &'static [(u64, u64, &'static str)], &'static [u64]);
+        let table: [Case; 7] = [
             ("only one failed", &[(100, 101, "x"), (100, 101, "x")], &[]),
             ("the older one failed alike", &[(100, 101, "x"), (100, 101, "x"), (50, 51, "x")], &[100]),
             ("both failed twice", &[(100, 101, "x"), (100, 101, "x"), (50, 51, "x"), (50, 51, "x")], &[100, 50]),

@@ -197,11 +197,15 @@ impl Policy {
             Lifecycle::Running(_) => {
                 effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
                 let answer = if self.saves_on_request() {
-                    "will save at the next step boundary, then end the worker and free its memory"
+                    "will save at the next step boundary, then end the worker and free its memory".to_owned()
                 } else {
-                    "will end the command, which frees its memory"
+                    let lost = self.unsaved_steps();
+                    format!(
+                        "will end the command, which frees its memory; {lost}; `{}` starts it again",
+                        self.go_on_command()
+                    )
                 };
-                Ok((answer.to_owned(), effects))
+                Ok((answer, effects))
             }
             Lifecycle::AwaitingTurn { .. }
             | Lifecycle::AwaitingVram { .. }

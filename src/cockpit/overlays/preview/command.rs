@@ -2,10 +2,13 @@
 
 use crate::config::command::cost::{Reached, ShiftCost};
 use crate::config::command::{CommandSpec, Level};
-use crate::protocol::companion::Grade;
+use crate::protocol::companion::{Framework, Grade};
 use crate::protocol::control::{AWAITS_COMPANION, RunState, Status};
 use crate::protocol::resume::Resume;
 use crate::recipe::class::{Change, Class};
+
+/// The knob whose change moves a framework's random numbers.
+const MICRO_BATCH: &str = "training.micro_batch";
 
 /// Returns the level of a run.
 pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {
@@ -20,12 +23,11 @@ pub fn cost_now(spec: &CommandSpec, status: &Status) -> ShiftCost {
 
 /// Returns the level with the resume grade: `level 2, resume exact`.
 pub fn describe_level(spec: &CommandSpec, status: &Status) -> String {
-    level_with_grade(spec, status, "resume ")
+    level_with_grade(command_level(spec, status), status.resume.as_ref(), "resume ")
 }
 
-fn level_with_grade(spec: &CommandSpec, status: &Status, before_grade: &str) -> String {
-    let level = command_level(spec, status);
-    match status.resume.as_ref().and_then(Resume::word) {
+fn level_with_grade(level: Level, resume: Option<&Resume>, before_grade: &str) -> String {
+    match resume.and_then(Resume::word) {
         Some(word) => format!("{level}, {before_grade}{word}"),
         None => level.to_string(),
     }
@@ -36,7 +38,7 @@ pub fn describe_known_level(spec: &CommandSpec, status: &Status, long: bool) -> 
     if status.is_level_open() {
         return AWAITS_COMPANION.to_owned();
     }
-    level_with_grade(spec, status, if long { "resume " } else { "" })
+    level_with_grade(command_level(spec, status), status.resume.as_ref(), if long { "resume " } else { "" })
 }
 
 /// Returns the consequences in one line.
@@ -60,8 +62,9 @@ pub fn consequences(spec: &CommandSpec, status: &Status, class: Class, changes: 
     let level = command_level(spec, status);
     // A status of an older keeper has no grade.
     let resume = status.resume.clone().unwrap_or_else(|| Resume::of_script(level > Level::Command, false));
-    let mut meaning = meaning_of(class, &resume);
     let ignored = ignored_changes(status, changes);
+    let resume = resume_after(resume, status, changes);
+    let mut meaning = meaning_of(class, &resume);
     if !ignored.is_empty() {
         let rest = if ignored.len() == changes.len() { "the shift changes nothing" } else { "the rest takes effect" };
         meaning = format!("The script ignores {}: {rest}. {meaning}", ignored.join(", "));
@@ -75,7 +78,21 @@ pub fn consequences(spec: &CommandSpec, status: &Status, class: Class, changes: 
     let when = if cost.is_possible() { when } else { "" };
     let loses_place = matches!(resume.grade, Grade::WeightsOnly | Grade::None);
     let warns = !cost.is_possible() || loses_place || !ignored.is_empty();
-    Consequences { meaning, cost: format!("{}: {cost}{when}.", describe_level(spec, status)), warns }
+    // Without a grade of its own, the run has the level alone.
+    let shown = level_with_grade(level, status.resume.as_ref().map(|_| &resume), "resume ");
+    Consequences { meaning, cost: format!("{shown}: {cost}{when}."), warns }
+}
+
+/// Returns the resume after these changes. A framework's loader draws its random numbers by micro-batch, `run.batches` of
+/// the companion by sample.
+fn resume_after(resume: Resume, status: &Status, changes: &[Change]) -> Resume {
+    let framework = status.companion.as_ref().map(|companion| companion.framework);
+    let by_batch = framework.is_some_and(|framework| framework != Framework::Loop);
+    let changes_batch = changes.iter().any(|change| change.path == MICRO_BATCH);
+    if !by_batch || !changes_batch || resume.grade != Grade::Exact || is_ignored(status, MICRO_BATCH) {
+        return resume;
+    }
+    Resume { grade: Grade::SameData, reason: Some(format!("{MICRO_BATCH} changes")), ..resume }
 }
 
 /// Describes the effect on the experiment, as far as the resume keeps it.
@@ -101,7 +118,9 @@ fn meaning_of(class: Class, resume: &Resume) -> String {
 
 /// Returns the changed knobs that the script ignores.
 fn ignored_changes<'a>(status: &Status, changes: &'a [Change]) -> Vec<&'a str> {
-    let ignored = status.companion.iter().flat_map(|companion| &companion.ignored);
-    let ignored: Vec<&str> = ignored.map(|knob| knob.name.as_str()).collect();
-    changes.iter().map(|change| change.path.as_str()).filter(|path| ignored.contains(path)).collect()
+    changes.iter().map(|change| change.path.as_str()).filter(|path| is_ignored(status, path)).collect()
+}
+
+fn is_ignored(status: &Status, path: &str) -> bool {
+    status.companion.iter().any(|companion| companion.ignored.iter().any(|knob| knob.name == path))
 }

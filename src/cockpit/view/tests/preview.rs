@@ -6,7 +6,7 @@ use crate::cockpit::readers::rung_views;
 use crate::cockpit::state::State;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::protocol::blank;
-use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
+use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
 use crate::protocol::resume::Resume;
 use insta::assert_snapshot;
 use std::path::Path;
@@ -131,6 +131,8 @@ fn words_in_box(picture: &str) -> String {
 #[test]
 fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
     let ignored = ["training.micro_batch", "training.accumulation"];
+    let of_trainer =
+        |ignored| CompanionNews { framework: Framework::Transformers, ..companion(Grade::Exact, None, ignored) };
     for (companion, wanted) in [
         (companion(Grade::Exact, None, &[]), "the loss continues as before"),
         (
@@ -145,6 +147,9 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
             companion(Grade::Exact, None, &ignored[..1]),
             "The script ignores training.micro_batch: the rest takes effect.",
         ),
+        (of_trainer(&[]), "Not exact: training.micro_batch changes."),
+        (of_trainer(&[]), "level 2, resume same data: saves at"),
+        (of_trainer(&ignored[..1]), "the loss continues as before"),
     ] {
         let shown = draw_text(&with_companion(command_preview((120, 40), ""), companion.clone()));
         let words = words_in_box(&shown);
