@@ -284,7 +284,7 @@ fn none_to_load(run: &RunDir) -> String {
 
 /// Says how another run begins with a checkpoint that only the script can read.
 fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
-    let path = text::path(&adopted.path).to_string();
+    let path = text::path(&adopted.path);
     let resume = run.run().ok().and_then(|run| run.command?.resume).unwrap_or_default();
     let arguments: Vec<String> = resume.arguments.iter().map(|word| word.replace("{checkpoint}", &path)).collect();
     let way = if arguments.is_empty() { path } else { format!("`{}`", arguments.join(" ")) };

@@ -9,6 +9,7 @@
 //! directory name. Deletion mirrors writing: a directory is renamed first, then deleted.
 
 pub mod aside;
+pub mod classes;
 mod error;
 pub mod manifest;
 pub mod staged;

@@ -55,6 +55,7 @@ fn evaluate_checkpoint<T: TrainAll>(
     path: &Path,
 ) -> Result<Eval, EvalError> {
     let loaded = checkpoint::load(path)?;
+    resume::check_classes(&loaded, T::classes(data).as_ref()).map_err(EvalError::Weights)?;
     let fresh = <T as Train<Cpu>>::init(config, data, &FlexDevice);
     let model = resume::load_weights::<Cpu, _>(&loaded, fresh, &FlexDevice).map_err(EvalError::Weights)?;
     let means = evaluate::evaluate_all::<T, Cpu>(&model, data, &preset.training, &FlexDevice)?;

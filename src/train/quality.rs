@@ -68,6 +68,7 @@ pub fn measure_quality<T: TrainAll>(
     let data = load_data::<T>(&data, &config, preset.training.seed).map_err(failure::unreadable_data);
     let data = Arc::new(data.map_err(QualityError::Failed)?);
     let loaded = checkpoint::load(checkpoint)?;
+    resume::check_classes(&loaded, T::classes(&data).as_ref()).map_err(QualityError::Failed)?;
     let fresh = <T as Train<Cpu>>::init(&config, &data, &FlexDevice);
     let model = resume::load_weights::<Cpu, _>(&loaded, fresh, &FlexDevice).map_err(QualityError::Failed)?;
     let request = QualityRequest {

@@ -39,6 +39,8 @@ pub struct Sizes {
     pub parameters: u64,
     /// Paths of the parameters.
     pub paths: Vec<String>,
+    /// Notes about the data for the user.
+    pub notes: Vec<String>,
 }
 
 /// A [`Task`] with its types erased.
@@ -236,6 +238,7 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             units: T::units(&model),
             parameters: params::parameter_count::<Cpu, _>(&built),
             paths: parameter_paths::<Cpu, _>(&built),
+            notes: T::notes(&loaded),
         };
         cache.push(CachedSizes { data: preset.data.clone(), model: preset.model.clone(), sizes: sizes.clone() });
         Ok(sizes)

@@ -11,6 +11,7 @@ use super::params::safetensors_file::{shapes_in_file, tensor_data};
 use super::stored_tensor::Masters;
 use crate::format::counted;
 use crate::protocol::worker::{Failed, Level, Saved};
+use crate::store::checkpoint::classes::PictureClasses;
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
 use burn::module::AutodiffModule;
 use burn::tensor::{
@@ -82,6 +83,20 @@ fn check_finite(loaded: &Loaded) -> Result<(), CheckpointError> {
         }
     }
     Ok(())
+}
+
+/// Checks that the outputs of a classifier still stand for the classes they learned.
+///
+/// # Errors
+/// Returns an error that names the classes that are gone or new.
+pub fn check_classes(loaded: &Loaded, now: Option<&PictureClasses>) -> Result<(), Failed> {
+    let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
+    let before = state.and_then(|state| state.classes);
+    let Some(difference) = before.zip(now).and_then(|(before, now)| before.difference(now)) else { return Ok(()) };
+    Err(failure::unusable_checkpoint(format!(
+        "the classes of the data changed since this checkpoint: {difference}; an output would stand for another class, \
+         so rename the folders back, or start a new run"
+    )))
 }
 
 /// A model and an optimizer, restored from a checkpoint.

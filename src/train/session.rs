@@ -140,7 +140,15 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     let by_steps = preset.training.steps.filter(|_| preset.training.epochs.is_none());
     let length = by_steps.map(|steps| Length { steps, units: total_units });
     let simd = on_host.then(|| native::level().to_string());
-    let fresh = TrainState { seed, length, data: fingerprint.clone(), simd: simd.clone(), ..TrainState::default() };
+    let classes = T::classes(&data);
+    let fresh = TrainState {
+        seed,
+        length,
+        data: fingerprint.clone(),
+        classes: classes.clone(),
+        simd: simd.clone(),
+        ..TrainState::default()
+    };
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(failure::unreadable_data)? {
@@ -149,6 +157,10 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
         let (state, saved, rank_change) = (fresh, None, None);
         return Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host });
     };
+    // A rung with `warm_start` may learn other classes on the same weights.
+    if !args.migrate {
+        resume::check_classes(&loaded, classes.as_ref())?;
+    }
     let restored = resume::restore_checkpoint::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved, rank_change } = restored;
     let schedule = &preset.optimizer.schedule;
@@ -159,7 +171,7 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
         notes.push((Level::Info, text));
     }
     if state.data.is_some() && fingerprint.is_some() && state.data != fingerprint {
-        let text = "the training data changed since this checkpoint: a source or its tokenizer was replaced";
+        let text = "the training data is not the one of this checkpoint: a file was added, removed or replaced";
         notes.push((Level::Warn, text.to_owned()));
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
@@ -168,7 +180,7 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     if state.step > 0 {
         notes.extend(note_of_processor(state.simd.as_deref(), simd.as_deref()));
     }
-    let state = TrainState { warmup_from: begin, length, data: fingerprint, simd, ..state };
+    let state = TrainState { warmup_from: begin, length, data: fingerprint, classes, simd, ..state };
     if state.seed != seed {
         let text =
             format!("the seed changed from {} to {seed}; the order of the data changes from here on", state.seed);

@@ -11,6 +11,7 @@ use crate::config::knobs::Training;
 use crate::config::problem::Problem;
 use crate::protocol::metrics::Metrics;
 use crate::recipe::phases::Phases;
+use crate::store::checkpoint::classes::PictureClasses;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Tensor, TensorData,
@@ -266,6 +267,16 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Returns a hash of the data, by which a resumed run detects that the data changed, or `None` if the
     /// task has no hash. It does not depend on the model or the rung.
     fn fingerprint(_data: &Self::Data) -> Option<String> {
+        None
+    }
+
+    /// Returns what a user may want to know about the data before a run, such as files that are not read.
+    fn notes(_data: &Self::Data) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the classes of a picture classifier. A resumed run refuses others: its outputs stand for the old ones.
+    fn classes(_data: &Self::Data) -> Option<PictureClasses> {
         None
     }
 

@@ -142,6 +142,7 @@ fn count_data(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<
         if number == 0 {
             prospect.samples = Some((sizes.training, sizes.validation));
             prospect.parameters = Some(sizes.parameters);
+            prospect.notes.extend(sizes.notes);
         }
     }
     Ok(prospect)

@@ -7,9 +7,10 @@ use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
 use crate::trainer::Trainer;
 use crate::untrusted::text;
+use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Writes the file atomically. Its bytes depend on the weights alone.
+/// Writes the file atomically. Its bytes depend on the weights and their classes alone.
 pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Outcome {
     let out =
         args.out.as_deref().ok_or_else(|| Failure::new(2, "export needs an output file: --out weights.safetensors"))?;
@@ -27,18 +28,38 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     if let Some(format) = &args.format {
         return convert(run, &loaded, format, out, trainer);
     }
-    write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(out))))?;
+    let classes = state_of(&loaded).and_then(|state| state.classes);
+    let weights =
+        classes.and_then(|classes| add_entries(weights, &classes.entries())).unwrap_or_else(|| weights.clone());
+    write_whole(out, &weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(out))))?;
     let (step, size) = (count(loaded.manifest.step), bytes(weights.len() as u64));
     line!("wrote the weights of step {step} to {}, {size}", text::path(out));
     Ok(0)
+}
+
+fn state_of(loaded: &Loaded) -> Option<TrainState> {
+    loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok())
+}
+
+/// Adds entries to the header of a safetensors file: eight bytes of length, JSON, tensors. Returns none if it has no
+/// such header.
+fn add_entries(file: &[u8], entries: &[(&str, String)]) -> Option<Vec<u8>> {
+    let (length, rest) = file.split_first_chunk::<8>()?;
+    let (header, tensors) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let mut header: Map<String, Value> = serde_json::from_slice(header).ok()?;
+    let known = header.entry("__metadata__").or_insert_with(|| Value::Object(Map::new())).as_object_mut()?;
+    known.extend(entries.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str()))));
+    let mut header = serde_json::to_vec(&header).ok()?;
+    // Readers map the tensors, which have to be aligned.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Some([&(header.len() as u64).to_le_bytes(), &header[..], tensors].concat())
 }
 
 /// Writes the files that the task converts the weights to, into a folder.
 fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     // The rung that wrote it determines its model's shape.
-    let state: Option<TrainState> = loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok());
-    let rung = state.map_or(0, |state| state.rung).min(config.rungs.len() - 1);
+    let rung = state_of(loaded).map_or(0, |state| state.rung).min(config.rungs.len() - 1);
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
     let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(out)));

@@ -1,5 +1,6 @@
 //! The small files of a checkpoint: the training state, and the curve rows since the previous checkpoint.
 
+use super::classes::PictureClasses;
 use super::{CheckpointError, Entry, STATE, STEPS, list};
 use crate::config::best::Best;
 use crate::protocol::control::{EvalRow, StepRow};
@@ -48,6 +49,9 @@ pub struct TrainState {
     /// Hash of the data, if the task computes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// The classes that a picture classifier learns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<PictureClasses>,
     /// SIMD level of the processor that trained, by which sums differ in their last bits; none on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simd: Option<String>,

@@ -23,6 +23,7 @@ use crate::protocol::samples::Sample;
 use crate::recipe::order::{shuffle, stratified_split};
 use crate::recipe::phases::{Phases, SearchPhase, cycled_place};
 use crate::recipe::seed::{Purpose, Stream, derive_seed};
+use crate::store::checkpoint::classes::PictureClasses;
 use crate::train::samples::{Samples, TaskSample};
 use crate::train::task::{
     BatchRequest, DataError, ExportError, Exported, Format, Pass, Split, Tally, Task, Train, Weights,
@@ -155,6 +156,14 @@ impl Task for Search {
 
     fn fingerprint(data: &SearchSet) -> Option<String> {
         Vision::fingerprint(&data.images)
+    }
+
+    fn notes(data: &SearchSet) -> Vec<String> {
+        Vision::notes(&data.images)
+    }
+
+    fn classes(data: &SearchSet) -> Option<PictureClasses> {
+        Vision::classes(&data.images)
     }
 
     fn num_classes(_model: &SearchModel, data: &SearchSet) -> Option<usize> {

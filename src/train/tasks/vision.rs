@@ -17,6 +17,7 @@ use crate::config::quality::{ACCURACY_BY_CLASS, CALIBRATION};
 use crate::protocol::metrics::{ACCURACY, Metrics};
 use crate::protocol::samples::Sample;
 use crate::recipe::order::stratified_split;
+use crate::store::checkpoint::classes::PictureClasses;
 use crate::train::quality::{QualityError, QualityRequest};
 use crate::train::samples::{Answer, Picture, Samples, TaskSample};
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
@@ -76,6 +77,8 @@ pub struct VisionSet {
     augment: Augment,
     /// The cells of the model, read from `model.genotype`.
     genotype: Option<Genotype>,
+    /// Notes for the user.
+    notes: Vec<String>,
 }
 
 impl Task for Vision {
@@ -142,7 +145,13 @@ impl Task for Vision {
     fn load(data: &VisionData, model: &VisionModel, seed: u64) -> Result<VisionSet, DataError> {
         let genotype = model.genotype.as_ref().map(GenotypeSource::read).transpose()?;
         let set = read::read_image_set(&data.source, data.size)?;
-        let mut images = set.training;
+        let (mut images, mut notes) = (set.training, set.notes);
+        if let Some(share) = data.validation.filter(|_| set.test.is_some()) {
+            notes.push(format!(
+                "its test part is not used, since data.validation holds out {share} of the training part; without that \
+                 line, the test part is the validation set"
+            ));
+        }
         let given = images.labels.len();
         let (training, validation) = match (data.validation, set.test) {
             (None, Some(test)) => {
@@ -169,9 +178,10 @@ impl Task for Vision {
                 "data.augment.shift is {shift}, but its images are {width}×{height} pixels; choose a shift below their size"
             ));
         }
+        notes.extend(images.describe_classes());
         let statistics = channel_statistics(&images, &training);
         let white = images.pixels.iter().copied().max().unwrap_or(u8::MAX);
-        Ok(VisionSet { images, training, validation, statistics, white, augment: data.augment, genotype })
+        Ok(VisionSet { images, training, validation, statistics, white, augment: data.augment, genotype, notes })
     }
 
     fn fingerprint(data: &VisionSet) -> Option<String> {
@@ -181,6 +191,19 @@ impl Task for Vision {
             hash.update(&label.to_le_bytes());
         }
         Some(hash.finalize().to_string())
+    }
+
+    fn notes(data: &VisionSet) -> Vec<String> {
+        data.notes.clone()
+    }
+
+    fn classes(data: &VisionSet) -> Option<PictureClasses> {
+        Some(PictureClasses {
+            names: data.images.classes.clone(),
+            shape: data.images.shape,
+            mean: data.statistics.iter().map(|[mean, _]| *mean).collect(),
+            std: data.statistics.iter().map(|[_, scale]| scale.recip()).collect(),
+        })
     }
 
     fn parameters(model: &VisionModel, data: &VisionSet) -> Option<u128> {
@@ -256,11 +279,18 @@ impl VisionSet {
         }
     }
 
+    /// Returns the name of a validation sample: its file in the folder of its class, or its number.
+    fn name_sample(&self, sample: u32) -> String {
+        let image = self.validation.get(sample as usize);
+        let name = image.and_then(|image| self.images.names.get(*image as usize));
+        name.cloned().unwrap_or_else(|| format!("validation {sample}"))
+    }
+
     /// Returns a sample of the validation set with the answer to it.
     fn show(&self, answer: &Answer) -> TaskSample {
         let class = |class: usize| self.images.classes.get(class).cloned();
         let sample = Sample {
-            name: Some(format!("validation {}", answer.sample)),
+            name: Some(self.name_sample(answer.sample)),
             label: class(answer.label),
             answer: class(answer.answer),
             confidence: Some(answer.confidence).filter(|confidence| confidence.is_finite()),

@@ -11,6 +11,8 @@ pub struct Images {
     pub labels: Vec<u32>,
     /// The names of the classes.
     pub classes: Vec<String>,
+    /// The file of each image, in the folder of its class; empty if one file holds many.
+    pub names: Vec<String>,
 }
 
 impl Images {
@@ -27,10 +29,29 @@ impl Images {
         &self.pixels[index * stride..(index + 1) * stride]
     }
 
+    /// Describes the classes of pictures in folders: their names and sizes.
+    #[must_use]
+    pub fn describe_classes(&self) -> Option<String> {
+        /// Most classes that are named.
+        const MOST: usize = 12;
+        if self.names.is_empty() {
+            return None;
+        }
+        let count = |class: usize| self.labels.iter().filter(|label| **label as usize == class).count();
+        let counts: Vec<usize> = (0..self.classes.len()).map(count).collect();
+        let named = self.classes.iter().zip(&counts).take(MOST).map(|(name, count)| format!("{name} {count}"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = if counts.len() > MOST { ", …" } else { "" };
+        let (least, most) = (counts.iter().min()?, counts.iter().max()?);
+        let rare = if most / least.max(&1) >= 5 { "; a class with few pictures is learnt badly" } else { "" };
+        Some(format!("{} classes: {named}{more}{rare}", counts.len()))
+    }
+
     /// Adds the images of `other`, which must have the same shape.
     pub fn append(&mut self, mut other: Self) {
         self.pixels.append(&mut other.pixels);
         self.labels.append(&mut other.labels);
+        self.names.append(&mut other.names);
         if other.classes.len() > self.classes.len() {
             self.classes = other.classes;
         }
@@ -44,6 +65,8 @@ pub struct ImageSet {
     pub training: Images,
     /// The data set's own test part, of the same shape.
     pub test: Option<Images>,
+    /// Notes for the user about files that were not read.
+    pub notes: Vec<String>,
 }
 
 /// Returns the names of classes that are only numbered.
@@ -82,7 +105,7 @@ mod tests {
     #[test]
     fn statistics_are_per_channel_and_survive_a_flat_one() {
         let (pixels, classes) = (vec![0, 2, 7, 7, 4, 2, 7, 7], numbered_classes(2));
-        let images = Images { shape: [2, 1, 2], pixels, labels: vec![0, 1], classes };
+        let images = Images { shape: [2, 1, 2], pixels, labels: vec![0, 1], classes, names: Vec::new() };
         let [first, second] = channel_statistics(&images, &[0, 1])[..] else { panic!("two channels") };
         assert!((first[0] - 2.0).abs() < 1e-6 && (first[1] - 1.0 / 2f32.sqrt()).abs() < 1e-6, "{first:?}");
         assert!((second[0] - 7.0).abs() + (second[1] - 1.0).abs() < 1e-6, "{second:?}");

@@ -33,7 +33,7 @@ const SUPPORTED: &str = "a folder with MNIST-style files (train-images-idx3-ubyt
 /// Returns an error that names the file, the byte if there is one, and the remedy.
 pub fn read_image_set(source: &str, size: Option<usize>) -> Result<ImageSet, DataError> {
     if source == DIGITS {
-        return Ok(ImageSet { training: digits::read_digits()?, test: None });
+        return Ok(ImageSet { training: digits::read_digits()?, test: None, notes: Vec::new() });
     }
     let root = Path::new(source);
     if !root.exists() {

@@ -60,7 +60,7 @@ pub(super) fn read_cifar(root: &Path, entries: &[PathBuf]) -> Result<Option<Imag
         all.append(part?);
     }
     let test = named(&|name| name == format.test).first().map(|file| read_records(file, format)).transpose()?;
-    Ok(Some(ImageSet { training: all, test }))
+    Ok(Some(ImageSet { training: all, test, notes: Vec::new() }))
 }
 
 /// Detects the pickled version, whose files have almost the same names, to name it in the error instead of
@@ -90,6 +90,7 @@ fn read_records(file: &Path, format: RecordFormat) -> Result<Images, DataError> 
         pixels: Vec::with_capacity(count * PICTURE),
         labels: Vec::with_capacity(count),
         classes: format.class_names(),
+        names: Vec::new(),
     };
     for (index, bytes) in bytes.chunks_exact(record).enumerate() {
         let label = bytes[format.labels - 1];

@@ -14,7 +14,13 @@ const PIXELS: usize = 64;
 pub(super) fn read_digits() -> Result<Images, DataError> {
     let file = Path::new(super::DIGITS);
     let text = files::decompress(file, PACKED)?;
-    let mut images = Images { shape: [1, 8, 8], pixels: Vec::new(), labels: Vec::new(), classes: numbered_classes(10) };
+    let mut images = Images {
+        shape: [1, 8, 8],
+        pixels: Vec::new(),
+        labels: Vec::new(),
+        classes: numbered_classes(10),
+        names: Vec::new(),
+    };
     let mut offset = 0;
     for line in text.split(|byte| *byte == b'\n') {
         if !line.is_empty() {

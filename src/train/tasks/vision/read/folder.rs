@@ -10,6 +10,7 @@ use crate::train::task::DataError;
 use crate::train::tasks::files;
 use crate::train::tasks::vision::images::{ImageSet, Images};
 use image::{ImageReader, Limits, RgbImage, imageops::FilterType};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,106 +26,177 @@ const MOST_BYTES: u64 = 256 << 20;
 pub(super) fn read_class_folders(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
     let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
     let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::file_name(path).as_str()));
-    let (classes, test) = match (folder_of(&["train"]), folder_of(&TEST_NAMES)) {
+    let (folders, test) = match (folder_of(&["train"]), folder_of(&TEST_NAMES)) {
         (Some(train), Some(test)) => (subfolders(train)?, subfolders(test)?),
         _ => (folders, Vec::new()),
     };
-    let names: Vec<String> = classes.iter().map(|folder| files::file_name(folder)).collect();
-    let mut pictures = PictureCollector { size, first: None, pixels: Vec::new(), labels: Vec::new(), grey: true };
-    if !classes.iter().map(|folder| pictures.add_folder(folder, &names)).collect::<Result<Vec<_>, _>>()?.contains(&true)
-    {
+    let mut list = PictureList::default();
+    for folder in &folders {
+        list.add_class(folder)?;
+    }
+    if list.files.is_empty() {
         return Ok(None);
     }
-    let training = pictures.labels.len();
+    let training = list.files.len();
     for folder in &test {
-        pictures.add_folder(folder, &names)?;
+        list.add_test(folder)?;
     }
-    Ok(Some(pictures.into_set(training, names)))
+    Ok(Some(Pictures::decode(&list.files, size)?.into_set(training, list)))
 }
 
 fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files::list_folder(folder)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
-/// Pictures read so far, all of one size.
-struct PictureCollector {
-    size: Option<usize>,
-    first: Option<(PathBuf, [u32; 2])>,
-    /// `[picture, red | green | blue, row, column]`
-    pixels: Vec<u8>,
-    labels: Vec<u32>,
-    grey: bool,
+/// The pictures of a set, found by name.
+#[derive(Default)]
+struct PictureList {
+    /// The pictures with their classes.
+    files: Vec<(PathBuf, u32)>,
+    classes: Vec<String>,
+    /// What the user would miss otherwise.
+    notes: Vec<String>,
 }
 
-impl PictureCollector {
-    /// Adds the pictures of a class; reports whether there were any.
-    fn add_folder(&mut self, folder: &Path, classes: &[String]) -> Result<bool, DataError> {
+impl PictureList {
+    /// Adds a folder with training pictures, which is a class if there are any.
+    fn add_class(&mut self, folder: &Path) -> Result<(), DataError> {
         let name = files::file_name(folder);
-        let Some(label) = classes.iter().position(|class| *class == name) else {
-            let message = format!("is a class that the training images lack ({})", classes.join(", "));
-            return Err(files::data_error(folder, message));
-        };
-        let before = self.labels.len();
-        for file in files::list_folder(folder)?.iter().filter(|file| is_picture(file)) {
-            self.add_picture(file)?;
-            self.labels.push(label as u32);
+        let (pictures, others) = pictures_in(folder)?;
+        if pictures.is_empty() {
+            let found = files::describe_entries(&others);
+            self.notes.push(format!("`{name}` holds no png or jpeg, so it is no class ({found})"));
+            return Ok(());
         }
-        Ok(self.labels.len() > before)
-    }
-
-    fn add_picture(&mut self, file: &Path) -> Result<(), DataError> {
-        let mut picture = decode_picture(file)?;
-        if let Some(side) = self.size {
-            picture = image::imageops::resize(&picture, side as u32, side as u32, FilterType::Triangle);
+        if !others.is_empty() {
+            let found = files::describe_entries(&others);
+            self.notes.push(format!("in `{name}`, only png and jpeg files are read ({found})"));
         }
-        let dimensions = [picture.width(), picture.height()];
-        let (first, wanted) = self.first.get_or_insert_with(|| (file.to_path_buf(), dimensions));
-        if dimensions != *wanted {
-            let message = format!(
-                "is {}×{} pixels, but {} is {}×{}; set data.size to resize all pictures",
-                dimensions[0],
-                dimensions[1],
-                first.display(),
-                wanted[0],
-                wanted[1]
-            );
-            return Err(files::data_error(file, message));
-        }
-        for channel in 0..3 {
-            self.pixels.extend(picture.pixels().map(|pixel| pixel.0[channel]));
-        }
-        self.grey &= picture.pixels().all(|pixel| pixel.0[0] == pixel.0[1] && pixel.0[1] == pixel.0[2]);
+        let label = self.classes.len() as u32;
+        self.classes.push(name);
+        self.files.extend(pictures.into_iter().map(|file| (file, label)));
         Ok(())
     }
 
+    /// Adds a folder with test pictures of a class.
+    fn add_test(&mut self, folder: &Path) -> Result<(), DataError> {
+        let name = files::file_name(folder);
+        let pictures = pictures_in(folder)?.0;
+        let Some(label) = self.classes.iter().position(|class| *class == name) else {
+            if pictures.is_empty() {
+                return Ok(());
+            }
+            let message = format!("is a class that the training images lack ({})", self.classes.join(", "));
+            return Err(files::data_error(folder, message));
+        };
+        self.files.extend(pictures.into_iter().map(|file| (file, label as u32)));
+        Ok(())
+    }
+}
+
+/// Returns the pictures in a folder, and the other entries.
+fn pictures_in(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), DataError> {
+    Ok(files::list_folder(folder)?.into_iter().partition(|file| is_picture(file)))
+}
+
+/// Decoded pictures, all of one size.
+struct Pictures {
+    /// `[width, height]`
+    dimensions: [usize; 2],
+    /// `[picture, red | green | blue, row, column]`
+    pixels: Vec<u8>,
+    grey: bool,
+}
+
+impl Pictures {
+    /// Decodes the pictures on all processors. One error names all that cannot be read.
+    fn decode(list: &[(PathBuf, u32)], size: Option<usize>) -> Result<Self, DataError> {
+        let decoded: Vec<Result<RgbImage, DataError>> =
+            list.par_iter().map(|(file, _)| decode_picture(file, size)).collect();
+        let broken: Vec<&DataError> = decoded.iter().filter_map(|picture| picture.as_ref().err()).collect();
+        if let Some(first) = broken.first() {
+            return Err(name_all(first, &broken));
+        }
+        let mut pictures = Self { dimensions: [0, 0], pixels: Vec::new(), grey: true };
+        for (picture, (file, _)) in decoded.into_iter().flatten().zip(list) {
+            let dimensions = [picture.width() as usize, picture.height() as usize];
+            if pictures.pixels.is_empty() {
+                pictures.dimensions = dimensions;
+            }
+            let wanted = pictures.dimensions;
+            if dimensions != wanted {
+                let message = format!(
+                    "is {}×{} pixels, but {} is {}×{}; set data.size to resize all pictures",
+                    dimensions[0],
+                    dimensions[1],
+                    list[0].0.display(),
+                    wanted[0],
+                    wanted[1]
+                );
+                return Err(files::data_error(file, message));
+            }
+            for channel in 0..3 {
+                pictures.pixels.extend(picture.pixels().map(|pixel| pixel.0[channel]));
+            }
+            pictures.grey &= picture.pixels().all(|pixel| pixel.0[0] == pixel.0[1] && pixel.0[1] == pixel.0[2]);
+        }
+        Ok(pictures)
+    }
+
     /// Splits the set: the first `training` pictures for training, the others for testing.
-    fn into_set(mut self, training: usize, classes: Vec<String>) -> ImageSet {
-        let [width, height] = self.first.map_or([0, 0], |(_, [width, height])| [width as usize, height as usize]);
+    fn into_set(self, training: usize, list: PictureList) -> ImageSet {
+        let [width, height] = self.dimensions;
         let area = width * height;
         let channels = if self.grey { 1 } else { 3 };
-        if self.grey {
-            self.pixels = self.pixels.chunks(3 * area).flat_map(|picture| &picture[..area]).copied().collect();
-        }
         let shape = [channels, height, width];
-        let test_pixels = self.pixels.split_off(training * channels * area);
-        let test_labels = self.labels.split_off(training);
+        let mut pixels = self.pixels;
+        if self.grey {
+            pixels = pixels.chunks(3 * area).flat_map(|picture| &picture[..area]).copied().collect();
+        }
+        let test_pixels = pixels.split_off(training * channels * area);
+        let mut labels: Vec<u32> = list.files.iter().map(|(_, label)| *label).collect();
+        let test_labels = labels.split_off(training);
+        let mut names: Vec<String> = list
+            .files
+            .iter()
+            .map(|(file, label)| format!("{}/{}", list.classes[*label as usize], files::file_name(file)))
+            .collect();
+        let test_names = names.split_off(training);
+        let classes = list.classes;
         let test = (!test_labels.is_empty()).then(|| Images {
             shape,
             pixels: test_pixels,
             labels: test_labels,
             classes: classes.clone(),
+            names: test_names,
         });
-        ImageSet { training: Images { shape, pixels: self.pixels, labels: self.labels, classes }, test }
+        ImageSet { training: Images { shape, pixels, labels, classes, names }, test, notes: list.notes }
     }
+}
+
+/// Returns one error for all pictures that cannot be read.
+fn name_all(first: &DataError, broken: &[&DataError]) -> DataError {
+    /// More would not fit on a screen.
+    const MOST: usize = 20;
+    if broken.len() == 1 {
+        return first.clone();
+    }
+    let others: Vec<&str> = broken.iter().skip(1).take(MOST).map(|error| error.file.as_str()).collect();
+    let more = broken.len() - 1 - others.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    DataError { message: format!("{}; also {}{more}", first.message, others.join(", ")), ..first.clone() }
 }
 
 fn is_picture(file: &Path) -> bool {
     file.extension().is_some_and(|end| ENDINGS.iter().any(|known| end.eq_ignore_ascii_case(known)))
 }
 
-fn decode_picture(file: &Path) -> Result<RgbImage, DataError> {
+/// Decodes a picture, and resizes it to `size` × `size` pixels if that is given.
+fn decode_picture(file: &Path, size: Option<usize>) -> Result<RgbImage, DataError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        files::data_error(file, format!("is not a readable png or jpeg ({error}); replace or remove it"))
+        // Some decoders break their lines.
+        let why = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        files::data_error(file, format!("is not a readable png or jpeg ({why}); replace or remove it"))
     };
     let reader = |opened: File| {
         let mut reader = ImageReader::new(BufReader::new(opened)).with_guessed_format()?;
@@ -141,7 +213,11 @@ fn decode_picture(file: &Path) -> Result<RgbImage, DataError> {
         return Err(files::data_error(file, message));
     }
     let reader = reader(files::open_file(file)?).map_err(|error| unreadable(&error))?;
-    Ok(reader.decode().map_err(|error| unreadable(&error))?.into_rgb8())
+    let picture = reader.decode().map_err(|error| unreadable(&error))?.into_rgb8();
+    Ok(match size {
+        Some(side) => image::imageops::resize(&picture, side as u32, side as u32, FilterType::Triangle),
+        None => picture,
+    })
 }
 
 #[cfg(test)]
@@ -194,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn folders_without_pictures_are_no_classes() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), "a/1.png", [3, 2], [5, 5, 5]);
+        save(folder.path(), "c/1.png", [3, 2], [9, 9, 9]);
+        fs::create_dir(folder.path().join("b")).unwrap();
+        fs::write(folder.path().join("c/notes.txt"), "words").unwrap();
+        let set = open(folder.path(), None).unwrap();
+        assert_eq!((set.training.classes, set.training.labels), (vec!["a".to_owned(), "c".to_owned()], vec![0, 1]));
+        let wanted = [
+            "`b` holds no png or jpeg, so it is no class (the folder is empty)",
+            "in `c`, only png and jpeg files are read (found notes.txt)",
+        ];
+        assert_eq!(set.notes, wanted);
+    }
+
+    #[test]
     fn damaged_pictures_are_named() {
         let folder = tempfile::tempdir().unwrap();
         save(folder.path(), "a/1.png", [3, 2], [5, 6, 7]);
@@ -203,5 +295,9 @@ mod tests {
             let error = open(folder.path(), None).unwrap_err();
             assert!(error.file.ends_with("a/2.png") && error.message.contains("replace"), "{case}: {error}");
         }
+        fs::write(folder.path().join("a/3.jpg"), "hello").unwrap();
+        let error = open(folder.path(), None).unwrap_err();
+        assert!(error.file.ends_with("a/2.png") && error.message.contains("a/3.jpg"), "both at once: {error}");
+        assert!(!error.message.contains('\n'), "{error}");
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn read_idx(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageS
             ),
         ));
     }
-    Ok(Some(ImageSet { training, test }))
+    Ok(Some(ImageSet { training, test, notes: Vec::new() }))
 }
 
 /// Reads the images of one part with their labels.
@@ -72,7 +72,7 @@ fn join_files(image_file: &Path, label_file: &Path) -> Result<Images, DataError>
     }
     let labels: Vec<u32> = labels.iter().map(|label| u32::from(*label)).collect();
     let classes = numbered_classes(labels.iter().max().map_or(0, |last| *last as usize + 1));
-    Ok(Images { shape: [1, height, width], pixels: pixels.to_vec(), labels, classes })
+    Ok(Images { shape: [1, height, width], pixels: pixels.to_vec(), labels, classes, names: Vec::new() })
 }
 
 /// Returns the sizes and the bytes of an IDX file with `D` dimensions.
