@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const TEMPLATES: [&str; 9] = ["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10", "search", "command"];
+const TEMPLATES: [&str; 10] =
+    ["digits", "pictures", "text", "lora", "finetune", "stable", "sizes", "cifar10", "search", "command"];
 
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -35,8 +36,9 @@ fn every_template_is_a_commented_run_file_that_check_accepts() {
         let text = fs::read_to_string(place.dir.path().join(&file)).unwrap();
         assert!(text.starts_with(&format!("# Written by `downshift init {name}`")), "{text}");
         assert!(text.contains(&place.succeed(&["show", name])), "the comments are those of the shipped file");
-        // The photographs of cifar10 do not ship.
-        let data: &[&str] = if name == "cifar10" { &["--set", "data.source=embedded:digits"] } else { &[] };
+        // The photographs of these two do not ship.
+        let data: &[&str] =
+            if ["cifar10", "pictures"].contains(&name) { &["--set", "data.source=embedded:digits"] } else { &[] };
         place.succeed(&[&["check", &file, "--device", "cpu"], data].concat());
     }
     assert_refused(&place, &["init", "command"], 2, "command.yaml exists; nothing was written");

@@ -81,7 +81,11 @@ fn a_run_that_cannot_work_is_refused_before_anything_is_started() {
     let table: [(&[&str], i32, &str); 7] = [
         (&["run", "bad.yaml"], 13, "bad.yaml:2:7: task: no task is called `vison`; did you mean `vision`?"),
         (&["check", "bad.yaml"], 13, "bad.yaml:3:37: training.micro_batch: expected a whole number, found 2.5"),
-        (&["run", "nowhere.yaml"], 2, "one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10"),
+        (
+            &["run", "nowhere.yaml"],
+            2,
+            "one that ships inside: digits, pictures, text, lora, finetune, stable, sizes, cifar10",
+        ),
         (&["run", "digits", "--set", "data.source=nowhere"], 15, "nowhere"),
         (&["run", "digits", "--set", "data.source=empty"], 15, "empty"),
         (&["run", "digits", "--device", "cpu", "--set", "training.precision=bf16"], 13, "f32"),

@@ -32,7 +32,8 @@ use unicode_width::UnicodeWidthStr;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A run file, or one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10, search, command
+    /// A run file, or one that ships inside: digits, pictures, text, lora, finetune, stable, sizes,
+    /// cifar10, search, command
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
     #[command(flatten)]

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
     task of your own. Words after `--` are a command, whose script is read and not started."
 )]
 pub struct InitArgs {
-    /// A template: digits, text, lora, finetune, stable, sizes, cifar10, command, task
+    /// A template: digits, pictures, text, lora, finetune, stable, sizes, cifar10, search, command, task
     #[arg(value_name = "TEMPLATE", conflicts_with_all = ["command", "run_help"])]
     template: Option<String>,
     /// The run file to write, or the folder of the task [default: NAME.yaml here, after the template or the script; my-task]

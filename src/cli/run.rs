@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes,
-    /// cifar10, search, command
+    /// A run file, or one that ships inside: digits (the default), pictures, text, lora, finetune,
+    /// stable, sizes, cifar10, search, command
     #[arg(value_name = "CONFIG")]
     pub config: Option<PathBuf>,
     #[command(flatten)]

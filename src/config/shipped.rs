@@ -41,7 +41,7 @@ macro_rules! shipped {
 
 /// Every shipped file; the first theme is the default.
 pub const FILES: &[Shipped] = shipped! {
-    RunFile in "configs": "digits" "text" "lora" "finetune" "stable" "sizes" "cifar10" "search" "command";
+    RunFile in "configs": "digits" "pictures" "text" "lora" "finetune" "stable" "sizes" "cifar10" "search" "command";
     Theme in "themes": "dark" "light" "high-contrast" "colour-blind" "monochrome";
     Keymap in "keymaps": "default" "hjkl";
 };

@@ -30,6 +30,7 @@ use super::task::{Split, Task, Train, load_data};
 use super::{evaluate, failure};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
+use crate::recipe::schedule::Schedule;
 use crate::recipe::{
     batch::BatchPlan,
     seed::{Purpose, derive_seed},
@@ -163,13 +164,7 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let restored = resume::restore_checkpoint::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved, rank_change } = restored;
-    let schedule = &preset.optimizer.schedule;
-    let at = state.position.samples;
-    let begin = schedule.warmup_begin(state.warmup, state.warmup_from, at);
-    if begin != state.warmup_from {
-        let text = format!("a new warm-up starts here and lasts {:.0} % of the run", schedule.warmup * 100.0);
-        notes.push((Level::Info, text));
-    }
+    let begin = begin_warmup(&preset.optimizer.schedule, &state, notes);
     if state.data.is_some() && fingerprint.is_some() && state.data != fingerprint {
         let text = "the training data is not the one of this checkpoint: a file was added, removed or replaced";
         notes.push((Level::Warn, text.to_owned()));
@@ -188,6 +183,16 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     }
     let saved = Some(saved);
     Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host })
+}
+
+/// Returns the clock at the start of the warm-up in force; another one than that of the checkpoint begins here.
+fn begin_warmup(schedule: &Schedule, state: &TrainState, notes: &mut Vec<Note>) -> u64 {
+    let begin = schedule.warmup_begin(state.warmup, state.warmup_from, state.position.samples);
+    if begin != state.warmup_from {
+        let text = format!("a new warm-up starts here and lasts {:.0} % of the run", schedule.warmup * 100.0);
+        notes.push((Level::Info, text));
+    }
+    begin
 }
 
 /// Describes a change of the SIMD level since a checkpoint.

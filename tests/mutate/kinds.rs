@@ -56,7 +56,8 @@ pub fn read_source(name: &str) -> Vec<u8> {
 }
 
 fn run_file(folder: &Path, draw: &mut Draw) -> Reading {
-    let name = draw.pick(&["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10", "search", "command"]);
+    let name = draw
+        .pick(&["digits", "pictures", "text", "lora", "finetune", "stable", "sizes", "cifar10", "search", "command"]);
     let sample = read_source(&format!("configs/{name}.yaml"));
     Reading {
         file: folder.join("run.yaml"),

@@ -14,6 +14,7 @@ mod folder;
 mod idx;
 
 use super::images::ImageSet;
+use crate::config::typed::nearest;
 use crate::train::task::DataError;
 use crate::train::tasks::files;
 use std::path::Path;
@@ -37,7 +38,8 @@ pub fn read_image_set(source: &str, size: Option<usize>) -> Result<ImageSet, Dat
     }
     let root = Path::new(source);
     if !root.exists() {
-        return Err(files::data_error(root, format!("does not exist; set data.source to {SUPPORTED}")));
+        let fix = name_neighbour(root).unwrap_or_else(|| format!("set data.source to {SUPPORTED}"));
+        return Err(files::data_error(root, format!("does not exist; {fix}")));
     }
     if !root.is_dir() {
         return Err(files::data_error(root, format!("is a file; set data.source to {SUPPORTED}")));
@@ -54,6 +56,18 @@ pub fn read_image_set(source: &str, size: Option<usize>) -> Result<ImageSet, Dat
     }
     let found = files::describe_entries(&entries);
     Err(files::data_error(root, format!("contains no known image set ({found}); set data.source to {SUPPORTED}")))
+}
+
+/// Names the folder that was probably meant.
+fn name_neighbour(missing: &Path) -> Option<String> {
+    if missing.components().any(|part| part.as_os_str() == "~") {
+        return Some("write the home folder in full, since `~` is not replaced in a run file".to_owned());
+    }
+    let there = files::list_folder(missing.parent()?).ok()?;
+    let names: Vec<String> = there.iter().filter(|path| path.is_dir()).map(|path| files::file_name(path)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let meant = nearest(&files::file_name(missing), &names)?;
+    Some(format!("did you mean `{}`?", missing.with_file_name(meant).display()))
 }
 
 #[cfg(test)]
@@ -76,6 +90,13 @@ mod tests {
             assert_eq!(error.file, source.display().to_string());
             assert!(error.message.contains(wanted), "{error}");
             assert!(error.message.contains("embedded:digits"), "{error}");
+        }
+        for (source, wanted) in [
+            ("emtpy", format!("did you mean `{}`?", root.join("empty").display())),
+            ("~/pictures", "in full".to_owned()),
+        ] {
+            let error = read_image_set(root.join(source).to_str().unwrap(), None).unwrap_err();
+            assert!(error.message.contains(&wanted), "{error}");
         }
     }
 }

@@ -215,7 +215,7 @@ fn decode_picture(file: &Path, size: Option<usize>) -> Result<RgbImage, DataErro
     let reader = reader(files::open_file(file)?).map_err(|error| unreadable(&error))?;
     let picture = reader.decode().map_err(|error| unreadable(&error))?.into_rgb8();
     Ok(match size {
-        Some(side) => image::imageops::resize(&picture, side as u32, side as u32, FilterType::Triangle),
+        Some(edge) => image::imageops::resize(&picture, edge as u32, edge as u32, FilterType::Triangle),
         None => picture,
     })
 }
