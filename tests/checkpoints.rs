@@ -289,7 +289,17 @@ fn exported_weights_depend_on_the_weights_alone_and_open_everywhere() {
     assert_eq!(export(&other), bytes, "killed, resumed, in another folder, at another time");
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let numbers: usize = file.iter().map(|(_, view)| view.shape().iter().product::<usize>()).sum();
-    assert_eq!(bytes, weights(run.path(), STEPS));
+    let tensors = |bytes: &[u8]| {
+        let header = u64::from_le_bytes(*bytes.first_chunk::<8>().unwrap()) as usize;
+        assert_eq!(header % 8, 0, "tensors are aligned");
+        bytes[8 + header..].to_vec()
+    };
+    assert_eq!(tensors(&bytes), tensors(&weights(run.path(), STEPS)));
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let entry = |name: &str| header.metadata().as_ref().unwrap()[name].clone();
+    assert_eq!(entry("classes"), r#"["0","1","2","3","4","5","6","7","8","9"]"#);
+    assert_eq!(entry("picture_shape"), "[1,8,8]");
+    assert!(entry("pixel_mean").starts_with('[') && entry("pixel_std").starts_with('['));
     open_in_pytorch(&one.dir.path().join("weights.safetensors"), numbers);
 }
 

@@ -67,7 +67,9 @@ pub fn build() -> String {
     format!("{}-{}", env!("CARGO_PKG_VERSION"), &hasher.finalize().to_hex()[..8])
 }
 
-fn in_cache(kind: &str) -> Option<PathBuf> {
+/// Returns a folder in the user's cache.
+#[must_use]
+pub fn in_cache(kind: &str) -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("downshift").join(kind))
