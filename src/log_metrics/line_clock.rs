@@ -141,6 +141,9 @@ impl LineClock {
                 return Place::Uncertain;
             }
             self.pass = Some(Pass::begin(position, epoch));
+            if self.base.is_none() && position.goes_on_after(self.resumed_from) {
+                self.mode = Mode::Whole;
+            }
             let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
             return if is_part { self.lose() } else { self.at(position, named) };
         };

@@ -165,8 +165,12 @@ impl Batch {
 
     fn write_steps(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
         let known = names.len();
+        // A step that a companion counted gets its loss once a line prints it.
         let mut step = transaction.prepare_cached(
-            "INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            "INSERT INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+             ON CONFLICT DO UPDATE SET loss = excluded.loss, epoch = max(epoch, excluded.epoch), lr = coalesce(lr, excluded.lr),
+                 grad_norm = coalesce(grad_norm, excluded.grad_norm), metrics = coalesce(metrics, excluded.metrics)
+             WHERE loss IS NULL AND NOT skipped AND NOT excluded.skipped",
         )?;
         for row in &self.steps {
             step.execute(params![
