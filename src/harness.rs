@@ -69,12 +69,14 @@ use crate::store::adopted::AdoptError;
 use crate::store::checkpoint::CheckpointError;
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use launch::LaunchError;
 use node_failure::NodeFailure;
 use standby::Standby;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// The environment variable that holds the folder of the attempt.
 const ATTEMPT_DIR_VARIABLE: &str = "DOWNSHIFT_ATTEMPT_DIR";
@@ -153,6 +155,16 @@ pub enum HarnessError {
         /// Why it is not usable.
         source: AdoptError,
     },
+    /// An earlier attempt wrote an output that may be a checkpoint.
+    #[error(
+        "a start from the beginning would overwrite {}, which `checkpoints.match` does not match: correct it in the run's \
+         run.yaml, or allow that start with `restart: from_start`",
+        text::path(.path)
+    )]
+    Unmatched {
+        /// The output.
+        path: PathBuf,
+    },
     /// Every container of the companion is damaged.
     #[error(
         "no checkpoint of the companion is whole; the newest, of step {step}: {source}. Put its files back, or allow a \
@@ -198,9 +210,10 @@ impl HarnessError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCheckpoint { .. } | Self::NoContainer { .. } | Self::NotRestored { .. } => {
-                FailureClass::Checkpoint.exit_code()
-            }
+            Self::NoCheckpoint { .. }
+            | Self::NoContainer { .. }
+            | Self::NotRestored { .. }
+            | Self::Unmatched { .. } => FailureClass::Checkpoint.exit_code(),
             Self::NotReady(failure) => failure.class().exit_code(),
             Self::Lock(_) | Self::Launch(_) | Self::Node { .. } | Self::Io { .. } => FailureClass::Config.exit_code(),
         }

@@ -132,6 +132,11 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
                 continue;
             }
             Ok(Reply::Refused(_)) => return client::wait_for_absence(dir).map(|()| false),
+            // Its keeper was about to exit.
+            Err(_) if live_status(dir).is_some_and(|status| status.state.is_over()) => {
+                return client::wait_for_absence(dir).map(|()| false);
+            }
+            // The parent is starting another keeper.
             Err(_) => {}
         }
         return Ok(true);

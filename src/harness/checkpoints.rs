@@ -138,7 +138,8 @@ impl CheckpointWatch {
         write_whole(&self.run_dir.join(adopted::FOLDER).join(IGNORED), &text)
     }
 
-    fn complete(&self) -> Vec<PathBuf> {
+    /// Returns the complete checkpoints that the pattern matches.
+    pub fn complete(&self) -> Vec<PathBuf> {
         let found = self.pattern.find(&self.directory);
         found.into_iter().filter(|path| is_complete(path, self.last.as_deref())).collect()
     }
@@ -175,7 +176,7 @@ fn is_complete(path: &Path, last: Option<&str>) -> bool {
 }
 
 /// Returns the step in a name: its last number, unless that counts epochs.
-fn step_in_name(path: &Path) -> Option<u64> {
+pub(super) fn step_in_name(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     // The number of an ending is none: `.h5`.
     let is_ending = |end: &str| end.starts_with(|letter: char| letter.is_ascii_alphabetic());

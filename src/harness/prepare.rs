@@ -28,7 +28,7 @@ use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::node::{NodeClaim, NodeStart};
-use crate::protocol::worker::{Event, Failed, Hello, Level, PROTOCOL};
+use crate::protocol::worker::{Event, Failed, FailureClass, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
 use crate::recipe::class;
 use crate::store::checkpoint;
@@ -82,10 +82,10 @@ async fn claim(args: &HarnessArgs) -> Result<Claimed, HarnessError> {
 pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, HarnessError> {
     let Claimed { mut lock, foreign, mut others, queue } = claim(&args).await?;
     let mut notes = Vec::new();
-    let from = choose_checkpoint(&args, &mut notes)?;
+    let from = or_report(choose_checkpoint(&args, &mut notes)).await?;
     let context = context_of(&args, from.as_ref());
     if let (Some(from), None) = (from.as_ref().and_then(Chosen::script), &foreign) {
-        restore_original(&args, from, &mut notes)?;
+        or_report(restore_original(&args, from, &mut notes)).await?;
     }
     let watch = watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
     let checkpoints = watch.map(|watch| if foreign.is_none() { watch.settle() } else { watch });
@@ -187,6 +187,16 @@ async fn claim_nodes(args: &HarnessArgs, queue: &NewsQueue, last: Option<String>
         nodes.kill_steps_of(&last);
     }
     Ok(nodes)
+}
+
+/// Tells the keeper why no checkpoint can be used.
+async fn or_report<T>(found: Result<T, HarnessError>) -> Result<T, HarnessError> {
+    if let Err(error) = &found {
+        let message = error.to_string();
+        let class = FailureClass::Checkpoint;
+        report_failure(Failed { class, message, step: None, thread: None, injected: false }).await;
+    }
+    found
 }
 
 /// Tells the keeper why nothing is started.

@@ -77,7 +77,10 @@ pub(super) fn choose_checkpoint(args: &HarnessArgs, notes: &mut Vec<String>) -> 
         (Ok(Some(container)), Ok(Some(script))) if script.step() > container.step() => Ok(Some(script)),
         (Ok(Some(chosen)), _) | (_, Ok(Some(chosen))) => Ok(Some(chosen)),
         (Err(error), _) | (_, Err(error)) if !may_start_over => Err(error),
-        _ => Ok(None),
+        _ => match unmatched_output(args).filter(|_| !may_start_over) {
+            Some(path) => Err(HarnessError::Unmatched { path }),
+            None => Ok(None),
+        },
     }
 }
 
@@ -121,13 +124,30 @@ fn newest_of_script(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
     }
 }
 
-/// Adopts checkpoints that a companion reported as complete just before its harness died.
+/// Returns an output of an earlier attempt that may be a checkpoint, and that no pattern matches yet.
+fn unmatched_output(args: &HarnessArgs) -> Option<PathBuf> {
+    let waiting = adopted::list_written(args.run_dir.path()).into_iter();
+    waiting
+        .filter(WrittenCheckpoint::is_unchanged)
+        .find(|written| written.unmatched)
+        .map(|written| written.original.path)
+}
+
+/// Adopts checkpoints that a companion reported as complete just before its harness died, and those that a corrected
+/// pattern matches.
 fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) {
     let run_dir = args.run_dir.path();
     let went_back = adopted::went_back(run_dir);
     let copies = args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
+    let watch = watch_checkpoints(args, &context_of(args, None), notes).and_then(Result::ok);
+    let matched = watch.map(|watch| watch.complete()).unwrap_or_default();
+    let mut unmatched = Vec::new();
     for written in adopted::list_written(run_dir) {
-        let WrittenCheckpoint { step, samples, original } = &written;
+        if written.unmatched && !matched.contains(&written.original.path) {
+            unmatched.push(written);
+            continue;
+        }
+        let WrittenCheckpoint { step, samples, original, .. } = &written;
         let is_given_up = went_back.is_some_and(|back| back.gave_up(*step, original));
         if is_given_up || adopted::is_usable(run_dir, *step, &original.path) || !written.is_unchanged() {
             continue;
@@ -137,7 +157,7 @@ fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) {
             notes.push(format!("checkpoint {} is not adopted: {error}", count(*step)));
         }
     }
-    if let Err(error) = adopted::record_written(run_dir, &[]) {
+    if let Err(error) = adopted::record_written(run_dir, &unmatched) {
         notes.push(format!("the list of complete checkpoints cannot be removed: {error}"));
     }
 }

@@ -82,10 +82,14 @@ impl Harness {
             let _ = watch.ignore(&candidate.path);
             return self.link.send(&Event::Note { level: Level::Warn, text });
         }
-        let written = || self.progress.trail.find_step(self.since_begin(candidate.modified_ns)?);
-        let step = candidate.step.or_else(written).unwrap_or(self.progress.step);
+        let step = candidate.step.or_else(|| self.step_at(candidate.modified_ns)).unwrap_or(self.progress.step);
         let samples = self.progress.samples(step);
         self.adopt(Candidate { step: Some(step), ..candidate }, samples);
+    }
+
+    /// Returns the step that had been taken at a time of a file, in Unix nanoseconds.
+    pub(super) fn step_at(&self, file_ns: i64) -> Option<u64> {
+        self.progress.trail.find_step(self.since_begin(file_ns)?)
     }
 
     /// Returns the time from the begin of this harness to a time of a file; none if that is earlier.

@@ -1,16 +1,17 @@
 //! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
+use super::checkpoints::step_in_name;
 use super::run_loop::Harness;
 use super::saving::FILE_CLOCK;
 use crate::protocol::worker::{CommandNews, Event, Level};
-use crate::store::adopted;
+use crate::store::adopted::{self, WrittenCheckpoint};
 use crate::untrusted::text;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Folders below the command's that are searched.
 const DEPTH: usize = 4;
@@ -67,8 +68,26 @@ impl Harness {
         };
         self.link.send(&Event::Note { level: Level::Warn, text });
         if args.spec.checkpoints.is_some() {
+            self.remember_unmatched(&found);
             let news = CommandNews::Unmatched { pattern: found.pattern };
             self.link.send(&Event::Command { news });
+        }
+    }
+}
+
+impl Harness {
+    /// Remembers the step of an output that no pattern matches, for a start with a corrected pattern.
+    fn remember_unmatched(&mut self, found: &Undeclared) {
+        if self.progress.nan_in_a_row > 0 {
+            return;
+        }
+        let path = self.args.spec.directory.join(&found.newest);
+        let written = found.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
+        let step = step_in_name(&path).or_else(|| self.step_at(written)).unwrap_or(self.progress.step);
+        let known = WrittenCheckpoint::now(step, self.progress.samples(step), &path);
+        let waiting: Vec<_> = known.into_iter().map(|known| WrittenCheckpoint { unmatched: true, ..known }).collect();
+        if let Err(error) = adopted::record_written(self.args.run_dir.path(), &waiting) {
+            self.warn(format!("the step of {} cannot be stored: {error}", text::path(&path)));
         }
     }
 }

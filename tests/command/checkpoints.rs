@@ -229,3 +229,42 @@ fn a_script_that_fails_with_every_checkpoint_is_mended_and_continues_from_the_ne
         Reader::open(&run).unwrap().attempts().unwrap().iter().map(|attempt| attempt.from_step).collect();
     assert_eq!(from, [None, Some(20), Some(20), Some(10), Some(20)], "{said}");
 }
+
+/// Writes a checkpoint without a number at every tenth step, dies after step 25, and continues from its argument.
+const UNNUMBERED: &str = r#"
+step=0
+[ -z "$1" ] || step=$(cat "$1")
+while [ $step -lt 30 ]; do
+  step=$((step + 1))
+  echo "step $step loss 0.5"
+  [ $((step % 10)) != 0 ] || { echo $step > part; mv part ckpt.pt; }
+  sleep 0.1
+  [ $step != 25 ] || [ -n "$1" ] || kill -9 $$
+done
+"#;
+
+#[test]
+fn a_checkpoint_without_a_number_is_found_by_the_corrected_pattern_with_its_step() {
+    let place = Place::real();
+    let folder = place.dir.path();
+    fs::write(folder.join("train.sh"), UNNUMBERED).unwrap();
+    let file = "name: typo\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'cpt.pt', copy: true }\n\
+                resume: { arguments: ['{checkpoint}'] }\n";
+    fs::write(folder.join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(4), "{}", shown(&out));
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    let refused = place.output(&["resume", "--headless"]);
+    let said = shown(&refused);
+    assert!(
+        refused.status.code() == Some(14) && said.contains("would overwrite") && said.contains("ckpt.pt"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(folder.join("ckpt.pt")).unwrap(), "20\n", "nothing was started");
+    wait_parent_end(&run);
+    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), stored.replace("cpt.pt", "ckpt.pt")).unwrap();
+    let said = place.succeed(&["resume", "--trust", "--headless"]);
+    assert!(said.contains("resumed at step 20") && said.contains("finished at step 30"), "{said}");
+}

@@ -1,5 +1,5 @@
-//! Checkpoints that a companion reported as complete, and that are not adopted yet: `adopted/written.json`. If the harness
-//! dies before, the next one adopts those that have not changed since.
+//! Checkpoints that are complete and not adopted yet: `adopted/written.json`. A companion reported them just before its
+//! harness died, or no pattern matched them. The next harness adopts those that have not changed since.
 
 use super::{FOLDER, Original, survey};
 use crate::store::run_dir::write_whole;
@@ -20,6 +20,9 @@ pub struct WrittenCheckpoint {
     pub samples: u64,
     /// Its files when it was reported.
     pub original: Original,
+    /// No pattern of the run file matched it; it waits for one that does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmatched: bool,
 }
 
 impl WrittenCheckpoint {
@@ -27,7 +30,7 @@ impl WrittenCheckpoint {
     #[must_use]
     pub fn now(step: u64, samples: u64, path: &Path) -> Option<Self> {
         let original = Original { path: path.to_owned(), files: survey(path).ok()? };
-        Some(Self { step, samples, original })
+        Some(Self { step, samples, original, unmatched: false })
     }
 
     /// Reports whether its files are the same as when it was reported.
