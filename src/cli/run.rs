@@ -119,7 +119,8 @@ pub fn load_run_file(
         Err(error) => {
             let Some((name, text)) = shipped::run_file(path) else {
                 let (names, shown) = (shipped::names(), text::path(path));
-                let meant = nearest(&shown, &names).map(|name| format!("did you mean `{name}`? Otherwise "));
+                let meant = nearest(&shown, &names).map(str::to_owned).or_else(|| run_file_beside(path));
+                let meant = meant.map(|name| format!("did you mean `{name}`? Otherwise "));
                 let fix = format!("give the path of a run file, or one that ships inside: {}", names.join(", "));
                 return Err(Failure::new(2, format!("{shown}: {error}; {}{fix}", meant.unwrap_or_default())));
             };
@@ -129,6 +130,17 @@ pub fn load_run_file(
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
     Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))
+}
+
+/// Returns the run file in the same folder whose name was probably meant.
+fn run_file_beside(missing: &Path) -> Option<String> {
+    let folder = missing.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_run_file = |name: &String| Path::new(name).extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let names: Vec<String> = names.filter(is_run_file).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let meant = nearest(missing.file_name()?.to_str()?, &known)?;
+    Some(text::path(&missing.with_file_name(meant)))
 }
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.

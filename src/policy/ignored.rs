@@ -72,6 +72,14 @@ impl Policy {
         rungs.find_map(|rung| Some(self.ignored_on(rung)).filter(|ignored| !ignored.is_empty())).unwrap_or_default()
     }
 
+    /// Says which lower rung would relieve a problem on a GPU alone; none on a GPU.
+    pub(super) fn describe_idle(&self, relief: Relief) -> Option<String> {
+        let below = self.rung + 1..self.limits.rungs.len();
+        let idle = below.filter(|rung| self.relieves(*rung, relief)).find(|rung| !self.has_effect(self.rung, *rung))?;
+        (!self.gpu.in_use)
+            .then(|| format!("{} changes only what a GPU reads, and none is in use", self.rung_name(idle)))
+    }
+
     /// Returns the knobs of a rung that the script ignores: it has other values in force.
     fn ignored_on(&self, rung: usize) -> Vec<IgnoredKnob> {
         let Some(tree) = self.limits.knobs.get(rung) else { return Vec::new() };

@@ -246,8 +246,8 @@ impl Policy {
     /// States that no lower rung offers this relief, and why if the script is to blame.
     pub(super) fn describe_unrelieved(&self, relief: Relief) -> String {
         let unrelieved = format!("no rung below {} relieves {relief}", self.rung_name(self.rung));
-        match describe_ignored(&self.ignored_relief(relief)) {
-            Some(ignored) => format!("{unrelieved} ({ignored})"),
+        match describe_ignored(&self.ignored_relief(relief)).or_else(|| self.describe_idle(relief)) {
+            Some(why) => format!("{unrelieved} ({why})"),
             None => unrelieved,
         }
     }

@@ -58,6 +58,9 @@ pub enum Refusal {
     /// The worker is ending already.
     #[error("the worker is already ending")]
     WorkerEnding,
+    /// There is one rung.
+    #[error("{0} is the only rung; a run file has a ladder, and `downshift init` writes one")]
+    OnlyRung(String),
     /// There is no rung below.
     #[error("{0} is the safest rung")]
     SafestRung(String),

@@ -136,6 +136,7 @@ impl Policy {
         let (here, rungs) = (self.rung, &self.limits.rungs);
         let name = || self.rung_name(here).to_owned();
         let target = match to {
+            Target::Down | Target::Up if rungs.len() == 1 => return Err(Refusal::OnlyRung(name())),
             Target::Down if here + 1 >= rungs.len() => return Err(Refusal::SafestRung(name())),
             Target::Up if here == 0 => return Err(Refusal::FastestRung(name())),
             Target::Down => here + 1,

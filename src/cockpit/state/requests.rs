@@ -77,7 +77,9 @@ impl fmt::Display for Refusal {
             Self::TooSmall(columns, rows) => {
                 write!(formatter, "terminal too small for this box; enlarge it to {columns}×{rows}, or use a command")
             }
-            Self::NoLadder => write!(formatter, "this run has no ladder to shift on"),
+            Self::NoLadder => {
+                write!(formatter, "this run has no ladder to shift on; `downshift init` writes a run file with one")
+            }
             Self::SafestRung(name) => write!(formatter, "{name} is the safest rung; there is none below"),
             Self::FastestRung(name) => write!(formatter, "{name} is the fastest rung; there is none above"),
             Self::SameRung(name) => write!(formatter, "the run is already on {name}"),

@@ -192,7 +192,9 @@ fn preview_neighbour(state: &mut State, direction: isize) -> Vec<Effect> {
     if let Some(why) = state.request_refusal() {
         return refuse_action(state, &why);
     }
-    let Some(rung) = state.rung() else { return refuse_action(state, &Refusal::NoLadder) };
+    let Some(rung) = state.rung().filter(|_| state.ladder.len() > 1) else {
+        return refuse_action(state, &Refusal::NoLadder);
+    };
     let Some(to) = rung.checked_add_signed(direction).filter(|to| *to < state.ladder.len()) else {
         let name = state.ladder[rung].name.clone();
         let why = if direction > 0 { Refusal::SafestRung(name) } else { Refusal::FastestRung(name) };

@@ -82,7 +82,9 @@ impl Alert {
             AlertKind::Skipping => "lower the learning rate",
             AlertKind::Hot => "improve the cooling, or lower the power limit",
             AlertKind::VramFull | AlertKind::VramFilling => "lower the micro-batch, or end other GPU processes",
-            AlertKind::IgnoredKnobs => "let the script read the knobs that the rung sets",
+            AlertKind::IgnoredKnobs => {
+                "use the value that the rung sets; after loading an optimizer, set its rate again"
+            }
             AlertKind::NotLearning => "compare the curves of training and evaluation: the run may overfit, or be done",
             AlertKind::Slow => "the charts of step time, data wait and GPU load show since when",
         }

@@ -47,7 +47,8 @@ pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
     grants.extend(
         files.map(|(name, text)| new_grant(Access::Written(format!("{name}: {text}")), format!("files.{name}"))),
     );
-    let deletes = spec.checkpoints.iter().filter(|checkpoints| checkpoints.keep_last.is_some());
+    // Of copies, only the copies are deleted.
+    let deletes = spec.checkpoints.iter().filter(|checkpoints| checkpoints.keep_last.is_some() && !checkpoints.copy);
     grants.extend(deletes.map(|checkpoints| {
         new_grant(Access::Deletion(checkpoints.pattern.clone()), "checkpoints.keep_last".to_owned())
     }));
