@@ -9,6 +9,7 @@ use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::ReducedRate;
+use crate::store::go_on::find_way;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -52,10 +53,21 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
             for note in notes(&status) {
                 line!("  {}", text::escape_line(&note));
             }
+            if let Some(way) = way_on(&run, &status) {
+                line!("  {way}");
+            }
         }
         LineFormat::Tmux => line!("{}", tmux(&status, now_ms())),
     }
     Ok(0)
+}
+
+/// Returns how a run goes on that is over and not finished, unless the reason of its end says so already.
+fn way_on(run: &RunDir, status: &Status) -> Option<String> {
+    let is_cut_off = status.state.is_over() && status.state != RunState::Finished;
+    let way = is_cut_off.then(|| find_way(run, Some(status)))?;
+    let is_told = status.why.as_ref().is_some_and(|why| why.contains(way.command()));
+    (!is_told).then(|| way.to_string())
 }
 
 /// Formats the status as one line of text.

@@ -57,11 +57,10 @@ pub fn put_back(run_dir: &Path, step: u64) -> Result<(), AdoptError> {
     let missing = || AdoptError::Io { path: place(1), source: io::ErrorKind::NotFound.into() };
     let newest = (1..1000).map(place).take_while(|list| list.exists()).last().ok_or_else(missing)?;
     let failed = |source: io::Error| AdoptError::Io { path: newest.clone(), source };
-    let text = fs::read(&newest).map_err(failed)?;
-    let adopted: Adopted = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    let adopted = super::read(&newest).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
     adopted.verify_every_byte()?;
     // A list at both places does no harm, one at neither would.
-    write_whole(&run_dir.join(relative_path(step)), &text).map_err(failed)?;
+    super::write_list(run_dir, adopted)?;
     fs::remove_file(&newest).map_err(failed)
 }
 

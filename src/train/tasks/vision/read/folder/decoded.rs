@@ -90,7 +90,7 @@ fn read(path: &Path, count: usize) -> Option<Pictures> {
     if pixels.len() != count * 3 * dimensions[0] * dimensions[1] {
         return None;
     }
-    fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())).ok();
+    file::open(path).ok().and_then(|file| file.set_modified(SystemTime::now()).ok());
     Some(Pictures { dimensions, pixels, grey })
 }
 
