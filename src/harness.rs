@@ -157,8 +157,8 @@ pub enum HarnessError {
     },
     /// An earlier attempt wrote an output that may be a checkpoint.
     #[error(
-        "a start from the beginning would overwrite {}, which `checkpoints.match` does not match: correct it in the run's \
-         run.yaml, or allow that start with `restart: from_start`",
+        "a start from the beginning would overwrite {}, which may be a checkpoint, and which `checkpoints.match` does not \
+         match: correct the pattern in the run's run.yaml, or move the file away if it is none",
         text::path(.path)
     )]
     Unmatched {

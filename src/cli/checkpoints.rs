@@ -266,11 +266,10 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         }
         return newest.ok_or_else(|| Failure::new(14, none_to_load(run)));
     };
-    if let Some(adopted) = adopted::find(run.path(), step) {
-        return Err(Failure::new(14, describe_adopted(run, &adopted)));
-    }
     let entries = checkpoint::list(run.path());
-    let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, run))?;
+    let of_script = || Some(Failure::new(14, describe_adopted(run, &adopted::find(run.path(), step)?)));
+    let missing = || of_script().unwrap_or_else(|| unknown(step, run));
+    let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(missing)?;
     checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
 }
 
@@ -299,6 +298,9 @@ fn unknown(step: u64, run: &RunDir) -> Failure {
     let steps: Vec<String> = OnDisk::all(run).iter().map(|found| found.step().to_string()).collect();
     let there = if steps.is_empty() { "there are none".to_owned() } else { format!("there are {}", steps.join(", ")) };
     let aside: Vec<String> = set_aside::steps_aside(run.path()).iter().rev().map(u64::to_string).collect();
-    let aside = if aside.is_empty() { String::new() } else { format!("; set aside: {}", aside.join(", ")) };
+    let aside = match &aside[..] {
+        [] => String::new(),
+        steps => format!("; set aside, and put back by `{} --from STEP`: {}", run.command("resume"), steps.join(", ")),
+    };
     Failure::new(14, format!("no checkpoint of step {step}; {there}{aside}"))
 }

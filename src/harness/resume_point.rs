@@ -112,7 +112,7 @@ fn newest_of_script(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
         return Ok(None);
     }
     adopt_leftovers(args, notes);
-    adopt_written(args, notes);
+    adopt_written(args, notes)?;
     let (newest, unusable) = adopted::newest_usable(args.run_dir.path());
     notes.extend(
         unusable.iter().map(|(adopted, error)| format!("checkpoint {} is not used: {error}", count(adopted.step))),
@@ -135,16 +135,21 @@ fn unmatched_output(args: &HarnessArgs) -> Option<PathBuf> {
 
 /// Adopts checkpoints that a companion reported as complete just before its harness died, and those that a corrected
 /// pattern matches.
-fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) {
+///
+/// # Errors
+/// Returns an error when one that a pattern matches now cannot be adopted: a start would overwrite it.
+fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<(), HarnessError> {
     let run_dir = args.run_dir.path();
     let went_back = adopted::went_back(run_dir);
     let copies = args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
     let watch = watch_checkpoints(args, &context_of(args, None), notes).and_then(Result::ok);
+    let place = |path: &PathBuf| path.canonicalize().ok();
     let matched = watch.map(|watch| watch.complete()).unwrap_or_default();
-    let mut unmatched = Vec::new();
+    let matched: Vec<PathBuf> = matched.iter().filter_map(place).collect();
+    let (mut waiting, mut refused) = (Vec::new(), Ok(()));
     for written in adopted::list_written(run_dir) {
-        if written.unmatched && !matched.contains(&written.original.path) {
-            unmatched.push(written);
+        if written.unmatched && !place(&written.original.path).is_some_and(|path| matched.contains(&path)) {
+            waiting.push(written);
             continue;
         }
         let WrittenCheckpoint { step, samples, original, .. } = &written;
@@ -153,13 +158,19 @@ fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) {
             continue;
         }
         let adopt = if copies { adopted::adopt_copy } else { adopted::adopt };
-        if let Err(error) = adopt(run_dir, *step, *samples, &original.path) {
-            notes.push(format!("checkpoint {} is not adopted: {error}", count(*step)));
+        match adopt(run_dir, *step, *samples, &original.path) {
+            Err(source) if written.unmatched => {
+                refused = Err(HarnessError::NoCheckpoint { step: *step, source });
+                waiting.push(written);
+            }
+            Err(error) => notes.push(format!("checkpoint {} is not adopted: {error}", count(*step))),
+            Ok(_) => {}
         }
     }
-    if let Err(error) = adopted::record_written(run_dir, &unmatched) {
-        notes.push(format!("the list of complete checkpoints cannot be removed: {error}"));
+    if let Err(error) = adopted::record_written(run_dir, &waiting) {
+        notes.push(format!("the list of complete checkpoints cannot be changed: {error}"));
     }
+    refused
 }
 
 /// Adopts checkpoints that the last attempt completed just before it ended.

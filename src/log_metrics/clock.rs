@@ -56,12 +56,6 @@ impl Position {
         }
     }
 
-    /// Reports whether this count, in a later epoch, goes on after the step that the training resumed from: one that
-    /// started over with each epoch would be smaller. One with a total may count samples.
-    pub fn goes_on_after(&self, resumed_from: Option<u64>) -> bool {
-        self.epoch.is_some() && self.out_of.is_none() && resumed_from.is_some_and(|from| self.count > from)
-    }
-
     /// Reports whether this count is not that of the whole training, which resumed from this step: it is smaller, and ends
     /// before that step or names its epoch.
     pub fn counts_part(&self, resumed_from: Option<u64>) -> bool {

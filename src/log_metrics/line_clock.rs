@@ -95,6 +95,13 @@ impl LineClock {
         self.resumed_from = Some(from);
     }
 
+    /// Notes that the count of the newest line is the step of the training: something else counted the same.
+    pub fn confirm_count(&mut self) {
+        if self.mode == Mode::Unknown {
+            self.mode = Mode::Whole;
+        }
+    }
+
     /// Reports whether no line has named a step yet.
     pub fn is_new(&self) -> bool {
         self.pass.is_none()
@@ -141,9 +148,6 @@ impl LineClock {
                 return Place::Uncertain;
             }
             self.pass = Some(Pass::begin(position, epoch));
-            if self.base.is_none() && position.goes_on_after(self.resumed_from) {
-                self.mode = Mode::Whole;
-            }
             let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
             return if is_part { self.lose() } else { self.at(position, named) };
         };

@@ -38,6 +38,11 @@ impl OutputReader {
         self
     }
 
+    /// Notes that the count which the newest line named is the step of the training.
+    pub fn confirm_count(&mut self) {
+        self.content.lines.confirm_count();
+    }
+
     /// Reads bytes, and adds the readings that they complete. A step is complete when the next one begins.
     pub fn push(&mut self, bytes: &[u8], readings: &mut Vec<Reading>) {
         self.screen.push(bytes, |text, end| self.content.take(text, end, readings));

@@ -152,10 +152,10 @@ impl Policy {
                 let advice = relief.map_or_else(String::new, |relief| {
                     format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief))
                 });
-                let innocent = self.ledger.budget.relapse.take_innocent();
+                let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
                 let acquitted = match &innocent[..] {
                     [] => "",
-                    _ => "; an older checkpoint failed in the same way, so the newest one is used again",
+                    _ => "; an older checkpoint failed in the same way, so the newest is put back if it is whole",
                 };
                 let why = format!("{what}; the last worker: {}{proposed}{advice}{acquitted}", fault.text);
                 let put_back = Some(innocent).filter(|steps| !steps.is_empty()).map(Effect::PutBack);

@@ -59,7 +59,7 @@ pub enum Refusal {
     #[error("the worker is already ending")]
     WorkerEnding,
     /// There is one rung.
-    #[error("{0} is the only rung; a run file has a ladder, and `downshift init` writes one")]
+    #[error("{0} is the only rung; a `ladder:` in the run file adds others (`downshift init` proposes one)")]
     OnlyRung(String),
     /// There is no rung below.
     #[error("{0} is the safest rung")]

@@ -54,9 +54,12 @@ impl Relapse {
         again
     }
 
-    /// Takes the checkpoints that the run went back from, if it then failed in the same way.
-    pub fn take_innocent(&mut self) -> Vec<u64> {
-        self.suspects.take().filter(|suspects| suspects.are_innocent).map_or_else(Vec::new, |suspects| suspects.steps)
+    /// Takes the checkpoints that the run went back from, if it then failed in the same way. A run with a checkpoint
+    /// beyond them has no use for them.
+    pub fn take_innocent(&mut self, durable: Option<u64>) -> Vec<u64> {
+        let suspects = self.suspects.take().filter(|suspects| suspects.are_innocent);
+        let suspects = suspects.map_or_else(Vec::new, |suspects| suspects.steps);
+        suspects.into_iter().filter(|step| Some(*step) > durable).collect()
     }
 }
 
@@ -86,8 +89,9 @@ mod tests {
             for (loaded, step, kind) in faults {
                 relapse.fault(Some(*loaded), Some(*step), Some(kind));
             }
-            assert_eq!(relapse.take_innocent(), wanted, "{name}");
-            assert!(relapse.take_innocent().is_empty(), "{name}: once");
+            assert_eq!(relapse.clone().take_innocent(Some(1_000)), [0; 0], "{name}: training is beyond them");
+            assert_eq!(relapse.take_innocent(Some(10)), wanted, "{name}");
+            assert!(relapse.take_innocent(Some(10)).is_empty(), "{name}: once");
         }
     }
 

@@ -78,7 +78,10 @@ impl fmt::Display for Refusal {
                 write!(formatter, "terminal too small for this box; enlarge it to {columns}×{rows}, or use a command")
             }
             Self::NoLadder => {
-                write!(formatter, "this run has no ladder to shift on; `downshift init` writes a run file with one")
+                write!(
+                    formatter,
+                    "this run has no other rung; a `ladder:` in its run file adds some (`downshift init` proposes one)"
+                )
             }
             Self::SafestRung(name) => write!(formatter, "{name} is the safest rung; there is none below"),
             Self::FastestRung(name) => write!(formatter, "{name} is the fastest rung; there is none above"),

@@ -21,6 +21,19 @@ pub(in crate::harness) struct OutputSteps {
 }
 
 impl Harness {
+    /// Returns a reading whose count is not certain with its step, if the companion counts the same: a resumed script that
+    /// prints a later epoch may count within it.
+    pub(in crate::harness) fn confirm_count(&mut self, reading: &Reading) -> Option<Reading> {
+        let count = reading.count_started_over?;
+        let OutputSteps { has_steps, is_uncertain, .. } = self.companion.output;
+        let is_same = count.abs_diff(self.progress.step) <= 1;
+        if has_steps || is_uncertain || !is_same || !self.counts_steps_alone() {
+            return None;
+        }
+        self.reader.confirm_count();
+        Some(Reading { step: Some(count), count_started_over: None, ..reading.clone() })
+    }
+
     /// Decides from a reading whose steps count, and reports losses whose step is unknown, once.
     pub(in crate::harness) fn notice_steps_in_output(&mut self, reading: &Reading) {
         match (reading.step, reading.count_started_over) {

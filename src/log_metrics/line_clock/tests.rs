@@ -137,9 +137,15 @@ fn a_resumed_training_adds_no_unknown_passes_up() {
     assert_eq!(resumed(140, &[(None, 101, None), (None, 102, None)]), [101, 102]);
     let of = |epoch| Some((epoch, None));
     let goes_on = [(of(3), 255, None), (of(3), 260, None), (of(4), 265, None), (of(4), 270, None)];
-    assert_eq!(resumed(250, &goes_on), [255, 260, 265, 270], "three epochs of 5 steps cannot take 250");
-    let starts_over = [(of(3), 55, None), (of(3), 60, None)];
-    assert_eq!(resumed(250, &starts_over), [-2, -2]);
+    assert_eq!(resumed(250, &goes_on), [-2, -2, 265, 270], "a count of micro-batches in the epoch may be as large");
+    let mut clock = LineClock::default();
+    clock.resume(250);
+    assert_eq!(place(&mut clock, goes_on[0], None), -2);
+    clock.confirm_count();
+    assert_eq!(
+        goes_on[1..].iter().map(|printed| place(&mut clock, *printed, None)).collect::<Vec<_>>(),
+        [260, 265, 270]
+    );
     // Epoch 1 is the second one, or the first.
     let second = Some((1, None));
     assert_eq!(resumed(60, &[(second, 20, Some(40)), (second, 40, Some(40))]), [-2, -2]);

@@ -55,7 +55,7 @@ pub fn put_back(run_dir: &Path, step: u64) -> Result<(), AdoptError> {
     let folder = run_dir.join(FOLDER);
     let place = |count: u32| folder.join(format!("{LIST}{step:09}-{count}.json"));
     let missing = || AdoptError::Io { path: place(1), source: io::ErrorKind::NotFound.into() };
-    let newest = (1..1000).map(place).take_while(|list| list.exists()).last().ok_or_else(missing)?;
+    let newest = (1..1000).rev().map(place).find(|list| list.exists()).ok_or_else(missing)?;
     let failed = |source: io::Error| AdoptError::Io { path: newest.clone(), source };
     let adopted = super::read(&newest).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
     adopted.verify_every_byte()?;

@@ -14,19 +14,25 @@ use crate::train::tasks::files;
 use crate::train::tasks::vision::images::ImageSet;
 use std::path::{Path, PathBuf};
 
-const TEST_NAMES: [&str; 3] = ["test", "val", "validation"];
+/// The folder beside `train` that becomes the validation set: the first of these that there is.
+const HELD_OUT: [&str; 3] = ["val", "validation", "test"];
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
 /// Reads the set in a folder with these entries, if it is one.
 pub(super) fn read_class_folders(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
     let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
-    let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::file_name(path).as_str()));
-    let (folders, test) = match (folder_of(&["train"]), folder_of(&TEST_NAMES)) {
-        (Some(train), Some(test)) => (subfolders(train)?, subfolders(test)?),
-        _ => (folders, Vec::new()),
-    };
+    let folder_of = |wanted: &str| folders.iter().find(|path| files::file_name(path) == wanted);
     let mut list = PictureList::default();
-    for folder in &folders {
+    let mut held_out = HELD_OUT.iter().filter_map(|name| folder_of(name));
+    let (classes, test) = match folder_of("train").zip(held_out.next()) {
+        Some((train, test)) => {
+            let unused = held_out.map(|folder| format!("the folder `{}` is not used", files::file_name(folder)));
+            list.notes.extend(unused);
+            (subfolders(train)?, subfolders(test)?)
+        }
+        None => (folders.clone(), Vec::new()),
+    };
+    for folder in &classes {
         list.add_class(folder)?;
     }
     if list.files.is_empty() {

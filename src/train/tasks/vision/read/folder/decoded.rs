@@ -14,9 +14,9 @@ use crate::store::run_dir::write_unsynced;
 use crate::train::task::DataError;
 use crate::untrusted::file::{self, Limit};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -96,7 +96,9 @@ fn read(path: &Path, count: usize) -> Option<Pictures> {
 
 /// Writes a cached file, if there is room for it, and deletes those that were not used for the longest time.
 fn keep(path: &Path, pictures: &Pictures) {
-    let Some(folder) = path.parent().filter(|folder| fs::create_dir_all(folder).is_ok()) else { return };
+    // They may be private.
+    let create = |folder: &&Path| DirBuilder::new().recursive(true).mode(0o700).create(folder).is_ok();
+    let Some(folder) = path.parent().filter(create) else { return };
     let mut bytes = Vec::with_capacity(MAGIC.len() + 9 + pictures.pixels.len() + HASH);
     bytes.extend(MAGIC);
     for side in pictures.dimensions {
@@ -110,13 +112,15 @@ fn keep(path: &Path, pictures: &Pictures) {
         write_unsynced(path, &bytes).ok();
     }
     let used = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    let is_ours = |path: &Path| path.file_name().map(OsStr::len) == Some(2 * HASH);
+    // The drafts of killed writers begin with a dot, and are the first to go.
+    let is_ours = |path: &Path| path.file_name().map(OsStr::len) >= Some(2 * HASH);
+    let is_set = |path: &Path| path.file_name().map(OsStr::len) == Some(2 * HASH);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut sets: Vec<(Option<SystemTime>, PathBuf)> =
-        entries.filter(|path| is_ours(path)).map(|path| (used(&path), path)).collect();
+    let mut sets: Vec<(bool, Option<SystemTime>, PathBuf)> =
+        entries.filter(|path| is_ours(path)).map(|path| (is_set(&path), used(&path), path)).collect();
     sets.sort();
     let old = sets.len().saturating_sub(KEPT);
-    sets[..old].iter().for_each(|(_, path)| drop(fs::remove_file(path)));
+    sets[..old].iter().for_each(|(_, _, path)| drop(fs::remove_file(path)));
 }
 
 #[cfg(test)]
