@@ -183,9 +183,7 @@ impl Harness {
         let now = self.began.elapsed();
         self.progress.time_steps(readings, now);
         for reading in readings {
-            let confirmed = self.confirm_count(reading);
-            let reading = confirmed.as_ref().unwrap_or(reading);
-            self.notice_steps_in_output(reading);
+            let reading = &*self.notice_steps_in_output(reading);
             let total = self.progress.total;
             let events = self.progress.take(reading, now);
             self.progress.trail.record(self.progress.step, now);

@@ -5,6 +5,7 @@ use super::super::Purpose;
 use super::super::run_loop::Harness;
 use crate::log_metrics::Reading;
 use crate::protocol::worker::{Event, Level};
+use std::borrow::Cow;
 
 /// Losses without a step after which the output is taken to name none.
 const STEPLESS: u32 = 3;
@@ -23,7 +24,7 @@ pub(in crate::harness) struct OutputSteps {
 impl Harness {
     /// Returns a reading whose count is not certain with its step, if the companion counts the same: a resumed script that
     /// prints a later epoch may count within it.
-    pub(in crate::harness) fn confirm_count(&mut self, reading: &Reading) -> Option<Reading> {
+    fn confirm_count(&mut self, reading: &Reading) -> Option<Reading> {
         let count = reading.count_started_over?;
         let OutputSteps { has_steps, is_uncertain, .. } = self.companion.output;
         let is_same = count.abs_diff(self.progress.step) <= 1;
@@ -34,14 +35,17 @@ impl Harness {
         Some(Reading { step: Some(count), count_started_over: None, ..reading.clone() })
     }
 
-    /// Decides from a reading whose steps count, and reports losses whose step is unknown, once.
-    pub(in crate::harness) fn notice_steps_in_output(&mut self, reading: &Reading) {
+    /// Decides from a reading whose steps count, and reports losses whose step is unknown, once. Returns the reading, with
+    /// its step if that has become certain.
+    pub(in crate::harness) fn notice_steps_in_output<'a>(&mut self, reading: &'a Reading) -> Cow<'a, Reading> {
+        let reading = self.confirm_count(reading).map_or(Cow::Borrowed(reading), Cow::Owned);
         match (reading.step, reading.count_started_over) {
             (_, Some(count)) => self.notice_count_started_over(count),
             (Some(step), None) if step > 0 => self.notice_step_in_output(step),
             (None, None) if reading.value("loss").is_some() => self.notice_loss_without_step(),
             (_, None) => {}
         }
+        reading
     }
 
     /// Lets the steps in the output count from now on, if the companion sees no losses.
