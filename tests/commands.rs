@@ -60,7 +60,11 @@ fn templates_scripts_and_commands_are_told_apart() {
     for (words, part) in [
         (
             &["init"][..],
-            if cfg!(feature = "train") { "name a template (digits, text," } else { "name a template (command," },
+            if cfg!(feature = "train") {
+                "name a template (digits, pictures, text,"
+            } else {
+                "name a template (command,"
+            },
         ),
         (&["init", "comand"], "did you mean `command`?"),
         (&["init", "train.py"], "`train.py` is a script; write its command: downshift init -- python train.py"),

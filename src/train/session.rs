@@ -166,7 +166,7 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     let resume::Restored { model, optimizer, state, saved, rank_change } = restored;
     let begin = begin_warmup(&preset.optimizer.schedule, &state, notes);
     if state.data.is_some() && fingerprint.is_some() && state.data != fingerprint {
-        let text = "the training data is not that of this checkpoint: its files, their size or the tokenizer changed";
+        let text = "the training data changed since this checkpoint: its files, their size or the tokenizer";
         notes.push((Level::Warn, text.to_owned()));
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
