@@ -50,7 +50,7 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
 
 /// A program of the template's name is not what was read.
 fn mention_program(name: &str) {
-    if Path::new(name).exists() {
+    if Path::new(name).is_file() {
         line!("note: `{name}` here was not read; for a run file of that command: downshift init -- ./{name}");
     }
 }
