@@ -10,7 +10,7 @@ mod table;
 use super::measure::{self, Limits, Meter, Protocol, Unmeasured};
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, occupied, run, say};
-use crate::config::knobs::Preset;
+use crate::config::knobs::{MICRO_BATCH, Preset};
 use crate::config::run::Run;
 use crate::config::shipped;
 use crate::format::counted;
@@ -50,7 +50,7 @@ pub struct PlanArgs {
     #[arg(long)]
     fit: bool,
     /// With --fit: the knob to enlarge instead
-    #[arg(long, value_name = "PATH", default_value = fit::MICRO_BATCH, requires = "fit")]
+    #[arg(long, value_name = "PATH", default_value = MICRO_BATCH, requires = "fit")]
     knob: String,
     #[command(flatten)]
     limits: Limits,

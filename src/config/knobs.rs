@@ -64,6 +64,8 @@ impl Preset {
     }
 }
 
+/// The path of the knob for the samples of a pass.
+pub const MICRO_BATCH: &str = "training.micro_batch";
 /// Variables that turn off the compiled kernels of PyTorch.
 const TURN_OFF_COMPILED: [&str; 2] = ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"];
 

@@ -197,7 +197,7 @@ impl OfflineKeeper {
     /// newest first: after a crash on the way the run is merely not far enough back.
     ///
     /// # Errors
-    /// Returns an error when a checkpoint cannot be moved, or the one of `step` is no longer usable.
+    /// Returns an error when a checkpoint cannot be moved, or that of `step` is missing, changed or damaged.
     pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, KeptError> {
         let dir = self.run_dir.path();
         let is_there =

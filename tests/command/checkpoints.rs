@@ -4,6 +4,7 @@ use super::shown;
 use crate::helper::{Place, stop_run, wait_for, wait_parent_end};
 use downshift::protocol::control::CheckpointRow;
 use downshift::store::reader::Reader;
+use downshift::store::run_dir::RunDir;
 use std::fs;
 use std::process::Stdio;
 
@@ -151,6 +152,29 @@ fn a_checkpoint_without_a_number_has_the_step_at_which_it_was_written() {
     assert!(steps.contains(&100) && steps.iter().all(|step| step % 50 == 0), "{steps:?}");
 }
 
+/// Runs `sh train.sh` with this script and these sections until it needs attention. Returns its output.
+fn run_until_stuck(script: &str, sections: &str) -> (Place, RunDir, String) {
+    let place = Place::real();
+    let folder = place.dir.path();
+    fs::write(folder.join("train.sh"), script).unwrap();
+    let file = format!(
+        "name: stuck\ntask: command\ncommand: [sh, train.sh]\n{sections}\nresume: {{ arguments: ['{{checkpoint}}'] }}\n"
+    );
+    fs::write(folder.join("run.yaml"), file).unwrap();
+    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(4), "{}", shown(&out));
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    (place, run, said)
+}
+
+/// Corrects the stored run file.
+fn correct(run: &RunDir, wrong: &str, right: &str) {
+    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), stored.replace(wrong, right)).unwrap();
+}
+
 /// Writes a checkpoint after steps 2 and 4, dies after step 5, and continues from its argument.
 const DIES: &str = r#"
 mkdir -p out
@@ -166,23 +190,12 @@ done
 
 #[test]
 fn checkpoints_that_a_mistyped_pattern_misses_are_not_overwritten_and_the_corrected_pattern_finds_them() {
-    let place = Place::real();
-    let folder = place.dir.path();
-    fs::write(folder.join("train.sh"), DIES).unwrap();
-    let file = "name: typo\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'out/stp_*.pt' }\n\
-                resume: { arguments: ['{checkpoint}'] }\n";
-    fs::write(folder.join("run.yaml"), file).unwrap();
-    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
-    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(4), "{said}");
+    let (place, run, said) = run_until_stuck(DIES, "checkpoints: { match: 'out/stp_*.pt' }");
     assert!(
         said.contains("would overwrite the outputs `out/step_*.pt`, which `checkpoints.match` does not match"),
         "{said}"
     );
-    let run = place.newest().unwrap();
-    wait_parent_end(&run);
-    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
-    fs::write(run.file("run.yaml"), stored.replace("stp_", "step_")).unwrap();
+    correct(&run, "stp_", "step_");
     let said = place.succeed(&["resume", "--trust", "--headless"]);
     assert!(said.contains("finished at step 6"), "{said}");
     let attempts = Reader::open(&run).unwrap().attempts().unwrap();
@@ -209,23 +222,13 @@ done
 
 #[test]
 fn a_script_that_fails_with_every_checkpoint_is_mended_and_continues_from_the_newest() {
-    let place = Place::real();
-    let folder = place.dir.path();
-    fs::write(folder.join("train.sh"), BROKEN).unwrap();
-    let file = "name: broken\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'out/step_*.pt' }\n\
-                resume: { arguments: ['{checkpoint}'] }\n";
-    fs::write(folder.join("run.yaml"), file).unwrap();
-    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
-    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(4), "{said}");
+    let (place, run, said) = run_until_stuck(BROKEN, "checkpoints: { match: 'out/step_*.pt' }");
     assert!(said.contains("checkpoint 20 set aside") && said.contains("checkpoint 20 put back"), "{said}");
     assert!(
         said.contains("an older checkpoint failed in the same way, so the newest is put back if it is whole"),
         "{said}"
     );
-    let run = place.newest().unwrap();
-    wait_parent_end(&run);
-    fs::write(folder.join("mended"), "").unwrap();
+    fs::write(place.dir.path().join("mended"), "").unwrap();
     let said = place.succeed(&["resume", "--headless"]);
     assert!(said.contains("finished at step 30"), "{said}");
     let from: Vec<_> =
@@ -248,26 +251,16 @@ done
 
 #[test]
 fn a_checkpoint_without_a_number_is_found_by_the_corrected_pattern_with_its_step() {
-    let place = Place::real();
-    let folder = place.dir.path();
-    fs::write(folder.join("train.sh"), UNNUMBERED).unwrap();
-    let file = "name: typo\ntask: command\ncommand: [sh, train.sh]\ncheckpoints: { match: 'cpt.pt', copy: true }\n\
-                resume: { arguments: ['{checkpoint}'] }\n";
-    fs::write(folder.join("run.yaml"), file).unwrap();
-    let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
-    assert_eq!(out.status.code(), Some(4), "{}", shown(&out));
-    let run = place.newest().unwrap();
-    wait_parent_end(&run);
+    let (place, run, _) = run_until_stuck(UNNUMBERED, "checkpoints: { match: 'cpt.pt', copy: true }");
     let refused = place.output(&["resume", "--headless"]);
     let said = shown(&refused);
     assert!(
         refused.status.code() == Some(14) && said.contains("would overwrite") && said.contains("ckpt.pt"),
         "{said}"
     );
-    assert_eq!(fs::read_to_string(folder.join("ckpt.pt")).unwrap(), "20\n", "nothing was started");
+    assert_eq!(fs::read_to_string(place.dir.path().join("ckpt.pt")).unwrap(), "20\n", "nothing was started");
     wait_parent_end(&run);
-    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
-    fs::write(run.file("run.yaml"), stored.replace("cpt.pt", "ckpt.pt")).unwrap();
+    correct(&run, "cpt.pt", "ckpt.pt");
     let said = place.succeed(&["resume", "--trust", "--headless"]);
     assert!(said.contains("resumed at step 20") && said.contains("finished at step 30"), "{said}");
 }

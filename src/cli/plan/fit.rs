@@ -17,9 +17,6 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The knob that is enlarged unless another is named.
-pub const MICRO_BATCH: &str = "training.micro_batch";
-
 /// The JSON output.
 #[derive(Debug, Serialize)]
 struct Fit<'a> {

@@ -1,4 +1,4 @@
-//! What the input and the outputs of a picture classifier stand for: its weights alone do not say it.
+//! The meaning of a picture classifier's input and outputs, which its weights alone do not show.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,4 +1,5 @@
 use super::{Candidates, Protocol};
+use crate::config::knobs::MICRO_BATCH;
 use crate::config::run::{AsWritten, Run, Source, TaskSections};
 use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ fn a_value_is_refused_as_by_a_run() {
     let run = Run::read(&source, &AsWritten).unwrap();
     let candidates = Candidates {
         run: &run,
-        knob: super::MICRO_BATCH,
+        knob: MICRO_BATCH,
         device: "cpu",
         trainer: &Samples(100),
         protocol: Protocol { steps: 1, limit: Duration::ZERO, budget: None },

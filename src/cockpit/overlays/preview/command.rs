@@ -2,13 +2,11 @@
 
 use crate::config::command::cost::{Reached, ShiftCost};
 use crate::config::command::{CommandSpec, Level};
+use crate::config::knobs::MICRO_BATCH;
 use crate::protocol::companion::{Framework, Grade};
 use crate::protocol::control::{AWAITS_COMPANION, RunState, Status};
 use crate::protocol::resume::Resume;
 use crate::recipe::class::{Change, Class};
-
-/// The knob whose change moves a framework's random numbers.
-const MICRO_BATCH: &str = "training.micro_batch";
 
 /// Returns the level of a run.
 pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {

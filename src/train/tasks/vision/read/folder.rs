@@ -55,7 +55,7 @@ struct PictureList {
     /// The pictures with their classes.
     files: Vec<(PathBuf, u32)>,
     classes: Vec<String>,
-    /// What the user would miss otherwise.
+    /// Notes for the user about files that are not read.
     notes: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl PictureList {
         let (pictures, others) = pictures_in(folder)?;
         if pictures.is_empty() {
             let found = files::describe_entries(&others);
-            self.notes.push(format!("`{name}` holds no png or jpeg, so it is no class ({found})"));
+            self.notes.push(format!("`{name}` holds no png or jpeg and is not a class ({found})"));
             return Ok(());
         }
         if !others.is_empty() {
@@ -163,7 +163,7 @@ mod tests {
         let set = open(folder.path(), None).unwrap();
         assert_eq!((set.training.classes, set.training.labels), (vec!["a".to_owned(), "c".to_owned()], vec![0, 1]));
         let wanted = [
-            "`b` holds no png or jpeg, so it is no class (the folder is empty)",
+            "`b` holds no png or jpeg and is not a class (the folder is empty)",
             "in `c`, only png and jpeg files are read (found notes.txt)",
         ];
         assert_eq!(set.notes, wanted);
