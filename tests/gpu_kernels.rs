@@ -6,6 +6,8 @@
 mod attention;
 #[path = "soft_card/libraries.rs"]
 mod libraries;
+#[path = "gpu_kernels/products.rs"]
+mod products;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{
@@ -23,6 +25,7 @@ use libraries::{CACHE, build_libraries, built_library};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use tempfile::TempDir;
 
 type Graph = CudaFused;
 type Inner = <CudaFused as AutodiffBackend>::InnerBackend;
@@ -35,24 +38,33 @@ fn on_card(name: &str, test: impl FnOnce()) {
     if std::env::var_os(HAS_CARD).is_some() {
         return test();
     }
+    run_on_card(name, place_of_card().path());
+}
+
+/// Returns a folder with the libraries of the soft card, where its tests also keep their caches.
+fn place_of_card() -> TempDir {
     build_libraries();
     let place = tempfile::tempdir().unwrap();
     for library in ["libcuda.so", "libcuda.so.1"] {
         symlink(built_library("libsoft_card_driver.so"), place.path().join(library)).unwrap();
     }
     symlink(built_library("libsoft_card_nvrtc.so"), place.path().join("libnvrtc.so")).unwrap();
+    place
+}
+
+fn run_on_card(name: &str, place: &Path) {
     // A kernel that never ends, such as at a barrier that some threads miss, must not stop all tests.
     let done = Command::new("timeout")
         .args(["--kill-after=5", "600"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(HAS_CARD, "1")
-        .env("LD_LIBRARY_PATH", place.path())
+        .env("LD_LIBRARY_PATH", place)
         .env("CUDA_PATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/soft_card"))
         .env("SOFT_CARD_CACHE", CACHE)
         .env("SOFT_CARD_CAPABILITY", "8.0")
-        .env("XDG_CACHE_HOME", place.path())
-        .current_dir(place.path())
+        .env("XDG_CACHE_HOME", place)
+        .current_dir(place)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
@@ -211,52 +223,6 @@ fn gelu_is_that_of_the_cpu() {
             for (found, expected) in run::<Graph>(kind, dtype, dtype).iter().zip(&expected) {
                 check(found, expected, apart);
             }
-        }
-    });
-}
-
-/// Returns the distance of two tensors as a share of the second's norm.
-fn relative_distance(found: &TensorData, expected: &TensorData) -> f64 {
-    assert_eq!(found.shape, expected.shape);
-    let norm = |values: Vec<f64>| values.iter().map(|value| value * value).sum::<f64>().sqrt();
-    let difference = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(one, other)| one - other);
-    norm(difference.collect()) / norm(expected.iter().collect())
-}
-
-#[test]
-fn a_linear_layer_of_gelu_is_that_of_the_cpu() {
-    /// Returns the output and the gradients of x, W and b, of inputs rounded to `dtype` and computed in `to`.
-    fn run<B: AutodiffBackend>(
-        [dtype, to]: [FloatDType; 2],
-        layer: impl Fn(&Tensor<B, 3>, &Tensor<B, 2>, &Tensor<B, 1>) -> Tensor<B, 3>,
-    ) -> [TensorData; 4] {
-        let x = Tensor::<B, 3>::from_inner(tensor([2, 5, 48], 1, dtype).cast(to)).require_grad();
-        let weight = Tensor::<B, 2>::from_inner(tensor([48, 24], 2, dtype).cast(to)).require_grad();
-        let bias = Tensor::<B, 1>::from_inner(tensor([24], 3, dtype).cast(to)).require_grad();
-        let y = layer(&x, &weight, &bias);
-        let grads = (y.clone() * Tensor::from_inner(tensor([2, 5, 24], 4, dtype).cast(to))).sum().backward();
-        let of_bias = bias.grad(&grads).unwrap_or_else(|| bias.inner().zeros_like());
-        let [y, of_x] = [y.inner(), x.grad(&grads).unwrap()].map(|tensor| tensor.cast(FloatDType::F32).into_data());
-        let of_weight = weight.grad(&grads).unwrap().cast(FloatDType::F32).into_data();
-        [y, of_x, of_weight, of_bias.cast(FloatDType::F32).into_data()]
-    }
-    on_card("a_linear_layer_of_gelu_is_that_of_the_cpu", || {
-        // Products of f32 may round their factors to the 11 bits of TF32.
-        let formats = [(FloatDType::F32, 2e-3), (FloatDType::F16, 2e-3), (FloatDType::BF16, 1e-2)];
-        for (kind, (dtype, apart)) in [Gelu::Exact, Gelu::Tanh].into_iter().flat_map(|kind| formats.map(|f| (kind, f)))
-        {
-            let expected = run::<Autodiff<Flex>>([dtype, FloatDType::F32], |x, weight, bias| {
-                ops::linear(&ops::gelu(x, kind).unwrap(), weight, Some(bias)).unwrap()
-            });
-            let found =
-                run::<Graph>([dtype; 2], |x, weight, bias| ops::gelu_linear(x, kind, weight, Some(bias)).unwrap());
-            for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                let distance = relative_distance(found, expected);
-                assert!(distance < apart, "part {place} in {dtype:?}: {distance}");
-            }
-            let without = run::<Graph>([dtype; 2], |x, weight, _| ops::gelu_linear(x, kind, weight, None).unwrap());
-            assert_eq!(without[1..3], found[1..3], "gradients of x and W without a bias");
-            assert!(without[3].iter::<f32>().all(|value| value == 0.0));
         }
     });
 }

@@ -1,11 +1,13 @@
 //! Lanes that exchange values through shared memory without a barrier.
 //!
 //! A warp of a GPU executes one instruction for all of its lanes, so kernels write to shared memory and read what other
-//! lanes of their warp wrote, with nothing in between. Here a lane runs until it has to wait; so it gives way where
-//! such a read follows a write, or a write a read.
+//! lanes of their warp wrote, with nothing in between. Here a lane runs until it has to wait; so it waits where such a
+//! read follows a write, or a write a read. Lanes at the earliest such place go on first: those that took no part in a
+//! branch wait behind it for those that did.
 
 use regex::Regex;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::sync::LazyLock;
 
 static POINTER: LazyLock<Regex> =
@@ -20,12 +22,12 @@ enum Access {
     Write,
 }
 
-/// Makes lanes give way between such lines; `shared` are the names of the block's shared memory. It reads the text from
+/// Keeps lanes in step between such lines; `shared` are the names of the block's shared memory. It reads the text from
 /// top to bottom: what the end of a loop leaves for its beginning is not seen.
-pub fn give_way(source: &str, shared: impl Iterator<Item = String>) -> String {
+pub fn keep_step(source: &str, shared: impl Iterator<Item = String>) -> String {
     let mut names: BTreeSet<String> = shared.collect();
     let mut text = String::with_capacity(source.len());
-    let mut last = None;
+    let (mut last, mut place) = (None, 0);
     for line in source.split_inclusive('\n') {
         let pointer = POINTER.captures(line).filter(|found| names.contains(&found[2]));
         if let Some(found) = pointer {
@@ -35,7 +37,8 @@ pub fn give_way(source: &str, shared: impl Iterator<Item = String>) -> String {
         } else {
             let accesses = accesses_of(line, &names);
             if last.zip(accesses.first().copied()).is_some_and(|(last, first)| last != first) {
-                text.push_str("soft_card::services->yield();\n");
+                place += 1;
+                let _ = writeln!(text, "soft_card::services->keep_step({place});");
             }
             last = accesses.last().copied().or(last);
         }

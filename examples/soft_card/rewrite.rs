@@ -4,7 +4,7 @@
 //! - `extern __shared__` arrays become pointers to the block's shared memory.
 //! - Vector types, which CubeCL defines in random order, are sorted: one kernel is one text, which is compiled once.
 //! - `asm` statements become calls of the functions in `include/soft_card/ptx.h`.
-//! - Lanes give way where a GPU keeps them in step.
+//! - Lanes wait for each other where a GPU keeps them in step.
 
 #[path = "lockstep.rs"]
 mod lockstep;
@@ -46,7 +46,7 @@ pub fn rewrite_kernel(source: &str) -> String {
     let arrays = SHARED.captures_iter(&kernels).map(|found| found[2].to_owned()).collect::<Vec<String>>();
     let mut text = rewrite_asm(&SHARED.replace_all(&kernels, shared));
     if waits > 0 {
-        text = lockstep::give_way(&text, arrays.into_iter());
+        text = lockstep::keep_step(&text, arrays.into_iter());
     }
     for name in names {
         let _ = write!(text, "\nSOFT_CARD_KERNEL({name}, {waits})");

@@ -132,3 +132,22 @@ extern "C" __global__ void in_step(const int* input, int* output) {
     _tmp_0[threadIdx.x] = turned + 1000;
     output[threadIdx.x] = shared_memory_0[(threadIdx.x + 1) % 32];
 }
+
+// The upper half of a warp takes no part in the branches, and does not run ahead of those that do.
+extern "C" __global__ void in_step_around_branches(const int* input, int* output) {
+    extern __shared__ __align__(16) uint8 dynamic_shared_mem[];
+    int *shared_memory_0 = reinterpret_cast<int*>(&dynamic_shared_mem[0]);
+    __syncthreads();
+    shared_memory_0[threadIdx.x] = input[threadIdx.x];
+    if (threadIdx.x < 16) {
+    output[threadIdx.x] = shared_memory_0[threadIdx.x + 16];
+    }
+    shared_memory_0[threadIdx.x] = input[threadIdx.x] + 100;
+    if (threadIdx.x < 16) {
+    output[threadIdx.x] += shared_memory_0[threadIdx.x + 16];
+    }
+    shared_memory_0[threadIdx.x] = input[threadIdx.x] + 10000;
+    if (threadIdx.x < 16) {
+    output[threadIdx.x] += shared_memory_0[threadIdx.x + 16];
+    }
+}

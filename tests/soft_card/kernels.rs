@@ -206,6 +206,17 @@ fn lanes_of_a_warp_are_in_step() {
 }
 
 #[test]
+fn lanes_that_take_no_part_in_a_branch_wait_behind_it() {
+    on_card("kernels::lanes_that_take_no_part_in_a_branch_wait_behind_it", &[], |card| {
+        let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
+        let (input, output) = (card.put(&values), card.put(&[0_i32; 16]));
+        run(card, "in_step_around_branches", 1, 32, &[Memory(&input), Memory(&output)]);
+        let sums: Vec<i32> = values[16..].iter().map(|value| 3 * value + 10_100).collect();
+        assert_eq!(card.get::<i32>(output, 16), sums);
+    });
+}
+
+#[test]
 fn threads_that_wait_for_ever_are_a_launch_failure() {
     on_card("kernels::threads_that_wait_for_ever_are_a_launch_failure", &[], |card| {
         let output = card.put(&[0_i32; 64]);

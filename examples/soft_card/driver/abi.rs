@@ -80,7 +80,7 @@ pub struct Place {
 /// `soft_card::Services`, which only C++ looks into.
 #[repr(C)]
 pub struct Services {
-    functions: [*const c_void; 4],
+    functions: [*const c_void; 5],
 }
 
 // SAFETY: a constant table of functions.

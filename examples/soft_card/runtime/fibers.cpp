@@ -1,8 +1,9 @@
 // Runs a block whose threads wait for each other: each thread has a stack and runs until it has to wait.
 //
 // A warp goes on as far as it can before the next one starts. An exchange between lanes is complete once all lanes
-// that have not ended, and do not wait for the block, take part in it. This is C++ so that it is optimised in debug
-// builds too; the driver compiles it once and hands its services to every kernel.
+// that have not ended, and do not wait for the block, take part in it. Of the lanes that keep in step, those at the
+// earliest place of the kernel's text go on first. This is C++ so that it is optimised in debug builds too; the driver
+// compiles it once and hands its services to every kernel.
 #include <stddef.h>
 #include <sys/mman.h>
 #include <soft_card/language.h>
@@ -21,7 +22,7 @@ constexpr size_t STACK = 256 << 10;
 // Rounds in which threads only give way before the block counts as stuck.
 constexpr unsigned PATIENCE = 10000;
 
-enum State : unsigned char { READY, IN_EXCHANGE, AT_BARRIER, GIVES_WAY, ENDED };
+enum State : unsigned char { READY, IN_EXCHANGE, AT_BARRIER, GIVES_WAY, KEEPS_STEP, ENDED };
 
 typedef void (*Run)(const Place*, void** arguments);
 
@@ -42,6 +43,7 @@ struct Team {
   bool has_progressed;  // whether a lane of it did more than give way
   State states[THREADS];
   void* at[THREADS];  // where each thread's stack was left
+  unsigned steps[THREADS];  // the place of the kernel where each thread keeps in step
   Place places[THREADS];
   Warp warps[THREADS / WARP];
 };
@@ -111,6 +113,10 @@ const Exchange* exchange(const void* value, unsigned bytes, unsigned* lane) {
 
 void wait_for_block() { suspend(AT_BARRIER); }
 void give_way() { suspend(GIVES_WAY); }
+void keep_step(unsigned place) {
+  team->steps[team->running] = place;
+  suspend(KEEPS_STEP);
+}
 unsigned char* shared_memory() { return team->places[0].shared; }
 
 bool prepare(Run run, const Place& place, void** arguments) {
@@ -155,9 +161,16 @@ bool run_warp(unsigned first, unsigned end) {
       soft_card_switch(&here.scheduler, here.at[ready]);
     }
     bool in_exchange = false, gives_way = false;
+    unsigned earliest = ~0u;
     for (unsigned i = first; i < end; i++) {
       in_exchange |= here.states[i] == IN_EXCHANGE;
       gives_way |= here.states[i] == GIVES_WAY;
+      if (here.states[i] == KEEPS_STEP && here.steps[i] < earliest) earliest = here.steps[i];
+    }
+    if (earliest != ~0u) {
+      for (unsigned i = first; i < end; i++)
+        if (here.states[i] == KEEPS_STEP && here.steps[i] == earliest) here.states[i] = READY;
+      continue;
     }
     if (gives_way || !in_exchange) return here.has_progressed;
     Warp& warp = here.warps[first / WARP];
@@ -171,7 +184,7 @@ bool run_warp(unsigned first, unsigned end) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const Services soft_card_services = {exchange, wait_for_block,
-                                                                                      give_way, shared_memory};
+                                                                                      give_way, keep_step, shared_memory};
 
 // Runs one block, with `place` but for the thread in it. Returns 0, or 1 if its threads wait for each other for ever.
 extern "C" __attribute__((visibility("default"))) int soft_card_run_waiting_block(Run run, const Place* place,

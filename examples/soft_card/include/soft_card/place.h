@@ -23,6 +23,8 @@ struct Services {
   void (*wait_for_block)();
   // Lets the other threads of the block run.
   void (*yield)();
+  // Returns once no lane of the warp waits at an earlier place of the kernel's text.
+  void (*keep_step)(unsigned place);
   unsigned char* (*shared_memory)();
 };
 
