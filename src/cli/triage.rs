@@ -47,7 +47,7 @@ struct Reported<'a> {
     symptom: bool,
     /// Whether it is the most likely cause; true for one finding.
     likely: bool,
-    /// The place in the user's own files where the most likely cause arose.
+    /// The place in the user's own files where it arose; of one finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     own_frame: Option<&'a OwnFrame>,
 }
@@ -165,6 +165,9 @@ fn has_input() -> bool {
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {
     let root = scan.root_cause();
     let mark = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));
+    let own_frame = scan.own_frame();
+    let of_frame = own_frame.and_then(|frame| scan.finding_at(frame));
+    let arose_there = |finding| of_frame.is_some_and(|found| std::ptr::eq(found, finding));
     let findings = scan.findings.iter();
     findings
         .map(|finding| Reported {
@@ -172,7 +175,7 @@ fn reported(scan: &Scan) -> Vec<Reported<'_>> {
             keeper: &finding.keeper,
             symptom: finding.symptom,
             likely: mark(finding),
-            own_frame: scan.own_frame().filter(|_| mark(finding)),
+            own_frame: own_frame.filter(|_| arose_there(finding)),
         })
         .collect()
 }
@@ -204,7 +207,9 @@ fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<Strin
         let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
         return vec![none, own_frame.unwrap_or_else(|| SILENT_END.to_owned())];
     };
-    let own_frame = scan.own_frame().filter(|_| root.is_some()).map(|frame| describe(frame, frame.to_string()));
+    let own_frame = scan.own_frame().filter(|_| root.is_some());
+    let of_frame = own_frame.and_then(|frame| scan.finding_at(frame)).map(|finding| &finding.name);
+    let own_frame = own_frame.map(|frame| describe(frame, frame.to_string()));
     let mut names: Vec<&str> = vec![&first.name];
     for finding in scan.findings.iter().filter(|finding| is_wanted(finding)) {
         if !names.contains(&finding.name.as_str()) {
@@ -231,8 +236,7 @@ fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<Strin
         }
         out.push(format!("  do: {}", first.advice));
         out.push(format!("  in a run, the keeper {}", first.keeper));
-        // The place belongs to the most likely cause, which comes first.
-        out.extend(own_frame.iter().filter(|_| index == 0).map(|frame| format!("  {frame}")));
+        out.extend(own_frame.iter().filter(|_| of_frame == Some(&first.name)).map(|frame| format!("  {frame}")));
     }
     out
 }

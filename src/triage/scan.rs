@@ -77,6 +77,12 @@ impl Scan {
         frame_of(&self.frames, line)
     }
 
+    /// Returns the finding that this place belongs to: the exception raised there, else the most likely cause.
+    #[must_use]
+    pub fn finding_at(&self, frame: &OwnFrame) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.line == frame.exception_line).or_else(|| self.root_cause())
+    }
+
     fn keep_last(&mut self, line: &[u8]) {
         let plain = strip_colours(line);
         let drawn = plain.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
@@ -90,11 +96,14 @@ impl Scan {
         self.last_lines.push((self.lines, text));
     }
 
-    /// Returns the exception that ended the log, unless the catalogue explains it or names another cause.
+    /// Returns the exception that ended the log, unless the catalogue explains it or names another cause of an end. Bad
+    /// numbers alone end no script.
     fn unexplained_exception(&self, catalogue: &Catalogue) -> Option<Finding> {
         let frame = self.frames.last().filter(|_| self.after_exception <= LAST)?;
-        let is_explained = self.root_cause().is_some_and(|root| !root.symptom)
-            || self.findings.iter().any(|finding| finding.line == frame.exception_line);
+        let ends_script = |cause: &Finding| {
+            !cause.symptom && !matches!(cause.class, FailureClass::NonFinite | FailureClass::LossSpike)
+        };
+        let is_explained = self.findings.iter().any(|cause| ends_script(cause) || cause.line == frame.exception_line);
         let class = FailureClass::Exception;
         (!is_explained && !frame.exception.is_empty()).then(|| Finding {
             class,
@@ -306,6 +315,20 @@ mod tests {
                 (FailureClass::DiskFull, 4, "RuntimeError: No space left on device"),
             ]
         );
+    }
+
+    #[test]
+    fn an_exception_after_bad_numbers_is_told_beside_them() {
+        let traceback = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in <module>\n    \
+                         save(path)\n";
+        let classes = |log: String| -> Vec<FailureClass> {
+            scan_bytes(log.as_bytes()).findings.iter().map(|found| found.class).collect()
+        };
+        let ended = |by: &str| classes(format!("step 7 loss: nan\n{traceback}{by}\n"));
+        assert_eq!(ended("KeyError: 'step'"), [FailureClass::NonFinite, FailureClass::Exception]);
+        assert_eq!(ended("ValueError: Input contains NaN"), [FailureClass::NonFinite; 2]);
+        let out_of_memory = format!("CUDA out of memory. Tried to allocate 2.00 GiB\n{traceback}KeyError: 'step'\n");
+        assert_eq!(classes(out_of_memory), [FailureClass::DeviceOutOfMemory]);
     }
 
     #[test]
