@@ -17,6 +17,7 @@ mod drill;
 mod elsewhere;
 mod errand;
 mod export;
+mod first_checkpoint;
 mod guide;
 mod headless;
 mod init;

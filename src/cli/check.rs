@@ -1,6 +1,7 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
+use super::first_checkpoint;
 use super::kept_script::KeptScript;
 use super::line;
 use super::preflight::{Preflight, Start, find_missing_script};
@@ -68,7 +69,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if let Some(command) = &run.command {
         describe_command(&run, command);
-        for note in undeclared_arguments(command) {
+        for note in undeclared_arguments(command).into_iter().chain(first_checkpoint::note(&run, run.first_rung())) {
             line!("\nnote: {note}");
         }
         describe_trial(&run);
@@ -90,6 +91,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if !grants.is_empty() {
         line!("\nrunning it needs your approval for:\n{}", grants.lines().join("\n"));
     }
+    if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
+        return Err(super::Failure::new(13, format!("{} is valid, but cannot start here: {missing}", run.name)));
+    }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match trainer.consider(&run, device).and_then(examined) {
         Ok(prospect) => {
@@ -106,11 +110,8 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 
 /// Says whether the run can start: on which device, and with how many samples.
 fn conclude(run: &Run, prospect: &Prospect) -> String {
-    if let Some(command) = &run.command {
-        return match find_missing_script(command) {
-            Some(missing) => format!("{} is valid, but cannot start here: {missing}", run.name),
-            None => format!("{} is valid; --preflight also looks up its program.", run.name),
-        };
+    if run.command.is_some() {
+        return format!("{} is valid; --preflight also looks up its program.", run.name);
     }
     let samples = prospect
         .samples

@@ -13,6 +13,7 @@ use crate::protocol::control::{CheckpointRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
+use crate::store::go_on::train_on;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -283,14 +284,14 @@ fn none_to_load(run: &RunDir) -> String {
 
 /// Says how another run begins with a checkpoint that only the script can read.
 fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
-    let path = text::path(&adopted.path);
-    let resume = run.run().ok().and_then(|run| run.command?.resume).unwrap_or_default();
-    let arguments: Vec<String> = resume.arguments.iter().map(|word| word.replace("{checkpoint}", &path)).collect();
-    let way = if arguments.is_empty() { path } else { format!("`{}`", arguments.join(" ")) };
+    let name = run.name();
+    let command = run.run().ok().and_then(|run| run.command);
+    let from = command.and_then(|spec| train_on(run, &spec, Some(adopted.step)));
+    let from =
+        from.map_or_else(|| format!("--from {name}@{} of `downshift run`", adopted.step), |line| format!("`{line}`"));
     format!(
-        "the checkpoints of {} are its script's own files, which only the script can read; to begin a new run from one, \
-         start the script with {way}",
-        run.name()
+        "the checkpoints of {name} are its script's own files, which only the script can read; {from} starts a new run \
+         from one"
     )
 }
 

@@ -4,7 +4,9 @@ mod help;
 pub mod script;
 pub mod template;
 
-use super::{Failure, Outcome, line, refuse_existing};
+use super::preflight::missing_script;
+use super::run::load_run_file;
+use super::{Failure, Outcome, first_checkpoint, line, refuse_existing};
 use crate::config::check::check_name;
 use crate::config::command::Level;
 use crate::init::attached::Attached;
@@ -71,12 +73,15 @@ impl InitArgs {
 pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     match args.begin_with(trainer)? {
         BeginWith::Template(name) => template::write_template(name, args.output.as_deref(), trainer),
-        BeginWith::Command(command) => write_proposal(command, args),
+        BeginWith::Command(command) => write_proposal(command, args, trainer),
     }
 }
 
-fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
+fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
+    if let Some(missing) = missing_script(command, &std::env::current_dir()?) {
+        return Err(Failure::new(2, missing));
+    }
     let found = script::find(command, Path::new(""))?;
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
@@ -97,6 +102,10 @@ fn write_proposal(command: &[String], args: &InitArgs) -> Outcome {
     let heading = Heading { name: &name, file: &shown, directory: &directory };
     write_new(&file, &write_run_file(&proposal, &heading))?;
     report(&found, &declared, &proposal);
+    let written = load_run_file(Some(&file), &[], "auto", trainer).ok();
+    if let Some(note) = written.and_then(|run| first_checkpoint::note(&run, 0)) {
+        line!("\nnote: {note}");
+    }
     line!("\nwrote {shown}; next:");
     line!("  downshift check {shown}    shows every rung before anything starts");
     line!("  downshift run {shown}      starts it, after you have approved what it runs");

@@ -144,7 +144,7 @@ pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
 }
 
 /// Asks on the terminal; returns none at the end of the input.
-fn ask_user(question: &str) -> io::Result<Option<String>> {
+pub fn ask_user(question: &str) -> io::Result<Option<String>> {
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush())?;
     let mut answer = String::new();

@@ -22,7 +22,7 @@ use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
-pub use script::find_missing_script;
+pub use script::{find_missing_script, missing_script};
 use serde_json::Value;
 use std::path::Path;
 

@@ -4,6 +4,7 @@ use super::bad_value::BadValue;
 use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
 use super::elsewhere::{TakeOver, take_over_ended};
+use super::first_checkpoint::copy_container;
 use super::interrupted::{self, Interrupted};
 use super::job::count_nodes;
 use super::line;
@@ -22,8 +23,7 @@ use crate::protocol::control::{Request, RunState};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
-use crate::store::companion::KnownCompanion;
-use crate::store::go_on::{is_lost, start_anew};
+use crate::store::go_on::{is_lost, start_anew, train_on};
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
@@ -168,9 +168,14 @@ fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
     if !has_finished {
         return Ok(());
     }
-    let anew = dir.run().ok().and_then(|run| Some(start_anew(dir, run.command.as_ref()?).command));
-    let anew = anew.map_or_else(String::new, |anew| format!("; `{anew}` starts a new run"));
-    Err(Failure::new(2, format!("{} has finished{anew}", dir.name())))
+    let run = dir.run().ok();
+    let command = run.as_ref().and_then(|run| run.command.as_ref());
+    let longer = command.and_then(|spec| train_on(dir, spec, None));
+    let longer = longer.map_or_else(String::new, |longer| {
+        format!("; to train it longer, change how long the script trains, then start a run from its end: `{longer}`")
+    });
+    let anew = command.map_or_else(String::new, |spec| format!("; `{}` starts over", start_anew(dir, spec).command));
+    Err(Failure::new(2, format!("{} has finished{longer}{anew}", dir.name())))
 }
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone. One
@@ -291,11 +296,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     record_command_line(&dir);
     match origin {
         Origin::Weights => write_first(&dir, &run, &loaded)?,
-        Origin::Checkpoint => {
-            // Without it, the branch would not be known to resume.
-            KnownCompanion::copy(base, dir.path())?;
-            checkpoints::copy::write_copy(dir.path(), &loaded)?;
-        }
+        Origin::Checkpoint => copy_container(base, &dir, &loaded)?,
     }
     OfflineKeeper::step_in(&dir)?.note(describe_origin(origin, base, loaded.manifest.step, args));
     start_keeper(&dir, Some(&launch))?;

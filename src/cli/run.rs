@@ -2,6 +2,7 @@
 
 use super::bad_value::BadValue;
 use super::devices::{Sharing, worker_device};
+use super::first_checkpoint::{self, FirstCheckpoint};
 use super::headless::JobSignals;
 use super::job::{self, JobName};
 use super::occupied::{self, Answer};
@@ -74,6 +75,10 @@ pub struct RunOptions {
     /// The rung to begin on, by name or number; defaults to the climb plan's first stage, or `full`
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
+    /// Begin from the newest checkpoint of a run, or from one that the script wrote before; `@STEP` names another step, or
+    /// that of a file whose name tells none
+    #[arg(long, value_name = "RUN|PATH[@STEP]")]
+    from: Option<String>,
     /// Injected faults, such as `nan@120,oom@150*,hang@400`; `*` = in every attempt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
     inject: Faults,
@@ -84,10 +89,14 @@ pub struct RunOptions {
 impl RunOptions {
     /// Reports whether no option was given.
     pub fn is_default(&self) -> bool {
-        let Self { headless, job, sharing, after, overrides, rung, inject, trust } = self;
+        let Self { headless, job, sharing, after, overrides, rung, from, inject, trust } = self;
         let Overrides { set, device } = overrides;
-        let plain =
-            job.is_none() && after.is_none() && rung.is_none() && inject.0.is_empty() && *trust == Trust::default();
+        let plain = job.is_none()
+            && after.is_none()
+            && rung.is_none()
+            && from.is_none()
+            && inject.0.is_empty()
+            && *trust == Trust::default();
         plain && !headless && *sharing == Sharing::default() && set.is_empty() && device == "auto"
     }
 }
@@ -216,6 +225,8 @@ fn start(
 ) -> Outcome {
     let device = &options.overrides.device;
     let first = chosen_rung(&run, options)?;
+    let begins_on = first.unwrap_or_else(|| run.first_rung());
+    let from = options.from.as_deref().map(|from| FirstCheckpoint::named(from, &run, runs)).transpose()?;
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
     let device = worker_device(&run, device)?;
     let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
@@ -226,6 +237,10 @@ fn start(
     let claim = match occupied::settle_devices(&devices, &sharing, headless, None)? {
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
+    };
+    let from = match from {
+        Some(from) => Some(from),
+        None => first_checkpoint::settle(&run, begins_on, headless)?,
     };
     if let (Some(job), Some(signals)) = (&options.job, &mut signals)
         && let Some(signal) = signals.arrived()
@@ -238,6 +253,9 @@ fn start(
     };
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
+    if let Some(from) = from {
+        from.give_to(&dir, &run, begins_on)?;
+    }
     if let Some(first) = first {
         // The keeper reads its rung from this fact, also after a restart.
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;

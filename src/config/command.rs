@@ -23,8 +23,8 @@ mod tests;
 mod typed;
 
 pub use launch::{
-    AttemptContext, CommandLaunch, first_launch, names_checkpoint, names_run_folder, resolve_launch, resolve_pattern,
-    started_words,
+    AttemptContext, CommandLaunch, first_checkpoint_pattern, first_launch, names_checkpoint, names_run_folder,
+    resolve_launch, resolve_pattern, started_words,
 };
 pub use typed::run_file;
 

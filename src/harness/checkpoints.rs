@@ -4,7 +4,7 @@
 //! changed between two scans; after the command has ended, one scan is enough. Checkpoints from before the run are
 //! ignored unless the command rewrites them.
 
-use crate::store::adopted::{self, Original, survey};
+use crate::store::adopted::{self, Original, find_complete, step_in_name, survey};
 use crate::store::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::glob::Glob;
@@ -140,8 +140,7 @@ impl CheckpointWatch {
 
     /// Returns the complete checkpoints that the pattern matches.
     pub fn complete(&self) -> Vec<PathBuf> {
-        let found = self.pattern.find(&self.directory);
-        found.into_iter().filter(|path| is_complete(path, self.last.as_deref())).collect()
+        find_complete(&self.pattern, &self.directory, self.last.as_deref())
     }
 }
 
@@ -155,40 +154,6 @@ pub(super) fn look_at(path: &Path) -> Option<Original> {
 fn is_new(now: &Original, known: &Original, moment: Moment) -> bool {
     let lost = known.files.iter().any(|(name, _)| now.files.iter().all(|(other, _)| other != name));
     now != known && !lost && moment != Moment::BeforeStart
-}
-
-/// Reports whether the file that the command writes last exists, and parses if it is JSON. If the run file names no
-/// such file, a folder with any file passes: it is complete once it stops changing.
-fn is_complete(path: &Path, last: Option<&str>) -> bool {
-    let last = match (path.is_dir(), last) {
-        (true, Some(name)) => path.join(name),
-        (true, None) => return survey(path).is_ok_and(|files| !files.is_empty()),
-        (false, _) => path.to_owned(),
-    };
-    let Ok(found) = fs::metadata(&last) else { return false };
-    if !found.is_file() || found.len() == 0 {
-        return false;
-    }
-    if last.extension().is_none_or(|end| end != "json") {
-        return true;
-    }
-    file::read(&last, Limit::Record).is_ok_and(|text| serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok())
-}
-
-/// Returns the step in a name: its last number, unless that counts epochs.
-pub(super) fn step_in_name(path: &Path) -> Option<u64> {
-    let name = path.file_name()?.to_str()?;
-    // The number of an ending is none: `.h5`.
-    let is_ending = |end: &str| end.starts_with(|letter: char| letter.is_ascii_alphabetic());
-    let name = name.rsplit_once('.').filter(|(_, end)| is_ending(end)).map_or(name, |(stem, _)| stem);
-    let end = name.rfind(|letter: char| letter.is_ascii_digit())? + 1;
-    let begin = name[..end].rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
-    let before = name[..begin].trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();
-    let word = before.rsplit(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default();
-    if word.ends_with("epoch") || word == "ep" {
-        return None;
-    }
-    name[begin..end].parse().ok()
 }
 
 #[cfg(test)]

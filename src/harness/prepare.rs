@@ -321,9 +321,8 @@ pub(super) fn context_of(args: &HarnessArgs, from: Option<&Chosen>) -> AttemptCo
 pub(super) fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
     let knobs = args.preset.tree();
     let knob = |path: &str| knobs.pointer(path).and_then(serde_json::Value::as_u64);
-    let (micro, times) = (knob("/training/micro_batch"), knob("/training/accumulation").unwrap_or(1));
-    let units = micro.map_or(1, |micro| micro.saturating_mul(times).saturating_mul(class::ranks(&knobs)).max(1));
-    (units, u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
+    let times = knob("/training/accumulation").unwrap_or(1);
+    (class::units_per_step(&knobs), u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
 }
 
 fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Chosen>) -> Hello {

@@ -1,11 +1,10 @@
 //! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
-use super::checkpoints::step_in_name;
 use super::run_loop::Harness;
 use super::saving::FILE_CLOCK;
 use crate::protocol::worker::{CommandNews, Event, Level};
-use crate::store::adopted::{self, WrittenCheckpoint};
+use crate::store::adopted::{self, WrittenCheckpoint, step_in_name};
 use crate::untrusted::text;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirEntry};

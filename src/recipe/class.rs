@@ -92,6 +92,14 @@ pub fn effective_batch(preset: &Value) -> Option<u64> {
     Some(of_rank.saturating_mul(ranks(preset)))
 }
 
+/// Returns the units by which a command's clock advances a step: samples where its knobs tell the micro-batch, else steps.
+#[must_use]
+pub fn units_per_step(preset: &Value) -> u64 {
+    let knob = |path: &str| preset.pointer(path).and_then(Value::as_u64);
+    let Some(micro) = knob("/training/micro_batch") else { return 1 };
+    micro.saturating_mul(knob("/training/accumulation").unwrap_or(1)).saturating_mul(ranks(preset)).max(1)
+}
+
 /// Returns the ranks of a preset: each takes its own micro-batches.
 #[must_use]
 pub fn ranks(preset: &Value) -> u64 {

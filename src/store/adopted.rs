@@ -5,6 +5,7 @@
 //! checkpoint whose files no longer match its list is not used: the command may be overwriting or deleting it.
 
 mod aside;
+mod of_command;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod written;
 
 pub use super::stamp::Stamp;
 pub use aside::{copies_aside, delete_copies_aside, list_aside, put_back, set_aside, still_aside};
+pub use of_command::{find_complete, step_in_name};
 pub use went_back::{WentBack, record_going_back, went_back};
 pub use written::{WrittenCheckpoint, list_written, record_written};
 

@@ -47,9 +47,25 @@ pub fn typed_command(line: &str) -> Option<&str> {
     line.split_once(" -- ").map(|(_, words)| words)
 }
 
+/// Returns the command line with one more option.
+#[must_use]
+pub fn with_option(line: &str, option: &str) -> String {
+    match line.split_once(" -- ") {
+        Some((run, words)) => format!("{run} {option} -- {words}"),
+        None => format!("{line} {option}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{begun_by, typed_command};
+    use super::{begun_by, typed_command, with_option};
+
+    #[test]
+    fn an_option_comes_before_a_typed_command() {
+        let of = |line| with_option(line, "--from x-1");
+        assert_eq!(of("downshift run my.yaml --headless"), "downshift run my.yaml --headless --from x-1");
+        assert_eq!(of("downshift run -- python3 x.py -- 7"), "downshift run --from x-1 -- python3 x.py -- 7");
+    }
 
     #[test]
     fn a_typed_command_follows_two_dashes() {

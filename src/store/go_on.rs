@@ -1,7 +1,8 @@
 //! How a run goes on after its end, from its run file and its level.
 
-use super::command_line::{first_command_line, typed_command};
+use super::command_line::{first_command_line, typed_command, with_option};
 use super::run_dir::RunDir;
+use super::{adopted, checkpoint};
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
 use crate::format::quoted;
 use crate::protocol::control::{RunState, Status};
@@ -37,4 +38,15 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
     });
     let init = typed_command(&command).map(|words| format!("downshift init -- {words}"));
     Anew { command, init }
+}
+
+/// Returns the command that starts a new run from a checkpoint of this one, of a step or the newest; none if no run can
+/// begin from it, or it was not started by `run`.
+#[must_use]
+pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
+    let resumes_script = spec.level() >= Level::Checkpoints && !adopted::list(dir.path()).is_empty();
+    let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
+    let line = first_command_line(dir).filter(|line| has_checkpoint && !line.contains(" --from "))?;
+    let step = step.map_or_else(String::new, |step| format!("@{step}"));
+    Some(with_option(&line, &format!("--from {}{step}", quoted(&dir.name()))))
 }

@@ -15,17 +15,22 @@ pub fn find_missing_script(command: &CommandSpec) -> Option<String> {
     if !command.directory.is_dir() {
         return Some(format!("{} is not a directory", text::path(&command.directory)));
     }
+    missing_script(&command.command, &command.directory)
+}
+
+/// Returns a sentence about the missing Python script of a command that starts in a folder.
+pub fn missing_script(command: &[String], directory: &Path) -> Option<String> {
     // A launcher may change the folder.
-    let starts_python = command.command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
-    let Target::Script(script) = find_script(&command.command)?.target else { return None };
+    let starts_python = command.first().is_some_and(|word| is_python(word.rsplit('/').next().unwrap_or(word)));
+    let Target::Script(script) = find_script(command)?.target else { return None };
     // One that `files:` writes does not exist yet.
     let is_known = starts_python && is_script(&script) && !script.contains('{');
-    if !is_known || command.directory.join(&script).is_file() {
+    if !is_known || directory.join(&script).is_file() {
         return None;
     }
-    let near = nearest_script(&command.directory, &script);
+    let near = nearest_script(directory, &script);
     let near = near.map_or_else(String::new, |near| format!("; did you mean {}?", text::escape_line(&near)));
-    Some(format!("{} is missing in {}{near}", text::escape_line(&script), text::path(&command.directory)))
+    Some(format!("{} is missing in {}{near}", text::escape_line(&script), text::path(directory)))
 }
 
 /// Returns the script in a folder whose name was probably meant.

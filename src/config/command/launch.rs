@@ -5,6 +5,7 @@ use super::nodes::Place;
 use super::ranks::under_torchrun;
 use super::template::{Placeholder, Template};
 use crate::config::knobs::Preset;
+use crate::config::ladder::Rung;
 use crate::config::run::Run;
 use crate::untrusted::glob;
 use serde_json::Value;
@@ -84,7 +85,20 @@ pub fn render_words<'a>(
 #[must_use]
 pub fn first_launch(run: &Run, rung: usize, nodes: u32) -> Option<CommandLaunch> {
     let (spec, rung) = (run.command.as_ref()?, run.rungs.get(rung)?);
-    let attempt = AttemptContext {
+    Some(resolve_launch(spec, &rung.preset, &context_before_run(rung, nodes)))
+}
+
+/// Returns the file pattern of the checkpoints that a command writes on a rung, before the run has a directory; none if it
+/// declares none, or writes them into that directory.
+#[must_use]
+pub fn first_checkpoint_pattern(run: &Run, rung: usize) -> Option<String> {
+    let (spec, rung) = (run.command.as_ref()?.checkpoints.as_ref()?, run.rungs.get(rung)?);
+    let in_run = names(&spec.pattern, &[Placeholder::RunDir, Placeholder::AttemptDir]);
+    (!in_run).then(|| resolve_pattern(&spec.pattern, &rung.preset, &context_before_run(rung, 1)))
+}
+
+fn context_before_run(rung: &Rung, nodes: u32) -> AttemptContext {
+    AttemptContext {
         run_dir: PathBuf::new(),
         attempt_dir: PathBuf::new(),
         rung_name: rung.name.clone(),
@@ -92,8 +106,7 @@ pub fn first_launch(run: &Run, rung: usize, nodes: u32) -> Option<CommandLaunch>
         checkpoint: None,
         step: 0,
         place: Place { nodes, ..Place::default() },
-    };
-    Some(resolve_launch(spec, &rung.preset, &attempt))
+    }
 }
 
 /// Returns the words that are started on a rung, with placeholders: those of the run file, or torchrun's. A command that

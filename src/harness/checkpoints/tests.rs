@@ -1,4 +1,4 @@
-use super::{CheckpointWatch, Moment, step_in_name};
+use super::{CheckpointWatch, Moment};
 use crate::store::adopted;
 use crate::untrusted::glob::Glob;
 use std::collections::BTreeMap;
@@ -143,20 +143,6 @@ fn checkpoints_from_before_the_run_are_not_the_runs() {
     assert_eq!(third.look(Moment::JustEnded), None, "weights that were NaN stay ignored");
     save(place.path(), 500);
     assert_eq!(third.look(Moment::JustEnded).and_then(|found| found.step), Some(500), "rewritten");
-}
-
-#[test]
-fn steps_are_read_from_names() {
-    for (name, step) in [
-        ("checkpoint-500", Some(500)),
-        ("epoch=3-step=1200.ckpt", Some(1200)),
-        ("epoch_3", None),
-        ("model-epoch-2.pt", None),
-        ("ckpt.pt", None),
-        ("at_step00000300", Some(300)),
-    ] {
-        assert_eq!(step_in_name(Path::new(name)), step, "{name}");
-    }
 }
 
 #[test]

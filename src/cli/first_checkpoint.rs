@@ -1,0 +1,216 @@
+//! The checkpoint that a new run begins from: one of another run, or one that the script wrote before.
+
+use super::occupied::ask_user;
+use super::{Failure, checkpoints, line, say};
+use crate::config::command::{CommandSpec, Level, first_checkpoint_pattern};
+use crate::config::run::Run;
+use crate::format::{age, count};
+use crate::keeper::offline::OfflineKeeper;
+use crate::recipe::class::units_per_step;
+use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
+use crate::store::checkpoint::{self, Loaded};
+use crate::store::companion::KnownCompanion;
+use crate::store::run_dir::{RunDir, RunDirError};
+use crate::untrusted::glob::Glob;
+use crate::untrusted::text;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Exit code of a checkpoint that cannot be used.
+const CHECKPOINT: u8 = 14;
+
+/// A checkpoint to begin from.
+#[derive(Debug)]
+pub enum FirstCheckpoint {
+    /// One that downshift wrote, of another run.
+    OfRun {
+        /// The run.
+        base: RunDir,
+        /// The checkpoint.
+        loaded: Box<Loaded>,
+    },
+    /// One that a script wrote.
+    OfScript {
+        /// Its file or folder.
+        path: PathBuf,
+        /// Its step.
+        step: u64,
+    },
+}
+
+impl FirstCheckpoint {
+    /// Finds the checkpoint that `--from` names: a run, or what the script wrote, with `@STEP` for another step than its
+    /// newest or its name's.
+    pub fn named(name: &str, run: &Run, runs: &Path) -> Result<Self, Failure> {
+        let (place, step) = match name.rsplit_once('@').and_then(|(place, step)| Some((place, step.parse().ok()?))) {
+            Some((place, step)) if !Path::new(name).exists() => (place, Some(step)),
+            _ => (name, None),
+        };
+        let path = Path::new(place);
+        if path.exists() && RunDir::open(path).is_err() {
+            return Self::of_file(path, step, run);
+        }
+        match RunDir::find(runs, Some(place)) {
+            Ok(base) => Self::of_run(base, step, run),
+            Err(RunDirError::Unknown { .. } | RunDirError::None(_)) => {
+                let (place, runs) = (text::path(path), text::path(runs));
+                Err(Failure::new(CHECKPOINT, format!("--from {place}: neither a checkpoint nor a run in {runs}")))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn of_file(path: &Path, step: Option<u64>, run: &Run) -> Result<Self, Failure> {
+        resumable(run)?;
+        let shown = text::path(path);
+        let unknown = || Failure::new(2, format!("the name of {shown} tells no step; write --from {shown}@STEP"));
+        let step = step.or_else(|| step_in_name(path)).filter(|step| *step > 0).ok_or_else(unknown)?;
+        Ok(Self::OfScript { path: path.canonicalize()?, step })
+    }
+
+    fn of_run(base: RunDir, step: Option<u64>, run: &Run) -> Result<Self, Failure> {
+        if base.run()?.command.is_some() != run.command.is_some() {
+            let [of_base, of_run] =
+                if run.command.is_some() { ["a built-in task", "a command"] } else { ["a command", "a built-in task"] };
+            let name = base.name();
+            return Err(Failure::new(2, format!("--from {name}: that run trains {of_base}, this one {of_run}")));
+        }
+        let chosen = match step {
+            Some(step) => adopted::find(base.path(), step),
+            None => adopted::newest_usable(base.path()).0,
+        };
+        let container = checkpoint::list(base.path()).into_iter().map(|entry| entry.step);
+        let newest = container.filter(|there| step.is_none_or(|step| step == *there)).max();
+        if let Some(Adopted { path, step, .. }) = chosen.filter(|it| newest.is_none_or(|newest| newest < it.step)) {
+            resumable(run)?;
+            return Ok(Self::OfScript { path, step });
+        }
+        let loaded = Box::new(checkpoints::load_chosen(&base, step)?);
+        Ok(Self::OfRun { base, loaded })
+    }
+
+    /// Makes it the first checkpoint of a run that has not started.
+    pub fn give_to(&self, dir: &RunDir, run: &Run, rung: usize) -> Result<(), Failure> {
+        match self {
+            Self::OfRun { base, loaded } => copy_container(base, dir, loaded)?,
+            Self::OfScript { path, step } => {
+                let copies = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref()).is_some_and(|it| it.copy);
+                let adopt = if copies { adopted::adopt_copy } else { adopted::adopt };
+                let samples = step.saturating_mul(units_per_step(&run.preset_tree(rung)));
+                adopt(dir.path(), *step, samples, path).map_err(|error| Failure::new(CHECKPOINT, error.to_string()))?;
+            }
+        }
+        OfflineKeeper::step_in(dir)?.note(self.describe());
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::OfRun { base, loaded } => {
+                format!("begins from step {} of {}", count(loaded.manifest.step), base.name())
+            }
+            Self::OfScript { path, step } => format!("begins from step {} of {}", count(*step), text::path(path)),
+        }
+    }
+}
+
+/// Copies a checkpoint of downshift's into another run.
+pub fn copy_container(base: &RunDir, to: &RunDir, loaded: &Loaded) -> Result<(), Failure> {
+    // Without it, the new run would not be known to resume.
+    KnownCompanion::copy(base, to.path())?;
+    checkpoints::copy::write_copy(to.path(), loaded)?;
+    Ok(())
+}
+
+/// Returns the command of a run that can resume from its script's checkpoints.
+fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
+    let Some(command) = &run.command else {
+        let way = "set model.init_from to begin from weights, or give --from the name of a run";
+        return Err(Failure::new(2, format!("--from a file is for commands; {way}")));
+    };
+    if command.level() < Level::Checkpoints {
+        let way = "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`";
+        return Err(Failure::new(13, format!("--from: nothing in {} tells how its command resumes; {way}", run.name)));
+    }
+    Ok(command)
+}
+
+/// A checkpoint that lies where a command saves, from before its run.
+struct Earlier {
+    path: PathBuf,
+    written: Option<SystemTime>,
+}
+
+impl Earlier {
+    /// Finds the newest one.
+    fn find(run: &Run, rung: usize) -> Option<Self> {
+        let command = run.command.as_ref()?;
+        let pattern = Glob::parse(&first_checkpoint_pattern(run, rung)?).ok()?;
+        let last = command.checkpoints.as_ref()?.complete.as_deref();
+        let found = find_complete(&pattern, &command.directory, last).into_iter();
+        let dated = found.map(|path| Self { written: path.metadata().and_then(|data| data.modified()).ok(), path });
+        dated.max_by_key(|earlier| earlier.written)
+    }
+
+    /// Says that it is there, and what a run would do to it.
+    fn describe(&self) -> String {
+        let since = self.written.and_then(|time| time.elapsed().ok());
+        let since = since.and_then(|since| i64::try_from(since.as_millis()).ok());
+        let written = since.map_or_else(String::new, |since| format!(" (written {} ago)", age(since)));
+        let path = self.shown();
+        format!("{path}{written} is there already; a run that starts over may write over it")
+    }
+
+    /// Returns the option that begins from it.
+    fn option(&self) -> String {
+        let step = if step_in_name(&self.path).is_some() { "" } else { "@STEP" };
+        format!("--from {}{step}", self.shown())
+    }
+
+    /// Returns the path as it is typed here.
+    fn shown(&self) -> String {
+        let here = std::env::current_dir().unwrap_or_default();
+        text::path(self.path.strip_prefix(here).unwrap_or(&self.path))
+    }
+
+    /// Says how a run begins from it.
+    fn way(&self, run: &Run) -> String {
+        match resumable(run) {
+            Ok(_) => format!("`{}` continues from it", self.option()),
+            Err(_) => "the run file does not tell how the command continues from it".to_owned(),
+        }
+    }
+}
+
+/// Returns a note about a checkpoint that lies where the command saves.
+pub fn note(run: &Run, rung: usize) -> Option<String> {
+    Earlier::find(run, rung).map(|earlier| format!("{}; {}", earlier.describe(), earlier.way(run)))
+}
+
+/// Settles what a new run does with a checkpoint that lies where the command saves: asks on a terminal, else starts over.
+pub fn settle(run: &Run, rung: usize, headless: bool) -> Result<Option<FirstCheckpoint>, Failure> {
+    let Some(earlier) = Earlier::find(run, rung) else { return Ok(None) };
+    if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        say(&format!("{}; {}", earlier.describe(), earlier.way(run)));
+        return Ok(None);
+    }
+    let known = FirstCheckpoint::of_file(&earlier.path, None, run).ok();
+    line!("{}.", earlier.describe());
+    if known.is_none() {
+        line!("{}.", earlier.way(run));
+    }
+    let question = match &known {
+        Some(_) => "[c]ontinue from it, [s]tart over, or [q]uit? [c] ",
+        None => "[s]tart over, or [q]uit? [q] ",
+    };
+    loop {
+        let answer = ask_user(question)?;
+        match (answer.as_deref(), &known) {
+            (Some("" | "c"), Some(_)) => return Ok(known),
+            (Some("s"), _) => return Ok(None),
+            (Some("q") | None, _) | (Some(""), None) => return Err(Failure::new(2, "nothing was started")),
+            (Some(_), _) => {}
+        }
+    }
+}
