@@ -41,7 +41,10 @@ impl Policy {
                 "{}, again with the smallest loader: lower training.loader, or free host memory",
                 fault.text
             ))),
-            _ => self.end_of_command(fault).or_else(|| self.end_of_ignored(fault, response)),
+            _ => self
+                .end_of_command(fault)
+                .or_else(|| self.end_of_ignored(fault, response))
+                .or_else(|| self.end_of_exceptions(fault)),
         };
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
@@ -59,6 +62,19 @@ impl Policy {
         }
         effects.extend(self.restart_within_budget(Start::on(rung, reason), fault, now));
         effects
+    }
+
+    /// Returns the end of the run if its script raised the same exception twice before it took a step: a mistake in the
+    /// script, which another start repeats.
+    fn end_of_exceptions(&mut self, fault: &Fault) -> Option<Outcome> {
+        let took_steps = self.position.step.unwrap_or(0) > self.position.loaded.unwrap_or(0);
+        let raised = (fault.class == FailureClass::Exception && !took_steps).then(|| fault.text.clone());
+        let again = raised.is_some() && self.ledger.raised == raised;
+        self.ledger.raised = raised;
+        again.then(|| {
+            let way = format!("correct the script, then `{}`", self.go_on_command());
+            Outcome::NeedsPerson(format!("{}, twice in the same way before a step: {way}", fault.text))
+        })
     }
 
     /// Returns the rung for the next start, the reason for it, and the effects that announce it.

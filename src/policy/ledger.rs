@@ -30,6 +30,8 @@ pub struct Ledger {
     pub lean: bool,
     /// Step and key of the last fault that the data may have caused.
     pub poison: Option<(u64, String)>,
+    /// The exception of the script that ended the last worker before it took a step.
+    pub raised: Option<String>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
     /// Knobs that the script ignores, and their values in force.
@@ -64,7 +66,7 @@ impl Ledger {
     /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
-        (self.heat_pauses, self.hung_at, self.lean, self.poison) = (0, None, false, None);
+        (self.heat_pauses, self.hung_at, self.lean, self.poison, self.raised) = (0, None, false, None, None);
         self.unrelieved.clear();
         // The user may have changed the script.
         self.ignored.clear();

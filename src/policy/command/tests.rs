@@ -15,6 +15,7 @@ use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, O
 use std::time::Duration;
 
 mod counts;
+mod exceptions;
 mod unmatched;
 
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
