@@ -30,6 +30,7 @@ mod man;
 mod measure;
 mod notify;
 mod occupied;
+mod patience;
 mod plan;
 mod plot;
 mod poll;

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::first_checkpoint;
 use super::kept_script::KeptScript;
 use super::line;
+use super::patience::{READING_DATA, explain_wait};
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
 use super::undeclared::undeclared_arguments;
@@ -95,7 +96,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         return Err(super::Failure::new(13, format!("{} is valid, but cannot start here: {missing}", run.name)));
     }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
-    match trainer.consider(&run, device).and_then(examined) {
+    match explain_wait(READING_DATA, || trainer.consider(&run, device)).and_then(examined) {
         Ok(prospect) => {
             line!("");
             for note in &prospect.notes {

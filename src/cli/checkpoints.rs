@@ -6,6 +6,7 @@ pub mod copy;
 mod export;
 
 use super::{Failure, Outcome, client, find_run, line};
+use crate::config::command::Level;
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::keeper::set_aside;
@@ -15,7 +16,7 @@ use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
 use crate::store::go_on::train_on;
 use crate::store::permissions;
-use crate::store::reader::Reader;
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
@@ -59,6 +60,9 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
         [] => (None, "list"),
         [word] if known.contains(&word.as_str()) => (None, word.as_str()),
         [run] => (Some(run.as_str()), "list"),
+        [action, run] if known.contains(&action.as_str()) && !known.contains(&run.as_str()) => {
+            (Some(run.as_str()), action.as_str())
+        }
         [run, action, ..] => (Some(run.as_str()), action.as_str()),
     };
     let run = find_run(runs, run)?;
@@ -169,7 +173,7 @@ fn missing_checkpoints(run: &RunDir, there: &[OnDisk]) -> Vec<CheckpointRow> {
 fn list_checkpoints(run: &RunDir) -> u8 {
     let (rows, there) = (checkpoint_rows(run), OnDisk::all(run));
     if there.is_empty() {
-        line!("{} has no checkpoint yet", run.name());
+        line!("{} has no checkpoint yet{}", run.name(), unwatched(run));
     }
     for found in there {
         let row = rows.iter().find(|row| row.step == found.step());
@@ -188,6 +192,16 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         line!("step {:>9}  set aside  {}", count(step), text::path(&path));
     }
     0
+}
+
+/// Says that checkpoints of the script would not be known.
+fn unwatched(run: &RunDir) -> &'static str {
+    let status = live_status(run);
+    if status.is_some_and(|status| status.level == Some(Level::Command.number())) {
+        "; its run file does not say where the script saves (`checkpoints`)"
+    } else {
+        ""
+    }
 }
 
 fn verify(run: &RunDir) -> u8 {

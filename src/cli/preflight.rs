@@ -5,6 +5,7 @@ mod ranks;
 mod script;
 
 use super::devices::devices_of_start;
+use super::patience::{READING_DATA, explain_wait};
 use super::run;
 use super::trust;
 use super::undeclared::undeclared_arguments;
@@ -126,7 +127,7 @@ impl Preflight {
     /// Checks device, data, tokenizer and pretrained weights.
     fn look_ahead(&mut self, start: Start<'_>, run: &Run) {
         let tokenizer = Tokenizer::of(run);
-        let looked = start.trainer.look_ahead(run, start.device);
+        let looked = explain_wait(READING_DATA, || start.trainer.look_ahead(run, start.device));
         match looked.map_err(Failure::of) {
             Ok(prospect) => {
                 self.pass("device", prospect.device.clone());

@@ -335,7 +335,8 @@ fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
     let old: TrainState =
         base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;
     let seed = run.rungs[0].preset.training.seed;
-    let fresh = TrainState { seed, rung: old.rung, rung_name: old.rung_name, ..TrainState::default() };
+    let TrainState { rung, rung_name, classes, .. } = old;
+    let fresh = TrainState { seed, classes, rung, rung_name, ..TrainState::default() };
     let state = serde_json::to_vec_pretty(&fresh)?;
     // An empty safetensors file: a header of two characters, padded to eight.
     let no_moments = b"\x08\0\0\0\0\0\0\0{}      ";

@@ -19,6 +19,7 @@ const TRAIN: Group = Group {
             "downshift run text" => "trains the small language model that ships inside, and opens the cockpit on it",
             "downshift run my.yaml --set training.epochs=2" => "starts a run file of yours, with another value for one knob",
             "downshift run -- python train.py --lr 1e-3" => "keeps a script of yours, without a run file",
+            "downshift run digits --from digits" => "begins from the newest checkpoint of another run, with this file",
             "downshift run digits --headless" => "prints one line per event; the exit code reports how the run ended"),
         entry!("resume",
             "downshift resume" => "continues the newest run from its newest checkpoint that verifies",

@@ -4,6 +4,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::best::Best;
+use crate::config::command::Level;
 use crate::config::theme::Theme;
 use crate::format::{age, bytes, count, figure, took};
 use crate::protocol::control::CheckpointRow;
@@ -27,7 +28,9 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     };
     let inner = ui::render_heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
     if kept.is_empty() {
-        return ui::render_placeholder(frame, inner, "no checkpoints yet", theme);
+        let unwatched = state.status().is_some_and(|status| status.level == Some(Level::Command.number()));
+        let why = if unwatched { "the run file names no checkpoints" } else { "no checkpoints yet" };
+        return ui::render_placeholder(frame, inner, why, theme);
     }
     let skip = first_visible(state, area.height);
     let durable = state.status().and_then(|status| status.durable_step);
