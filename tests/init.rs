@@ -112,7 +112,7 @@ fn commands_without_a_readable_script_are_refused_in_a_sentence() {
     let folder = scripts();
     for (words, wanted) in [
         (vec!["init", "--", "python", "-c", "print(1)"], "names no script"),
-        (vec!["init", "--", "python", "missing.py"], "missing.py: No such file"),
+        (vec!["init", "--", "python", "missing.py"], "missing.py is missing in "),
         (vec!["init", "--", "python", "kohya"], "kohya: this is a folder"),
     ] {
         let made = run_program(folder.path(), &words);

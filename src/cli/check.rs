@@ -92,9 +92,6 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if !grants.is_empty() {
         line!("\nrunning it needs your approval for:\n{}", grants.lines().join("\n"));
     }
-    if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
-        return Err(super::Failure::new(13, format!("{} is valid, but cannot start here: {missing}", run.name)));
-    }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match explain_wait(READING_DATA, || trainer.consider(&run, device)).and_then(examined) {
         Ok(prospect) => {
@@ -111,8 +108,11 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 
 /// Says whether the run can start: on which device, and with how many samples.
 fn conclude(run: &Run, prospect: &Prospect) -> String {
-    if run.command.is_some() {
-        return format!("{} is valid; --preflight also looks up its program.", run.name);
+    if let Some(command) = &run.command {
+        return match find_missing_script(command) {
+            Some(missing) => format!("{} is valid, but cannot start here: {missing}", run.name),
+            None => format!("{} is valid; --preflight also looks up its program.", run.name),
+        };
     }
     let samples = prospect
         .samples

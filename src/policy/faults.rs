@@ -64,16 +64,16 @@ impl Policy {
         effects
     }
 
-    /// Returns the end of the run if its script raised the same exception twice before it took a step: a mistake in the
-    /// script, which another start repeats.
+    /// Returns the end of the run if its script raised the same exception twice before the first step: a mistake in the
+    /// script, which another start repeats. With a checkpoint, that one may be the cause.
     fn end_of_exceptions(&mut self, fault: &Fault) -> Option<Outcome> {
-        let took_steps = self.position.step.unwrap_or(0) > self.position.loaded.unwrap_or(0);
-        let raised = (fault.class == FailureClass::Exception && !took_steps).then(|| fault.text.clone());
+        let is_at_begin = self.position.loaded.is_none() && self.position.step.unwrap_or(0) == 0;
+        let raised = (fault.class == FailureClass::Exception && is_at_begin).then(|| fault.text.clone());
         let again = raised.is_some() && self.ledger.raised == raised;
         self.ledger.raised = raised;
         again.then(|| {
             let way = format!("correct the script, then `{}`", self.go_on_command());
-            Outcome::NeedsPerson(format!("{}, twice in the same way before a step: {way}", fault.text))
+            Outcome::NeedsPerson(format!("{}, twice in the same way before the first step: {way}", fault.text))
         })
     }
 

@@ -30,7 +30,7 @@ pub struct Ledger {
     pub lean: bool,
     /// Step and key of the last fault that the data may have caused.
     pub poison: Option<(u64, String)>,
-    /// The exception of the script that ended the last worker before it took a step.
+    /// The exception of the script that ended the last worker before the first step.
     pub raised: Option<String>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,

@@ -24,7 +24,7 @@ fn starts_after(policy: &mut Policy, what: &str, takes_step: bool) -> bool {
 }
 
 #[test]
-fn the_same_exception_twice_before_a_step_needs_the_user() {
+fn the_same_exception_twice_before_the_first_step_needs_the_user() {
     let mut policy = begun(RESUMES);
     assert!(starts_after(&mut policy, "NameError: modle", false));
     assert!(!starts_after(&mut policy, "NameError: modle", false));
