@@ -48,12 +48,16 @@ impl FirstCheckpoint {
             _ => (name, None),
         };
         let path = Path::new(place);
-        if path.exists() && RunDir::open(path).is_err() {
+        // A task has no files of its own, so a folder of that name is none.
+        if run.command.is_some() && path.exists() && RunDir::open(path).is_err() {
             return Self::of_file(path, step, run);
         }
         match RunDir::find(runs, Some(place)) {
             Ok(base) => Self::of_run(base, step, run),
             Err(RunDirError::Unknown { .. } | RunDirError::None(_)) => {
+                if path.exists() {
+                    resumable(run)?;
+                }
                 let (place, runs) = (text::path(path), text::path(runs));
                 Err(Failure::new(CHECKPOINT, format!("--from {place}: neither a checkpoint nor a run in {runs}")))
             }
@@ -95,7 +99,9 @@ impl FirstCheckpoint {
         match self {
             Self::OfRun { base, loaded } => copy_container(base, dir, loaded)?,
             Self::OfScript { path, step } => {
-                let copies = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref()).is_some_and(|it| it.copy);
+                let spec = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref());
+                // Retention deletes the run's own files, not one from before.
+                let copies = spec.is_some_and(|spec| spec.copy || spec.keep_last.is_some());
                 let adopt = if copies { adopted::adopt_copy } else { adopted::adopt };
                 let samples = step.saturating_mul(units_per_step(&run.preset_tree(rung)));
                 adopt(dir.path(), *step, samples, path).map_err(|error| Failure::new(CHECKPOINT, error.to_string()))?;

@@ -100,9 +100,7 @@ impl Scan {
     /// numbers alone end no script.
     fn unexplained_exception(&self, catalogue: &Catalogue) -> Option<Finding> {
         let frame = self.frames.last().filter(|_| self.after_exception <= LAST)?;
-        let ends_script = |cause: &Finding| {
-            !cause.symptom && !matches!(cause.class, FailureClass::NonFinite | FailureClass::LossSpike)
-        };
+        let ends_script = |cause: &Finding| !cause.symptom && !is_bad_numbers(cause.class);
         let is_explained = self.findings.iter().any(|cause| ends_script(cause) || cause.line == frame.exception_line);
         let class = FailureClass::Exception;
         (!is_explained && !frame.exception.is_empty()).then(|| Finding {
@@ -113,20 +111,32 @@ impl Scan {
             advice: catalogue.class_advice(class).unwrap_or_default().to_owned(),
             name: class.word().to_owned(),
             keeper: catalogue.keeper_response(class).to_owned(),
-            symptom: false,
+            // A script may check its numbers itself.
+            symptom: tells_bad_numbers(&frame.exception) || tells_bad_numbers(&frame.code),
         })
     }
 }
 
-/// Returns the most likely cause: the first finding that explains itself. A kill gives no reason, so it
-/// ranks behind those; symptoms of other failures rank last.
+/// Returns the most likely cause: the first finding that explains itself. Bad numbers alone end no script, and a kill gives
+/// no reason, so they rank behind; symptoms of other failures rank last.
 #[must_use]
 pub fn root_cause(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().min_by_key(|finding| match (finding.symptom, finding.class) {
-        (true, _) => 2,
-        (false, FailureClass::Killed) => 1,
-        (false, _) => 0,
+        (true, _) => 3,
+        (false, FailureClass::Killed) => 2,
+        (false, class) => u8::from(is_bad_numbers(class)),
     })
+}
+
+/// Reports whether an exception, or the line that raised it, is about numbers that are not finite.
+fn tells_bad_numbers(text: &str) -> bool {
+    let words = ["nan", "nans", "isnan", "finite", "isfinite", "nonfinite"];
+    text.split(|letter: char| !letter.is_ascii_alphabetic())
+        .any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+fn is_bad_numbers(class: FailureClass) -> bool {
+    matches!(class, FailureClass::NonFinite | FailureClass::LossSpike)
 }
 
 /// Scans a log.
@@ -325,6 +335,12 @@ mod tests {
             scan_bytes(log.as_bytes()).findings.iter().map(|found| found.class).collect()
         };
         let ended = |by: &str| classes(format!("step 7 loss: nan\n{traceback}{by}\n"));
+        let cause = |by: &str| {
+            let scan = scan_bytes(format!("step 7 loss: nan\n{traceback}{by}\n").as_bytes());
+            scan.root_cause().map(|root| root.class)
+        };
+        assert_eq!(cause("KeyError: 'step'"), Some(FailureClass::Exception), "NaN ends no script");
+        assert_eq!(cause("AssertionError: loss is not finite"), Some(FailureClass::NonFinite), "but its check does");
         assert_eq!(ended("KeyError: 'step'"), [FailureClass::NonFinite, FailureClass::Exception]);
         assert_eq!(ended("ValueError: Input contains NaN"), [FailureClass::NonFinite; 2]);
         let out_of_memory = format!("CUDA out of memory. Tried to allocate 2.00 GiB\n{traceback}KeyError: 'step'\n");
