@@ -24,6 +24,19 @@ fn assert_refused(place: &Place, words: &[&str], code: i32, part: &str) {
 }
 
 #[test]
+fn options_before_the_command_are_refused_since_they_would_have_no_effect() {
+    let place = Place::scripted();
+    for words in [&["--headless", "runs"][..], &["--set", "training.epochs=2", "check", "digits"]] {
+        assert_refused(&place, words, 2, "options come after the command");
+    }
+    assert_eq!(
+        place.output(&["--runs-dir", "runs", "runs"]).status.code(),
+        Some(0),
+        "this one belongs to every command"
+    );
+}
+
+#[test]
 fn every_template_is_a_commented_run_file_that_check_accepts() {
     let place = Place::real();
     for name in TEMPLATES {

@@ -38,7 +38,7 @@ fn on_card(name: &str, test: impl FnOnce()) {
     if std::env::var_os(HAS_CARD).is_some() {
         return test();
     }
-    run_on_card(name, place_of_card().path());
+    run_on_card(name, place_of_card().path(), &[]);
 }
 
 /// Returns a folder with the libraries of the soft card, where its tests also keep their caches.
@@ -52,7 +52,7 @@ fn place_of_card() -> TempDir {
     place
 }
 
-fn run_on_card(name: &str, place: &Path) {
+fn run_on_card(name: &str, place: &Path, settings: &[(&str, &str)]) {
     // A kernel that never ends, such as at a barrier that some threads miss, must not stop all tests.
     let done = Command::new("timeout")
         .args(["--kill-after=5", "600"])
@@ -64,6 +64,7 @@ fn run_on_card(name: &str, place: &Path) {
         .env("SOFT_CARD_CACHE", CACHE)
         .env("SOFT_CARD_CAPABILITY", "8.0")
         .env("XDG_CACHE_HOME", place)
+        .envs(settings.iter().copied())
         .current_dir(place)
         .output()
         .unwrap();

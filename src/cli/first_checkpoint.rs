@@ -2,7 +2,7 @@
 
 use super::occupied::ask_user;
 use super::{Failure, checkpoints, line, say};
-use crate::config::command::{CommandSpec, Level, first_checkpoint_pattern};
+use crate::config::command::{CommandSpec, Level, earlier_pattern};
 use crate::config::run::Run;
 use crate::format::{age, count};
 use crate::keeper::offline::OfflineKeeper;
@@ -114,7 +114,11 @@ impl FirstCheckpoint {
     fn describe(&self) -> String {
         match self {
             Self::OfRun { base, loaded } => {
-                format!("begins from step {} of {}", count(loaded.manifest.step), base.name())
+                format!(
+                    "begins from step {} of {}; the schedule of the learning rate follows this run's length",
+                    count(loaded.manifest.step),
+                    base.name()
+                )
             }
             Self::OfScript { path, step } => format!("begins from step {} of {}", count(*step), text::path(path)),
         }
@@ -142,20 +146,24 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
     Ok(command)
 }
 
-/// A checkpoint that lies where a command saves, from before its run.
+/// A checkpoint of a command from before its run.
 struct Earlier {
     path: PathBuf,
     written: Option<SystemTime>,
+    /// A run that starts over may write over it.
+    at_risk: bool,
 }
 
 impl Earlier {
     /// Finds the newest one.
     fn find(run: &Run, rung: usize) -> Option<Self> {
         let command = run.command.as_ref()?;
-        let pattern = Glob::parse(&first_checkpoint_pattern(run, rung)?).ok()?;
+        let place = earlier_pattern(run, rung)?;
+        let pattern = Glob::parse(&place.pattern).ok()?;
         let last = command.checkpoints.as_ref()?.complete.as_deref();
         let found = find_complete(&pattern, &command.directory, last).into_iter();
-        let dated = found.map(|path| Self { written: path.metadata().and_then(|data| data.modified()).ok(), path });
+        let written = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+        let dated = found.map(|path| Self { written: written(&path), path, at_risk: !place.in_run });
         dated.max_by_key(|earlier| earlier.written)
     }
 
@@ -165,7 +173,9 @@ impl Earlier {
         let since = since.and_then(|since| i64::try_from(since.as_millis()).ok());
         let written = since.map_or_else(String::new, |since| format!(" (written {} ago)", age(since)));
         let path = self.shown();
-        format!("{path}{written} is there already; a run that starts over may write over it")
+        let risk =
+            if self.at_risk { "a run that starts over may write over it" } else { "a run starts over without it" };
+        format!("{path}{written} is there already; {risk}")
     }
 
     /// Returns the option that begins from it.
@@ -189,33 +199,43 @@ impl Earlier {
     }
 }
 
+impl Earlier {
+    /// Makes it the first checkpoint; asks for its step where its name tells none.
+    fn ask_step(self) -> Result<FirstCheckpoint, Failure> {
+        let mut step = step_in_name(&self.path).filter(|step| *step > 0);
+        while step.is_none() {
+            let answer = ask_user("after which step was it saved? ")?;
+            let Some(answer) = answer else { return Err(Failure::new(2, "nothing was started")) };
+            step = answer.parse().ok().filter(|step| *step > 0);
+        }
+        Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step: step.unwrap_or_default() })
+    }
+}
+
 /// Returns a note about a checkpoint that lies where the command saves.
 pub fn note(run: &Run, rung: usize) -> Option<String> {
     Earlier::find(run, rung).map(|earlier| format!("{}; {}", earlier.describe(), earlier.way(run)))
 }
 
-/// Settles what a new run does with a checkpoint that lies where the command saves: asks on a terminal, else starts over.
+/// Settles what a new run does with a checkpoint from before: asks on a terminal, else starts over.
 pub fn settle(run: &Run, rung: usize, headless: bool) -> Result<Option<FirstCheckpoint>, Failure> {
     let Some(earlier) = Earlier::find(run, rung) else { return Ok(None) };
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         say(&format!("{}; {}", earlier.describe(), earlier.way(run)));
         return Ok(None);
     }
-    let known = FirstCheckpoint::of_file(&earlier.path, None, run).ok();
     line!("{}.", earlier.describe());
-    if known.is_none() {
+    let continues = resumable(run).is_ok();
+    if !continues {
         line!("{}.", earlier.way(run));
     }
-    let question = match &known {
-        Some(_) => "[c]ontinue from it, [s]tart over, or [q]uit? [c] ",
-        None => "[s]tart over, or [q]uit? [q] ",
-    };
+    let question =
+        if continues { "[c]ontinue from it, [s]tart over, or [q]uit? [c] " } else { "[s]tart over, or [q]uit? [q] " };
     loop {
-        let answer = ask_user(question)?;
-        match (answer.as_deref(), &known) {
-            (Some("" | "c"), Some(_)) => return Ok(known),
+        match (ask_user(question)?.as_deref(), continues) {
+            (Some("" | "c"), true) => return earlier.ask_step().map(Some),
             (Some("s"), _) => return Ok(None),
-            (Some("q") | None, _) | (Some(""), None) => return Err(Failure::new(2, "nothing was started")),
+            (Some("q") | None, _) | (Some(""), false) => return Err(Failure::new(2, "nothing was started")),
             (Some(_), _) => {}
         }
     }

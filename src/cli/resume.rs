@@ -62,7 +62,7 @@ pub struct ResumeArgs {
     /// With --as-base: factor on every rung's learning rate
     #[arg(long, value_name = "F", requires = "as_base", conflicts_with = "branch", value_parser = parse_factor)]
     lr_factor: Option<f64>,
-    /// With --as-base: number of epochs
+    /// With --as-base: number of epochs; to train on from the end, see `run --from`
     #[arg(long, value_name = "N", requires = "as_base", conflicts_with = "branch", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use super::line;
 use super::{Failure, Format, Outcome};
 use crate::format::counted;
 use crate::protocol::class::FailureClass;
+use crate::protocol::worker::Level;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::triage::catalogue::Catalogue;
@@ -19,6 +20,8 @@ use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+/// Newest journal entries that are looked at.
+const JOURNAL: usize = 200;
 /// Maximum lines listed per cause.
 const LISTED: usize = 3;
 
@@ -149,11 +152,21 @@ impl Source {
             lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
             lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
         }
+        if last.is_none() {
+            lines.extend(last_warning(run).map(|warning| format!("last warning: {warning}")));
+        }
         if !lines.is_empty() {
             lines.push(String::new());
         }
         (lines, last.map(|(_, cause)| cause.class))
     }
+}
+
+/// Returns the newest warning of a run: of a command that hangs and is left alone, say.
+fn last_warning(run: &RunDir) -> Option<String> {
+    let journal = Reader::open(run).ok()?.journal(JOURNAL).ok()?;
+    let newest = journal.into_iter().filter(|row| row.level >= Level::Warn).max_by_key(|row| row.id)?;
+    Some(text::escape_line(&newest.text).into_owned())
 }
 
 /// Reports whether stdin is a file or a pipe.
@@ -203,6 +216,9 @@ fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<Strin
     let root = scan.root_cause().filter(|root| is_wanted(root));
     let first = root.or_else(|| scan.findings.iter().find(|finding| is_wanted(finding)));
     let Some(first) = first else {
+        if lines == 0 {
+            return vec!["The log is empty.".to_owned(), SILENT_END.to_owned()];
+        }
         let none = format!("No known failure in {}.", counted(lines, "line"));
         let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
         return vec![none, own_frame.unwrap_or_else(|| SILENT_END.to_owned())];

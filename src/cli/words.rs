@@ -35,14 +35,20 @@ pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
     let columns = terminal_width().unwrap_or(MOST_COLUMNS);
     let mut command = guide::add_to_help(Cli::command(), columns);
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.map_err(|error| {
+    let cli = parsed.map_err(|error| {
         let Some(message) = explain(&error, &command, words) else {
             let _ = error.print();
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         };
         say(&message);
         ExitCode::from(USAGE)
-    })
+    })?;
+    // They are those of a start without a command, and would have no effect.
+    if cli.command.is_some() && !cli.run.is_default() {
+        say("options come after the command, such as in `downshift run my.yaml --headless`");
+        return Err(ExitCode::from(USAGE));
+    }
+    Ok(cli)
 }
 
 /// Explains a word that nothing knows, and what is missing. clap explains the rest.

@@ -23,7 +23,7 @@ mod tests;
 mod typed;
 
 pub use launch::{
-    AttemptContext, CommandLaunch, first_checkpoint_pattern, first_launch, names_checkpoint, names_run_folder,
+    AttemptContext, CommandLaunch, EarlierPattern, earlier_pattern, first_launch, names_checkpoint, names_run_folder,
     resolve_launch, resolve_pattern, started_words,
 };
 pub use typed::run_file;

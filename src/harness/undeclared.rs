@@ -46,7 +46,8 @@ impl Harness {
             return;
         }
         let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
-        std::thread::spawn(move || sender.send(find(&folder, began)));
+        let own = args.run_dir.path().canonicalize().ok();
+        std::thread::spawn(move || sender.send(find(&folder, began, own.as_deref())));
         let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
         let newest = text::path(&found.newest);
         let pattern = text::escape_line(&found.pattern);
@@ -92,8 +93,9 @@ impl Harness {
 }
 
 /// Finds the checkpoints below a folder that are newer than `since`; of several patterns, the one written last. Folders
-/// near the top are searched first, so that one with many files hides no other.
-fn find(folder: &Path, since: SystemTime) -> Option<Undeclared> {
+/// near the top are searched first, so that one with many files hides no other. Runs but `own` write theirs themselves.
+fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> Option<Undeclared> {
+    let is_other_run = |path: &Path| path.join("run.yaml").is_file() && path.canonicalize().ok().as_deref() != own;
     let mut found: BTreeMap<String, Undeclared> = BTreeMap::new();
     let mut waiting = VecDeque::from([(PathBuf::new(), DEPTH)]);
     let mut folders = 0;
@@ -101,6 +103,9 @@ fn find(folder: &Path, since: SystemTime) -> Option<Undeclared> {
         folders += 1;
         if folders > MOST_FOLDERS {
             break;
+        }
+        if depth < DEPTH && is_other_run(&folder.join(&below)) {
+            continue;
         }
         for entry in fs::read_dir(folder.join(&below)).into_iter().flatten().flatten().take(ENTRIES) {
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
@@ -177,6 +182,19 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     #[test]
+    fn the_checkpoints_of_another_run_are_not_the_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs/other-1");
+        fs::create_dir_all(run.join("out")).unwrap();
+        fs::write(run.join("run.yaml"), "name: other").unwrap();
+        fs::write(run.join("out/step_10.pt"), "10").unwrap();
+        let found = |own: Option<&Path>| find(folder.path(), SystemTime::UNIX_EPOCH, own).map(|found| found.pattern);
+        assert_eq!(found(None), None);
+        let own = run.canonicalize().unwrap();
+        assert_eq!(found(Some(&own)).as_deref(), Some("runs/other-1/out/step_*.pt"));
+    }
+
+    #[test]
     fn the_checkpoints_that_a_command_wrote_are_found_with_their_pattern() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str| {
@@ -188,13 +206,17 @@ mod tests {
         for name in ["data/images.csv", "venv/lib/model.pt", ".cache/weights_1.pt", "train.py"] {
             write(name);
         }
-        assert_eq!(find(folder.path(), long_ago), None);
+        assert_eq!(find(folder.path(), long_ago, None), None);
         for name in ["out/step_100.pt", "out/step_200.pt", "out/best.pt"] {
             write(name);
         }
-        let found = find(folder.path(), long_ago).unwrap();
+        let found = find(folder.path(), long_ago, None).unwrap();
         assert_eq!((found.pattern.as_str(), found.count), ("out/step_*.pt", 2));
-        assert_eq!(find(folder.path(), SystemTime::now() + Duration::from_mins(1)), None, "an earlier run wrote them");
+        assert_eq!(
+            find(folder.path(), SystemTime::now() + Duration::from_mins(1), None),
+            None,
+            "an earlier run wrote them"
+        );
         for (name, pattern) in
             [("a.h5", "a.h5"), ("out/w_10.h5", "out/w_*.h5"), ("epoch=3-step=1000.ckpt", "epoch=*-step=*.ckpt")]
         {
@@ -203,10 +225,10 @@ mod tests {
         for number in 0..1_200 {
             write(&format!("data/{number}.txt"));
         }
-        assert_eq!(find(folder.path(), long_ago).unwrap().pattern, "out/step_*.pt", "much data hides nothing");
+        assert_eq!(find(folder.path(), long_ago, None).unwrap().pattern, "out/step_*.pt", "much data hides nothing");
         fs::remove_dir_all(folder.path().join("out")).unwrap();
         write("runs/a/checkpoint-20/model.safetensors");
-        let found = find(folder.path(), long_ago).unwrap();
+        let found = find(folder.path(), long_ago, None).unwrap();
         assert_eq!(
             (found.pattern.as_str(), found.newest.as_path()),
             ("runs/a/checkpoint-*", Path::new("runs/a/checkpoint-20"))

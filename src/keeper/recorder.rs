@@ -129,6 +129,11 @@ impl Recorder {
         })
     }
 
+    /// Reports whether the last worker began at the step where the run is now.
+    pub fn had_ended(&self) -> bool {
+        self.row.from_step.is_some_and(|from| from >= self.status.step)
+    }
+
     /// Writes a journal line.
     pub fn note(&mut self, level: Level, kind: JournalKind, text: String) {
         let step = Some(self.status.step).filter(|step| *step > 0);

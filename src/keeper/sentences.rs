@@ -106,10 +106,16 @@ pub fn end_of_skips(count: u64, step: u64, were_taken: bool) -> String {
     }
 }
 
-/// Describes a finished run.
-pub fn finished(step: u64, eval: Option<&Eval>) -> String {
+/// Describes a finished run; `had_ended`: its last worker began where the training ends.
+pub fn finished(step: u64, eval: Option<&Eval>, had_ended: bool) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
-    format!("finished at step {}{measured}", grouped(step))
+    let nothing = if had_ended {
+        "; nothing was left to train from its checkpoint: a longer training needs more epochs or steps, and \
+         `downshift run CONFIG --from RUN`"
+    } else {
+        ""
+    };
+    format!("finished at step {}{measured}{nothing}", grouped(step))
 }
 
 /// Describes a run that the user ended; `resume` is the command that continues it.

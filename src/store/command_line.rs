@@ -56,9 +56,33 @@ pub fn with_option(line: &str, option: &str) -> String {
     }
 }
 
+/// Returns the command line of a run without its `--from`.
+#[must_use]
+pub fn without_from(line: &str) -> String {
+    let run = line.split_once(" -- ").map_or(line, |(run, _)| run);
+    let Some((before, value)) = run.split_once(" --from ") else { return line.to_owned() };
+    let length = match value.strip_prefix('\'') {
+        Some(quoted) => quoted.find('\'').map_or(value.len(), |end| end + 2),
+        None => value.find(' ').unwrap_or(value.len()),
+    };
+    format!("{before}{}", &line[before.len() + " --from ".len() + length..])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{begun_by, typed_command, with_option};
+    use super::{begun_by, typed_command, with_option, without_from};
+
+    #[test]
+    fn the_checkpoint_that_a_run_began_from_is_left_out() {
+        for (line, without) in [
+            ("downshift run my.yaml --from x-1@7 --headless", "downshift run my.yaml --headless"),
+            ("downshift run --from 'out/a b.pt@7' -- python3 x.py", "downshift run -- python3 x.py"),
+            ("downshift run my.yaml --from x-1", "downshift run my.yaml"),
+            ("downshift run -- python3 x.py --from y", "downshift run -- python3 x.py --from y"),
+        ] {
+            assert_eq!(without_from(line), without);
+        }
+    }
 
     #[test]
     fn an_option_comes_before_a_typed_command() {

@@ -1,6 +1,6 @@
 //! How a run goes on after its end, from its run file and its level.
 
-use super::command_line::{first_command_line, typed_command, with_option};
+use super::command_line::{first_command_line, typed_command, with_option, without_from};
 use super::run_dir::RunDir;
 use super::{adopted, checkpoint};
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
@@ -46,7 +46,7 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
 pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
     let resumes_script = spec.level() >= Level::Checkpoints && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
-    let line = first_command_line(dir).filter(|line| has_checkpoint && !line.contains(" --from "))?;
+    let line = without_from(&first_command_line(dir).filter(|_| has_checkpoint)?);
     let step = step.map_or_else(String::new, |step| format!("@{step}"));
     Some(with_option(&line, &format!("--from {}{step}", quoted(&dir.name()))))
 }

@@ -91,8 +91,21 @@ fn a_finished_command_trains_longer_as_a_new_run_from_its_end() {
     change_length(&place, 8);
     let (code, said) = run(&place, &["--from", &first.name()]);
     assert_eq!((code, stored(&place).0), (Some(0), vec![6, 7, 8]), "{said}");
+    let refused = shown(&place.output(&["resume"]));
+    assert!(refused.contains(&format!("cpu --from {}`", place.newest().unwrap().name())), "only one: {refused}");
     let (code, said) = run(&place, &["--from", &format!("{}@4", first.name())]);
     assert!(code == Some(14) && said.contains("no checkpoint of step 4"), "{said}");
+}
+
+#[test]
+fn a_run_that_writes_to_its_own_folder_names_what_lies_beside() {
+    let place = place_of(5);
+    let text = FILE.replace("match: out/", "match: '{run_dir}/out/").replace("ckpt.pt,", "ckpt.pt',");
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    fs::create_dir(place.dir.path().join("out")).unwrap();
+    fs::write(place.dir.path().join("out/ckpt.pt"), "3\n").unwrap();
+    let said = shown(&place.output(&["check", "run.yaml"]));
+    assert!(said.contains("is there already; a run starts over without it; `--from out/ckpt.pt@STEP`"), "{said}");
 }
 
 #[test]

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 /// The file in which `CubeCL` keeps the times of product kernels.
 const TIMES: &str = "burn_cubecl-kernel-matmul-tune-base.json.log";
 
-/// Runs a test as `on_card` does: first with the kernels that tuning chooses, then with each one that it tried. The test is
-/// told whether it is the first.
+/// Runs a test as `on_card` does, with each kernel that tuning tries. A card that runs no kernel names them; the test is told
+/// whether its card runs any.
 fn with_each_kernel(name: &str, test: impl FnOnce(bool)) {
     if std::env::var_os(HAS_CARD).is_some() {
-        return test(find_file(Path::new("."), TIMES).is_none());
+        return test(std::env::var_os("SOFT_CARD_SKIP").is_none());
     }
     let place = place_of_card();
-    run_on_card(name, place.path());
+    run_on_card(name, place.path(), &[("SOFT_CARD_SKIP", "1")]);
     let times = find_file(place.path(), TIMES).unwrap();
     let text = fs::read_to_string(&times).unwrap();
     let tuned: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -36,7 +36,7 @@ fn with_each_kernel(name: &str, test: impl FnOnce(bool)) {
         };
         fs::write(&times, tuned.iter().map(choose).collect::<String>()).unwrap();
         println!("with {called}");
-        run_on_card(name, place.path());
+        run_on_card(name, place.path(), &[]);
     }
 }
 
@@ -78,22 +78,24 @@ fn a_linear_layer_of_gelu_is_that_of_the_cpu() {
         let of_weight = weight.grad(&grads).unwrap().cast(FloatDType::F32).into_data();
         [y, of_x, of_weight, of_bias.cast(FloatDType::F32).into_data()]
     }
-    with_each_kernel("products::a_linear_layer_of_gelu_is_that_of_the_cpu", |is_first| {
-        // The product does not depend on the kind.
-        let kinds = if is_first { vec![Gelu::Exact, Gelu::Tanh] } else { vec![Gelu::Exact] };
+    with_each_kernel("products::a_linear_layer_of_gelu_is_that_of_the_cpu", |computes| {
         // Products of f32 may round their factors to the 11 bits of TF32.
         let formats = [(FloatDType::F32, 2e-3), (FloatDType::F16, 2e-3), (FloatDType::BF16, 1e-2)];
-        for (kind, (dtype, apart)) in kinds.into_iter().flat_map(|kind| formats.map(|f| (kind, f))) {
+        for (kind, (dtype, apart)) in [Gelu::Exact, Gelu::Tanh].into_iter().flat_map(|kind| formats.map(|f| (kind, f)))
+        {
             let expected = run::<Autodiff<Flex>>([dtype, FloatDType::F32], |x, weight, bias| {
                 ops::linear(&ops::gelu(x, kind).unwrap(), weight, Some(bias)).unwrap()
             });
             let found =
                 run::<Graph>([dtype; 2], |x, weight, bias| ops::gelu_linear(x, kind, weight, Some(bias)).unwrap());
+            let without = run::<Graph>([dtype; 2], |x, weight, _| ops::gelu_linear(x, kind, weight, None).unwrap());
+            if !computes {
+                continue;
+            }
             for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let distance = relative_distance(found, expected);
                 assert!(distance < apart, "part {place} in {dtype:?}: {distance}");
             }
-            let without = run::<Graph>([dtype; 2], |x, weight, _| ops::gelu_linear(x, kind, weight, None).unwrap());
             assert_eq!(without[1..3], found[1..3], "gradients of x and W without a bias");
             assert!(without[3].iter::<f32>().all(|value| value == 0.0));
         }

@@ -181,7 +181,7 @@ fn the_self_test_names_the_error_and_ends_a_hang() {
         let out = place.output(&["self-test", "--device", "cuda", "--limit", limit]);
         (out.status.code(), String::from_utf8(out.stdout).unwrap())
     };
-    let (code, words) = told(r#"[{"launch": 1, "code": 719}]"#, "180");
+    let (code, words) = told(r#"[{"launch": 1, "code": 719}]"#, "600");
     assert_eq!(code, Some(11));
     assert_eq!(words, format!("cuda:0 Soft Card 6.1: {LAUNCH}\n"));
     let (code, words) = told(r#"[{"launch": 1, "hang": true}]"#, "5");
@@ -190,6 +190,6 @@ fn the_self_test_names_the_error_and_ends_a_hang() {
         (Some(11), true),
         "{words}"
     );
-    let (code, words) = told("[]", "180");
+    let (code, words) = told("[]", "600");
     assert_eq!(code, Some(0), "{words}");
 }

@@ -88,13 +88,25 @@ pub fn first_launch(run: &Run, rung: usize, nodes: u32) -> Option<CommandLaunch>
     Some(resolve_launch(spec, &rung.preset, &context_before_run(rung, nodes)))
 }
 
-/// Returns the file pattern of the checkpoints that a command writes on a rung, before the run has a directory; none if it
-/// declares none, or writes them into that directory.
+/// Where a command's checkpoints may lie before its run has a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierPattern {
+    /// The file pattern.
+    pub pattern: String,
+    /// The run writes to a directory of its own, so it replaces none of them.
+    pub in_run: bool,
+}
+
+/// Returns the file pattern of checkpoints that a command wrote before its run; none if the run declares none.
 #[must_use]
-pub fn first_checkpoint_pattern(run: &Run, rung: usize) -> Option<String> {
+pub fn earlier_pattern(run: &Run, rung: usize) -> Option<EarlierPattern> {
     let (spec, rung) = (run.command.as_ref()?.checkpoints.as_ref()?, run.rungs.get(rung)?);
-    let in_run = names(&spec.pattern, &[Placeholder::RunDir, Placeholder::AttemptDir]);
-    (!in_run).then(|| resolve_pattern(&spec.pattern, &rung.preset, &context_before_run(rung, 1)))
+    // Without a run directory, the script writes below its own.
+    let own = spec.pattern.trim_start_matches("{run_dir}/");
+    let in_run = own != spec.pattern;
+    let stays = names(own, &[Placeholder::RunDir, Placeholder::AttemptDir]);
+    let pattern = resolve_pattern(own, &rung.preset, &context_before_run(rung, 1));
+    (!stays).then_some(EarlierPattern { pattern, in_run })
 }
 
 fn context_before_run(rung: &Rung, nodes: u32) -> AttemptContext {
