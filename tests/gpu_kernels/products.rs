@@ -22,8 +22,8 @@ fn with_each_kernel(name: &str, test: impl FnOnce(bool)) {
     let place = place_of_card();
     run_on_card(name, place.path(), &[("SOFT_CARD_SKIP", "1")]);
     let times = find_file(place.path(), TIMES).unwrap();
-    let text = fs::read_to_string(&times).unwrap();
-    let tuned: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let written = fs::read_to_string(&times).unwrap();
+    let tuned: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kernels: BTreeSet<(u64, String)> = tuned.iter().flat_map(kernels_of).collect();
     assert!(kernels.iter().any(|(_, name)| name.contains("cyclic_mma")), "{kernels:?}");
     for (kernel, called) in &kernels {
