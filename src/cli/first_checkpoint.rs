@@ -1,10 +1,12 @@
 //! The checkpoint that a new run begins from: one of another run, or one that the script wrote before.
 
+use super::kept_script::KeptScript;
 use super::occupied::ask_user;
 use super::{Failure, checkpoints, line, say};
 use crate::config::command::{CommandSpec, Level, earlier_pattern};
 use crate::config::run::Run;
 use crate::format::{age, count};
+use crate::init::kept::Kept;
 use crate::keeper::offline::OfflineKeeper;
 use crate::recipe::class::units_per_step;
 use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
@@ -140,7 +142,12 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
         return Err(Failure::new(2, format!("--from a file is for commands; {way}")));
     };
     if command.level() < Level::Checkpoints {
-        let way = "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`";
+        let way = match KeptScript::of(command).map(|script| script.kept) {
+            Some(Kept::Loop) => {
+                "let the script load it before it calls downshift.attach, which saves checkpoints of its own"
+            }
+            _ => "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`",
+        };
         return Err(Failure::new(13, format!("--from: nothing in {} tells how its command resumes; {way}", run.name)));
     }
     Ok(command)
@@ -197,18 +204,21 @@ impl Earlier {
             Err(_) => "the run file does not tell how the command continues from it".to_owned(),
         }
     }
+
+    /// Makes it the first checkpoint; asks for its step where its name tells none.
+    fn begin(self) -> Result<FirstCheckpoint, Failure> {
+        let step = step_in_name(&self.path).filter(|step| *step > 0).map_or_else(ask_step, Ok)?;
+        Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step })
+    }
 }
 
-impl Earlier {
-    /// Makes it the first checkpoint; asks for its step where its name tells none.
-    fn ask_step(self) -> Result<FirstCheckpoint, Failure> {
-        let mut step = step_in_name(&self.path).filter(|step| *step > 0);
-        while step.is_none() {
-            let answer = ask_user("after which step was it saved? ")?;
-            let Some(answer) = answer else { return Err(Failure::new(2, "nothing was started")) };
-            step = answer.parse().ok().filter(|step| *step > 0);
+fn ask_step() -> Result<u64, Failure> {
+    loop {
+        let answer = ask_user("after which step was it saved? ")?;
+        let answer = answer.ok_or_else(|| Failure::new(2, "nothing was started"))?;
+        if let Some(step) = answer.parse().ok().filter(|step| *step > 0) {
+            return Ok(step);
         }
-        Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step: step.unwrap_or_default() })
     }
 }
 
@@ -217,10 +227,11 @@ pub fn note(run: &Run, rung: usize) -> Option<String> {
     Earlier::find(run, rung).map(|earlier| format!("{}; {}", earlier.describe(), earlier.way(run)))
 }
 
-/// Settles what a new run does with a checkpoint from before: asks on a terminal, else starts over.
+/// Settles what a new run does with a checkpoint from before: asks on a terminal if it may be lost, else starts over.
 pub fn settle(run: &Run, rung: usize, headless: bool) -> Result<Option<FirstCheckpoint>, Failure> {
     let Some(earlier) = Earlier::find(run, rung) else { return Ok(None) };
-    if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    let may_ask = !headless && io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !may_ask || !earlier.at_risk {
         say(&format!("{}; {}", earlier.describe(), earlier.way(run)));
         return Ok(None);
     }
@@ -233,7 +244,7 @@ pub fn settle(run: &Run, rung: usize, headless: bool) -> Result<Option<FirstChec
         if continues { "[c]ontinue from it, [s]tart over, or [q]uit? [c] " } else { "[s]tart over, or [q]uit? [q] " };
     loop {
         match (ask_user(question)?.as_deref(), continues) {
-            (Some("" | "c"), true) => return earlier.ask_step().map(Some),
+            (Some("" | "c"), true) => return earlier.begin().map(Some),
             (Some("s"), _) => return Ok(None),
             (Some("q") | None, _) | (Some(""), false) => return Err(Failure::new(2, "nothing was started")),
             (Some(_), _) => {}

@@ -1,23 +1,23 @@
-//! Tells a user who waits what takes so long.
+//! Explains long waits.
 
 use super::say;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// The time after which a user wonders.
+/// The time after which a wait is explained.
 const MOMENT: Duration = Duration::from_secs(2);
-/// What looking at the data may do.
+/// Explains a long look at the data.
 pub const READING_DATA: &str =
     "still reading the data; pictures are decoded once, and later starts take them from the cache";
 
-/// Does some work, and says what it is once that has taken a while.
-pub fn explain_wait<T>(what: &str, work: impl FnOnce() -> T) -> T {
+/// Does some work, and explains it once it has taken a while.
+pub fn explain_wait<T>(explanation: &str, work: impl FnOnce() -> T) -> T {
     let (done, waits) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
             if waits.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
-                say(what);
+                say(explanation);
             }
         });
         let result = work();

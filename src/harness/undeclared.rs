@@ -95,7 +95,7 @@ impl Harness {
 /// Finds the checkpoints below a folder that are newer than `since`; of several patterns, the one written last. Folders
 /// near the top are searched first, so that one with many files hides no other. Runs but `own` write theirs themselves.
 fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> Option<Undeclared> {
-    let is_other_run = |path: &Path| path.join("run.yaml").is_file() && path.canonicalize().ok().as_deref() != own;
+    let is_other_run = |path: &Path| path.join("run.db").is_file() && path.canonicalize().ok().as_deref() != own;
     let mut found: BTreeMap<String, Undeclared> = BTreeMap::new();
     let mut waiting = VecDeque::from([(PathBuf::new(), DEPTH)]);
     let mut folders = 0;
@@ -186,7 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("runs/other-1");
         fs::create_dir_all(run.join("out")).unwrap();
-        fs::write(run.join("run.yaml"), "name: other").unwrap();
+        fs::write(run.join("run.db"), "").unwrap();
         fs::write(run.join("out/step_10.pt"), "10").unwrap();
         let found = |own: Option<&Path>| find(folder.path(), SystemTime::UNIX_EPOCH, own).map(|found| found.pattern);
         assert_eq!(found(None), None);

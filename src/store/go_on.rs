@@ -46,7 +46,9 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
 pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
     let resumes_script = spec.level() >= Level::Checkpoints && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
-    let line = without_from(&first_command_line(dir).filter(|_| has_checkpoint)?);
+    // A job of the same name would continue this run.
+    let line = first_command_line(dir).filter(|line| has_checkpoint && !line.contains(" --job"))?;
+    let line = without_from(&line);
     let step = step.map_or_else(String::new, |step| format!("@{step}"));
     Some(with_option(&line, &format!("--from {}{step}", quoted(&dir.name()))))
 }

@@ -194,25 +194,30 @@ fn barrier_objects_hold_warps_apart() {
     });
 }
 
+/// Runs a warp of which each lane reads ten times its number; returns these values, and what it wrote.
+fn run_warp(card: &Card, kernel: &str, outputs: usize) -> (Vec<i32>, Vec<i32>) {
+    let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
+    let (input, output) = (card.put(&values), card.put(&vec![0_i32; outputs]));
+    run(card, kernel, 1, 32, &[Memory(&input), Memory(&output)]);
+    let written = card.get::<i32>(output, outputs);
+    (values, written)
+}
+
 #[test]
 fn lanes_of_a_warp_are_in_step() {
     on_card("kernels::lanes_of_a_warp_are_in_step", &[], |card| {
-        let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
-        let (input, output) = (card.put(&values), card.put(&[0_i32; 32]));
-        run(card, "in_step", 1, 32, &[Memory(&input), Memory(&output)]);
+        let (values, written) = run_warp(card, "in_step", 32);
         let passed = |i: usize| values[((i + 1) % 32) ^ 31] + 1000;
-        assert_eq!(card.get::<i32>(output, 32), (0..32).map(passed).collect::<Vec<i32>>());
+        assert_eq!(written, (0..32).map(passed).collect::<Vec<i32>>());
     });
 }
 
 #[test]
 fn lanes_that_take_no_part_in_a_branch_wait_behind_it() {
     on_card("kernels::lanes_that_take_no_part_in_a_branch_wait_behind_it", &[], |card| {
-        let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
-        let (input, output) = (card.put(&values), card.put(&[0_i32; 16]));
-        run(card, "in_step_around_branches", 1, 32, &[Memory(&input), Memory(&output)]);
+        let (values, written) = run_warp(card, "in_step_around_branches", 16);
         let sums: Vec<i32> = values[16..].iter().map(|value| 3 * value + 10_100).collect();
-        assert_eq!(card.get::<i32>(output, 16), sums);
+        assert_eq!(written, sums);
     });
 }
 

@@ -102,8 +102,8 @@ pub struct EarlierPattern {
 pub fn earlier_pattern(run: &Run, rung: usize) -> Option<EarlierPattern> {
     let (spec, rung) = (run.command.as_ref()?.checkpoints.as_ref()?, run.rungs.get(rung)?);
     // Without a run directory, the script writes below its own.
-    let own = spec.pattern.trim_start_matches("{run_dir}/");
-    let in_run = own != spec.pattern;
+    let below_run = spec.pattern.strip_prefix("{run_dir}/");
+    let (own, in_run) = (below_run.unwrap_or(&spec.pattern), below_run.is_some());
     let stays = names(own, &[Placeholder::RunDir, Placeholder::AttemptDir]);
     let pattern = resolve_pattern(own, &rung.preset, &context_before_run(rung, 1));
     (!stays).then_some(EarlierPattern { pattern, in_run })
