@@ -75,7 +75,7 @@ pub fn compile_cached(text: &str) -> Result<PathBuf, BuildError> {
 }
 
 fn flags() -> String {
-    let chosen = settings::setting("CXXFLAGS").unwrap_or_else(|| "-O1".to_owned());
+    let chosen = settings::setting("CXXFLAGS").unwrap_or_else(|| "-O2".to_owned());
     #[cfg(target_arch = "x86_64")]
     let machine = if is_x86_feature_detected!("avx2") { " -march=x86-64-v3" } else { "" };
     #[cfg(not(target_arch = "x86_64"))]

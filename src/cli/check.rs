@@ -21,7 +21,7 @@ use crate::config::units::Every;
 use crate::format::counted;
 use crate::init::kept::Kept;
 use crate::recipe::class::{self, Change};
-use crate::recipe::interval::{LONGEST_S, SHORTEST_S};
+use crate::recipe::interval::{FIRST_S, LONGEST_S, SHORTEST_S};
 use crate::store::resume_proof::Proofs;
 use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
@@ -141,7 +141,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         match run.preset_tree(0).pointer("/checkpoint/every") {
             Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
             None => line!(
-                "it saves every {SHORTEST_S} s to {} min, as loses least; `checkpoint: {{ every: 500 steps }}` sets it",
+                "it saves after {FIRST_S} s, then every {SHORTEST_S} s to {} min, as loses least; `checkpoint: {{ every: 500 steps }}` sets it",
                 LONGEST_S / 60.0
             ),
         }

@@ -3,7 +3,7 @@
 
 use crate::config::units::Every;
 use crate::protocol::companion::SaveRhythm;
-use crate::recipe::interval::{Faults, SHORTEST_S, best_interval_s};
+use crate::recipe::interval::{Faults, interval_s};
 use std::time::Duration;
 
 /// The saves that the harness asks for.
@@ -49,8 +49,7 @@ impl SaveTimer {
         let due = match self.every {
             Every::Auto => {
                 let mtbf_s = self.faults.mtbf_s(now.as_secs_f64());
-                let interval_s = self.cost_s.map_or(SHORTEST_S, |cost_s| best_interval_s(cost_s, mtbf_s));
-                now.saturating_sub(self.asked).as_secs_f64() >= interval_s
+                now.saturating_sub(self.asked).as_secs_f64() >= interval_s(self.cost_s, mtbf_s)
             }
             Every::Epochs(epochs) => epoch >= self.epoch.saturating_add(epochs),
             Every::Steps(_) | Every::Seconds(_) | Every::Never => false,
@@ -78,11 +77,11 @@ mod tests {
     fn the_interval_follows_the_cost_of_saves() {
         let mut timer = SaveTimer::new(Every::Auto, Faults::default());
         timer.begin(seconds(100), 0);
-        assert!(!timer.is_due(seconds(129), 0));
-        assert!(timer.is_due(seconds(130), 0), "the shortest interval until a save is measured");
+        assert!(!timer.is_due(seconds(109), 0));
+        assert!(timer.is_due(seconds(110), 0), "soon, until a save is measured");
         timer.record_save(1000.0);
-        assert!(!timer.is_due(seconds(270), 0));
-        assert!(timer.is_due(seconds(280), 0), "√(2 · 1 s · 3 h) = 147 s");
+        assert!(!timer.is_due(seconds(250), 0));
+        assert!(timer.is_due(seconds(260), 0), "√(2 · 1 s · 3 h) = 147 s");
         assert_eq!(timer.rhythm(), SaveRhythm::default());
     }
 

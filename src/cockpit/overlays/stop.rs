@@ -5,9 +5,9 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::command::cost::ShiftCost;
+use crate::config::command::cost::{ShiftCost, repeated};
 use crate::config::theme::Theme;
-use crate::format::{count, counted};
+use crate::format::count;
 use crate::protocol::control::RunState;
 use crate::protocol::resume::GoOn;
 use ratatui::{
@@ -127,7 +127,7 @@ fn command_question(cost: ShiftCost, step: u64) -> String {
         ShiftCost::BackTo { checkpoint, steps } => format!(
             "Stop the run at step {step}? Everything the script started ends; it resumes from checkpoint {} and repeats {}.",
             count(checkpoint),
-            counted(steps, "step")
+            repeated(steps)
         ),
         ShiftCost::Everything { .. } | ShiftCost::Refused(_) => {
             format!(

@@ -95,13 +95,18 @@ impl fmt::Display for ShiftCost {
                 write!(formatter, "the command starts over and loses {}", counted(*steps, "step"))
             }
             Self::BackTo { checkpoint, steps } => {
-                let repeated = counted(*steps, "step");
-                write!(formatter, "goes back to checkpoint {} and repeats {repeated}", count(*checkpoint))
+                write!(formatter, "goes back to checkpoint {} and repeats {}", count(*checkpoint), repeated(*steps))
             }
             Self::SavesFirst => formatter.write_str("the script saves first, then continues from there"),
             Self::AtMostOneStep => formatter.write_str("saves at the next step; at most one step is lost"),
         }
     }
+}
+
+/// Names the steps that are repeated. A script may have taken more than it has printed.
+#[must_use]
+pub fn repeated(steps: u64) -> String {
+    if steps == 0 { "the steps since".to_owned() } else { counted(steps, "step") }
 }
 
 #[cfg(test)]
@@ -133,6 +138,8 @@ mod tests {
             "before its first step"
         );
         assert_eq!(cost(resumes, Some(100)), ShiftCost::BackTo { checkpoint: 100, steps: 20 });
+        let said = cost(resumes, Some(120)).to_string();
+        assert_eq!(said, "goes back to checkpoint 120 and repeats the steps since", "a script prints some steps only");
         assert_eq!(cost(&format!("{resumes}restart: from_start\n"), None), ShiftCost::Everything { steps: 120 });
         assert_eq!(cost(&format!("{resumes}save: {{ signal: USR1 }}\n"), None), ShiftCost::SavesFirst);
         for durable in [None, Some(100)] {
