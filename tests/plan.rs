@@ -5,7 +5,7 @@
 mod helper;
 
 use downshift::store::lock::living_owner;
-use helper::{Place, kill, wait_for};
+use helper::{Place, kill, wait_for, wait_for_background};
 use serde_json::Value;
 use std::process::Stdio;
 
@@ -160,9 +160,9 @@ fn a_run_has_a_plan_that_measurements_correct() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
     let mut running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
-    wait_for("plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
+    wait_for_background("plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
     let name = place.newest().unwrap().name();
-    let plan = wait_for("a rung that was seen", || {
+    let plan = wait_for_background("a rung that was seen", || {
         let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
         (plan["rungs"][0]["measured"]["peak_bytes"].as_u64()? > 0).then_some(plan)
     });
@@ -206,7 +206,7 @@ fn a_planner_ends_with_its_run() {
     let (mut running, dir, _) = planned_slowly(&place);
     assert_eq!(place.output(&["stop"]).status.code(), Some(0));
     running.wait().unwrap();
-    wait_for("the end of its planner", || planner_of(&dir).is_none().then_some(()));
+    wait_for_background("the end of its planner", || planner_of(&dir).is_none().then_some(()));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
     let place = Place::real();
     let (mut running, dir, planner) = planned_slowly(&place);
     let status = || std::fs::read_to_string(format!("/proc/{planner}/status")).unwrap_or_default();
-    let stat = wait_for("its priority", || {
+    let stat = wait_for_background("its priority", || {
         let stat = std::fs::read_to_string(format!("/proc/{planner}/stat")).ok()?;
         let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.to_owned();
         (nice == "19").then_some(nice)
@@ -222,7 +222,9 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
     assert_eq!(stat, "19");
     let keeper = living_owner(&dir.join("keeper.lock")).unwrap();
     kill(keeper.pid);
-    wait_for("the end of the planner", || (!status().lines().any(|line| line.starts_with("VmRSS"))).then_some(()));
+    wait_for_background("the end of the planner", || {
+        (!status().lines().any(|line| line.starts_with("VmRSS"))).then_some(())
+    });
     wait_for("another keeper", || living_owner(&dir.join("keeper.lock")).filter(|new| new.pid != keeper.pid));
     wait_for("the stop", || (place.output(&["stop"]).status.code() == Some(0)).then_some(()));
     running.wait().unwrap();
@@ -241,7 +243,7 @@ fn a_planner_gives_up_where_the_data_takes_too_much_memory() {
     let words = ["plan", "--write", "--device", "cpu", folder.to_str().unwrap()];
     // The planner ends when its stdin closes.
     let mut planner = place.command(&words).stdin(Stdio::piped()).spawn().unwrap();
-    let ended = wait_for("the planner", || planner.try_wait().unwrap());
+    let ended = wait_for_background("the planner", || planner.try_wait().unwrap());
     assert!(ended.success(), "{ended:?}");
     let plan: Value = serde_json::from_slice(&std::fs::read(folder.join("plan.json")).unwrap()).unwrap();
     let rungs = plan["rungs"].as_array().unwrap();
