@@ -105,7 +105,7 @@ fn facts(status: &Status, now_ms: i64) -> String {
     if let Some(eval) = &status.eval {
         line.push_str("  eval");
         if let Some(loss) = eval.loss {
-            let _ = write!(line, " {loss:.4}");
+            let _ = write!(line, " {}", figure(loss));
         }
         if let Some(accuracy) = eval.value(metrics::ACCURACY) {
             let _ = write!(line, " ({:.2} %)", accuracy * 100.0);
@@ -115,7 +115,7 @@ fn facts(status: &Status, now_ms: i64) -> String {
     }
     if let Some(best) = &status.best {
         let name = if best.metric == metrics::LOSS { String::new() } else { format!("{} ", best.metric) };
-        let _ = write!(line, "  best {name}{:.4} at step {}", best.value, count(best.step));
+        let _ = write!(line, "  best {name}{} at step {}", figure(best.value), count(best.step));
     }
     line
 }

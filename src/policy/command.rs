@@ -305,16 +305,23 @@ impl Policy {
 
     /// Handles the silence of a command that cannot start again: nothing is ended, you are told.
     pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
-        self.limits.command.filter(|command| !command.may_end_hung())?;
+        let command = self.limits.command.filter(|command| !command.may_end_hung())?;
         let long = format_span(self.watches.hang.limit());
         self.watches.hang.alarmed(now);
         if std::mem::replace(&mut self.worker.silent, true) {
             return Some(Vec::new());
         }
-        let text = match self.watches.hang.describe_last_rank() {
-            Some(rank) => format!("the command has made no progress for {long}: {rank}; it is left alone"),
-            None => format!("the command has printed nothing and used no CPU time for {long}; it is left alone"),
+        let seen = match self.watches.hang.describe_last_rank() {
+            Some(rank) => format!("the command has made no progress for {long}: {rank}"),
+            None => format!("the command has printed nothing and used no CPU time for {long}"),
         };
+        // One that the keeper did not start is not its to end.
+        let why = if command.may_end {
+            ", because nothing resumes it; with `restart: from_start` in its run file it would start over"
+        } else {
+            ""
+        };
+        let text = format!("{seen}; it is left alone{why}");
         let mut effects = vec![Effect::Alarm { key: SILENT, title: "no sign of life", text }];
         effects.extend(self.worker.companion.is_there.then_some(Effect::Order(Order::Stacks)));
         Some(effects)

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 mod counts;
 mod exceptions;
+mod silence;
 mod unmatched;
 
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
