@@ -140,9 +140,13 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         }
         match run.preset_tree(0).pointer("/checkpoint/every") {
             Some(_) => line!("it saves every {}", run.rungs[0].preset.checkpoint.every),
-            None => line!(
-                "it saves after {FIRST_S} s, then every {SHORTEST_S} s to {} min, as loses least; `checkpoint: {{ every: 500 steps }}` sets it",
+            None if kept == Kept::Loop => line!(
+                "it saves after {FIRST_S} s, then every {SHORTEST_S} s to {} min, whichever loses the least work; \
+                 `checkpoint: {{ every: 500 steps }}` sets a fixed interval",
                 LONGEST_S / 60.0
+            ),
+            None => line!(
+                "it saves when the script does, and before a shift; `checkpoint: {{ every: 500 steps }}` adds saves"
             ),
         }
         return note_lost_files(command);

@@ -178,7 +178,8 @@ fn list_checkpoints(run: &RunDir) -> u8 {
     for found in there {
         let row = rows.iter().find(|row| row.step == found.step());
         let size = found.bytes().map_or_else(|error| error.to_string(), bytes);
-        let mut eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
+        let mut eval =
+            row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {}", figure(loss)));
         for (name, value) in row.iter().flat_map(|row| &row.metrics).filter(|(name, _)| !is_of_class(name)) {
             let _ = write!(eval, "  {name} {}", figure(*value));
         }

@@ -142,15 +142,20 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
         return Err(Failure::new(2, format!("--from a file is for commands; {way}")));
     };
     if command.level() < Level::Checkpoints {
-        let way = match KeptScript::of(command).map(|script| script.kept) {
-            Some(Kept::Loop) => {
-                "let the script load it before it calls downshift.attach, which saves checkpoints of its own"
-            }
-            _ => "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`",
-        };
-        return Err(Failure::new(13, format!("--from: nothing in {} tells how its command resumes; {way}", run.name)));
+        let way = way_to_resume(command);
+        return Err(Failure::new(13, format!("--from: {} does not say how its command resumes; {way}", run.name)));
     }
     Ok(command)
+}
+
+/// Returns what has to be done before a command can begin from a checkpoint of its script.
+fn way_to_resume(command: &CommandSpec) -> &'static str {
+    match KeptScript::of(command).map(|script| script.kept) {
+        Some(Kept::Loop) => {
+            "let the script load it before it calls downshift.attach, which saves checkpoints of its own"
+        }
+        _ => "add `checkpoints` and `resume`, such as `arguments: [--resume, \"{checkpoint}\"]`",
+    }
 }
 
 /// A checkpoint of a command from before its run.
@@ -201,7 +206,10 @@ impl Earlier {
     fn way(&self, run: &Run) -> String {
         match resumable(run) {
             Ok(_) => format!("`{}` continues from it", self.option()),
-            Err(_) => "the run file does not tell how the command continues from it".to_owned(),
+            Err(_) => {
+                let way = run.command.as_ref().map_or("", way_to_resume);
+                format!("the run file does not say how the command continues from it: {way}")
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The time after which a wait is explained.
 const MOMENT: Duration = Duration::from_secs(2);
-/// Explains a long look at the data.
+/// Explains why reading the data takes long.
 pub const READING_DATA: &str =
     "still reading the data; pictures are decoded once, and later starts take them from the cache";
 

@@ -3,7 +3,7 @@
 
 use crate::config::units::Every;
 use crate::protocol::companion::SaveRhythm;
-use crate::recipe::interval::{Faults, interval_s};
+use crate::recipe::interval::{FIRST_S, Faults, SHORTEST_S, best_interval_s};
 use std::time::Duration;
 
 /// The saves that the harness asks for.
@@ -15,6 +15,8 @@ pub struct SaveTimer {
     asked: Duration,
     /// The epoch at that time.
     epoch: u64,
+    /// Whether a save was asked for.
+    has_asked: bool,
     /// The cost of the newest save, in seconds.
     cost_s: Option<f64>,
 }
@@ -22,7 +24,7 @@ pub struct SaveTimer {
 impl SaveTimer {
     /// Creates the timer of an attempt, after earlier ones that failed.
     pub fn new(every: Every, faults: Faults) -> Self {
-        Self { every, faults, asked: Duration::ZERO, epoch: 0, cost_s: None }
+        Self { every, faults, asked: Duration::ZERO, epoch: 0, has_asked: false, cost_s: None }
     }
 
     /// Returns the part of the rhythm that the companion follows on its own.
@@ -34,7 +36,7 @@ impl SaveTimer {
         }
     }
 
-    /// Begins to count: the training takes its first step.
+    /// Begins to count.
     pub fn begin(&mut self, now: Duration, epoch: u64) {
         (self.asked, self.epoch) = (now, epoch);
     }
@@ -49,12 +51,15 @@ impl SaveTimer {
         let due = match self.every {
             Every::Auto => {
                 let mtbf_s = self.faults.mtbf_s(now.as_secs_f64());
-                now.saturating_sub(self.asked).as_secs_f64() >= interval_s(self.cost_s, mtbf_s)
+                let unmeasured_s = if self.has_asked { SHORTEST_S } else { FIRST_S };
+                let interval_s = self.cost_s.map_or(unmeasured_s, |cost_s| best_interval_s(cost_s, mtbf_s));
+                now.saturating_sub(self.asked).as_secs_f64() >= interval_s
             }
             Every::Epochs(epochs) => epoch >= self.epoch.saturating_add(epochs),
             Every::Steps(_) | Every::Seconds(_) | Every::Never => false,
         };
         if due {
+            self.has_asked = true;
             self.begin(now, epoch);
         }
         due
@@ -78,10 +83,12 @@ mod tests {
         let mut timer = SaveTimer::new(Every::Auto, Faults::default());
         timer.begin(seconds(100), 0);
         assert!(!timer.is_due(seconds(109), 0));
-        assert!(timer.is_due(seconds(110), 0), "soon, until a save is measured");
+        assert!(timer.is_due(seconds(110), 0), "the first one soon");
+        assert!(!timer.is_due(seconds(139), 0), "it may still be written");
+        assert!(timer.is_due(seconds(140), 0), "the shortest interval until a save is measured");
         timer.record_save(1000.0);
-        assert!(!timer.is_due(seconds(250), 0));
-        assert!(timer.is_due(seconds(260), 0), "√(2 · 1 s · 3 h) = 147 s");
+        assert!(!timer.is_due(seconds(280), 0));
+        assert!(timer.is_due(seconds(290), 0), "√(2 · 1 s · 3 h) = 147 s");
         assert_eq!(timer.rhythm(), SaveRhythm::default());
     }
 

@@ -96,7 +96,7 @@ fn write_knobs(text: &mut String, proposal: &Proposal) {
 fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     if proposal.notes.contains(&Note::Attached) {
         text.push_str(
-            "\n# Checkpoints are written and read by `downshift.attach` in the script, as often as loses least, or:\n\
+            "\n# Checkpoints are written and read by `downshift.attach` in the script, as often as loses the least work, or:\n\
              #   checkpoint: { every: 500 steps }\n",
         );
         return;
@@ -104,7 +104,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     if let (None, Some(kept)) = (&proposal.checkpoints, proposal.kept()) {
         let _ = write!(
             text,
-            "\n# The companion saves and resumes {kept}, as often as loses least, or:\n\
+            "\n# The companion resumes {kept}, which saves as its arguments say and before a shift; more often with:\n\
              #   checkpoint: {{ every: 500 steps }}\n",
         );
         return;

@@ -235,7 +235,7 @@ impl Keeper {
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let status = &self.recorder.status;
-                (Level::Info, sentences::finished(status.step, status.eval.as_ref(), self.recorder.had_ended()))
+                (Level::Info, sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step()))
             }
             Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
                 let way = self.policy.go_on();

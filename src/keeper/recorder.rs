@@ -130,7 +130,7 @@ impl Recorder {
     }
 
     /// Reports whether the last worker began at the step where the run is now.
-    pub fn had_ended(&self) -> bool {
+    pub fn took_no_step(&self) -> bool {
         self.row.from_step.is_some_and(|from| from >= self.status.step)
     }
 

@@ -106,10 +106,10 @@ pub fn end_of_skips(count: u64, step: u64, were_taken: bool) -> String {
     }
 }
 
-/// Describes a finished run. `had_ended`: its last worker began at this step.
-pub fn finished(step: u64, eval: Option<&Eval>, had_ended: bool) -> String {
+/// Describes a finished run. `took_no_step`: its last worker counted none.
+pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
-    let nothing = if had_ended {
+    let nothing = if took_no_step {
         "; no step was counted after its checkpoint: to train longer, raise the number of epochs or steps and begin with \
          `downshift run CONFIG --from RUN`"
     } else {

@@ -315,9 +315,10 @@ impl Policy {
             Some(rank) => format!("the command has made no progress for {long}: {rank}"),
             None => format!("the command has printed nothing and used no CPU time for {long}"),
         };
-        // One that the keeper did not start is not its to end.
+        // A process that was adopted is ended with `--may-end` only.
         let why = if command.may_end {
-            ", because nothing resumes it; with `restart: from_start` in its run file it would start over"
+            ", because nothing resumes it: `downshift stop` ends it, and with `restart: from_start` in a run file it would \
+             start over"
         } else {
             ""
         };

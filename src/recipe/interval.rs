@@ -11,11 +11,10 @@ use serde::{Deserialize, Serialize};
 
 /// The shortest interval in seconds. Below it, consecutive saves are too close together to tell apart.
 pub const SHORTEST_S: f64 = 30.0;
+/// The time before the first save of a plain loop in seconds: a fault in its first minute should not lose all of it.
+pub const FIRST_S: f64 = 10.0;
 /// The longest interval in seconds: the most work that a failure may lose.
 pub const LONGEST_S: f64 = 600.0;
-/// The time before the first save in seconds, until the cost of a save is measured: an early fault loses little, and one
-/// save is cheap.
-pub const FIRST_S: f64 = 10.0;
 /// The mean time between failures assumed for a run without history: three hours.
 const PRIOR_S: f64 = 3.0 * 3600.0;
 
@@ -37,14 +36,9 @@ impl Faults {
     }
 }
 
-/// Returns the seconds to the next save; `cost_s` is that of one, once it is measured.
-#[must_use]
-pub fn interval_s(cost_s: Option<f64>, mtbf_s: f64) -> f64 {
-    cost_s.map_or(FIRST_S, |cost_s| best_interval_s(cost_s, mtbf_s))
-}
-
 /// Returns the optimal seconds between saves that each cost `cost_s` seconds of training.
-fn best_interval_s(cost_s: f64, mtbf_s: f64) -> f64 {
+#[must_use]
+pub fn best_interval_s(cost_s: f64, mtbf_s: f64) -> f64 {
     let best = (2.0 * cost_s.max(0.0) * mtbf_s.max(0.0)).sqrt();
     if best.is_finite() { best.clamp(SHORTEST_S, LONGEST_S) } else { LONGEST_S }
 }

@@ -56,31 +56,40 @@ pub fn with_option(line: &str, option: &str) -> String {
     }
 }
 
-/// Returns the command line of a run without its `--from`.
+/// Returns the command line of a run without this option, such as `--from`, and its value.
 #[must_use]
-pub fn without_from(line: &str) -> String {
+pub fn without_option(line: &str, option: &str) -> String {
     let run = line.split_once(" -- ").map_or(line, |(run, _)| run);
-    let Some((before, value)) = run.split_once(" --from ") else { return line.to_owned() };
+    let found = [' ', '='].into_iter().find_map(|sign| run.split_once(&format!(" {option}{sign}")));
+    let Some((before, value)) = found else { return line.to_owned() };
     let length = match value.strip_prefix('\'') {
         Some(quoted) => quoted.find('\'').map_or(value.len(), |end| end + 2),
         None => value.find(' ').unwrap_or(value.len()),
     };
-    format!("{before}{}", &line[before.len() + " --from ".len() + length..])
+    format!("{before}{}", &line[run.len() - value.len() + length..])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{begun_by, typed_command, with_option, without_from};
+    use super::{begun_by, typed_command, with_option, without_option};
 
     #[test]
-    fn the_checkpoint_that_a_run_began_from_is_left_out() {
+    fn an_option_is_left_out_with_its_value() {
         for (line, without) in [
             ("downshift run my.yaml --from x-1@7 --headless", "downshift run my.yaml --headless"),
             ("downshift run --from 'out/a b.pt@7' -- python3 x.py", "downshift run -- python3 x.py"),
             ("downshift run my.yaml --from x-1", "downshift run my.yaml"),
             ("downshift run -- python3 x.py --from y", "downshift run -- python3 x.py --from y"),
         ] {
-            assert_eq!(without_from(line), without);
+            assert_eq!(without_option(line, "--from"), without);
+        }
+        for (line, without) in [
+            ("downshift run my.yaml --job night --headless", "downshift run my.yaml --headless"),
+            ("downshift run my.yaml --job='a b'", "downshift run my.yaml"),
+            ("downshift run -- python3 x.py --job 7", "downshift run -- python3 x.py --job 7"),
+            ("downshift run my.yaml --job-name x", "downshift run my.yaml --job-name x"),
+        ] {
+            assert_eq!(without_option(line, "--job"), without);
         }
     }
 

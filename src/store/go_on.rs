@@ -1,6 +1,6 @@
 //! How a run goes on after its end, from its run file and its level.
 
-use super::command_line::{first_command_line, typed_command, with_option, without_from};
+use super::command_line::{first_command_line, typed_command, with_option, without_option};
 use super::run_dir::RunDir;
 use super::{adopted, checkpoint};
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
@@ -32,7 +32,7 @@ pub fn is_lost(spec: &CommandSpec, level: Option<u8>) -> bool {
 /// Returns how a run starts anew: by the command line that began it, if that is known.
 #[must_use]
 pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
-    let command = first_command_line(dir).unwrap_or_else(|| {
+    let command = first_line(dir).unwrap_or_else(|| {
         let words: Vec<String> = spec.command.iter().map(|word| quoted(word)).collect();
         format!("downshift run -- {}", words.join(" "))
     });
@@ -46,9 +46,12 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
 pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
     let resumes_script = spec.level() >= Level::Checkpoints && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
-    // A job of the same name would continue this run.
-    let line = first_command_line(dir).filter(|line| has_checkpoint && !line.contains(" --job"))?;
-    let line = without_from(&line);
+    let line = without_option(&first_line(dir).filter(|_| has_checkpoint)?, "--from");
     let step = step.map_or_else(String::new, |step| format!("@{step}"));
     Some(with_option(&line, &format!("--from {}{step}", quoted(&dir.name()))))
+}
+
+/// Returns the command line that began the run, without the name of its job: a job of the same name would continue it.
+fn first_line(dir: &RunDir) -> Option<String> {
+    first_command_line(dir).map(|line| without_option(&line, "--job"))
 }

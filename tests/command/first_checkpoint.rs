@@ -115,7 +115,7 @@ fn a_command_that_cannot_resume_begins_from_nothing() {
     fs::write(place.dir.path().join("run.yaml"), text).unwrap();
     fs::write(place.dir.path().join("old.pt"), "3\n").unwrap();
     let (code, said) = run(&place, &["--from", "old.pt@3"]);
-    assert!(code == Some(13) && said.contains("tells how its command resumes"), "{said}");
+    assert!(code == Some(13) && said.contains("does not say how its command resumes"), "{said}");
     let out = place.output(&["run", "digits", "--headless", "--device", "cpu", "--from", "old.pt@3"]);
     assert!(out.status.code() != Some(0) && place.newest().is_none(), "{}", shown(&out));
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Long enough for a loaded machine; a passing test never waits this long.
 pub const LIMIT: Duration = Duration::from_mins(3);
-/// As long for a process of the lowest priority: beside tests that keep the cores busy it gets a hundredth of one.
+/// The same for a process of the lowest priority, which gets about a hundredth of a busy core.
 const BACKGROUND_LIMIT: Duration = Duration::from_mins(15);
 
 /// Waits until `condition` returns a value.

@@ -194,7 +194,7 @@ fn barrier_objects_hold_warps_apart() {
     });
 }
 
-/// Runs a warp of which each lane reads ten times its number; returns these values, and what it wrote.
+/// Runs one warp whose lane `i` reads `10 * i`; returns these inputs, and the outputs.
 fn run_warp(card: &Card, kernel: &str, outputs: usize) -> (Vec<i32>, Vec<i32>) {
     let values: Vec<i32> = (0..32).map(|i| i * 10).collect();
     let (input, output) = (card.put(&values), card.put(&vec![0_i32; outputs]));

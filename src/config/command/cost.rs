@@ -103,10 +103,10 @@ impl fmt::Display for ShiftCost {
     }
 }
 
-/// Names the steps that are repeated. A script may have taken more than it has printed.
+/// Names the steps that are repeated. Where none was printed since the checkpoint, some may have been taken.
 #[must_use]
 pub fn repeated(steps: u64) -> String {
-    if steps == 0 { "the steps since".to_owned() } else { counted(steps, "step") }
+    if steps == 0 { "any steps after it".to_owned() } else { counted(steps, "step") }
 }
 
 #[cfg(test)]
@@ -139,7 +139,10 @@ mod tests {
         );
         assert_eq!(cost(resumes, Some(100)), ShiftCost::BackTo { checkpoint: 100, steps: 20 });
         let said = cost(resumes, Some(120)).to_string();
-        assert_eq!(said, "goes back to checkpoint 120 and repeats the steps since", "a script prints some steps only");
+        assert_eq!(
+            said, "goes back to checkpoint 120 and repeats any steps after it",
+            "a script prints some steps only"
+        );
         assert_eq!(cost(&format!("{resumes}restart: from_start\n"), None), ShiftCost::Everything { steps: 120 });
         assert_eq!(cost(&format!("{resumes}save: {{ signal: USR1 }}\n"), None), ShiftCost::SavesFirst);
         for durable in [None, Some(100)] {

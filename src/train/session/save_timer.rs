@@ -55,8 +55,9 @@ impl SaveTimer {
         match self.every {
             Every::Seconds(seconds) => Some(seconds),
             Every::Auto => {
+                // Until a save is measured, use the shortest interval: it costs one cheap save at most.
                 let mtbf_s = self.faults.mtbf_s(self.begun.elapsed().as_secs_f64());
-                Some(interval::interval_s(self.cost_s, mtbf_s))
+                Some(self.cost_s.map_or(interval::SHORTEST_S, |cost_s| interval::best_interval_s(cost_s, mtbf_s)))
             }
             Every::Steps(_) | Every::Epochs(_) | Every::Never => None,
         }

@@ -11,7 +11,7 @@ fn a_command_that_hangs_and_cannot_start_again_is_left_alone_with_the_way_out() 
             _ => None,
         })
     };
-    let way = "with `restart: from_start` in its run file it would start over";
+    let way = "with `restart: from_start` in a run file it would start over";
     assert!(alarm(PLAIN).is_some_and(|text| text.contains(way)));
     let watched = CommandLimits { may_end: false, ..PLAIN };
     assert!(alarm(watched).is_some_and(|text| text.ends_with("left alone")), "the keeper did not start it");
