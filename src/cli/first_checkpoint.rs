@@ -204,13 +204,11 @@ impl Earlier {
 
     /// Says how a run begins from it.
     fn way(&self, run: &Run) -> String {
-        match resumable(run) {
-            Ok(_) => format!("`{}` continues from it", self.option()),
-            Err(_) => {
-                let way = run.command.as_ref().map_or("", way_to_resume);
-                format!("the run file does not say how the command continues from it: {way}")
-            }
+        if resumable(run).is_ok() {
+            return format!("`{}` continues from it", self.option());
         }
+        let way = run.command.as_ref().map_or("", way_to_resume);
+        format!("the run file does not say how the command continues from it: {way}")
     }
 
     /// Makes it the first checkpoint; asks for its step where its name tells none.

@@ -120,9 +120,9 @@ pub fn write_text(place: &Place) -> String {
 }
 
 /// Trains a transformer on a short text.
-fn compare_text(place: &Place, precision: &str) -> Differences {
+fn compare_text(place: &Place, precision: &str, more: &[&str]) -> Differences {
     let data = write_text(place);
-    let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]);
+    let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]).chain(more.iter().copied());
     compare_step(place, &words.collect::<Vec<&str>>(), precision)
 }
 
@@ -131,7 +131,7 @@ pub const GELU: f64 = 1e-3;
 
 #[test]
 fn gradients_of_a_transformer_are_those_of_the_cpu() {
-    compare_text(&place_with_card(), "f32").check(1e-5, GELU);
+    compare_text(&place_with_card(), "f32", &[]).check(1e-5, GELU);
 }
 
 /// Kernels of our own that any number format has.
@@ -142,14 +142,12 @@ const SOFTMAX: [&str; 2] = ["causal_softmax", "causal_softmax_grad"];
 const TILES: [&str; 3] = ["attend", "attend_query_grad", "attend_key_grad"];
 
 /// Trains with fused kernels and with those of our own, which the card must have run.
-fn compare_fused_text(place: &mut Place, precision: &str, attention: &[&str]) -> Differences {
+fn compare_fused_text(place: &mut Place, precision: &str, attention: &[&str], more: &[&str]) -> Differences {
     let trace = place.dir.path().join("trace");
     place.variables.push(("SOFT_CARD_TRACE", trace.clone()));
-    let data = write_text(place);
     // The smallest head that tiles have: 16 numbers.
-    let changes = ["--set", "training.fused_kernels=true", "--set", "model.heads=1"];
-    let words = ["text"].iter().chain(&TINY).copied().chain(["--set", &data]).chain(changes);
-    let differences = compare_step(place, &words.collect::<Vec<&str>>(), precision);
+    let changes = [&["--set", "training.fused_kernels=true", "--set", "model.heads=1"], more].concat();
+    let differences = compare_text(place, precision, &changes);
     let trace = fs::read_to_string(trace).unwrap();
     for name in OWN.iter().chain(attention) {
         assert!(is_launched(&trace, name), "{name} is not among the launched kernels");
@@ -168,7 +166,7 @@ fn without_fused_kernels_none_of_our_own_runs() {
     let mut place = place_with_card();
     let trace = place.dir.path().join("trace");
     place.variables.push(("SOFT_CARD_TRACE", trace.clone()));
-    compare_text(&place, "f32");
+    compare_text(&place, "f32", &[]);
     let trace = fs::read_to_string(trace).unwrap();
     let mut all = OWN.iter().chain(&SOFTMAX).chain(&TILES);
     assert!(trace.contains(r#"{"launch""#) && all.all(|name| !is_launched(&trace, name)));
@@ -176,14 +174,14 @@ fn without_fused_kernels_none_of_our_own_runs() {
 
 #[test]
 fn gradients_of_fused_operations_are_those_of_the_cpu() {
-    compare_fused_text(&mut place_with_card(), "f32", &SOFTMAX).check(1e-5, 1e-5);
+    compare_fused_text(&mut place_with_card(), "f32", &SOFTMAX, &[]).check(1e-5, 1e-5);
 }
 
 #[test]
 fn gradients_of_fused_operations_in_bf16_are_those_of_f32_within_their_rounding() {
     let mut place = place_with_unused_card();
     place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    compare_fused_text(&mut place, "bf16", &TILES).check(1e-2, 5e-2);
+    compare_fused_text(&mut place, "bf16", &TILES, &UNTUNED).check(1e-2, 5e-2);
 }
 
 /// Trains low-rank adapters, and then whole blocks with groups of parameters.
@@ -234,29 +232,34 @@ fn a_kernel_that_computes_a_twentieth_too_much_is_found() {
     let flags = "-O2 -D__builtin_sqrtf(x)=1.05f*__builtin_sqrtf(x)";
     let kernels = place.dir.path().join("kernels");
     place.variables.extend([("SOFT_CARD_CXXFLAGS", PathBuf::from(flags)), ("SOFT_CARD_CACHE", kernels)]);
-    let differences = compare_text(&place, "f32");
+    let differences = compare_text(&place, "f32", &[]);
     assert!(differences.gradient > GELU, "{differences:?}");
 }
 
-/// Trains in 16 bits at compute capability 8.0, where products use the matrix instructions.
-fn compare_on_matrix_units(precision: &str) -> Differences {
+/// Takes the product kernels that a start without tuning takes: tuning compiles a hundred large ones on a card with matrix
+/// instructions. `gpu_kernels` compares the products of each.
+const UNTUNED: [&str; 2] = ["--set", "training.autotune=later"];
+
+/// Trains in 16 bits at compute capability 8.0.
+fn compare_in_half(precision: &str, more: &[&str]) -> Differences {
     let mut place = place_with_unused_card();
     place.variables.push(("SOFT_CARD_CAPABILITY", PathBuf::from("8.0")));
-    compare_text(&place, precision)
+    compare_text(&place, precision, more)
 }
 
 /// A value in bf16 has 8 bits.
 #[test]
 fn gradients_in_bf16_are_those_of_f32_within_their_rounding() {
-    let differences = compare_on_matrix_units("bf16");
+    let differences = compare_in_half("bf16", &UNTUNED);
     differences.check(1e-2, 5e-2);
     assert!(differences.loss > 1e-5, "bf16 was not used: {differences:?}");
 }
 
-/// A value in f16 has 11 bits. The loss is scaled, and the gradients are scaled back.
+/// A value in f16 has 11 bits. The loss is scaled, and the gradients are scaled back. Tuned products use the matrix
+/// instructions.
 #[test]
 fn gradients_in_f16_are_those_of_f32_within_their_rounding() {
-    let differences = compare_on_matrix_units("f16");
+    let differences = compare_in_half("f16", &[]);
     differences.check(2e-3, 1e-2);
     assert!(differences.loss > 1e-6, "f16 was not used: {differences:?}");
 }
