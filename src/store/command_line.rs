@@ -75,21 +75,17 @@ mod tests {
 
     #[test]
     fn an_option_is_left_out_with_its_value() {
-        for (line, without) in [
-            ("downshift run my.yaml --from x-1@7 --headless", "downshift run my.yaml --headless"),
-            ("downshift run --from 'out/a b.pt@7' -- python3 x.py", "downshift run -- python3 x.py"),
-            ("downshift run my.yaml --from x-1", "downshift run my.yaml"),
-            ("downshift run -- python3 x.py --from y", "downshift run -- python3 x.py --from y"),
+        for (option, line, without) in [
+            ("--from", "downshift run my.yaml --from x-1@7 --headless", "downshift run my.yaml --headless"),
+            ("--from", "downshift run --from 'out/a b.pt@7' -- python3 x.py", "downshift run -- python3 x.py"),
+            ("--from", "downshift run my.yaml --from x-1", "downshift run my.yaml"),
+            ("--from", "downshift run -- python3 x.py --from y", "downshift run -- python3 x.py --from y"),
+            ("--job", "downshift run my.yaml --job night --headless", "downshift run my.yaml --headless"),
+            ("--job", "downshift run my.yaml --job='a b'", "downshift run my.yaml"),
+            ("--job", "downshift run -- python3 x.py --job 7", "downshift run -- python3 x.py --job 7"),
+            ("--job", "downshift run my.yaml --job-name x", "downshift run my.yaml --job-name x"),
         ] {
-            assert_eq!(without_option(line, "--from"), without);
-        }
-        for (line, without) in [
-            ("downshift run my.yaml --job night --headless", "downshift run my.yaml --headless"),
-            ("downshift run my.yaml --job='a b'", "downshift run my.yaml"),
-            ("downshift run -- python3 x.py --job 7", "downshift run -- python3 x.py --job 7"),
-            ("downshift run my.yaml --job-name x", "downshift run my.yaml --job-name x"),
-        ] {
-            assert_eq!(without_option(line, "--job"), without);
+            assert_eq!(without_option(line, option), without);
         }
     }
 
