@@ -12,6 +12,8 @@ mod kernels;
 mod libraries;
 #[path = "soft_card/matrices.rs"]
 mod matrices;
+#[path = "soft_card/order.rs"]
+mod order;
 #[path = "soft_card/small_float.rs"]
 mod small_float;
 #[path = "soft_card/streams.rs"]

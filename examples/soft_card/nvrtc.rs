@@ -2,7 +2,7 @@
 
 use super::build::{compile_cached, digest, kernel_text};
 use super::ptx::Ptx;
-use super::rewrite::sort_vectors;
+use super::rewrite::order::in_order;
 use super::settings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -136,7 +136,7 @@ unsafe fn texts(count: c_int, list: *const *const c_char) -> Vec<String> {
 
 /// Writes a kernel to a file of its content and options, for a real NVRTC.
 fn keep_source(folder: &Path, source: &str, options: &[String]) -> io::Result<()> {
-    let text = format!("// {}\n{}", options.join(" "), sort_vectors(source));
+    let text = format!("// {}\n{}", options.join(" "), in_order(source));
     let name = digest(std::iter::once(text.as_str()));
     fs::create_dir_all(folder)?;
     let partial = folder.join(format!("{name}.{}.partial", std::process::id()));

@@ -2,15 +2,17 @@
 //!
 //! - A kernel gets its place in the grid as its first parameter, and an entry for the driver.
 //! - `extern __shared__` arrays become pointers to the block's shared memory.
-//! - Vector types, which CubeCL defines in random order, are sorted: one kernel is one text, which is compiled once.
+//! - What CubeCL writes in random order is sorted (`order.rs`): one kernel is one text, which is compiled once.
 //! - `asm` statements become calls of the functions in `include/soft_card/ptx.h`.
 //! - Lanes wait for each other where a GPU keeps them in step.
 
 #[path = "lockstep.rs"]
 mod lockstep;
+#[path = "order.rs"]
+pub mod order;
 
+use order::in_order;
 use regex::{Captures, Regex};
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
@@ -27,13 +29,12 @@ static SHARED: LazyLock<Regex> =
 static WAITS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"__syncthreads|__syncwarp|__\w+_sync\b|wmma::|__mma_|__ldmatrix_|cuda::barrier|cooperative_groups::")
 });
-static VECTORS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:struct __align__\(\d+\) \w+ \{[^{}]*\};\s*)+"));
 static ASM: LazyLock<Regex> = LazyLock::new(|| pattern(r"\basm\s*(?:volatile\s*)?\("));
 
 pub fn rewrite_kernel(source: &str) -> String {
     let waits = u8::from(WAITS.is_match(source));
     let mut names = Vec::new();
-    let sorted = sort_vectors(source);
+    let sorted = in_order(source);
     let kernels = KERNEL.replace_all(&sorted, |found: &Captures| {
         names.push(found[2].to_owned());
         let rest = if found.get(3).is_some() { ")" } else { ", " };
@@ -53,17 +54,6 @@ pub fn rewrite_kernel(source: &str) -> String {
     }
     text.push('\n');
     text
-}
-
-/// Returns the same text for the same kernel, whatever the order of its vector types.
-pub fn sort_vectors(source: &str) -> Cow<'_, str> {
-    VECTORS.replace_all(source, |found: &Captures| sort_types(&found[0]))
-}
-
-fn sort_types(definitions: &str) -> String {
-    let mut definitions: Vec<&str> = definitions.split_inclusive("};").map(str::trim).collect();
-    definitions.sort_unstable();
-    definitions.join("\n") + "\n"
 }
 
 fn rewrite_asm(source: &str) -> String {

@@ -7,15 +7,13 @@ use super::memory::map_pages;
 use super::module::Function;
 use super::recording::record;
 use super::runtime::Stuck;
+use crate::rewrite::order::SHARED_BYTES;
 use crate::settings;
 use crate::trace::Call;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::{ptr, thread};
-
-/// The most shared memory of a block on any card.
-const SHARED: usize = 232 << 10;
 
 thread_local! {
     static SHARED_MEMORY: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
@@ -52,7 +50,7 @@ impl Launch {
             && (1..=1024).contains(&threads)
             && block[2] <= 64
             && grid[1].max(grid[2]) <= 65_535
-            && shared_bytes <= SHARED;
+            && shared_bytes <= SHARED_BYTES;
         if !is_possible {
             settings::log(&format!("impossible launch of {}: {grid:?} {block:?} {shared_bytes}", function.name));
             return Err(INVALID_VALUE);
@@ -99,8 +97,8 @@ impl Launch {
             let block = [x as u32, (yz % u64::from(height)) as u32, (yz / u64::from(height)) as u32];
             let place = Place { thread: [0; 3], block, block_dim: self.block, grid_dim: self.grid, shared };
             if poisons {
-                // SAFETY: the mapping is larger, and this thread's own.
-                unsafe { shared.write_bytes(0xff, self.shared_bytes) };
+                // SAFETY: the mapping of this thread has this size.
+                unsafe { shared.write_bytes(0xff, SHARED_BYTES) };
             }
             if let Some(runtime) = code.runtime {
                 runtime.run_block(code.run_thread, &place, arguments.as_ptr())?;
@@ -131,7 +129,7 @@ unsafe fn describe(
 /// Returns the shared memory of the block that runs on this thread.
 fn shared_memory() -> Option<*mut u8> {
     if SHARED_MEMORY.get().is_null() {
-        SHARED_MEMORY.set(map_pages(SHARED)? as *mut u8);
+        SHARED_MEMORY.set(map_pages(SHARED_BYTES)? as *mut u8);
     }
     Some(SHARED_MEMORY.get())
 }
