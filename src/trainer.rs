@@ -14,6 +14,7 @@ use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
+use crate::store::checkpoint::Loaded;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,6 +82,14 @@ pub trait Trainer {
     /// # Errors
     /// Returns an error under the same conditions as [`Trainer::look_ahead`].
     fn examine(&self, _run: &Run) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Checks that a run can begin on this rung with the weights of a checkpoint.
+    ///
+    /// # Errors
+    /// Returns an error when its parameters or classes are not those of the rung's model.
+    fn check_checkpoint(&self, _run: &Run, _rung: usize, _loaded: &Loaded) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -217,6 +217,21 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
 }
 
 #[test]
+fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
+    let (place, base) = finished(&["--rung", "plain"]);
+    let from = ["--headless", "--device", "cpu", "--from", &base.name()];
+    for (task, knob) in [("digits", "model.channels=16"), ("text", "training.steps=9")] {
+        let said = says(&place, 14, &[&["run", task, "--set", knob][..], &from].concat());
+        assert!(said.contains("does not match the model") && said.contains("give this run the task"), "{said}");
+        assert_eq!(place.newest().unwrap(), base, "no run was created");
+    }
+    let said = says(&place, 0, &[&["run", "digits", "--set", "training.epochs=3"][..], &from].concat());
+    assert!(said.contains(&format!("begins from step {STEPS} of {}", base.name())), "{said}");
+    // The ladder of the other run may be another one.
+    assert_eq!(place.status_json()["rung_name"], "full");
+}
+
+#[test]
 fn prune_follows_retention_and_a_damaged_checkpoint_displaces_none() {
     let (place, run) = finished(&["--set", "checkpoint.proven_after=25"]);
     let said = says(&place, 0, &["checkpoints", "prune"]);

@@ -77,8 +77,15 @@ fn a_run_that_cannot_work_is_refused_before_anything_is_started() {
     )
     .unwrap();
     fs::write(folder.join("cut.gz"), b"\x1f\x8b\x08").unwrap();
-    fs::create_dir(folder.join("empty")).unwrap();
-    let table: [(&[&str], i32, &str); 7] = [
+    for name in ["empty", "mine", "text"] {
+        fs::create_dir(folder.join(name)).unwrap();
+    }
+    for name in ["mine.yaml", "text.yaml"] {
+        fs::write(folder.join(name), "name: mine\ntask: vison\n").unwrap();
+    }
+    let table: [(&[&str], i32, &str); 9] = [
+        (&["run", "mine"], 13, "did you mean `mine.yaml`?"),
+        (&["run", "text", "--device", "gpu"], 2, "`downshift run text.yaml` trains the run file in this folder"),
         (&["run", "bad.yaml"], 13, "bad.yaml:2:7: task: no task is called `vison`; did you mean `vision`?"),
         (&["check", "bad.yaml"], 13, "bad.yaml:3:37: training.micro_batch: expected a whole number, found 2.5"),
         (

@@ -13,6 +13,7 @@ use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
 use crate::store::checkpoint::{self, Loaded};
 use crate::store::companion::KnownCompanion;
 use crate::store::run_dir::{RunDir, RunDirError};
+use crate::trainer::Trainer;
 use crate::untrusted::glob::Glob;
 use crate::untrusted::text;
 use std::io::{self, IsTerminal};
@@ -56,7 +57,10 @@ impl FirstCheckpoint {
         }
         match RunDir::find(runs, Some(place)) {
             Ok(base) => Self::of_run(base, step, run),
-            Err(RunDirError::Unknown { .. } | RunDirError::None(_)) => {
+            Err(error @ RunDirError::Misspelt { .. }) if !path.exists() => {
+                Err(Failure::new(CHECKPOINT, format!("--from {}: {error}", text::path(path))))
+            }
+            Err(RunDirError::Unknown { .. } | RunDirError::Misspelt { .. } | RunDirError::None(_)) => {
                 if path.exists() {
                     resumable(run)?;
                 }
@@ -94,6 +98,17 @@ impl FirstCheckpoint {
         }
         let loaded = Box::new(checkpoints::load_chosen(&base, step)?);
         Ok(Self::OfRun { base, loaded })
+    }
+
+    /// Checks that the run's model can begin with it, on this rung.
+    pub fn check(&self, run: &Run, rung: usize, trainer: &dyn Trainer) -> Result<(), Failure> {
+        match self {
+            Self::OfRun { base, loaded } if run.command.is_none() => {
+                let checked = trainer.check_checkpoint(run, rung, loaded);
+                checked.map_err(|refusal| Failure::new(refusal.code, format!("--from {}: {refusal}", base.name())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes it the first checkpoint of a run that has not started.

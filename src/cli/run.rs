@@ -8,7 +8,7 @@ use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare};
+use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare, say};
 use crate::config::command;
 use crate::config::command::invocation::is_script;
 use crate::config::run::{AsWritten, Run, Source};
@@ -121,14 +121,19 @@ pub fn load_run_file(
             let absolute = path.canonicalize()?;
             (text::path(path), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
-        Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
-            return Err(Failure::new(13, format!("{}: {error}", text::path(path))));
+        // A folder of pictures may have the name of a shipped run file.
+        Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. }))
+            if !path.is_dir() || shipped::run_file(path).is_none() =>
+        {
+            let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?"));
+            return Err(Failure::new(13, format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
             let Some((name, text)) = shipped::run_file(path) else {
                 let (names, shown) = (shipped::names(), text::path(path));
-                let meant = nearest(&shown, &names).map(str::to_owned).or_else(|| run_file_beside(path));
+                let shipped = || nearest(&shown, &names).map(str::to_owned);
+                let meant = run_file_of_name(path).or_else(shipped).or_else(|| run_file_beside(path));
                 let meant = meant.map(|name| format!("did you mean `{name}`? Otherwise "));
                 let fix = format!("give the path of a run file, or one that ships inside: {}", names.join(", "));
                 return Err(Failure::new(2, format!("{shown}: {error}; {}{fix}", meant.unwrap_or_default())));
@@ -139,6 +144,24 @@ pub fn load_run_file(
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
     Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))
+}
+
+/// Returns the run file with this name and the ending that was left out.
+fn run_file_of_name(path: &Path) -> Option<String> {
+    let mut file = path.as_os_str().to_owned();
+    file.push(".yaml");
+    let file = PathBuf::from(file);
+    file.is_file().then(|| text::path(&file))
+}
+
+/// Says that a shipped run file is not the one of that name in this folder.
+fn note_same_name(config: &Path) {
+    if !config.is_file()
+        && let Some((name, _)) = shipped::run_file(config)
+        && let Some(here) = run_file_of_name(config)
+    {
+        say(&format!("trains `{name}` as it ships; `downshift run {here}` trains the run file in this folder"));
+    }
 }
 
 /// Returns the run file in the same folder whose name was probably meant.
@@ -184,6 +207,9 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
         return job::go_on(&dir, &options.sharing, options.trust, trainer, signals);
     }
     let Overrides { set, device } = &options.overrides;
+    if let Some(config) = config {
+        note_same_name(config);
+    }
     let run = load_run_file(config, set, device, trainer)?;
     if run.command.is_none() {
         trainer.require_tasks().map_err(Failure::of)?;
@@ -232,6 +258,9 @@ fn start(
     let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
     let start = Start { device: &device, runs, trainer, approved: true, nodes };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
+    if let Some(from) = &from {
+        from.check(&run, begins_on, trainer)?;
+    }
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
     let headless = options.headless || options.job.is_some();
     let claim = match occupied::settle_devices(&devices, &sharing, headless, None)? {
@@ -253,12 +282,12 @@ fn start(
     };
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
-    if let Some(from) = from {
+    if let Some(from) = &from {
         from.give_to(&dir, &run, begins_on)?;
     }
-    if let Some(first) = first {
-        // The keeper reads its rung from this fact, also after a restart.
-        Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
+    if first.is_some() || from.is_some() {
+        // The keeper reads its rung from this fact, also after a restart. A checkpoint of another run names one of its ladder.
+        Writer::open(&dir.file("run.db"))?.put_fact("rung", &begins_on)?;
     }
     let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
     if let Some(signals) = &mut signals {

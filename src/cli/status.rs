@@ -13,6 +13,7 @@ use crate::store::go_on::find_way;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::store::run_dir::name::without_stamp;
 use crate::untrusted::text;
 use clap::Args;
 use std::fmt::Write;
@@ -156,7 +157,7 @@ fn tmux(status: &Status, now_ms: i64) -> String {
         _ => "yellow",
     };
     // The start time is useless in a narrow space.
-    let name = escape_for_tmux(short_name(&status.run));
+    let name = escape_for_tmux(without_stamp(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (stalled.as_deref().unwrap_or(status.state.word()), &status.rung_name);
     let rung = if status.rungs.len() > 1 { format!(" {}", escape_for_tmux(rung)) } else { String::new() };
@@ -166,16 +167,6 @@ fn tmux(status: &Status, now_ms: i64) -> String {
 /// Escapes a name for tmux, where `#` starts a style.
 fn escape_for_tmux(name: &str) -> String {
     text::escape_line(&name.replace('#', "")).into_owned()
-}
-
-/// Returns a run's name without the date and time of its start.
-fn short_name(run: &str) -> &str {
-    let is_stamp = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
-    let mut parts = run.rsplitn(3, '-');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(time), Some(date), Some(name)) if is_stamp(time, 6) && is_stamp(date, 8) => name,
-        _ => run,
-    }
 }
 
 fn percent(status: &Status) -> String {
@@ -191,7 +182,7 @@ fn now_ms() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{escape_for_tmux, short_name, status_line_at, tmux};
+    use super::{escape_for_tmux, status_line_at, tmux};
     use crate::cockpit::fixture;
     use crate::protocol::companion::CompanionNews;
     use crate::protocol::control::{RunState, Status};
@@ -243,7 +234,7 @@ mod tests {
         assert!(!status_line(&status).contains("(rung "), "{}", status_line(&status));
         (status.level, status.awaits_companion) = (Some(0), true);
         let line = status_line(&status);
-        assert!(line.contains("  waiting for the companion  ") && !line.contains("level 0"), "{line}");
+        assert!(line.contains("  level not known yet  ") && !line.contains("level 0"), "{line}");
         status.awaits_companion = false;
         assert!(status_line(&status).contains("  level 0  "), "{}", status_line(&status));
         (status.awaits_companion, status.state) = (true, RunState::Stopped);
@@ -274,11 +265,5 @@ mod tests {
     #[test]
     fn a_name_adds_no_style_and_no_escape_to_the_status_line() {
         assert_eq!(escape_for_tmux("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
-    }
-
-    #[test]
-    fn the_stamp_is_left_out_of_the_name() {
-        let names = ["kitti-lora-20261121-030236", "digits", "a-b-c", "x-20261121-030236-2"];
-        assert_eq!(names.map(short_name), ["kitti-lora", "digits", "a-b-c", "x-20261121-030236-2"]);
     }
 }

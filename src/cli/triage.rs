@@ -119,6 +119,7 @@ impl Source {
                     format!("{name} is neither a file nor a run in {runs}; `downshift runs` lists the runs"),
                 ))
             }
+            Some(Err(error @ RunDirError::Misspelt { .. })) if !named.exists() => Err(error.into()),
             Some(Err(error @ RunDirError::Several { .. })) => Err(error.into()),
             _ => Ok(Self::File(named.to_owned())),
         }

@@ -10,7 +10,7 @@
 //! leaves `close`, `back` or `help` without a key.
 
 use super::action::{Action, Entry, Key, TABLE, entry_of};
-use crate::config::problem::max_listed;
+use crate::config::problem::{Part, max_listed};
 use crate::config::yaml;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -97,11 +97,13 @@ impl Keymap {
     pub fn parse(text: &str) -> Result<Self, KeymapError> {
         let (tree, problems) = yaml::parse(text)
             .map_err(|error| KeymapError(vec![(error.place.0, KeymapMistake::Yaml(error.message))]))?;
-        let line = |path: &str| yaml::locate(text, path, 0).0;
+        let line = |path: &str| yaml::locate(text, path, Part::Key(0)).0;
         let mut wrong: Vec<(usize, KeymapMistake)> = problems
             .iter()
             .take(max_listed(text))
-            .map(|problem| (line(&problem.path), KeymapMistake::Yaml(problem.to_string())))
+            .map(|problem| {
+                (yaml::locate(text, &problem.path, problem.part).0, KeymapMistake::Yaml(problem.to_string()))
+            })
             .collect();
         let Some(fields) = tree.as_object() else { return Err(KeymapError(vec![(1, KeymapMistake::NotAKeymap)])) };
         for field in fields.keys().filter(|field| !matches!(field.as_str(), "name" | "keys")).take(max_listed(text)) {

@@ -240,7 +240,7 @@ impl Notify {
                 .iter()
                 .take(max_listed(text))
                 .map(|problem| {
-                    let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
+                    let (line, column) = yaml::locate(text, &problem.path, problem.part);
                     format!("{file}:{line}:{column}: {problem}")
                 })
                 .collect()),

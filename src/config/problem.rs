@@ -21,14 +21,28 @@ pub struct Problem {
     pub wrong: String,
     /// The fix.
     pub fix: String,
-    /// Which key of this name is meant, counted from 0; nonzero only for duplicates.
-    pub occurrence: usize,
+    /// The part of the text that is wrong.
+    pub part: Part,
+}
+
+/// A part of a line `key: value`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The value.
+    Value,
+    /// The key: of those with this name, the one of this number, counted from 0.
+    Key(usize),
 }
 
 impl Problem {
     /// Creates a problem at `path`.
     pub fn at(path: impl Into<String>, wrong: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { path: path.into(), wrong: wrong.into(), fix: fix.into(), occurrence: 0 }
+        Self { path: path.into(), wrong: wrong.into(), fix: fix.into(), part: Part::Value }
+    }
+
+    /// Creates a problem of the key at `path`.
+    pub fn of_key(path: impl Into<String>, wrong: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { part: Part::Key(0), ..Self::at(path, wrong, fix) }
     }
 
     /// Prepends `prefix` to the path.

@@ -311,8 +311,7 @@ fn refuse(
     overridden: &mut Overridden,
 ) -> Refusal {
     let mut seen = HashSet::new();
-    let listed: Vec<&Problem> =
-        problems.iter().filter(|problem| seen.insert((&problem.path, problem.occurrence))).collect();
+    let listed: Vec<&Problem> = problems.iter().filter(|problem| seen.insert((&problem.path, problem.part))).collect();
     let most = max_listed(source.text);
     let mut is_of_overrides = listed.len() <= most;
     let mut placed: Vec<(yaml::Place, String)> = listed
@@ -324,7 +323,7 @@ fn refuse(
             }
             is_of_overrides = false;
             let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
-            let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.occurrence);
+            let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.part);
             (place, format!("{}:{}:{}: {problem}", source.file, place.0, place.1))
         })
         .collect();

@@ -4,6 +4,7 @@
 //! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ reduced_to(Colours) ─▶ 24-bit | 256 | 16 colours | none
 //! ```
 
+use super::problem::Part;
 use super::shipped::{self, Kind};
 use super::yaml;
 use ratatui::style::{Color, Modifier, Style};
@@ -156,7 +157,7 @@ impl Theme {
         if let Ok((tree, _)) = yaml::parse(text) {
             for (role, style) in tree.as_object().into_iter().flatten().filter(|(role, _)| *role != "name") {
                 if let Some(Err(error)) = style.as_str().map(parse_style) {
-                    let line = yaml::locate(text, role, 0).0;
+                    let line = yaml::locate(text, role, Part::Value).0;
                     return Err(ThemeError::Style { line, role: role.clone(), error });
                 }
             }

@@ -100,7 +100,8 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str, renamed: &mu
         None if index < MAX_SUGGESTIONS => suggest(key, &known),
         None => "remove it".to_owned(),
     };
-    let report = |(index, key): (usize, String)| Problem::at(join_path(section, &key), "unknown key", fix(index, &key));
+    let report =
+        |(index, key): (usize, String)| Problem::of_key(join_path(section, &key), "unknown key", fix(index, &key));
     unknown.into_iter().enumerate().map(report).collect()
 }
 
@@ -198,7 +199,7 @@ fn parse_unknown<'a>(message: &'a str, kind: &str) -> Option<(&'a str, Vec<&'a s
 fn explain_error(path: &str, message: &str) -> Problem {
     if let Some((unknown, known)) = parse_unknown(message, "field") {
         let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join_path(path, unknown) };
-        return Problem::at(path, "unknown key", suggest(unknown, &known));
+        return Problem::of_key(path, "unknown key", suggest(unknown, &known));
     }
     if let Some((unknown, known)) = parse_unknown(message, "variant") {
         return Problem::at(path, format!("unknown value `{unknown}`"), suggest(unknown, &known));

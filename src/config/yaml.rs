@@ -7,7 +7,7 @@ mod locate;
 
 pub use locate::{Place, locate};
 
-use super::problem::Problem;
+use super::problem::{Part, Problem};
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
@@ -228,9 +228,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
             let value = entries.next_value_seed(self.child(path.clone())?)?;
             let times = seen.entry(key.clone()).and_modify(|times| *times += 1).or_insert(0);
             if *times > 0 {
-                let mut twice = Problem::at(path, "duplicate key", "keep one of the two");
-                twice.occurrence = *times;
-                self.problems.borrow_mut().push(twice);
+                let twice = Problem::at(path, "duplicate key", "keep one of the two");
+                self.problems.borrow_mut().push(Problem { part: Part::Key(*times), ..twice });
             } else {
                 map.insert(key, value);
             }
@@ -271,18 +270,20 @@ impl Visitor<'_> for KeyText {
 
 #[cfg(test)]
 mod tests {
-    use super::{locate, parse, parse_scalar};
+    use super::{Part, locate, parse, parse_scalar};
     use serde_json::json;
 
     const TEXT: &str = "name: x\ntraining:\n  micro_batch: 2.5\n  seed: 1\n  seed: 2\nladder:\n  - { name: a }\n  - name: b\n    set: { training.lr: 3 }\n";
 
     #[test]
     fn positions_are_those_of_values_and_second_keys() {
-        assert_eq!(locate(TEXT, "name", 0), (1, 7));
-        assert_eq!(locate(TEXT, "training.micro_batch", 0), (3, 16));
-        assert_eq!(locate(TEXT, "training.seed", 1), (5, 3));
-        assert_eq!(locate(TEXT, "ladder[1].name", 0), (8, 11));
-        assert_eq!(locate(TEXT, "ladder[1].set.training.lr", 0), (9, 25));
+        assert_eq!(locate(TEXT, "name", Part::Value), (1, 7));
+        assert_eq!(locate(TEXT, "training.micro_batch", Part::Value), (3, 16));
+        assert_eq!(locate(TEXT, "training.seed", Part::Key(1)), (5, 3));
+        assert_eq!(locate(TEXT, "ladder[1].name", Part::Value), (8, 11));
+        assert_eq!(locate(TEXT, "ladder[1].set.training.lr", Part::Value), (9, 25));
+        assert_eq!(locate(TEXT, "training.seed", Part::Key(0)), (4, 3));
+        assert_eq!(locate(TEXT, "ladder[1].set.training.lr", Part::Key(0)), (9, 12));
     }
 
     #[test]
@@ -298,8 +299,9 @@ mod tests {
 
     #[test]
     fn a_missing_path_points_at_the_nearest_key_above() {
-        assert_eq!(locate(TEXT, "training.absent", 0), locate(TEXT, "training", 0));
-        assert_eq!(locate(TEXT, "nowhere.at.all", 0), (1, 1));
+        assert_eq!(locate(TEXT, "training.absent", Part::Value), (2, 1));
+        assert_eq!(locate(TEXT, "ladder[0].absent", Part::Value), locate(TEXT, "ladder[0]", Part::Value));
+        assert_eq!(locate(TEXT, "nowhere.at.all", Part::Value), (1, 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Why a request or a proposal is refused.
 
-use crate::format::counted;
+use crate::config::command::cost::lost;
 use crate::protocol::resume::GoOn;
 
 /// Why a request or a proposal is refused.
@@ -24,7 +24,7 @@ pub enum Refusal {
     /// The command cannot resume and may not start over.
     #[error(
         "this would lose {}: nothing resumes the command; {advice}",
-        counted(*.steps, "step")
+        lost(*.steps)
     )]
     LosesEverything {
         /// The steps taken so far.
@@ -35,7 +35,7 @@ pub enum Refusal {
     /// The command has saved nothing yet.
     #[error(
         "this would lose {}: the script has no complete checkpoint yet; wait for it, or allow `restart: from_start`",
-        counted(*.steps, "step")
+        lost(*.steps)
     )]
     NothingSaved {
         /// The steps taken so far.

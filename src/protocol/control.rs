@@ -300,7 +300,7 @@ impl Status {
     #[must_use]
     pub fn describe_level(&self) -> Option<String> {
         if self.is_level_open() {
-            return Some(AWAITS_COMPANION.to_owned());
+            return Some(LEVEL_OPEN.to_owned());
         }
         let level = format!("level {}", self.level?);
         let resume = self.resume.as_ref().and_then(Resume::word);
@@ -332,7 +332,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Shown in place of a level that is not known yet.
-pub const AWAITS_COMPANION: &str = "waiting for the companion";
+pub const LEVEL_OPEN: &str = "level not known yet";
 
 /// Progress of a run through its climb plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

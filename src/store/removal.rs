@@ -5,7 +5,7 @@
 
 use super::lock::LockError;
 use super::owners;
-use super::run_dir::{RunDir, is_stamped};
+use super::run_dir::{RunDir, name::is_stamped};
 use crate::untrusted::text;
 use std::fs;
 use std::io;

@@ -1,10 +1,14 @@
 //! Run directories: where a run lives, and how to find one.
 
+pub mod name;
+
 use super::lock::{no_link, open_log};
 use crate::config::run::{Run, Source};
+use crate::config::typed::nearest;
 use crate::format::quoted;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
+use name::{is_stamp, without_stamp};
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -29,6 +33,16 @@ pub enum RunDirError {
         name: String,
         /// The place that was searched.
         place: String,
+    },
+    /// There is no run of this name, but one of a similar name.
+    #[error("no run named `{name}` in {place}; did you mean `{meant}`? `downshift runs` lists them")]
+    Misspelt {
+        /// The name that was requested.
+        name: String,
+        /// The place that was searched.
+        place: String,
+        /// The name that was probably meant.
+        meant: String,
     },
     /// There is no run of exactly this name.
     #[error("no run has exactly the name `{name}` in {place}; {}", closest(.candidates))]
@@ -156,11 +170,12 @@ impl RunDir {
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);
         }
-        let unknown = || RunDirError::Unknown { name: text::escape_line(name).into_owned(), place: text::path(runs) };
+        let (shown, place) = (text::escape_line(name).into_owned(), text::path(runs));
         if name.is_empty() {
-            return Err(unknown());
+            return Err(RunDirError::Unknown { name: shown, place });
         }
-        let mut starting: Vec<Self> = Self::all(runs).into_iter().filter(|run| run.name().starts_with(name)).collect();
+        let all = Self::all(runs);
+        let mut starting: Vec<Self> = all.iter().filter(|run| run.name().starts_with(name)).cloned().collect();
         if let Some(newest) = starting.iter().find(|run| is_stamp(&run.name()[name.len()..])) {
             return Ok(newest.clone());
         }
@@ -169,7 +184,15 @@ impl RunDir {
             let (name, count) = (name.to_owned(), starting.len());
             return Err(RunDirError::Several { name, count, examples: examples.join(", ") });
         }
-        starting.pop().ok_or_else(unknown)
+        starting.pop().ok_or_else(|| {
+            let known: Vec<String> =
+                all.iter().flat_map(|run| [without_stamp(&run.name()).to_owned(), run.name()]).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            match nearest(name, &known).map(str::to_owned) {
+                Some(meant) => RunDirError::Misspelt { name: shown, place, meant },
+                None => RunDirError::Unknown { name: shown, place },
+            }
+        })
     }
 
     /// Finds the run with exactly this name or path: a prefix may mean another run than the user has in mind.
@@ -309,22 +332,6 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
         return Ok(());
     };
     Err(RunDirError::Unusable { path: text::path(path), why })
-}
-
-/// Reports whether a run's name ends with the time of its start, as [`RunDir::create`] makes it.
-#[must_use]
-pub fn is_stamped(name: &str) -> bool {
-    name.match_indices('-').any(|(at, _)| at > 0 && is_stamp(&name[at..]))
-}
-
-/// Reports whether this is the suffix that [`RunDir::create`] appends to a name: `-20261121-070000`,
-/// with an optional `-2`.
-fn is_stamp(text: &str) -> bool {
-    let mut parts = text.split('-');
-    let digits = |part: Option<&str>, count: usize| {
-        part.is_some_and(|part| part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    parts.next() == Some("") && digits(parts.next(), 8) && digits(parts.next(), 6)
 }
 
 /// Writes a file completely or not at all: the previous content stays until all of the new content is on disk.

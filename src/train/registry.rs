@@ -2,12 +2,14 @@
 
 use super::backends::{self, Cpu, TrainAll};
 use super::checkpoint_eval::{self, EvalError};
+use super::failure;
 use super::job::TrainingJob;
 use super::memory_estimate::{self, EstimateError};
 use super::param_rules::{ParamRules, RulesError, parameter_paths};
 use super::params;
 use super::params::safetensors_file::tensor_data;
 use super::quality::{self, QualityError};
+use super::resume;
 use super::sections::{parse_sections, read_section, write_section};
 use super::task::{DataError, ExportError, Format, NamedFile, Split, Train, load_data};
 use super::tasks::{lm::LanguageModel, search::Search, vision::Vision};
@@ -20,6 +22,7 @@ use crate::config::{
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
+use crate::store::checkpoint::Loaded;
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
 use std::marker::PhantomData;
@@ -71,6 +74,12 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// Returns an error that names the file and the mismatch.
     fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError>;
+
+    /// Checks that the model of this preset has the parameters and the classes of a checkpoint.
+    ///
+    /// # Errors
+    /// Returns an error that names what differs, or what cannot be read.
+    fn check_checkpoint(&self, preset: &Preset, loaded: &Loaded) -> Result<(), Failed>;
 
     /// Checks that `training.trained` and `optimizer.groups` apply to a model with parameters at `paths`.
     ///
@@ -247,6 +256,13 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError> {
         let (_, model) = parse_sections::<T>(preset).map_err(unreadable_section)?;
         T::check_pretrained(&model)
+    }
+
+    fn check_checkpoint(&self, preset: &Preset, loaded: &Loaded) -> Result<(), Failed> {
+        let (data, model) = parse_sections::<T>(preset).map_err(failure::invalid_config)?;
+        let data = load_data::<T>(&data, &model, preset.training.seed).map_err(failure::unreadable_data)?;
+        let built = <T as Train<Cpu>>::init(&model, &data, &FlexDevice);
+        resume::check_fit::<Cpu, _>(loaded, &built, T::classes(&data).as_ref())
     }
 
     fn check_rules(&self, preset: &Preset, paths: &[String]) -> Result<(), RulesError> {

@@ -99,6 +99,35 @@ pub fn check_classes(loaded: &Loaded, now: Option<&PictureClasses>) -> Result<()
     )))
 }
 
+/// Checks that a model has the parameters and the classes of a checkpoint.
+///
+/// # Errors
+/// Returns an error that names what differs, or the file that cannot be read.
+pub fn check_fit<A, M>(loaded: &Loaded, model: &M, classes: Option<&PictureClasses>) -> Result<(), Failed>
+where
+    A: AutodiffBackend,
+    M: AutodiffModule<A>,
+{
+    check_classes(loaded, classes)?;
+    let file = read_weights(loaded)?;
+    let change = rank_change::change_rank::<A, M>(model, &file).map_err(failure::device_error)?;
+    let replaced = change.map(|change| change.replaced).unwrap_or_default();
+    let fit = Fit::between(&params::parameter_shapes::<A, M>(model), &CheckpointWeights { file, replaced }.shapes());
+    if fit.is_whole() {
+        return Ok(());
+    }
+    Err(failure::unusable_checkpoint(format!(
+        "the checkpoint does not match the model: {fit}; give this run the task and the model of that one"
+    )))
+}
+
+fn read_weights(loaded: &Loaded) -> Result<SafeTensors<'_>, Failed> {
+    let unreadable =
+        |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
+    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
+    SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))
+}
+
 /// A model and an optimizer, restored from a checkpoint.
 pub struct Restored<M, B: Backend> {
     /// The model.
@@ -138,7 +167,7 @@ where
         failure::unusable_checkpoint(format!("{}: cannot read {name}: {error}", loaded.path.display()))
     };
     let state: TrainState = serde_json::from_slice(bytes(STATE)?).map_err(|error| unreadable(STATE, &error))?;
-    let weights = SafeTensors::deserialize(bytes(MODEL)?).map_err(|error| unreadable(MODEL, &error))?;
+    let weights = read_weights(loaded)?;
     let moments = SafeTensors::deserialize(bytes(OPTIMIZER)?).map_err(|error| unreadable(OPTIMIZER, &error))?;
     if weights.iter().any(|(_, view)| view.dtype() != Dtype::F32) {
         return Err(unreadable(MODEL, &"it contains values other than f32"));
@@ -183,11 +212,7 @@ where
     M: AutodiffModule<A>,
 {
     check_finite(loaded).map_err(failure::unusable_checkpoint)?;
-    let unreadable =
-        |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
-    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
-    let file = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
-    let mut weights = CheckpointWeights { file, replaced: Replaced::new() };
+    let mut weights = CheckpointWeights { file: read_weights(loaded)?, replaced: Replaced::new() };
     matching_parameters::<A, M>(&model, &weights, false, &mut Vec::new())?;
     Ok(load_values::<A, M>(model, |path| weights.take_values(path), &mut Masters::new(), device))
 }

@@ -290,7 +290,7 @@ fn locate_problems(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError 
         .iter()
         .take(max_listed(text))
         .map(|problem| {
-            let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
+            let (line, column) = yaml::locate(text, &problem.path, problem.part);
             ((line, column), format!("{file}:{line}:{column}: {problem}"))
         })
         .collect();

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 const TASK: &str = "task";
 /// The template whose task is a command.
 const COMMAND: &str = "command";
+/// The template that trains pictures of the user's.
+const PICTURES: &str = "pictures";
 /// The file of a packaged crate that a checkout lacks.
 const PACKAGED: &str = "Cargo.toml.orig";
 
@@ -42,6 +44,9 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
     write_new(&file, &format!("# Written by `downshift init {name}`, for you to edit.\n#\n{content}"))?;
     let shown = text::path(&file);
     line!("wrote {shown}; next:");
+    if name == PICTURES {
+        line!("  edit data.source: the folder of your pictures, with one folder for each class");
+    }
     line!("  downshift check {shown}    shows every rung, and every mistake with its line");
     line!("  downshift run {shown}      starts it");
     mention_program(name);

@@ -92,7 +92,7 @@ impl fmt::Display for ShiftCost {
                 "refused until the script has written a complete checkpoint; `restart: from_start` would allow it",
             ),
             Self::Everything { steps } => {
-                write!(formatter, "the command starts over and loses {}", counted(*steps, "step"))
+                write!(formatter, "the command starts over and loses {}", lost(*steps))
             }
             Self::BackTo { checkpoint, steps } => {
                 write!(formatter, "goes back to checkpoint {} and repeats {}", count(*checkpoint), repeated(*steps))
@@ -101,6 +101,12 @@ impl fmt::Display for ShiftCost {
             Self::AtMostOneStep => formatter.write_str("saves at the next step; at most one step is lost"),
         }
     }
+}
+
+/// Names the steps that are lost. A script that has printed none may have taken some.
+#[must_use]
+pub fn lost(steps: u64) -> String {
+    if steps == 0 { "what it did since its start".to_owned() } else { counted(steps, "step") }
 }
 
 /// Names the steps that are repeated. Where none was printed since the checkpoint, some may have been taken.

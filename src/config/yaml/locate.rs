@@ -1,18 +1,22 @@
 //! Finds the line and column of a path: the parser reads the text again and is stopped at the path.
 
+use crate::config::problem::Part;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use std::fmt;
 
 /// A line and a column, both counted from 1.
 pub type Place = (usize, usize);
 
-/// Returns the position of the value at `path` (of its key, for duplicates), or of the nearest parent if
-/// the path is not in the text.
+/// Returns the position of this part of the line at `path`, or of the nearest key above if the path is not in the text.
 #[must_use]
-pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
-    let mut path = path;
+pub fn locate(text: &str, path: &str, part: Part) -> Place {
+    let (mut path, mut part) = (path, part);
     loop {
-        let find = Find { rest: path, on_key: occurrence > 0, occurrence };
+        let (on_key, occurrence) = match part {
+            Part::Value => (false, 0),
+            Part::Key(occurrence) => (true, occurrence),
+        };
+        let find = Find { rest: path, on_key, occurrence };
         let stopped = find.deserialize(serde_yaml::Deserializer::from_str(text)).err();
         if let Some(error) = stopped.filter(|error| error.to_string().contains(FOUND)) {
             return error.location().map_or((1, 1), |at| (at.line(), at.column()));
@@ -21,6 +25,8 @@ pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
             Some(cut) => path = &path[..cut],
             None => return (1, 1),
         }
+        // An item of a list has no key.
+        part = if path.ends_with(']') { Part::Value } else { Part::Key(0) };
     }
 }
 

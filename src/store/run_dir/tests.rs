@@ -34,6 +34,10 @@ fn half_a_name_means_a_run_only_where_it_can_mean_no_other() {
     assert!(matches!(find("digits-2"), Err(RunDirError::Several { count: 2, .. })));
     assert!(matches!(find(""), Err(RunDirError::Unknown { .. })));
     assert!(matches!(find("nothing"), Err(RunDirError::Unknown { .. })));
+    for (typed, meant) in [("digtis", "digits"), ("digits-bgi", "digits-big")] {
+        let error = find(typed).unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean `{meant}`?")), "{error}");
+    }
 }
 
 #[test]

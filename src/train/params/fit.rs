@@ -1,6 +1,9 @@
 //! The fit between the parameters of a model and those of a file.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
+
+/// Parameters that a message names of each kind.
+const SHOWN: usize = 4;
 
 /// The fit between the parameters of a file and those of a model.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,22 +41,27 @@ impl Fit {
 
 impl std::fmt::Display for Fit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut parts = Vec::new();
-        if !self.missing.is_empty() {
-            parts.push(format!("missing in the checkpoint: {}", self.missing.join(", ")));
-        }
-        if !self.unexpected.is_empty() {
-            parts.push(format!("unexpected in the checkpoint: {}", self.unexpected.join(", ")));
-        }
-        if !self.reshaped.is_empty() {
-            let mut text = "different shape:".to_owned();
-            for (index, (path, model, file)) in self.reshaped.iter().enumerate() {
-                let comma = if index == 0 { "" } else { "," };
-                write!(text, "{comma} {path} {file:?} in the checkpoint, {model:?} in the model")?;
-            }
-            parts.push(text);
-        }
+        let reshaped = |(path, model, file): &(String, Vec<usize>, Vec<usize>)| {
+            format!("{path} {file:?} in the checkpoint, {model:?} in the model")
+        };
+        let reshaped: Vec<String> = self.reshaped.iter().map(reshaped).collect();
+        let parts = [
+            ("missing in the checkpoint", &self.missing),
+            ("unexpected in the checkpoint", &self.unexpected),
+            ("different shape", &reshaped),
+        ];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(what, names)| format!("{what}: {}", list_first(names))).collect();
         formatter.write_str(&parts.join("; "))
+    }
+}
+
+/// Lists a few; a model of another architecture differs in hundreds.
+fn list_first(names: &[String]) -> String {
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}, and {more} more"),
     }
 }
 
@@ -87,5 +95,12 @@ mod tests {
             "missing in the checkpoint: new.weight; unexpected in the checkpoint: old.weight; \
              different shape: head.weight [4, 2] in the checkpoint, [8, 2] in the model"
         );
+    }
+
+    #[test]
+    fn a_long_list_ends_with_a_number() {
+        let model = (1..=6).map(|layer| (format!("layer.{layer}"), vec![1])).collect();
+        let text = Fit::between(&model, &BTreeMap::new()).to_string();
+        assert_eq!(text, "missing in the checkpoint: layer.1, layer.2, layer.3, layer.4, and 2 more");
     }
 }

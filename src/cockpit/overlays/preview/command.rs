@@ -4,7 +4,7 @@ use crate::config::command::cost::{Reached, ShiftCost};
 use crate::config::command::{CommandSpec, Level};
 use crate::config::knobs::MICRO_BATCH;
 use crate::protocol::companion::{Framework, Grade};
-use crate::protocol::control::{AWAITS_COMPANION, RunState, Status};
+use crate::protocol::control::{LEVEL_OPEN, RunState, Status};
 use crate::protocol::resume::Resume;
 use crate::recipe::class::{Change, Class};
 
@@ -34,7 +34,7 @@ fn level_with_grade(level: Level, resume: Option<&Resume>, before_grade: &str) -
 /// Returns the level for the header, where it may not be known yet; `level 2, exact` if it has to be short.
 pub fn describe_known_level(spec: &CommandSpec, status: &Status, long: bool) -> String {
     if status.is_level_open() {
-        return AWAITS_COMPANION.to_owned();
+        return LEVEL_OPEN.to_owned();
     }
     level_with_grade(command_level(spec, status), status.resume.as_ref(), if long { "resume " } else { "" })
 }

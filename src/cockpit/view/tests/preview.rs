@@ -208,5 +208,5 @@ fn a_command_shows_its_own_knobs_and_its_level() {
     fixture::apply_status(&mut state, status);
     let shown = draw_text(&state);
     let header = shown.lines().next().unwrap();
-    assert!(header.contains("waiting for the companion") && !header.contains("level"), "{header}");
+    assert!(header.contains("level not known yet") && !header.contains("level 0"), "{header}");
 }
