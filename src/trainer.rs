@@ -14,7 +14,6 @@ use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
-use crate::store::checkpoint::Loaded;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -89,7 +88,7 @@ pub trait Trainer {
     ///
     /// # Errors
     /// Returns an error when its parameters or classes are not those of the rung's model.
-    fn check_checkpoint(&self, _run: &Run, _rung: usize, _loaded: &Loaded) -> Result<(), Refusal> {
+    fn check_checkpoint(&self, _run: &Run, _rung: usize, _checkpoint: &Path) -> Result<(), Refusal> {
         Ok(())
     }
 

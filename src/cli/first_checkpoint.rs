@@ -104,7 +104,7 @@ impl FirstCheckpoint {
     pub fn check(&self, run: &Run, rung: usize, trainer: &dyn Trainer) -> Result<(), Failure> {
         match self {
             Self::OfRun { base, loaded } if run.command.is_none() => {
-                let checked = trainer.check_checkpoint(run, rung, loaded);
+                let checked = trainer.check_checkpoint(run, rung, &loaded.path);
                 checked.map_err(|refusal| Failure::new(refusal.code, format!("--from {}: {refusal}", base.name())))
             }
             _ => Ok(()),

@@ -11,7 +11,7 @@ use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
-use crate::store::checkpoint::Loaded;
+use crate::store::checkpoint;
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -75,9 +75,10 @@ impl Trainer for Registry {
         task.check_pretrained(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
     }
 
-    fn check_checkpoint(&self, run: &Run, rung: usize, loaded: &Loaded) -> Result<(), Refusal> {
+    fn check_checkpoint(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<(), Refusal> {
         let task = find_task(self, run)?;
-        let checked = task.check_checkpoint(&run.rungs[rung].preset, loaded);
+        let loaded = checkpoint::load(checkpoint).map_err(|error| Refusal::new(14, error.to_string()))?;
+        let checked = task.check_checkpoint(&run.rungs[rung].preset, &loaded);
         checked.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))
     }
 
