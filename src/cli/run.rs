@@ -157,10 +157,13 @@ fn run_file_of_name(path: &Path) -> Option<String> {
 /// Says that a shipped run file is not the one of that name in this folder.
 fn note_same_name(config: &Path) {
     if !config.is_file()
-        && let Some((name, _)) = shipped::run_file(config)
+        && shipped::run_file(config).is_some()
         && let Some(here) = run_file_of_name(config)
     {
-        say(&format!("trains `{name}` as it ships; `downshift run {here}` trains the run file in this folder"));
+        say(&format!(
+            "trains `{}` as it ships; `downshift run {here}` trains the run file in this folder",
+            text::path(config)
+        ));
     }
 }
 

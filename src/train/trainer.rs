@@ -76,7 +76,7 @@ impl Trainer for Registry {
     }
 
     fn check_checkpoint(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<(), Refusal> {
-        let task = find_task(self, run)?;
+        let Some(task) = self.get(&run.task) else { return Ok(()) };
         let loaded = checkpoint::load(checkpoint).map_err(|error| Refusal::new(14, error.to_string()))?;
         let checked = task.check_checkpoint(&run.rungs[rung].preset, &loaded);
         checked.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))

@@ -61,6 +61,10 @@ impl Trainer for WithCommands<'_> {
         if run.command.is_some() { Ok(()) } else { self.trainer.examine(run) }
     }
 
+    fn check_checkpoint(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<(), Refusal> {
+        if run.command.is_some() { Ok(()) } else { self.trainer.check_checkpoint(run, rung, checkpoint) }
+    }
+
     fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         if run.command.is_none() {
             return self.trainer.estimate_memory(run, site);

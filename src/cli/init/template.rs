@@ -45,7 +45,9 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
     let shown = text::path(&file);
     line!("wrote {shown}; next:");
     if name == PICTURES {
-        line!("  edit data.source: the folder of your pictures, with one folder for each class");
+        line!(
+            "  put your pictures into pictures/CLASS/, or set data.source to a folder with one folder for each class"
+        );
     }
     line!("  downshift check {shown}    shows every rung, and every mistake with its line");
     line!("  downshift run {shown}      starts it");
