@@ -148,9 +148,7 @@ pub fn load_run_file(
 
 /// Returns the run file with this name and the ending that was left out.
 fn run_file_of_name(path: &Path) -> Option<String> {
-    let mut file = path.as_os_str().to_owned();
-    file.push(".yaml");
-    let file = PathBuf::from(file);
+    let file = path.with_added_extension("yaml");
     file.is_file().then(|| text::path(&file))
 }
 
