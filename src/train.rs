@@ -30,6 +30,7 @@ mod driver_error;
 mod evaluate;
 mod exit;
 pub mod failure;
+mod first_checkpoint;
 #[cfg(feature = "cuda")]
 mod gpu_pages;
 #[cfg(feature = "cuda")]

@@ -15,6 +15,7 @@ use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,11 +85,11 @@ pub trait Trainer {
         Ok(())
     }
 
-    /// Checks that a run can begin on this rung with the weights of a checkpoint.
+    /// Checks that a run can begin on this rung with a checkpoint, given by the names and contents of its files.
     ///
     /// # Errors
     /// Returns an error when its parameters or classes are not those of the rung's model.
-    fn check_checkpoint(&self, _run: &Run, _rung: usize, _checkpoint: &Path) -> Result<(), Refusal> {
+    fn check_checkpoint(&self, _run: &Run, _rung: usize, _files: &BTreeMap<String, Vec<u8>>) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -216,19 +216,41 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
     }
 }
 
+/// A run file whose ladder is shorter than that of digits, with a rung of another shape.
+const TWO_WIDTHS: &str = "name: widths
+task: vision
+data: { source: embedded:digits }
+model: { channels: 32, layers: 4 }
+training: { epochs: 3, micro_batch: 32 }
+optimizer: { lr: 2.0e-3 }
+ladder:
+  - { name: narrow, warm_start: true, set: { model.channels: 16 } }
+";
+
 #[test]
 fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
     let (place, base) = finished(&["--rung", "plain"]);
-    let from = ["--headless", "--device", "cpu", "--from", &base.name()];
-    for (task, knob) in [("digits", "model.channels=16"), ("text", "training.steps=9")] {
-        let said = says(&place, 14, &[&["run", task, "--set", knob][..], &from].concat());
-        assert!(said.contains("does not match the model") && said.contains("give this run the task"), "{said}");
+    fs::write(place.dir.path().join("widths.yaml"), TWO_WIDTHS).unwrap();
+    let begin = |code: i32, from: &RunDir, words: &[&str]| {
+        let from = from.name();
+        says(&place, code, &[&["run", "--headless", "--device", "cpu", "--from", &from], words].concat())
+    };
+    for words in [["digits", "--set", "model.channels=16"], ["text", "--set", "training.steps=9"]] {
+        let said = begin(14, &base, &words);
+        assert!(said.contains("on rung `full`: the checkpoint does not match the model"), "{said}");
         assert_eq!(place.newest().unwrap(), base, "no run was created");
     }
-    let said = says(&place, 0, &[&["run", "digits", "--set", "training.epochs=3"][..], &from].concat());
+    // The other run's rung is the fifth of its ladder.
+    let said = begin(0, &base, &["widths.yaml"]);
     assert!(said.contains(&format!("begins from step {STEPS} of {}", base.name())), "{said}");
-    // The ladder of the other run may be another one.
     assert_eq!(place.status_json()["rung_name"], "full");
+
+    let said = begin(0, &base, &["widths.yaml", "--rung", "narrow"]);
+    assert!(said.contains("from the checkpoint and initialized the others"), "a warm start: {said}");
+    let narrow = place.newest().unwrap();
+    let said = begin(14, &narrow, &["widths.yaml"]);
+    assert!(said.contains("begin with `--rung narrow`"), "{said}");
+    assert_eq!(place.newest().unwrap(), narrow);
 }
 
 #[test]

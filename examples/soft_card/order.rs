@@ -1,18 +1,14 @@
 //! One text for one kernel: CubeCL writes vector types, shared arrays and functions in an order that differs between processes.
 
+use super::pattern;
 use regex::{Captures, Regex};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-#[expect(clippy::unwrap_used, reason = "the patterns are constants")]
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).unwrap()
-}
-
 static VECTORS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:struct __align__\(\d+\) \w+ \{[^{}]*\};\s*)+"));
-/// The functions around `mma` and `ldmatrix`. Their bodies hold braces, and end with a line of one brace.
+/// The functions around `mma`, `ldmatrix` and `stmatrix`. Their bodies hold braces, and end with a line of one brace.
 static FUNCTION: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"(?s)inline __device__ void\s+__(?:mma|ldmatrix)_\w+\(.*?\n\s*\}\s*"));
+    LazyLock::new(|| pattern(r"(?s)inline __device__ void\s+__(?:mma|ldmatrix|stmatrix)_\w+\(.*?\n\s*\}\s*"));
 static FUNCTIONS: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("(?:{})+", FUNCTION.as_str())));
 static SHARED: LazyLock<Regex> = LazyLock::new(|| {
     let place = r"([^\n]*\bshared_memory_(\d+) = [^\n]*dynamic_shared_mem\[)\d+(\][^\n]*)\n\s*";
@@ -21,8 +17,8 @@ static SHARED: LazyLock<Regex> = LazyLock::new(|| {
 static ALL_SHARED: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("(?:{})+", SHARED.as_str())));
 static LOCALS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)(?:^[\w:<>, ]+ l_mut_\d+;\n)+"));
 
-/// Where an array or a value may start: a multiple that every type allows.
-const ALIGNMENT: usize = 128;
+/// Where an array or a value may start: the largest alignment that CubeCL asks for, that of swizzled tiles.
+const ALIGNMENT: usize = 1024;
 /// The most shared memory of a block on any card, which each block of the soft card has.
 pub const SHARED_BYTES: usize = 232 << 10;
 
@@ -53,17 +49,17 @@ fn sort_lines(lines: &str) -> String {
 }
 
 /// Places arrays and values by their numbers, one after the other. CubeCL gives the same memory to those that are not used at
-/// the same time; which ones is random, too.
+/// the same time, and the choice differs between processes as well.
 fn place_shared(declarations: &str) -> String {
     let part = |found: &Captures, group: usize| found.get(group).map_or("", |part| part.as_str()).to_owned();
-    let number = |found: &Captures, group: usize| found[group].parse::<usize>().unwrap_or(usize::MAX);
+    let number = |found: &Captures, group: usize| found[group].parse::<usize>().unwrap_or(SHARED_BYTES);
     let mut shared: Vec<Captures> = SHARED.captures_iter(declarations).collect();
     shared.sort_unstable_by_key(|found| number(found, 4));
     let (mut text, mut offset) = (String::new(), 0_usize);
     for found in &shared {
         let [size, before, behind] = [1, 3, 5].map(|group| part(found, group));
         let _ = writeln!(text, "{size}{before}{offset}{behind}");
-        offset = offset.saturating_add(number(found, 2).next_multiple_of(ALIGNMENT));
+        offset += number(found, 2).next_multiple_of(ALIGNMENT);
     }
     if offset > SHARED_BYTES { declarations.to_owned() } else { text }
 }

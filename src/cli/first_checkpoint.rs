@@ -10,7 +10,7 @@ use crate::init::kept::Kept;
 use crate::keeper::offline::OfflineKeeper;
 use crate::recipe::class::units_per_step;
 use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
-use crate::store::checkpoint::{self, Loaded};
+use crate::store::checkpoint::{self, Loaded, STATE, state::TrainState};
 use crate::store::companion::KnownCompanion;
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::trainer::Trainer;
@@ -57,15 +57,15 @@ impl FirstCheckpoint {
         }
         match RunDir::find(runs, Some(place)) {
             Ok(base) => Self::of_run(base, step, run),
-            Err(error @ RunDirError::Misspelt { .. }) if !path.exists() => {
-                Err(Failure::new(CHECKPOINT, format!("--from {}: {error}", text::path(path))))
-            }
-            Err(RunDirError::Unknown { .. } | RunDirError::Misspelt { .. } | RunDirError::None(_)) => {
+            Err(error @ (RunDirError::Unknown { .. } | RunDirError::Misspelt { .. } | RunDirError::None(_))) => {
                 if path.exists() {
                     resumable(run)?;
                 }
-                let (place, runs) = (text::path(path), text::path(runs));
-                Err(Failure::new(CHECKPOINT, format!("--from {place}: neither a checkpoint nor a run in {runs}")))
+                let (place, runs, meant) = (text::path(path), text::path(runs), error.suggestion());
+                Err(Failure::new(
+                    CHECKPOINT,
+                    format!("--from {place}: neither a checkpoint nor a run in {runs}{meant}"),
+                ))
             }
             Err(error) => Err(error.into()),
         }
@@ -100,21 +100,31 @@ impl FirstCheckpoint {
         Ok(Self::OfRun { base, loaded })
     }
 
-    /// Checks that the run's model can begin with it, on this rung.
+    /// Checks that the model of this rung can begin with it. A rung with `warm_start: true` takes the weights that fit.
     pub fn check(&self, run: &Run, rung: usize, trainer: &dyn Trainer) -> Result<(), Failure> {
-        match self {
-            Self::OfRun { base, loaded } if run.command.is_none() => {
-                let checked = trainer.check_checkpoint(run, rung, &loaded.path);
-                checked.map_err(|refusal| Failure::new(refusal.code, format!("--from {}: {refusal}", base.name())))
-            }
-            _ => Ok(()),
+        let Self::OfRun { base, loaded } = self else { return Ok(()) };
+        let begun = &run.rungs[rung];
+        if begun.warm_start {
+            return Ok(());
         }
+        trainer.check_checkpoint(run, rung, &loaded.files).map_err(|refusal| {
+            let written = train_state(loaded).map(|state| state.rung_name);
+            let way = match written.filter(|name| *name != begun.name && run.rung_named(name).is_some()) {
+                Some(name) => format!("its rung was `{name}`, so begin with `--rung {name}`"),
+                None => "give this run the model and the data of that one, or begin on a rung with `warm_start: true`"
+                    .to_owned(),
+            };
+            Failure::new(refusal.code, format!("--from {}, on rung `{}`: {refusal}; {way}", base.name(), begun.name))
+        })
     }
 
     /// Makes it the first checkpoint of a run that has not started.
     pub fn give_to(&self, dir: &RunDir, run: &Run, rung: usize) -> Result<(), Failure> {
         match self {
-            Self::OfRun { base, loaded } => copy_container(base, dir, loaded)?,
+            Self::OfRun { base, loaded } => {
+                KnownCompanion::copy(base, dir.path())?;
+                checkpoints::copy::write_copy_with(dir.path(), loaded, &state_on(loaded, run, rung)?)?;
+            }
             Self::OfScript { path, step } => {
                 let spec = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref());
                 // Retention deletes the run's own files, not one from before.
@@ -140,6 +150,19 @@ impl FirstCheckpoint {
             Self::OfScript { path, step } => format!("begins from step {} of {}", count(*step), text::path(path)),
         }
     }
+}
+
+fn train_state(loaded: &Loaded) -> Option<TrainState> {
+    serde_json::from_slice(loaded.files.get(STATE)?).ok()
+}
+
+/// Returns the state in a checkpoint of another run, whose ladder may be another one, for a run that begins on this rung.
+fn state_on(loaded: &Loaded, run: &Run, rung: usize) -> Result<Vec<u8>, Failure> {
+    let Some(state) = train_state(loaded) else {
+        return Err(Failure::new(CHECKPOINT, format!("{} has no {STATE}", text::path(&loaded.path))));
+    };
+    let rung_name = run.rungs[rung].name.clone();
+    Ok(serde_json::to_vec_pretty(&TrainState { rung, rung_name, is_foreign: true, ..state })?)
 }
 
 /// Copies a checkpoint of downshift's into another run.

@@ -295,16 +295,18 @@ pub fn help(helper: &Helper) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
-/// a rung with another model shape, and one of the two sets `warm_start: true`.
+/// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by another run, or by
+/// a rung with another model shape, and one of the two rungs sets `warm_start: true`.
 fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
     let newest = checkpoint::list(dir.path()).into_iter().next();
     let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
     let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
     let rungs = &run.rungs;
-    state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
+    let Some(TrainState { rung: from, is_foreign, .. }) = state else { return false };
+    rungs.get(from).is_some_and(|left| {
         let changes = class::compare_presets(&run.preset_tree(from), &run.preset_tree(rung));
-        class::worst_class(&changes) == Class::C && (left.warm_start || rungs[rung].warm_start)
+        let may_differ = is_foreign || class::worst_class(&changes) == Class::C;
+        may_differ && (left.warm_start || rungs[rung].warm_start)
     })
 }
 

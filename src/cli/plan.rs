@@ -18,7 +18,7 @@ use crate::protocol::control::Status;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, RunDirError};
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
 use clap::Args;
@@ -153,7 +153,9 @@ impl Subject {
     fn find(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Result<Self, Failure> {
         let is_file = args.config.is_file() || shipped::run_file(&args.config).is_some();
         let name = args.config.to_string_lossy();
-        if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
+        let found = RunDir::find(runs, Some(&name));
+        let meant = found.as_ref().err().map(RunDirError::suggestion).unwrap_or_default();
+        if let (false, Ok(dir)) = (is_file, found) {
             refuse_newer(&dir)?;
             if args.trains() {
                 permissions::check(&dir)?;
@@ -167,6 +169,9 @@ impl Subject {
         let device = if args.imagined_gpu().is_some() { NOWHERE } else { &args.overrides.device };
         let run =
             run::load_run_file(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
+                if !args.config.exists() {
+                    failure.message.push_str(&meant);
+                }
                 if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
                     failure
                         .message

@@ -159,7 +159,7 @@ fn note_same_name(config: &Path) {
         && let Some(here) = run_file_of_name(config)
     {
         say(&format!(
-            "trains `{}` as it ships; `downshift run {here}` trains the run file in this folder",
+            "trains `{}` as it ships; `downshift run {here}` trains the file of that name",
             text::path(config)
         ));
     }
@@ -283,12 +283,12 @@ fn start(
     };
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
-    if let Some(from) = &from {
+    if let Some(from) = from {
         from.give_to(&dir, &run, begins_on)?;
     }
-    if first.is_some() || from.is_some() {
-        // The keeper reads its rung from this fact, also after a restart. A checkpoint of another run names one of its ladder.
-        Writer::open(&dir.file("run.db"))?.put_fact("rung", &begins_on)?;
+    if let Some(first) = first {
+        // The keeper reads its rung from this fact, also after a restart.
+        Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
     let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
     if let Some(signals) = &mut signals {

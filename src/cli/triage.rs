@@ -112,14 +112,15 @@ impl Source {
         let run = named.to_str().filter(|_| !named.is_file()).map(|name| RunDir::find(runs, Some(name)));
         match run {
             Some(Ok(run)) => Ok(Self::Run(run)),
-            Some(Err(RunDirError::Unknown { .. } | RunDirError::None(_))) if !named.exists() => {
-                let (name, runs) = (text::path(named), text::path(runs));
+            Some(Err(error @ (RunDirError::Unknown { .. } | RunDirError::Misspelt { .. } | RunDirError::None(_))))
+                if !named.exists() =>
+            {
+                let (name, runs, meant) = (text::path(named), text::path(runs), error.suggestion());
                 Err(Failure::new(
                     1,
-                    format!("{name} is neither a file nor a run in {runs}; `downshift runs` lists the runs"),
+                    format!("{name} is neither a file nor a run in {runs}{meant}; `downshift runs` lists the runs"),
                 ))
             }
-            Some(Err(error @ RunDirError::Misspelt { .. })) if !named.exists() => Err(error.into()),
             Some(Err(error @ RunDirError::Several { .. })) => Err(error.into()),
             _ => Ok(Self::File(named.to_owned())),
         }

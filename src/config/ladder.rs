@@ -188,13 +188,13 @@ fn check_allowed(path: &str, is_command: bool) -> Result<(), Problem> {
     let section = path.split('.').next().unwrap_or_default();
     if path == "training.seed" || section == "data" {
         let wrong = "a rung cannot change this, since it would be a different run";
-        return Err(Problem::at(path, wrong, "start a new run instead"));
+        return Err(Problem::of_key(path, wrong, "start a new run instead"));
     }
     if is_command && path == "ranks" || sections.contains(&section) && path.contains('.') {
         return Ok(());
     }
     let wrong = format!("a rung cannot set knobs of `{section}`");
-    Err(Problem::at(path, wrong, format!("write a dotted path below {}", sections.join(", "))))
+    Err(Problem::of_key(path, wrong, format!("write a dotted path below {}", sections.join(", "))))
 }
 
 fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {

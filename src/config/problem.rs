@@ -30,7 +30,7 @@ pub struct Problem {
 pub enum Part {
     /// The value.
     Value,
-    /// The key: of those with this name, the one of this number, counted from 0.
+    /// The n-th key of this name, counted from 0.
     Key(usize),
 }
 

@@ -365,7 +365,14 @@ pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainSt
         _ => TrainState::default(),
     };
     let seed = setup::seed_of(&args.preset.tree(), chosen, setup::seeding_path(args));
-    TrainState { seed, rung: args.rung, rung_name: args.rung_name.clone(), attempt: args.attempt, ..before }
+    TrainState {
+        seed,
+        rung: args.rung,
+        rung_name: args.rung_name.clone(),
+        is_foreign: false,
+        attempt: args.attempt,
+        ..before
+    }
 }
 
 /// Reports whether a process has loaded PyTorch.

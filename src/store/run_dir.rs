@@ -27,7 +27,7 @@ pub enum RunDirError {
     #[error("no runs in {0} yet; start one with `downshift run`, or choose another folder with --runs-dir")]
     None(String),
     /// There is no run of this name.
-    #[error("no run named `{name}` in {place}; list them with `downshift runs`")]
+    #[error("no run named `{name}` in {place}; `downshift runs` lists all runs")]
     Unknown {
         /// The name that was requested.
         name: String,
@@ -35,7 +35,7 @@ pub enum RunDirError {
         place: String,
     },
     /// There is no run of this name, but one of a similar name.
-    #[error("no run named `{name}` in {place}; did you mean `{meant}`? `downshift runs` lists them")]
+    #[error("no run named `{name}` in {place}; did you mean `{meant}`? `downshift runs` lists all runs")]
     Misspelt {
         /// The name that was requested.
         name: String,
@@ -51,7 +51,7 @@ pub enum RunDirError {
         name: String,
         /// The place that was searched.
         place: String,
-        /// The runs whose names start with it, newest first.
+        /// The runs whose names start with it, newest first, else the one with the nearest name.
         candidates: Vec<String>,
     },
     /// The name matches several runs.
@@ -188,7 +188,8 @@ impl RunDir {
             let known: Vec<String> =
                 all.iter().flat_map(|run| [without_stamp(&run.name()).to_owned(), run.name()]).collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            match nearest(name, &known).map(str::to_owned) {
+            // Of two letters, most names are near.
+            match nearest(name, &known).filter(|_| name.len() > 2).map(str::to_owned) {
                 Some(meant) => RunDirError::Misspelt { name: shown, place, meant },
                 None => RunDirError::Unknown { name: shown, place },
             }
@@ -206,9 +207,15 @@ impl RunDir {
         if let Some(found) = places.iter().filter_map(|place| Self::open(place).ok()).find(is_named) {
             return Ok(found);
         }
-        let starting = Self::all(runs).into_iter().map(|run| run.name()).filter(|full| full.starts_with(name));
+        let all: Vec<String> = Self::all(runs).iter().map(Self::name).collect();
+        let starting = all.iter().filter(|full| full.starts_with(name)).take(MOST_CANDIDATES);
+        let mut candidates: Vec<String> = starting.cloned().collect();
+        if candidates.is_empty() {
+            let known: Vec<&str> = all.iter().map(String::as_str).collect();
+            candidates.extend(nearest(name, &known).map(str::to_owned));
+        }
         let (name, place) = (text::escape_line(name).into_owned(), text::path(runs));
-        Err(RunDirError::NotExact { name, place, candidates: starting.take(MOST_CANDIDATES).collect() })
+        Err(RunDirError::NotExact { name, place, candidates })
     }
 
     /// Lists all runs, newest first.
@@ -314,10 +321,21 @@ impl RunDir {
     }
 }
 
+impl RunDirError {
+    /// Returns the end of a sentence that asks for the name that was probably meant.
+    #[must_use]
+    pub fn suggestion(&self) -> String {
+        match self {
+            Self::Misspelt { meant, .. } => format!("; did you mean the run `{meant}`?"),
+            _ => String::new(),
+        }
+    }
+}
+
 /// Suggests the runs whose names start with the requested name.
 fn closest(candidates: &[String]) -> String {
     match candidates {
-        [] => "list them with `downshift runs`".to_owned(),
+        [] => "`downshift runs` lists all runs".to_owned(),
         candidates => format!("write the whole name: {}", candidates.join(", ")),
     }
 }

@@ -9,11 +9,8 @@ use crate::config::{
     knobs::{self, Preset},
 };
 use crate::recipe::phases::SearchPhase;
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{
-    Tensor,
-    backend::{AutodiffBackend, Backend},
-};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Tensor, backend::AutodiffBackend};
 use std::collections::BTreeMap;
 
 /// A mistake in `training.trained` or `optimizer.groups` that only the model's parameters reveal.
@@ -172,25 +169,6 @@ impl ParamRules {
         }
         model.map(&mut Freeze { trail: Trail::default(), rules: self })
     }
-}
-
-/// Returns the paths of a model's float parameters, sorted, without initializing them.
-pub fn parameter_paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
-    #[derive(Default)]
-    struct Visitor {
-        trail: Trail,
-        paths: Vec<String>,
-    }
-    impl<B: Backend> ModuleVisitor<B> for Visitor {
-        follow_trail!();
-        fn visit_float<const D: usize>(&mut self, _: &Param<Tensor<B, D>>) {
-            self.paths.push(self.trail.path());
-        }
-    }
-    let mut visitor = Visitor::default();
-    model.visit(&mut visitor);
-    visitor.paths.sort();
-    visitor.paths
 }
 
 fn rule_for(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>, phase: SearchPhase) -> ParamRule {

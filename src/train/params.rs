@@ -156,6 +156,24 @@ pub fn parameter_shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String
     visitor.shapes
 }
 
+/// Returns the shape of every float parameter, without initializing them.
+pub fn declared_shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usize>> {
+    #[derive(Default)]
+    struct Visitor {
+        trail: Trail,
+        shapes: BTreeMap<String, Vec<usize>>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        follow_trail!();
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.shapes.insert(self.trail.path(), param.lazy_shape().to_vec());
+        }
+    }
+    let mut visitor = Visitor::default();
+    module.visit(&mut visitor);
+    visitor.shapes
+}
+
 /// Reports whether any parameter of a module receives a gradient in a backward pass.
 pub fn has_trained<B: Backend, M: Module<B>>(module: &M) -> bool {
     struct Visitor(bool);

@@ -2,14 +2,12 @@
 
 use super::backends::{self, Cpu, TrainAll};
 use super::checkpoint_eval::{self, EvalError};
-use super::failure;
 use super::job::TrainingJob;
 use super::memory_estimate::{self, EstimateError};
-use super::param_rules::{ParamRules, RulesError, parameter_paths};
+use super::param_rules::{ParamRules, RulesError};
 use super::params;
 use super::params::safetensors_file::tensor_data;
 use super::quality::{self, QualityError};
-use super::resume;
 use super::sections::{parse_sections, read_section, write_section};
 use super::task::{DataError, ExportError, Format, NamedFile, Split, Train, load_data};
 use super::tasks::{lm::LanguageModel, search::Search, vision::Vision};
@@ -22,15 +20,16 @@ use crate::config::{
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
-use crate::store::checkpoint::Loaded;
+use crate::store::checkpoint::classes::PictureClasses;
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Sizes of the data and the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sizes {
     /// Training samples.
     pub training: usize,
@@ -40,8 +39,10 @@ pub struct Sizes {
     pub units: u64,
     /// Parameters, including frozen ones.
     pub parameters: u64,
-    /// Paths of the parameters.
-    pub paths: Vec<String>,
+    /// Paths and shapes of the parameters.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// The classes, if it is a picture classifier.
+    pub classes: Option<PictureClasses>,
     /// Notes about the data for the user.
     pub notes: Vec<String>,
 }
@@ -74,12 +75,6 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// Returns an error that names the file and the mismatch.
     fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError>;
-
-    /// Checks that the model of this preset has the parameters and the classes of a checkpoint.
-    ///
-    /// # Errors
-    /// Returns an error that names what differs, or what cannot be read.
-    fn check_checkpoint(&self, preset: &Preset, loaded: &Loaded) -> Result<(), Failed>;
 
     /// Checks that `training.trained` and `optimizer.groups` apply to a model with parameters at `paths`.
     ///
@@ -246,7 +241,8 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
             parameters: params::parameter_count::<Cpu, _>(&built),
-            paths: parameter_paths::<Cpu, _>(&built),
+            shapes: params::declared_shapes::<Cpu, _>(&built),
+            classes: T::classes(&loaded),
             notes: T::notes(&loaded),
         };
         cache.push(CachedSizes { data: preset.data.clone(), model: preset.model.clone(), sizes: sizes.clone() });
@@ -256,13 +252,6 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError> {
         let (_, model) = parse_sections::<T>(preset).map_err(unreadable_section)?;
         T::check_pretrained(&model)
-    }
-
-    fn check_checkpoint(&self, preset: &Preset, loaded: &Loaded) -> Result<(), Failed> {
-        let (data, model) = parse_sections::<T>(preset).map_err(failure::invalid_config)?;
-        let data = load_data::<T>(&data, &model, preset.training.seed).map_err(failure::unreadable_data)?;
-        let built = <T as Train<Cpu>>::init(&model, &data, &FlexDevice);
-        resume::check_fit::<Cpu, _>(loaded, &built, T::classes(&data).as_ref())
     }
 
     fn check_rules(&self, preset: &Preset, paths: &[String]) -> Result<(), RulesError> {

@@ -69,20 +69,23 @@ fn check_usable(loaded: &Loaded) -> Result<(), CheckpointError> {
 /// Checks that every value in a checkpoint is finite. The bytes may verify and still hold NaN; then the
 /// checkpoint is as bad as one that does not verify.
 fn check_finite(loaded: &Loaded) -> Result<(), CheckpointError> {
-    for name in [MODEL, OPTIMIZER] {
-        let Some(bytes) = loaded.files.get(name) else { continue };
+    find_not_finite(&loaded.files).map_or(Ok(()), |(name, tensor)| {
+        let reason = format!("{tensor} contains NaN or infinity");
+        Err(CheckpointError::damaged(loaded.path.join(name), reason))
+    })
+}
+
+/// Returns the file and the name of a tensor with a value that is not finite.
+pub fn find_not_finite(files: &BTreeMap<String, Vec<u8>>) -> Option<(&'static str, String)> {
+    let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+    [MODEL, OPTIMIZER].into_iter().find_map(|name| {
         // An unreadable file is a separate problem, reported by the restore.
-        let Ok(tensors) = SafeTensors::deserialize(bytes) else { continue };
-        let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+        let tensors = SafeTensors::deserialize(files.get(name)?).ok()?;
         let sick = tensors.iter().find(|(_, view)| {
             view.dtype() == Dtype::F32 && !view.data().as_chunks().0.iter().all(|bytes| number(bytes).is_finite())
         });
-        if let Some((tensor, _)) = sick {
-            let reason = format!("{tensor} contains NaN or infinity");
-            return Err(CheckpointError::damaged(loaded.path.join(name), reason));
-        }
-    }
-    Ok(())
+        sick.map(|(tensor, _)| (name, tensor.to_owned()))
+    })
 }
 
 /// Checks that the outputs of a classifier still stand for the classes they learned.
@@ -97,35 +100,6 @@ pub fn check_classes(loaded: &Loaded, now: Option<&PictureClasses>) -> Result<()
         "the classes of the data changed since this checkpoint: {difference}; an output would stand for another class, \
          so rename the folders back, or start a new run"
     )))
-}
-
-/// Checks that a model has the parameters and the classes of a checkpoint.
-///
-/// # Errors
-/// Returns an error that names what differs, or the file that cannot be read.
-pub fn check_fit<A, M>(loaded: &Loaded, model: &M, classes: Option<&PictureClasses>) -> Result<(), Failed>
-where
-    A: AutodiffBackend,
-    M: AutodiffModule<A>,
-{
-    check_classes(loaded, classes)?;
-    let file = read_weights(loaded)?;
-    let change = rank_change::change_rank::<A, M>(model, &file).map_err(failure::device_error)?;
-    let replaced = change.map(|change| change.replaced).unwrap_or_default();
-    let fit = Fit::between(&params::parameter_shapes::<A, M>(model), &CheckpointWeights { file, replaced }.shapes());
-    if fit.is_whole() {
-        return Ok(());
-    }
-    Err(failure::unusable_checkpoint(format!(
-        "the checkpoint does not match the model: {fit}; give this run the task and the model of that one"
-    )))
-}
-
-fn read_weights(loaded: &Loaded) -> Result<SafeTensors<'_>, Failed> {
-    let unreadable =
-        |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
-    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
-    SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
 /// A model and an optimizer, restored from a checkpoint.
@@ -167,7 +141,7 @@ where
         failure::unusable_checkpoint(format!("{}: cannot read {name}: {error}", loaded.path.display()))
     };
     let state: TrainState = serde_json::from_slice(bytes(STATE)?).map_err(|error| unreadable(STATE, &error))?;
-    let weights = read_weights(loaded)?;
+    let weights = SafeTensors::deserialize(bytes(MODEL)?).map_err(|error| unreadable(MODEL, &error))?;
     let moments = SafeTensors::deserialize(bytes(OPTIMIZER)?).map_err(|error| unreadable(OPTIMIZER, &error))?;
     if weights.iter().any(|(_, view)| view.dtype() != Dtype::F32) {
         return Err(unreadable(MODEL, &"it contains values other than f32"));
@@ -212,7 +186,11 @@ where
     M: AutodiffModule<A>,
 {
     check_finite(loaded).map_err(failure::unusable_checkpoint)?;
-    let mut weights = CheckpointWeights { file: read_weights(loaded)?, replaced: Replaced::new() };
+    let unreadable =
+        |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
+    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let mut weights = CheckpointWeights { file, replaced: Replaced::new() };
     matching_parameters::<A, M>(&model, &weights, false, &mut Vec::new())?;
     Ok(load_values::<A, M>(model, |path| weights.take_values(path), &mut Masters::new(), device))
 }

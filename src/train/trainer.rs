@@ -1,6 +1,7 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
 use super::device::{self, DeviceError};
+use super::first_checkpoint::check_fit;
 use super::registry::{AnyTask, Registry};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
@@ -11,8 +12,8 @@ use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
-use crate::store::checkpoint;
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,11 +76,10 @@ impl Trainer for Registry {
         task.check_pretrained(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
     }
 
-    fn check_checkpoint(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<(), Refusal> {
+    fn check_checkpoint(&self, run: &Run, rung: usize, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Refusal> {
         let Some(task) = self.get(&run.task) else { return Ok(()) };
-        let loaded = checkpoint::load(checkpoint).map_err(|error| Refusal::new(14, error.to_string()))?;
-        let checked = task.check_checkpoint(&run.rungs[rung].preset, &loaded);
-        checked.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))
+        let sizes = task.sizes(&run.rungs[rung].preset).map_err(|error| Refusal::new(15, error.to_string()))?;
+        check_fit(files, &sizes.shapes, sizes.classes.as_ref()).map_err(|misfit| Refusal::new(14, misfit.to_string()))
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
@@ -143,7 +143,8 @@ fn count_data(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<
         let name = |error: DataError| if number == 0 { error.to_string() } else { name_rung(rung, error) };
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
         let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
-        let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
+        let paths: Vec<String> = sizes.shapes.keys().cloned().collect();
+        let rules = || task.check_rules(preset, &paths).err().map(|error| error.to_string());
         if let Some(why) = misfit.or_else(rules) {
             return Err(Refusal::new(13, name_rung(rung, why)));
         }

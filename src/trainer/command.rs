@@ -8,6 +8,7 @@ use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,8 +62,8 @@ impl Trainer for WithCommands<'_> {
         if run.command.is_some() { Ok(()) } else { self.trainer.examine(run) }
     }
 
-    fn check_checkpoint(&self, run: &Run, rung: usize, checkpoint: &Path) -> Result<(), Refusal> {
-        if run.command.is_some() { Ok(()) } else { self.trainer.check_checkpoint(run, rung, checkpoint) }
+    fn check_checkpoint(&self, run: &Run, rung: usize, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Refusal> {
+        if run.command.is_some() { Ok(()) } else { self.trainer.check_checkpoint(run, rung, files) }
     }
 
     fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {

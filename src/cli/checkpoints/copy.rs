@@ -4,7 +4,7 @@
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
 use crate::format::{bytes, count};
-use crate::store::checkpoint::{self, Contents, Loaded};
+use crate::store::checkpoint::{self, Contents, Loaded, STATE};
 use crate::store::companion::KnownCompanion;
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
@@ -54,8 +54,14 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
 
 /// Writes a checkpoint into a run directory: the same files in the same order, so that the manifest is identical.
 pub fn write_copy(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
+    write_copy_with(place, loaded, loaded.files.get(STATE).map_or(&[][..], Vec::as_slice))
+}
+
+/// Does the same with another state.
+pub fn write_copy_with(place: &Path, loaded: &Loaded, state: &[u8]) -> Result<String, Failure> {
     let manifest = &loaded.manifest;
-    let file = |name: &'_ str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
+    let whole = |name: &str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
+    let file = |name: &str| if name == STATE { state } else { whole(name) };
     let files: Vec<(&str, &[u8])> =
         manifest.files.iter().map(|entry| (entry.name.as_str(), file(&entry.name))).collect();
     let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };

@@ -45,8 +45,9 @@ pub fn write_template(name: &str, output: Option<&Path>, trainer: &dyn Trainer) 
     let shown = text::path(&file);
     line!("wrote {shown}; next:");
     if name == PICTURES {
+        let folder = text::path(&file.with_file_name(PICTURES));
         line!(
-            "  put your pictures into pictures/CLASS/, or set data.source to a folder with one folder for each class"
+            "  put your pictures into {folder}/CLASS/, or set data.source to a folder with one folder for each class"
         );
     }
     line!("  downshift check {shown}    shows every rung, and every mistake with its line");

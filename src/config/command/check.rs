@@ -170,7 +170,7 @@ fn check_program(spec: &CommandSpec) -> Option<Problem> {
 /// Reports files that would be written outside the attempt's directory, or replace a file of downshift in it.
 fn check_files(spec: &CommandSpec) -> Vec<Problem> {
     let fix = "write a name such as rung.json; the script finds it as {attempt_dir}/rung.json";
-    let problem = |name: &String, what| Problem::at(format!("files.{name}"), what, fix);
+    let problem = |name: &String, what| Problem::of_key(format!("files.{name}"), what, fix);
     let refused = spec.files.keys().filter_map(|name| match name.as_str() {
         _ if !is_below(name) => Some(problem(name, "this file would leave the attempt's directory")),
         SETUP_FILE => Some(problem(name, "downshift writes a file of this name into the attempt's directory")),
@@ -269,7 +269,7 @@ fn check_rung(rung: &Resolved) -> Vec<Problem> {
     collect_paths("knobs", rung.tree.get("knobs"), &mut paths);
     let unnamed = preset.knobs.keys().filter(|name| !template::is_knob_name(name));
     let fix = "a name consists of letters, digits, `_` and `-`";
-    problems.extend(unnamed.map(|name| Problem::at(format!("knobs.{name}"), "no placeholder can name this", fix)));
+    problems.extend(unnamed.map(|name| Problem::of_key(format!("knobs.{name}"), "no placeholder can name this", fix)));
     problems
 }
 
@@ -302,5 +302,5 @@ fn check_variable(section: &str, name: &str) -> Option<Problem> {
         } else {
             return None;
         };
-    Some(Problem::at(format!("{section}.{name}"), wrong, fix))
+    Some(Problem::of_key(format!("{section}.{name}"), wrong, fix))
 }

@@ -106,7 +106,7 @@ impl fmt::Display for ShiftCost {
 /// Names the steps that are lost. A script that has printed none may have taken some.
 #[must_use]
 pub fn lost(steps: u64) -> String {
-    if steps == 0 { "what it did since its start".to_owned() } else { counted(steps, "step") }
+    if steps == 0 { "what the script did since its start".to_owned() } else { counted(steps, "step") }
 }
 
 /// Names the steps that are repeated. Where none was printed since the checkpoint, some may have been taken.

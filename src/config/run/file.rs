@@ -133,10 +133,10 @@ pub fn read(tree: &Value, knows: impl Fn(&str) -> bool) -> (Option<RunFile>, Vec
 pub fn misplaced_keys(tree: &Value, knows: impl Fn(&str) -> bool) -> Vec<Problem> {
     if is_command(tree, &knows) {
         let there = NOT_OF_COMMAND.iter().filter(|(key, ..)| tree.get(key).is_some());
-        return there.map(|(key, wrong, fix)| Problem::at(*key, *wrong, *fix)).collect();
+        return there.map(|(key, wrong, fix)| Problem::of_key(*key, *wrong, *fix)).collect();
     }
     let there = OF_COMMAND.iter().filter(|key| tree.get(key).is_some());
-    there.map(|key| Problem::at(*key, "only `task: command` has this key", "remove it")).collect()
+    there.map(|key| Problem::of_key(*key, "only `task: command` has this key", "remove it")).collect()
 }
 
 /// Reports whether a file is that of a command, even if the name of its task is misspelt.

@@ -59,6 +59,9 @@ pub struct TrainState {
     pub rung: usize,
     /// That rung's name.
     pub rung_name: String,
+    /// Another run wrote this checkpoint, maybe with a model of another shape: `rung` is the one that begins with it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_foreign: bool,
     /// The attempt that wrote this checkpoint.
     pub attempt: u64,
     /// The newest evaluation.
@@ -78,6 +81,11 @@ pub struct Length {
     pub steps: u64,
     /// Clock units.
     pub units: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -21,7 +21,9 @@ pub fn is_stamp(text: &str) -> bool {
     let digits = |part: Option<&str>, count: usize| {
         part.is_some_and(|part| part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    parts.next() == Some("") && digits(parts.next(), 8) && digits(parts.next(), 6)
+    let is_time = parts.next() == Some("") && digits(parts.next(), 8) && digits(parts.next(), 6);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_time && parts.next().is_none_or(is_number) && parts.next().is_none()
 }
 
 #[cfg(test)]
@@ -30,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_stamp_is_left_out_of_the_name() {
-        let names = ["kitti-lora-20261121-030236", "digits", "a-b-c", "x-20261121-030236-2"];
-        assert_eq!(names.map(without_stamp), ["kitti-lora", "digits", "a-b-c", "x"]);
+        let names = ["kitti-lora-20261121-030236", "digits", "a-b-c", "x-20261121-030236-2", "y-20261121-030236-b"];
+        assert_eq!(names.map(without_stamp), ["kitti-lora", "digits", "a-b-c", "x", "y-20261121-030236-b"]);
     }
 }

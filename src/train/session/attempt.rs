@@ -61,7 +61,7 @@ impl<'a> Attempt<'a> {
         saver: Saver,
     ) -> Self {
         (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
-        state.seed = args.preset.training.seed;
+        (state.seed, state.is_foreign) = (args.preset.training.seed, false);
         state.warmup = Some(args.preset.optimizer.schedule.warmup);
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
         let every = args.preset.checkpoint.every;

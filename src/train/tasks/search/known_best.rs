@@ -9,7 +9,7 @@ use crate::recipe::order::{epoch_order, shuffle};
 use crate::recipe::phases::{Phases, SearchPhase};
 use crate::recipe::seed::{Purpose, Stream};
 use crate::train::optimizer::AdamW;
-use crate::train::param_rules::{ParamRules, parameter_paths};
+use crate::train::param_rules::ParamRules;
 use crate::train::params;
 use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use crate::train::tasks::cells::cell::Mixture;
@@ -99,7 +99,8 @@ fn search(mut net: SearchNetwork<Cpu>, set: &SearchSet, epochs: u64, seed: u64) 
         "evaluation": { "every": "1 epoch" }, "checkpoint": { "every": "never" },
     }))
     .unwrap();
-    let rules = ParamRules::new::<Search>(&preset, &parameter_paths::<Cpu, _>(&net)).unwrap();
+    let paths: Vec<String> = params::declared_shapes::<Cpu, _>(&net).into_keys().collect();
+    let rules = ParamRules::new::<Search>(&preset, &paths).unwrap();
     let mut optimizer = AdamW::<Flex>::new(preset.optimizer, rules);
     for epoch in 0..epochs {
         let phase = model().search.phases.at(epoch);
