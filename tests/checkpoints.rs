@@ -240,6 +240,9 @@ fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
         assert!(said.contains("on rung `full`: the checkpoint does not match the model"), "{said}");
         assert_eq!(place.newest().unwrap(), base, "no run was created");
     }
+    let said = begin(13, &base, &["digits", "--set", "training.epochs=2"]);
+    assert!(said.contains("it has trained for 2 epochs, and this run ends after 2"), "{said}");
+    assert_eq!(place.newest().unwrap(), base);
     // The other run's rung is the fifth of its ladder.
     let said = begin(0, &base, &["widths.yaml"]);
     assert!(said.contains(&format!("begins from step {STEPS} of {}", base.name())), "{said}");
@@ -249,7 +252,7 @@ fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
     assert!(said.contains("from the checkpoint and initialized the others"), "a warm start: {said}");
     let narrow = place.newest().unwrap();
     let said = begin(14, &narrow, &["widths.yaml"]);
-    assert!(said.contains("begin with `--rung narrow`"), "{said}");
+    assert!(said.contains("it was written on `narrow`: --rung narrow"), "{said}");
     assert_eq!(place.newest().unwrap(), narrow);
 }
 

@@ -85,7 +85,7 @@ fn a_run_that_cannot_work_is_refused_before_anything_is_started() {
     }
     let table: [(&[&str], i32, &str); 9] = [
         (&["run", "mine"], 13, "did you mean `mine.yaml`?"),
-        (&["run", "text", "--device", "gpu"], 2, "`downshift run text.yaml` trains the file of that name"),
+        (&["run", "text", "--device", "gpu"], 2, "the one in this folder is `text.yaml`"),
         (&["run", "bad.yaml"], 13, "bad.yaml:2:7: task: no task is called `vison`; did you mean `vision`?"),
         (&["check", "bad.yaml"], 13, "bad.yaml:3:37: training.micro_batch: expected a whole number, found 2.5"),
         (

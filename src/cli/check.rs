@@ -53,6 +53,7 @@ const PATH: usize = 40;
 
 pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
+    run::note_same_name(&args.config);
     if args.preflight {
         let loaded = run::load_run_file(Some(&args.config), set, device, trainer);
         return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false, nodes: 1 }).report());

@@ -64,7 +64,9 @@ impl FirstCheckpoint {
                 let (place, runs, meant) = (text::path(path), text::path(runs), error.suggestion());
                 Err(Failure::new(
                     CHECKPOINT,
-                    format!("--from {place}: neither a checkpoint nor a run in {runs}{meant}"),
+                    format!(
+                        "--from {place}: neither a checkpoint nor a run in {runs}{meant}; `downshift runs` lists the runs"
+                    ),
                 ))
             }
             Err(error) => Err(error.into()),
@@ -109,12 +111,12 @@ impl FirstCheckpoint {
         }
         trainer.check_checkpoint(run, rung, &loaded.files).map_err(|refusal| {
             let written = train_state(loaded).map(|state| state.rung_name);
-            let way = match written.filter(|name| *name != begun.name && run.rung_named(name).is_some()) {
-                Some(name) => format!("its rung was `{name}`, so begin with `--rung {name}`"),
-                None => "give this run the model and the data of that one, or begin on a rung with `warm_start: true`"
-                    .to_owned(),
-            };
-            Failure::new(refusal.code, format!("--from {}, on rung `{}`: {refusal}; {way}", base.name(), begun.name))
+            let other = written.filter(|name| *name != begun.name && run.rung_named(name).is_some());
+            let way = other
+                .filter(|_| refusal.code == CHECKPOINT)
+                .map(|name| format!("; it was written on `{name}`: --rung {name}"));
+            let way = way.unwrap_or_default();
+            Failure::new(refusal.code, format!("--from {}, on rung `{}`: {refusal}{way}", base.name(), begun.name))
         })
     }
 

@@ -153,15 +153,12 @@ fn run_file_of_name(path: &Path) -> Option<String> {
 }
 
 /// Says that a shipped run file is not the one of that name in this folder.
-fn note_same_name(config: &Path) {
+pub fn note_same_name(config: &Path) {
     if !config.is_file()
         && shipped::run_file(config).is_some()
         && let Some(here) = run_file_of_name(config)
     {
-        say(&format!(
-            "trains `{}` as it ships; `downshift run {here}` trains the file of that name",
-            text::path(config)
-        ));
+        say(&format!("`{}` is the run file that ships; the one in this folder is `{here}`", text::path(config)));
     }
 }
 

@@ -143,6 +143,9 @@ fn result(state: &State, status: &Status) -> String {
     if status.shifts > 0 {
         parts.push(counted(status.shifts, "shift"));
     }
+    if status.rollbacks > 0 {
+        parts.push(counted(status.rollbacks, "rollback"));
+    }
     parts.join(", ")
 }
 

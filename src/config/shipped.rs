@@ -68,9 +68,13 @@ pub fn names() -> Vec<&'static str> {
     of_kind(Kind::RunFile).map(|file| file.name).collect()
 }
 
-/// Finds a shipped run file by name, with or without folder and extension, and returns its display name and text.
+/// Finds a shipped run file by name or by path, and returns its display name and text. A name with an extension is a file
+/// of the user's.
 #[must_use]
 pub fn run_file(path: &Path) -> Option<(&'static str, &'static str)> {
+    if path.components().count() == 1 && path.extension().is_some() {
+        return None;
+    }
     let found = find(path).filter(|file| file.kind == Kind::RunFile)?;
     Some((found.path, found.text))
 }
@@ -125,7 +129,10 @@ mod tests {
         ] {
             assert_eq!(find(Path::new(path)).map(|file| file.path), found, "{path}");
         }
-        assert!(run_file(Path::new("dark")).is_none(), "a theme is not a run file");
+        for (name, ships) in [("digits", true), ("configs/digits.yaml", true), ("digits.yaml", false), ("dark", false)]
+        {
+            assert_eq!(run_file(Path::new(name)).is_some(), ships, "{name}");
+        }
         assert_eq!(names().first(), Some(&"digits"));
         assert_eq!(suggest_name("dgits"), "did you mean `digits`?");
         for file in FILES {

@@ -203,13 +203,14 @@ impl Default for Heat {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spike {
-    /// Standard deviations above the mean of the last 128 losses that make a spike; 0 = never.
+    /// Standard deviations above the mean of the last 128 losses that make a spike, if it is also a fifth of that mean and a
+    /// tenth of what the loss fell since the start; 0 = never.
     pub sigma: f64,
     /// Consecutive steps above that limit.
     pub in_a_row: u64,
-    /// Approximate number of steps to roll back.
+    /// Least age of the checkpoint to go back to, in steps before the jump.
     pub back: u64,
-    /// Number of batches to skip from there.
+    /// Number of batches to leave out, from `back` steps before the jump.
     pub skip: u64,
 }
 

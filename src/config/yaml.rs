@@ -48,7 +48,7 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let walk = Walk { path: String::new(), depth: 0, problems: &problems };
     let tree = walk.deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| SyntaxError {
         place: error.location().map_or((1, 1), |at| (at.line(), at.column())),
-        message: strip_position(&error.to_string()) + error.location().map_or("", |at| suggest_fix(text, at.line())),
+        message: strip_position(&error.to_string()) + suggest_fix(text, &error),
     })?;
     Ok((tree, problems.into_inner()))
 }
@@ -114,14 +114,22 @@ fn strip_position(message: &str) -> String {
     message[..end].to_owned()
 }
 
-/// Suggests a fix for a line the parser rejects, if the mistake is obvious.
-fn suggest_fix(text: &str, line: usize) -> &'static str {
-    let Some(line) = text.lines().nth(line.saturating_sub(1)) else { return "" };
+/// Suggests a fix for a line the parser rejects. It often notices a mistake on the line behind.
+fn suggest_fix(text: &str, error: &serde_yaml::Error) -> &'static str {
+    let message = error.to_string();
+    let Some(at) = error.location() else { return "" };
+    let line = text.lines().nth(at.line().saturating_sub(1)).unwrap_or_default();
     let indent = line.len() - line.trim_start().len();
     if line[..indent].contains('\t') {
         "; YAML does not allow tabs for indentation: write two spaces for each tab"
     } else if holds_placeholder(line) {
         "; a text with {…} needs quotes, such as \"--out={run_dir}\""
+    } else if message.starts_with("did not find expected key") {
+        "; give this line and the one before the indentation of their section, and close quotes and brackets above"
+    } else if message.starts_with("could not find expected ':'") || message.starts_with("mapping values are not") {
+        "; this line or the one before lacks its colon, as in `epochs: 60`"
+    } else if message.contains("end of stream") {
+        "; a quote or a bracket above is not closed"
     } else {
         ""
     }
@@ -319,6 +327,14 @@ mod tests {
         assert!(parse("").unwrap_err().message.contains("empty"));
         let tab = parse("training:\n\tepochs: 2\n").unwrap_err();
         assert!(tab.place.0 == 2 && tab.message.contains("two spaces for each tab"), "{tab:?}");
+        for (text, fix) in [
+            ("optimizer:\n  lr: 1\n   decay: 2\n  max_norm: 1\n", "the indentation of their section"),
+            ("data:\n  size 28\n  source: x\n", "lacks its colon"),
+            ("data:\n  source: \"x\n  size: 28\n", "is not closed"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(fix), "{error:?}");
+        }
         assert!(parse("a: 1\n---\nb: 2\n").is_err());
     }
 

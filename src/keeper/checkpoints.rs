@@ -124,10 +124,12 @@ impl Keeper {
         self.set_aside_above(step, "the run rolled back");
         self.recorder.status.durable_step = Some(step);
         self.policy.set_durable_step(Some(step));
-        let text = format!("back to the checkpoint of step {}", grouped(step));
+        let again = self.recorder.status.step.saturating_sub(step);
+        let text = format!("back to the checkpoint of step {}; {} follow again", grouped(step), counted(again, "step"));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
-        if back.skip_units > 0 {
-            self.skip_data(samples, back.skip_units);
+        self.recorder.status.rollbacks += 1;
+        if let Some((from, to)) = back.skip.map(|(from, to)| (from.max(samples), to)).filter(|(from, to)| from < to) {
+            self.skip_data(from, to - from);
         }
     }
 

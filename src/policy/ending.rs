@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_start_that_is_put_off_costs_no_restart_and_does_not_go_back_twice() {
         let mut policy = begun();
-        let back = Some(Back { before: 9, steps: 5, skip_units: 7 });
+        let back = Some(Back { before: 9, steps: 5, skip: Some((4, 11)) });
         let start = Start { back, ..Start::on(0, "again") };
         for tried in 1..=20 {
             let put_off = policy.decide(Event::StartPutOff(start.clone(), seconds(1)), seconds(tried));

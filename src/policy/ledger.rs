@@ -4,6 +4,7 @@ use super::budget::Budget;
 use super::climb::Climb;
 use super::moves::Proposal;
 use super::plan::Progress;
+use super::spike::FirstLosses;
 use crate::config::climb::Stage;
 use crate::config::knobs::Relief;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub struct Ledger {
     pub ignored: BTreeMap<String, Value>,
     /// The weights are spread over the ranks.
     pub sharded: bool,
+    /// The first losses of the run, of both phases of a search.
+    pub first_losses: [FirstLosses; 2],
     /// Step at which the run finished.
     pub finished_at: Option<u64>,
     /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.

@@ -113,8 +113,9 @@ pub struct Back {
     pub before: u64,
     /// Number of steps to go back from there, approximately.
     pub steps: u64,
-    /// Data to skip from there on, in units of the run's clock.
-    pub skip_units: u64,
+    /// Data to leave out from then on: the first unit of the run's clock, and the first one behind.
+    #[serde(default)]
+    pub skip: Option<(u64, u64)>,
 }
 
 /// The outcome of a run.

@@ -7,7 +7,7 @@ use super::machine::Policy;
 use super::refusal::Refusal;
 use super::response::{suggest_for_script, suggest_knobs};
 use crate::config::knobs::Relief;
-use crate::format::counted;
+use crate::format::count;
 use crate::protocol::control::{self, JournalKind, Target};
 use crate::protocol::resume::{Anew, describe_ignored};
 use crate::protocol::worker::Level;
@@ -90,7 +90,11 @@ impl Policy {
             Move::Climb { to } => format!("climb to {}", self.rung_name(*to)),
             Move::RollBack { back, to } => {
                 let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
-                format!("go back about {}{}{onto}", counted(back.steps, "step"), describe_skip(back))
+                let old = match back.before.saturating_sub(back.steps) {
+                    0 => "the oldest checkpoint".to_owned(),
+                    step => format!("a checkpoint from step {} or before", count(step)),
+                };
+                format!("go back to {old}{}{onto}", describe_skip(back))
             }
             Move::Stage { stage } => {
                 let name = self.rung_name(self.rung_of_stage(*stage));
@@ -274,5 +278,5 @@ impl Policy {
 }
 
 fn describe_skip(back: &Back) -> String {
-    if back.skip_units == 0 { String::new() } else { " and skip the data around the jump".to_owned() }
+    if back.skip.is_none() { String::new() } else { " and skip the data around the jump".to_owned() }
 }

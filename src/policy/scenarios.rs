@@ -211,7 +211,11 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     scenario.save();
     scenario.steps(300, 1.0);
     assert!(!scenario.steps(303, 9.0).iter().any(|effect| matches!(effect, Effect::Order(_))));
-    assert!(scenario.proposal().contains("would go back about 100 steps and skip the data"), "{}", scenario.proposal());
+    assert!(
+        scenario.proposal().contains("would go back to a checkpoint from step 201 or before and skip the data"),
+        "{}",
+        scenario.proposal()
+    );
     let effects = scenario.ask(Request::Accept);
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "{effects:?}");
     let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("accept the proposal"));

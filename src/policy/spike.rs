@@ -1,7 +1,11 @@
 //! Detects loss spikes: several standard deviations above the mean of the last 128 finite values, for
 //! some steps in a row. Spikes and non-finite values never enter the window.
+//!
+//! A jump is none unless it takes back a part of what the training has gained: near the end of a training, where the loss is
+//! almost 0, any hard batch is many standard deviations above it.
 
 use crate::config::watch;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Losses in the window.
@@ -10,6 +14,31 @@ const WINDOW: usize = 128;
 const ENOUGH: usize = 64;
 /// Smallest spike, as a share of the mean: a very even loss has almost no deviation.
 const EVEN: f64 = 0.2;
+/// Smallest spike, as a share of the fall of the loss since the start of the run.
+const GAINED: f64 = 0.1;
+/// Losses that tell where a run started.
+const FIRST: u32 = 8;
+
+/// The first finite losses of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct FirstLosses {
+    count: u32,
+    sum: f64,
+}
+
+impl FirstLosses {
+    /// Takes in a step's loss, if it is one of the first.
+    pub fn observe(&mut self, loss: Option<f64>) {
+        if let Some(sum) = loss.map(|loss| self.sum + loss).filter(|sum| self.count < FIRST && sum.is_finite()) {
+            (self.count, self.sum) = (self.count + 1, sum);
+        }
+    }
+
+    /// Returns their mean.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / f64::from(self.count))
+    }
+}
 
 /// Watches the loss of one worker.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,13 +61,15 @@ pub struct Spike {
 }
 
 impl SpikeWatch {
-    /// Takes in a step's loss. Returns the spike once it has lasted long enough, and then starts over.
-    pub fn observe(&mut self, loss: f64, knobs: watch::Spike) -> Option<Spike> {
+    /// Takes in the loss of a step of a run that started at the loss `first`. Returns the spike once it has lasted long
+    /// enough, and then starts over.
+    pub fn observe(&mut self, loss: f64, first: Option<f64>, knobs: watch::Spike) -> Option<Spike> {
         if !loss.is_finite() || knobs.sigma <= 0.0 {
             return None;
         }
         let (mean, deviation) = self.moments();
-        let jump = loss > mean + knobs.sigma * deviation && loss - mean > EVEN * mean.abs();
+        let gained = first.map_or(0.0, |first| first - mean).max(0.0);
+        let jump = loss > mean + knobs.sigma * deviation && loss - mean > (EVEN * mean.abs()).max(GAINED * gained);
         if self.window.len() < ENOUGH || !jump {
             self.jumped = 0;
             self.window.push_back(loss);
@@ -66,7 +97,7 @@ impl SpikeWatch {
 
 #[cfg(test)]
 mod tests {
-    use super::SpikeWatch;
+    use super::{FirstLosses, SpikeWatch};
     use crate::config::watch;
     use crate::recipe::seed::Stream;
 
@@ -78,7 +109,7 @@ mod tests {
 
     fn verdicts(losses: &[f64]) -> Vec<usize> {
         let mut watch = SpikeWatch::default();
-        let found = |(at, loss): (usize, &f64)| watch.observe(*loss, watch::Spike::default()).map(|_| at);
+        let found = |(at, loss): (usize, &f64)| watch.observe(*loss, None, watch::Spike::default()).map(|_| at);
         losses.iter().enumerate().filter_map(found).collect()
     }
 
@@ -112,10 +143,37 @@ mod tests {
     }
 
     #[test]
+    fn a_jump_that_takes_back_little_of_what_was_gained_is_none() {
+        let started = [Some(1.4), None];
+        let found = |jump: f64, first: Option<f64>| {
+            let mut watch = SpikeWatch::default();
+            let losses = [vec![0.001; 200], vec![jump; 3]].concat();
+            losses.iter().any(|loss| watch.observe(*loss, first, watch::Spike::default()).is_some())
+        };
+        assert_eq!(started.map(|first| found(0.08, first)), [false, true]);
+        assert_eq!(started.map(|first| found(0.5, first)), [true, true]);
+    }
+
+    #[test]
+    fn the_first_losses_are_those_of_the_start() {
+        let mut first = FirstLosses::default();
+        assert_eq!(first.mean(), None);
+        for loss in [Some(f64::NAN), None, Some(1.0), Some(2.0)] {
+            first.observe(loss);
+        }
+        assert_eq!(first.mean(), Some(1.5));
+        (0..100).for_each(|_| first.observe(Some(0.0)));
+        assert_eq!(first.mean(), Some(3.0 / 8.0));
+        let mut huge = FirstLosses::default();
+        (0..3).for_each(|_| huge.observe(Some(f64::MAX)));
+        assert_eq!(huge.mean(), Some(f64::MAX), "a sum that overflows could not be stored");
+    }
+
+    #[test]
     fn zero_standard_deviations_turn_it_off() {
         let mut watch = SpikeWatch::default();
         let off = watch::Spike { sigma: 0.0, ..watch::Spike::default() };
         let losses = [vec![1.0; 200], vec![1e9; 10]].concat();
-        assert!(losses.iter().all(|loss| watch.observe(*loss, off).is_none()));
+        assert!(losses.iter().all(|loss| watch.observe(*loss, None, off).is_none()));
     }
 }

@@ -8,7 +8,8 @@ use super::lifecycle::{Back, Lifecycle};
 use super::machine::Policy;
 use super::moves::Move;
 use crate::config::knobs::Relief;
-use crate::config::watch::span;
+use crate::config::watch::{Spike, span};
+use crate::format::apart;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Phase, Skipped, Step};
 use std::time::Duration;
@@ -26,20 +27,16 @@ impl Policy {
         }
         let which = usize::from(step.searches);
         let (spike, drift) = (&mut self.watches.spikes[which], &mut self.watches.drifts[which]);
-        if let Some(spike) = step.loss.and_then(|loss| spike.observe(loss, watch.spike)) {
-            let why = format!(
-                "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
-                spike.mean, spike.loss, spike.sigmas
-            );
-            let before = (step.step + 1).saturating_sub(spike.steps);
-            // The data of a command is not ours to choose.
-            let skip = if self.limits.command.is_some() { 0 } else { watch.spike.skip };
-            let skip_units = skip.saturating_mul(self.position.pace.units_per_step());
-            let back = Back { before, steps: watch.spike.back, skip_units };
+        let first = &mut self.ledger.first_losses[which];
+        first.observe(step.loss);
+        if let Some(spike) = step.loss.and_then(|loss| spike.observe(loss, first.mean(), watch.spike)) {
+            let (mean, loss) = apart(spike.mean, spike.loss);
+            let why = format!("the loss jumped from {mean} to {loss}, {:.1} standard deviations", spike.sigmas);
+            let back = self.back_before(spike.steps, step, watch.spike);
             let done = self.answer_spike(back, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));
         } else if let Some(why) = step.loss.and_then(|loss| drift.observe(loss, watch.divergence)) {
-            let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
+            let back = Back { before: step.step, steps: watch.divergence.steps, skip: None };
             let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
             let done = self.propose_move(Move::RollBack { back, to }, &why);
             effects.extend(with_trouble(FailureClass::Divergence, why, done));
@@ -53,6 +50,17 @@ impl Policy {
             effects.extend(self.next_stage(stage, now));
         }
         effects
+    }
+
+    /// Returns the way back before a jump of the loss that has lasted this many steps. The data that is left out lies around
+    /// its first step, however old the checkpoint is.
+    fn back_before(&self, lasted: u64, newest: &Step, knobs: Spike) -> Back {
+        let in_units = |steps: u64| steps.saturating_mul(self.position.pace.units_per_step());
+        let from = newest.samples.saturating_sub(in_units(lasted.saturating_add(knobs.back)));
+        // The data of a command is not ours to choose.
+        let skips = self.limits.command.is_none() && knobs.skip > 0;
+        let skip = skips.then(|| (from, from.saturating_add(in_units(knobs.skip))));
+        Back { before: (newest.step + 1).saturating_sub(lasted), steps: knobs.back, skip }
     }
 
     /// Rolls back after a jump of the loss, as often as the restart budget allows. Without a checkpoint the same steps would

@@ -4,11 +4,14 @@ use super::lora::rank_change::adapted_layer;
 use super::params::fit::Fit;
 use super::params::safetensors_file::shapes_in_file;
 use super::resume::find_not_finite;
+use crate::config::knobs::Training;
 use crate::store::checkpoint::classes::PictureClasses;
 use crate::store::checkpoint::{MODEL, STATE, state::TrainState};
 use safetensors::{SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
+/// The files of a checkpoint by name.
+type Files = BTreeMap<String, Vec<u8>>;
 /// Shapes of parameters by path.
 type Shapes = BTreeMap<String, Vec<usize>>;
 
@@ -16,7 +19,7 @@ type Shapes = BTreeMap<String, Vec<usize>>;
 #[derive(Debug, thiserror::Error)]
 pub enum Misfit {
     /// Its outputs stand for other classes.
-    #[error("the classes of the data are not those of the checkpoint: {0}")]
+    #[error("the classes of the data are not those of the checkpoint: {0}; give this run the data of that one")]
     Classes(String),
     /// Training ended in NaN.
     #[error("{tensor} in {file} contains NaN or infinity; begin from an older step, as RUN@STEP")]
@@ -32,22 +35,40 @@ pub enum Misfit {
     /// A file cannot be read.
     #[error("cannot read {MODEL}: {0}")]
     Unreadable(#[from] SafeTensorError),
+    /// The new run would have no step left.
+    #[error(
+        "it has trained for {trained} {unit}, and this run ends after {total}; training.{unit} counts those before the checkpoint, \
+         so give a larger number"
+    )]
+    Over {
+        /// What was trained.
+        trained: u64,
+        /// The length of the run.
+        total: u64,
+        /// `steps` or `epochs`.
+        unit: &'static str,
+    },
     /// Its parameters are not those of the model.
-    #[error("the checkpoint does not match the model: {0}")]
+    #[error(
+        "the checkpoint does not match the model: {0}; give this run the model of that one, or begin on a rung with `warm_start: true`"
+    )]
     Shapes(Fit),
+}
+
+impl Misfit {
+    /// Returns the exit code of a run that begins so.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Over { .. }) { 13 } else { 14 }
+    }
 }
 
 /// Checks that the files of a checkpoint fit a model with these shapes and classes.
 ///
 /// # Errors
 /// Returns the first thing that does not fit.
-pub fn check_fit(
-    files: &BTreeMap<String, Vec<u8>>,
-    shapes: &Shapes,
-    classes: Option<&PictureClasses>,
-) -> Result<(), Misfit> {
-    let state = files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
-    let learned = state.and_then(|state| state.classes);
+pub fn check_fit(files: &Files, shapes: &Shapes, classes: Option<&PictureClasses>) -> Result<(), Misfit> {
+    let learned = train_state(files).and_then(|state| state.classes);
     if let Some(difference) = learned.zip(classes).and_then(|(learned, now)| learned.difference(now)) {
         return Err(Misfit::Classes(difference));
     }
@@ -57,6 +78,27 @@ pub fn check_fit(
     let file = SafeTensors::deserialize(files.get(MODEL).ok_or(Misfit::NoWeights)?)?;
     let fit = Fit::between(&outside_adapters(shapes), &outside_adapters(&shapes_in_file(&file)));
     if fit.is_whole() { Ok(()) } else { Err(Misfit::Shapes(fit)) }
+}
+
+/// Checks that a run of this length has steps left behind a checkpoint. `epoch_units`: an epoch on the run's clock.
+///
+/// # Errors
+/// Returns an error when it has none.
+pub fn check_length(files: &Files, training: &Training, epoch_units: u64) -> Result<(), Misfit> {
+    let Some(state) = train_state(files) else { return Ok(()) };
+    let (trained, total, unit) = match (training.epochs, training.steps) {
+        (Some(epochs), _) => (state.position.samples / epoch_units.max(1), epochs, "epochs"),
+        (None, Some(steps)) => (state.step, steps, "steps"),
+        (None, None) => return Ok(()),
+    };
+    if trained < total {
+        return Ok(());
+    }
+    Err(Misfit::Over { trained, total, unit })
+}
+
+fn train_state(files: &Files) -> Option<TrainState> {
+    serde_json::from_slice(files.get(STATE)?).ok()
 }
 
 /// Leaves out adapters, which are converted to another rank.

@@ -1,7 +1,7 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
 use super::device::{self, DeviceError};
-use super::first_checkpoint::check_fit;
+use super::first_checkpoint::{check_fit, check_length};
 use super::registry::{AnyTask, Registry};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
@@ -78,8 +78,12 @@ impl Trainer for Registry {
 
     fn check_checkpoint(&self, run: &Run, rung: usize, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Refusal> {
         let Some(task) = self.get(&run.task) else { return Ok(()) };
-        let sizes = task.sizes(&run.rungs[rung].preset).map_err(|error| Refusal::new(15, error.to_string()))?;
-        check_fit(files, &sizes.shapes, sizes.classes.as_ref()).map_err(|misfit| Refusal::new(14, misfit.to_string()))
+        let preset = &run.rungs[rung].preset;
+        let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, error.to_string()))?;
+        let epoch_units = sizes.units.saturating_mul(sizes.training as u64);
+        check_fit(files, &sizes.shapes, sizes.classes.as_ref())
+            .and_then(|()| check_length(files, &preset.training, epoch_units))
+            .map_err(|misfit| Refusal::new(misfit.exit_code(), misfit.to_string()))
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {

@@ -180,7 +180,7 @@ fn run_file(case: &Case) -> String {
 /// Returns the time from the first death to the first new step, or to the end.
 fn time(rows: &[JournalRow]) -> String {
     let first = rows.iter().position(|row| {
-        ["worker ended", "injected", "the keeper was killed", "by the keeper", "pause to cool", "go back about"]
+        ["worker ended", "injected", "the keeper was killed", "by the keeper", "pause to cool", "go back to a"]
             .iter()
             .any(|words| row.text.contains(words))
     });

@@ -33,7 +33,7 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
         classes.and_then(|classes| add_entries(weights, &classes.entries())).unwrap_or_else(|| weights.clone());
     write_whole(out, &weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(out))))?;
     let (step, size) = (count(loaded.manifest.step), bytes(weights.len() as u64));
-    line!("wrote the weights of step {step} to {}, {size}", text::path(out));
+    line!("wrote the weights of step {step} of {} to {}, {size}", run.name(), text::path(out));
     Ok(0)
 }
 
@@ -70,6 +70,6 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     let step = count(loaded.manifest.step);
-    line!("wrote the weights of step {step} to {}: {}", text::path(out), names.join(", "));
+    line!("wrote the weights of step {step} of {} to {}: {}", run.name(), text::path(out), names.join(", "));
     Ok(0)
 }

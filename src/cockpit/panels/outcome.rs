@@ -53,9 +53,14 @@ fn best_notes(state: &State, best: &Best) -> Vec<String> {
 /// or a restart, so these add up; the number of them caused by a fault comes first.
 fn worker_causes(status: &Status) -> Vec<String> {
     let others = status.attempts.saturating_sub(1);
-    let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
-    let counts =
-        [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
+    let restarts = others.saturating_sub(status.shifts + status.rollbacks + status.pauses);
+    let counts = [
+        (status.restarts, "fault"),
+        (status.shifts, "shift"),
+        (status.rollbacks, "rollback"),
+        (restarts, "restart"),
+        (status.pauses, "pause"),
+    ];
     let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
     let seen: Vec<String> = seen.collect();
     // All of them on one line, if they fit the narrowest panel.
@@ -95,7 +100,10 @@ mod tests {
         (status.attempts, status.pauses) = (14, 10);
         fixture::apply_status(&mut state, status.clone());
         assert_eq!(workers_note(&state), "2 faults · 1 shift · 2 restarts · 10 pauses", "too much for one note");
-        (status.attempts, status.shifts, status.pauses, status.restarts) = (1, 0, 0, 0);
+        (status.attempts, status.rollbacks, status.pauses, status.restarts) = (4, 2, 0, 0);
+        fixture::apply_status(&mut state, status.clone());
+        assert_eq!(workers_note(&state), "1 shift, 2 rollbacks");
+        (status.attempts, status.shifts, status.rollbacks) = (1, 0, 0);
         fixture::apply_status(&mut state, status);
         assert_eq!(workers_note(&state), "no restarts");
     }

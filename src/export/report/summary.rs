@@ -77,7 +77,9 @@ fn write_course(page: &mut Page<'_>, facts: &Facts, status: &Status) {
     let place = format!("rung {} of 0–{}", status.rung, status.rungs.len().saturating_sub(1));
     page.remarked_pair("rung", &status.rung_name, if status.rungs.len() > 1 { &place } else { "" });
     let faults = facts.causes.len() as u64;
-    let remark = format!("{} · {}", counted(status.shifts, "shift"), counted(status.restarts, "restart"));
+    let counts = [(status.shifts, "shift"), (status.rollbacks, "rollback"), (status.restarts, "restart")];
+    let told = counts.iter().filter(|(count, name)| *count > 0 || *name != "rollback");
+    let remark = told.map(|(count, name)| counted(*count, name)).collect::<Vec<_>>().join(" · ");
     page.remarked_pair("faults", &count(faults), &remark);
     if status.skipped > 0 {
         page.remarked_pair("skipped", &count(status.skipped), "steps, dropped by the guard");

@@ -134,7 +134,7 @@ fn a_loss_that_jumps_goes_back_and_leaves_the_data_out() {
     let effects = scenario.steps(303, 9.0);
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "not worth saving: {effects:?}");
     let effects = scenario.tell(exited(3));
-    let back = Back { before: 301, steps: 100, skip_units: 200 * 32 };
+    let back = Back { before: 301, steps: 100, skip: Some((200 * 32, 400 * 32)) };
     assert!(matches!(&effects[..], [Effect::RollBack(found), Effect::Start(_)] if *found == back), "{effects:?}");
 }
 
