@@ -240,13 +240,17 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
     let parts = passage
         .start_and_step_ms()
         .map_or_else(String::new, |(start, step)| format!(" (start {}, first step {})", took(start), took(step)));
+    let (tone, again) = match (before.0 + 1).saturating_sub(after.0) {
+        0 => (Tone::Good, String::new()),
+        steps => (Tone::Warn, format!(", {} again", counted(steps, "step"))),
+    };
     let text = format!(
-        "{what} in {}{parts}: step {} → {}, loss {earlier} → {later}",
+        "{what} in {}{parts}: step {} → {}{again}, loss {earlier} → {later}",
         took(passage.total_ms()),
         count(before.0),
         count(after.0)
     );
-    Some(Verdict::new(Tone::Good, text))
+    Some(Verdict::new(tone, text))
 }
 
 fn healthy(state: &State, status: &Status) -> Verdict {

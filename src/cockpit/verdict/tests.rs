@@ -172,6 +172,17 @@ fn a_shift_is_proven_in_a_sentence() {
 }
 
 #[test]
+fn a_return_to_an_older_step_is_told_with_the_steps_that_follow_again() {
+    let mut state = fixture::shifted(SIZE);
+    let mut status = state.status().unwrap().clone();
+    status.passage.as_mut().unwrap().after = Some((650, 0.309));
+    fixture::apply_status(&mut state, status);
+    let (tone, text, _) = verdict_text(&state);
+    assert_eq!(tone, Tone::Warn);
+    assert_eq!(text, "accumulate → plain in 0.8 s: step 700 → 650, 51 steps again, loss 0.312 → 0.309");
+}
+
+#[test]
 fn the_start_of_a_command_is_told_from_its_first_step() {
     let mut state = fixture::shifted(SIZE);
     let mut status = state.status().unwrap().clone();
