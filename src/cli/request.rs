@@ -3,11 +3,20 @@
 use super::client::{self, send_request};
 use super::line;
 use super::occupied;
+use super::poll::poll_within;
 use super::{Outcome, Which, WhichAlive, find_run};
-use crate::protocol::control::{Request, Target};
+use crate::format::count;
+use crate::protocol::control::{Request, RunState, Status, Target};
+use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::Path;
+use std::time::Duration;
+
+/// Time for the worker of a paused run to save and to end.
+const PAUSING: Duration = Duration::from_mins(2);
+/// Between two looks at a run that pauses.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `shift`.
 #[derive(Debug, Args)]
@@ -47,8 +56,22 @@ pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {
     send_to(which.run.as_deref(), runs, &Request::Checkpoint)
 }
 
+/// Pauses a run, and waits until its worker has ended: a `resume` right after it continues the run.
 pub fn pause(which: &Which, runs: &Path) -> Outcome {
-    send_to(which.run.as_deref(), runs, &Request::Pause)
+    let run = find_run(runs, which.run.as_deref())?;
+    send_and_print(&run, &Request::Pause)?;
+    let is_done = |status: &Status| status.state == RunState::Paused || status.state.is_over();
+    let ended = poll_within(PAUSING, INTERVAL, || live_status(&run).filter(is_done));
+    line!(
+        "{}: {}",
+        run.name(),
+        ended.map_or("the worker has not ended yet".to_owned(), |status| status_of_pause(&status))
+    );
+    Ok(0)
+}
+
+fn status_of_pause(status: &Status) -> String {
+    format!("{} at step {}", status.state.word(), count(status.step))
 }
 
 /// Accepts the keeper's proposal.

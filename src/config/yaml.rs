@@ -126,7 +126,9 @@ fn suggest_fix(text: &str, error: &serde_yaml::Error) -> &'static str {
         "; a text with {…} needs quotes, such as \"--out={run_dir}\""
     } else if message.starts_with("did not find expected key") {
         "; give this line and the one before the indentation of their section, and close quotes and brackets above"
-    } else if message.starts_with("could not find expected ':'") || message.starts_with("mapping values are not") {
+    } else if message.starts_with("mapping values are not") {
+        "; this line is indented too far, or the one before lacks its colon"
+    } else if message.starts_with("could not find expected ':'") {
         "; this line or the one before lacks its colon, as in `epochs: 60`"
     } else if message.contains("end of stream") {
         "; a quote or a bracket above is not closed"
@@ -328,7 +330,8 @@ mod tests {
         let tab = parse("training:\n\tepochs: 2\n").unwrap_err();
         assert!(tab.place.0 == 2 && tab.message.contains("two spaces for each tab"), "{tab:?}");
         for (text, fix) in [
-            ("optimizer:\n  lr: 1\n   decay: 2\n  max_norm: 1\n", "the indentation of their section"),
+            ("optimizer:\n  lr: 1\n   decay: 2\n  max_norm: 1\n", "is indented too far"),
+            ("optimizer:\n   lr: 1\n  decay: 2\n", "the indentation of their section"),
             ("data:\n  size 28\n  source: x\n", "lacks its colon"),
             ("data:\n  source: \"x\n  size: 28\n", "is not closed"),
         ] {

@@ -234,8 +234,10 @@ impl Keeper {
         }
         let (level, text) = match &outcome {
             Outcome::Finished => {
-                let status = &self.recorder.status;
-                (Level::Info, sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step()))
+                let (status, streak) = (&self.recorder.status, self.recorder.open_streak());
+                let text = sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step());
+                let level = if streak == 0 { Level::Info } else { Level::Warn };
+                (level, text + &sentences::ends_in_streak(streak))
             }
             Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
                 let way = self.policy.go_on();

@@ -118,6 +118,15 @@ pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
     format!("finished at step {}{measured}{nothing}", grouped(step))
 }
 
+/// Warns of a run whose newest losses were not finite.
+pub fn ends_in_streak(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => "; its last loss was NaN or infinite".to_owned(),
+        count => format!("; its last {} losses were NaN or infinite", grouped(count)),
+    }
+}
+
 /// Describes a run that the user ended; `resume` is the command that continues it.
 #[must_use]
 pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String) {

@@ -195,12 +195,16 @@ impl HangWatch {
             _ if !command.is_ended => active + limit,
             Phase::Starting => active + limit,
             // It may evaluate without saying so, for as long as it works.
-            Phase::Training if command.reports_steps => {
-                (active + limit).min(self.since + limit.max(span(self.limits.evaluating)))
-            }
+            Phase::Training => (active + limit).min(self.since + limit.max(span(self.limits.evaluating))),
             // Only steps prove that training goes on.
             _ => self.since + limit,
         }
+    }
+
+    /// Returns how long the worker will have taken no step at the deadline.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.deadline().saturating_sub(self.since)
     }
 
     /// Returns how long the worker may be silent now.
@@ -217,12 +221,7 @@ impl HangWatch {
             if command.reports_steps && self.took.len() >= LEARNED_AFTER {
                 return self.learned(self.longest_step()).max(UNANNOUNCED.min(first_steps));
             }
-            let limit = self.learned(self.longest_step()).max(first_steps);
-            if command.reports_steps {
-                return limit;
-            }
-            let may_evaluate = command.is_ended && command.active > self.since;
-            return if may_evaluate { limit.max(span(self.limits.evaluating)) } else { limit };
+            return self.learned(self.longest_step()).max(first_steps);
         }
         self.limit_of(self.phase)
     }

@@ -156,12 +156,17 @@ impl Policy {
     /// Handles a resume. In any state of the run it opens a fresh restart budget.
     fn request_resume(&mut self, now: Duration) -> (String, Vec<Effect>) {
         self.ledger.refresh();
+        let start = Start::on(self.rung, format!("resumed on {}", self.rung_name(self.rung)));
         match self.life {
+            Lifecycle::Stopping { ref mut then, .. } if matches!(then, Then::Pause) => {
+                *then = Then::Start(start);
+                let note = request_note(Level::Info, JournalKind::Request, "resume instead of the pause");
+                ("continues once the worker has ended".to_owned(), vec![note])
+            }
             Lifecycle::Paused | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
-                let reason = format!("resumed on {}", self.rung_name(self.rung));
                 let text = format!("resume on {}", self.rung_name(self.rung));
                 let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
-                effects.extend(self.start_worker(Start::on(self.rung, reason), now));
+                effects.extend(self.start_worker(start, now));
                 let answer = match &self.life {
                     Lifecycle::AwaitingTurn { waiting, .. } => format!("waits for the card: {waiting}"),
                     _ => "continues from the newest checkpoint".to_owned(),

@@ -31,6 +31,11 @@ impl Recorder {
         }
     }
 
+    /// Returns the number of losses in a row, up to the newest, that were not finite.
+    pub(crate) fn open_streak(&self) -> u64 {
+        self.skips.count
+    }
+
     /// Ends a streak before a step that is finite.
     pub(super) fn end_skips(&mut self) {
         let Streak { count, step, was_taken } = mem::take(&mut self.skips);

@@ -176,7 +176,9 @@ fn a_hung_command_that_can_resume_is_started_again() {
     let due = policy.next_wake().unwrap();
     assert_eq!(due, seconds(30 + 180), "no less than `first_steps`, since evaluations are not announced");
     policy.decide(active(), seconds(200));
-    assert_eq!(policy.next_wake(), Some(seconds(30 + 600)), "it may be evaluating");
+    assert_eq!(policy.next_wake(), Some(seconds(200 + 180)), "it may be evaluating, and was idle since then");
+    policy.decide(active(), seconds(500));
+    assert_eq!(policy.next_wake(), Some(seconds(30 + 600)), "no evaluation takes that long");
     let effects = policy.decide(Event::Tick, seconds(30 + 600));
     assert!(effects.contains(&Effect::Signal(Signal::Terminate)), "{effects:?}");
 }
