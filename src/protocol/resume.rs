@@ -144,6 +144,9 @@ impl CompanionNews {
     }
 }
 
+/// Knobs that the saved state of an optimizer holds, too.
+const OF_OPTIMIZER_STATE: [&str; 2] = ["optimizer.lr", "optimizer.weight_decay"];
+
 /// Describes the knobs of a rung that a script ignores; none if it follows all of them.
 #[must_use]
 pub fn describe_ignored(ignored: &[IgnoredKnob]) -> Option<String> {
@@ -151,7 +154,13 @@ pub fn describe_ignored(ignored: &[IgnoredKnob]) -> Option<String> {
         format!("{}: the rung says {}, in force is {}", knob.name, in_words(&knob.rung), in_words(&knob.in_force))
     };
     let all: Vec<String> = ignored.iter().map(each).collect();
-    (!all.is_empty()).then(|| format!("the script ignores {}", all.join("; ")))
+    let is_restored = ignored.iter().any(|knob| OF_OPTIMIZER_STATE.contains(&knob.name.as_str()));
+    let why = if is_restored {
+        " (`load_state_dict` brings an optimizer's old values back: set them in its `param_groups` after that)"
+    } else {
+        ""
+    };
+    (!all.is_empty()).then(|| format!("the script ignores {}{why}", all.join("; ")))
 }
 
 #[cfg(test)]
@@ -197,5 +206,7 @@ mod tests {
             "the script ignores training.micro_batch: the rung says 2, in force is 4; knobs.size: the rung says 8, in \
              force is 9"
         );
+        let rate = describe_ignored(&[knob("optimizer.lr", 1, 2)]).unwrap();
+        assert!(rate.contains("`load_state_dict` brings an optimizer's old values back"), "{rate}");
     }
 }
