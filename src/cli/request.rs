@@ -4,17 +4,19 @@ use super::client::{self, send_request};
 use super::line;
 use super::occupied;
 use super::poll::poll_within;
-use super::{Outcome, Which, WhichAlive, find_run};
+use super::{Failure, Outcome, Which, WhichAlive, find_run};
 use crate::format::count;
 use crate::protocol::control::{Request, RunState, Status, Target};
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time for the worker of a paused run to save and to end.
 const PAUSING: Duration = Duration::from_mins(2);
+/// Time after which the status shows that the keeper has heard of the pause.
+const HEARD: Duration = Duration::from_secs(3);
 /// Between two looks at a run that pauses.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -60,18 +62,27 @@ pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {
 pub fn pause(which: &Which, runs: &Path) -> Outcome {
     let run = find_run(runs, which.run.as_deref())?;
     send_and_print(&run, &Request::Pause)?;
-    let is_done = |status: &Status| status.state == RunState::Paused || status.state.is_over();
-    let ended = poll_within(PAUSING, INTERVAL, || live_status(&run).filter(is_done));
-    line!(
-        "{}: {}",
-        run.name(),
-        ended.map_or("the worker has not ended yet".to_owned(), |status| status_of_pause(&status))
-    );
-    Ok(0)
-}
-
-fn status_of_pause(status: &Status) -> String {
-    format!("{} at step {}", status.state.word(), count(status.step))
+    let asked = Instant::now();
+    let settled = poll_within(PAUSING, INTERVAL, || {
+        // The keeper withdraws a pause whose checkpoint cannot be written.
+        let trains_on = |status: &Status| status.state == RunState::Training && asked.elapsed() > HEARD;
+        let is_paused = |status: &Status| status.state == RunState::Paused || status.state.is_over();
+        live_status(&run).filter(|status| is_paused(status) || trains_on(status))
+    });
+    let name = run.name();
+    match settled {
+        Some(status) if status.state != RunState::Training => {
+            line!("{name}: {} at step {}", status.state.word(), count(status.step));
+            Ok(0)
+        }
+        _ => {
+            let shows = run.command("attach");
+            Err(Failure::new(
+                1,
+                format!("{name} was not paused: its worker still runs; the journal says why (`{shows}`)"),
+            ))
+        }
+    }
 }
 
 /// Accepts the keeper's proposal.
