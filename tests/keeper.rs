@@ -289,7 +289,7 @@ fn a_request_whose_save_fails_is_refused_and_no_step_is_lost() {
         let told = String::from_utf8_lossy(&answer.stderr).into_owned();
         match wish {
             ["stop"] => {
-                assert!(told.contains("not done: the stop") && told.contains("No space left on device"), "{told}")
+                assert!(told.contains("not done: the stop") && told.contains("No space left on device"), "{told}");
             }
             ["pause"] => assert!(told.contains("was not paused"), "{told}"),
             _ => assert!(answer.status.success(), "{answer:?}"),
