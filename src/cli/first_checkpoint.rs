@@ -102,13 +102,10 @@ impl FirstCheckpoint {
         Ok(Self::OfRun { base, loaded })
     }
 
-    /// Checks that the model of this rung can begin with it. A rung with `warm_start: true` takes the weights that fit.
+    /// Checks that the model of this rung can begin with it.
     pub fn check(&self, run: &Run, rung: usize, trainer: &dyn Trainer) -> Result<(), Failure> {
         let Self::OfRun { base, loaded } = self else { return Ok(()) };
         let begun = &run.rungs[rung];
-        if begun.warm_start {
-            return Ok(());
-        }
         trainer.check_checkpoint(run, rung, &loaded.files).map_err(|refusal| {
             let written = train_state(loaded).map(|state| state.rung_name);
             let other = written.filter(|name| *name != begun.name && run.rung_named(name).is_some());

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time for the worker of a paused run to save and to end.
-const PAUSING: Duration = Duration::from_mins(2);
+const PAUSING: Duration = Duration::from_mins(10);
 /// Time after which the status shows that the keeper has heard of the pause.
 const HEARD: Duration = Duration::from_secs(3);
 /// Between two looks at a run that pauses.
@@ -69,18 +69,21 @@ pub fn pause(which: &Which, runs: &Path) -> Outcome {
         let is_paused = |status: &Status| status.state == RunState::Paused || status.state.is_over();
         live_status(&run).filter(|status| is_paused(status) || trains_on(status))
     });
-    let name = run.name();
-    match settled {
-        Some(status) if status.state != RunState::Training => {
-            line!("{name}: {} at step {}", status.state.word(), count(status.step));
-            Ok(0)
+    let (name, shows) = (run.name(), run.command("attach"));
+    let Some(status) = settled else {
+        return Err(Failure::new(
+            1,
+            format!("{name} is not paused yet: its worker still saves, or cannot end; see `{shows}`"),
+        ));
+    };
+    let now = format!("{} at step {}", status.state.word(), count(status.step));
+    match status.state {
+        RunState::Training | RunState::Failed | RunState::NeedsPerson => {
+            Err(Failure::new(1, format!("{name} was not paused ({now}); the journal says why: `{shows}`")))
         }
         _ => {
-            let shows = run.command("attach");
-            Err(Failure::new(
-                1,
-                format!("{name} was not paused: its worker still runs; the journal says why (`{shows}`)"),
-            ))
+            line!("{name}: {now}");
+            Ok(0)
         }
     }
 }

@@ -210,7 +210,7 @@ pub struct Spike {
     pub in_a_row: u64,
     /// Least age of the checkpoint to go back to, in steps before the jump.
     pub back: u64,
-    /// Number of batches to leave out, from `back` steps before the jump.
+    /// Number of batches to leave out, half of them before the jump.
     pub skip: u64,
 }
 

@@ -114,7 +114,7 @@ fn strip_position(message: &str) -> String {
     message[..end].to_owned()
 }
 
-/// Suggests a fix for a line the parser rejects. It often notices a mistake on the line behind.
+/// Suggests a fix for a line the parser rejects. It often notices a mistake on the next line.
 fn suggest_fix(text: &str, error: &serde_yaml::Error) -> &'static str {
     let message = error.to_string();
     let Some(at) = error.location() else { return "" };
@@ -127,7 +127,7 @@ fn suggest_fix(text: &str, error: &serde_yaml::Error) -> &'static str {
     } else if message.starts_with("did not find expected key") {
         "; give this line and the one before the indentation of their section, and close quotes and brackets above"
     } else if message.starts_with("mapping values are not") {
-        "; this line is indented too far, or the one before lacks its colon"
+        "; this line is indented too far, the one before lacks its colon, or a value with `: ` in it needs quotes"
     } else if message.starts_with("could not find expected ':'") {
         "; this line or the one before lacks its colon, as in `epochs: 60`"
     } else if message.contains("end of stream") {

@@ -111,7 +111,7 @@ impl Keeper {
         self.policy.set_durable_step(self.recorder.status.durable_step);
     }
 
-    /// Rolls back to a checkpoint from well before an unwanted step, and skips the data behind it.
+    /// Rolls back to a checkpoint from well before an unwanted step, and leaves out the data around that step.
     pub(super) fn roll_back(&mut self, back: Back) {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
             let text = match self.recorder.status.durable_step {
@@ -124,11 +124,15 @@ impl Keeper {
         self.set_aside_above(step, "the run rolled back");
         self.recorder.status.durable_step = Some(step);
         self.policy.set_durable_step(Some(step));
+        let end = self.recorder.status.total_samples.unwrap_or(u64::MAX);
         let again = self.recorder.status.step.saturating_sub(step);
-        let text = format!("back to the checkpoint of step {}; {} follow again", grouped(step), counted(again, "step"));
+        let text = format!("back to the checkpoint of step {}, {} ago", grouped(step), counted(again, "step"));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
-        self.recorder.status.rollbacks += 1;
-        if let Some((from, to)) = back.skip.map(|(from, to)| (from.max(samples), to)).filter(|(from, to)| from < to) {
+        // A return to another rung counts as a shift.
+        self.recorder.status.rollbacks += u64::from(self.policy.rung() == self.recorder.status.rung);
+        if let Some((from, to)) =
+            back.skip.map(|(from, to)| (from.max(samples), to.min(end))).filter(|(from, to)| from < to)
+        {
             self.skip_data(from, to - from);
         }
     }

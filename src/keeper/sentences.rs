@@ -118,12 +118,12 @@ pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
     format!("finished at step {}{measured}{nothing}", grouped(step))
 }
 
-/// Warns of a run whose newest losses were not finite.
+/// Warns of a run whose newest steps were not finite.
 pub fn ends_in_streak(count: u64) -> String {
     match count {
         0 => String::new(),
-        1 => "; its last loss was NaN or infinite".to_owned(),
-        count => format!("; its last {} losses were NaN or infinite", grouped(count)),
+        1 => "; its last step was not finite (NaN or infinity)".to_owned(),
+        count => format!("; its last {} steps were not finite (NaN or infinity)", grouped(count)),
     }
 }
 

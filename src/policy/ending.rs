@@ -66,7 +66,8 @@ impl Policy {
         if let Some(told) = self.note_silence(now) {
             return told;
         }
-        let silence = self.watches.hang.silence().as_secs();
+        let hang = &self.watches.hang;
+        let silence = if phase == Phase::Training { hang.silence() } else { hang.limit() }.as_secs();
         let mut cause = format!("hang: no progress for {silence} s while {}", describe_phase(phase));
         if let Some(rank) = self.watches.hang.describe_last_rank() {
             cause = format!("{cause}: {rank}");

@@ -113,7 +113,7 @@ pub struct Back {
     pub before: u64,
     /// Number of steps to go back from there, approximately.
     pub steps: u64,
-    /// Data to leave out from then on: the first unit of the run's clock, and the first one behind.
+    /// Data to leave out: a half-open range of the run's clock.
     #[serde(default)]
     pub skip: Option<(u64, u64)>,
 }

@@ -92,7 +92,7 @@ impl Policy {
                 let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
                 let old = match back.before.saturating_sub(back.steps) {
                     0 => "the oldest checkpoint".to_owned(),
-                    step => format!("a checkpoint from step {} or before", count(step)),
+                    step => format!("a checkpoint from step {} or before, else to the oldest", count(step)),
                 };
                 format!("go back to {old}{}{onto}", describe_skip(back))
             }

@@ -159,7 +159,7 @@ impl Policy {
         let start = Start::on(self.rung, format!("resumed on {}", self.rung_name(self.rung)));
         match self.life {
             Lifecycle::Stopping { ref mut then, .. } if matches!(then, Then::Pause) => {
-                *then = Then::Start(start);
+                *then = Then::Start(Start::on(self.rung, "restart after a withdrawn pause"));
                 let note = request_note(Level::Info, JournalKind::Request, "resume instead of the pause");
                 ("continues once the worker has ended".to_owned(), vec![note])
             }

@@ -6,7 +6,7 @@ mod watches;
 
 use super::event::{Effect, Event};
 use super::ledger::Ledger;
-use super::lifecycle::Outcome;
+use super::lifecycle::{Lifecycle, Outcome};
 use super::machine::Policy;
 use super::refusal::Refusal;
 use super::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
@@ -204,6 +204,22 @@ fn a_kill_from_outside_fails_no_climb_and_the_users_choice_stands() {
 }
 
 #[test]
+fn a_resume_withdraws_a_pause_that_has_not_ended_the_worker_yet() {
+    let ends = |requests: &[Request]| {
+        let mut scenario = Scenario::begin(true);
+        scenario.steps(50, 1.0);
+        for request in requests {
+            scenario.ask(request.clone());
+        }
+        let effects = scenario.tell(exited(3));
+        let starts = effects.iter().any(|effect| matches!(effect, Effect::Start(_)));
+        (starts, matches!(scenario.policy.life(), Lifecycle::Paused))
+    };
+    assert_eq!(ends(&[Request::Pause]), (false, true));
+    assert_eq!(ends(&[Request::Pause, Request::Resume]), (true, false));
+}
+
+#[test]
 fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     let mut scenario = Scenario::begin(false);
     assert!(scenario.ask(Request::Accept) == [Effect::Reply(Err(Refusal::NoProposal))]);
@@ -212,7 +228,9 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     scenario.steps(300, 1.0);
     assert!(!scenario.steps(303, 9.0).iter().any(|effect| matches!(effect, Effect::Order(_))));
     assert!(
-        scenario.proposal().contains("would go back to a checkpoint from step 201 or before and skip the data"),
+        scenario
+            .proposal()
+            .contains("would go back to a checkpoint from step 201 or before, else to the oldest and skip the data"),
         "{}",
         scenario.proposal()
     );

@@ -1,8 +1,8 @@
 //! Detects loss spikes: several standard deviations above the mean of the last 128 finite values, for
 //! some steps in a row. Spikes and non-finite values never enter the window.
 //!
-//! A jump is none unless it takes back a part of what the training has gained: near the end of a training, where the loss is
-//! almost 0, any hard batch is many standard deviations above it.
+//! A jump counts only if it undoes a tenth of the drop of the loss since the start: near the end of a training, where the loss
+//! is almost 0, any hard batch is many standard deviations above it. A run that begins from another's checkpoint starts there.
 
 use crate::config::watch;
 use serde::{Deserialize, Serialize};

@@ -53,13 +53,14 @@ impl Policy {
     }
 
     /// Returns the way back before a jump of the loss that has lasted this many steps. The data that is left out lies around
-    /// its first step, however old the checkpoint is.
+    /// its first step, half of it before, however old the checkpoint is.
     fn back_before(&self, lasted: u64, newest: &Step, knobs: Spike) -> Back {
         let in_units = |steps: u64| steps.saturating_mul(self.position.pace.units_per_step());
-        let from = newest.samples.saturating_sub(in_units(lasted.saturating_add(knobs.back)));
+        let ahead = (knobs.skip / 2).saturating_add(lasted);
+        let from = newest.samples.saturating_sub(in_units(ahead));
         // The data of a command is not ours to choose.
         let skips = self.limits.command.is_none() && knobs.skip > 0;
-        let skip = skips.then(|| (from, from.saturating_add(in_units(knobs.skip))));
+        let skip = skips.then(|| (from, from.saturating_add(in_units(knobs.skip.max(ahead)))));
         Back { before: (newest.step + 1).saturating_sub(lasted), steps: knobs.back, skip }
     }
 

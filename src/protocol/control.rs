@@ -236,7 +236,7 @@ pub struct Status {
     pub pauses: u64,
     /// Changes of rung.
     pub shifts: u64,
-    /// Returns to an older checkpoint after a loss spike or a divergence.
+    /// Returns to an older checkpoint on the same rung, after a loss spike or a divergence.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rollbacks: u64,
     /// Steps skipped by the guard, in the whole run.

@@ -156,7 +156,7 @@ pub fn describe_ignored(ignored: &[IgnoredKnob]) -> Option<String> {
     let all: Vec<String> = ignored.iter().map(each).collect();
     let is_restored = ignored.iter().any(|knob| OF_OPTIMIZER_STATE.contains(&knob.name.as_str()));
     let why = if is_restored {
-        " (`load_state_dict` brings an optimizer's old values back: set them in its `param_groups` after that)"
+        "; `load_state_dict` may have brought the optimizer's old values back: set them in its `param_groups` after it"
     } else {
         ""
     };
@@ -207,6 +207,6 @@ mod tests {
              force is 9"
         );
         let rate = describe_ignored(&[knob("optimizer.lr", 1, 2)]).unwrap();
-        assert!(rate.contains("`load_state_dict` brings an optimizer's old values back"), "{rate}");
+        assert!(rate.contains("`load_state_dict` may have brought the optimizer's old values back"), "{rate}");
     }
 }

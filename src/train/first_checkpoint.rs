@@ -5,6 +5,7 @@ use super::params::fit::Fit;
 use super::params::safetensors_file::shapes_in_file;
 use super::resume::find_not_finite;
 use crate::config::knobs::Training;
+use crate::recipe::batch::BatchPlan;
 use crate::store::checkpoint::classes::PictureClasses;
 use crate::store::checkpoint::{MODEL, STATE, state::TrainState};
 use safetensors::{SafeTensorError, SafeTensors};
@@ -59,7 +60,11 @@ impl Misfit {
     /// Returns the exit code of a run that begins so.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Over { .. }) { 13 } else { 14 }
+        match self {
+            Self::Over { .. } => 13,
+            Self::Classes(_) => 15,
+            _ => 14,
+        }
     }
 }
 
@@ -80,21 +85,25 @@ pub fn check_fit(files: &Files, shapes: &Shapes, classes: Option<&PictureClasses
     if fit.is_whole() { Ok(()) } else { Err(Misfit::Shapes(fit)) }
 }
 
-/// Checks that a run of this length has steps left behind a checkpoint. `epoch_units`: an epoch on the run's clock.
+/// Checks that a run of this length has steps left after a checkpoint.
 ///
 /// # Errors
 /// Returns an error when it has none.
-pub fn check_length(files: &Files, training: &Training, epoch_units: u64) -> Result<(), Misfit> {
+pub fn check_length(files: &Files, training: &Training, plan: &BatchPlan) -> Result<(), Misfit> {
     let Some(state) = train_state(files) else { return Ok(()) };
-    let (trained, total, unit) = match (training.epochs, training.steps) {
-        (Some(epochs), _) => (state.position.samples / epoch_units.max(1), epochs, "epochs"),
-        (None, Some(steps)) => (state.step, steps, "steps"),
+    let clock = state.position.samples;
+    let (end, trained, total, unit) = match (training.epochs, training.steps) {
+        (Some(epochs), _) => {
+            let epoch = plan.epoch_units().max(1);
+            (epochs.saturating_mul(epoch), clock / epoch, epochs, "epochs")
+        }
+        (None, Some(steps)) => {
+            let known = state.length.filter(|known| known.steps == steps).map(|known| known.units);
+            (known.unwrap_or_else(|| plan.units_of_steps(steps)), state.step, steps, "steps")
+        }
         (None, None) => return Ok(()),
     };
-    if trained < total {
-        return Ok(());
-    }
-    Err(Misfit::Over { trained, total, unit })
+    if clock < end { Ok(()) } else { Err(Misfit::Over { trained, total, unit }) }
 }
 
 fn train_state(files: &Files) -> Option<TrainState> {

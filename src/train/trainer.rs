@@ -5,13 +5,14 @@ use super::first_checkpoint::{check_fit, check_length};
 use super::registry::{AnyTask, Registry};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
-use crate::config::knobs::{Precision, Preset};
+use crate::config::knobs::{Precision, Preset, Training};
 use crate::config::ladder::Rung;
 use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
+use crate::recipe::batch::BatchPlan;
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -80,9 +81,12 @@ impl Trainer for Registry {
         let Some(task) = self.get(&run.task) else { return Ok(()) };
         let preset = &run.rungs[rung].preset;
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, error.to_string()))?;
-        let epoch_units = sizes.units.saturating_mul(sizes.training as u64);
-        check_fit(files, &sizes.shapes, sizes.classes.as_ref())
-            .and_then(|()| check_length(files, &preset.training, epoch_units))
+        let Training { micro_batch, accumulation, .. } = preset.training;
+        let plan = BatchPlan { epoch_samples: sizes.training as u64, units: sizes.units, micro_batch, accumulation };
+        // A rung with `warm_start` takes the weights that fit.
+        let fit =
+            if run.rungs[rung].warm_start { Ok(()) } else { check_fit(files, &sizes.shapes, sizes.classes.as_ref()) };
+        fit.and_then(|()| check_length(files, &preset.training, &plan))
             .map_err(|misfit| Refusal::new(misfit.exit_code(), misfit.to_string()))
     }
 

@@ -55,7 +55,7 @@ pub fn place_with_card() -> Place {
 
 /// Returns the folder of the caches that all tests share: one for each set of dependencies and each build, whose kernels
 /// differ, for each form of the PTX, and for each way of marking tuned rungs. CubeCL knows kernels by their types, which
-/// are others in a build of another folder.
+/// differ between checkouts.
 fn prepared_caches() -> PathBuf {
     let ptx = include_bytes!("../../examples/soft_card/ptx.rs");
     let marks = include_bytes!("../../src/store/kernels.rs");

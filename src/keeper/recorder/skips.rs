@@ -17,11 +17,15 @@ pub(super) struct Streak {
     step: u64,
     /// The script took it anyway.
     was_taken: bool,
+    /// The loss scale was lowered for it.
+    rescaled: bool,
 }
 
 impl Recorder {
     pub(super) fn record_skip(&mut self, skipped: &Skipped) {
-        self.skips = Streak { count: self.skips.count + 1, step: skipped.step, was_taken: skipped.applied };
+        let count = self.skips.count + 1;
+        let Skipped { step, applied: was_taken, rescaled, .. } = *skipped;
+        self.skips = Streak { count, step, was_taken, rescaled };
         let counted = if skipped.applied { &mut self.status.unguarded } else { &mut self.status.skipped };
         *counted += 1;
         self.record_non_finite(skipped);
@@ -31,14 +35,15 @@ impl Recorder {
         }
     }
 
-    /// Returns the number of losses in a row, up to the newest, that were not finite.
+    /// Returns the number of steps in a row, up to the newest, that were not finite. A loss scale that is being lowered does
+    /// not count.
     pub(crate) fn open_streak(&self) -> u64 {
-        self.skips.count
+        if self.skips.rescaled { 0 } else { self.skips.count }
     }
 
     /// Ends a streak before a step that is finite.
     pub(super) fn end_skips(&mut self) {
-        let Streak { count, step, was_taken } = mem::take(&mut self.skips);
+        let Streak { count, step, was_taken, .. } = mem::take(&mut self.skips);
         if count > 1 {
             self.note(Level::Warn, JournalKind::Skip, sentences::end_of_skips(count, step, was_taken));
         }
