@@ -107,7 +107,7 @@ impl FirstCheckpoint {
         let Self::OfRun { base, loaded } = self else { return Ok(()) };
         let begun = &run.rungs[rung];
         trainer.check_checkpoint(run, rung, &loaded.files).map_err(|refusal| {
-            let written = train_state(loaded).map(|state| state.rung_name);
+            let written = TrainState::in_files(&loaded.files).map(|state| state.rung_name);
             let other = written.filter(|name| *name != begun.name && run.rung_named(name).is_some());
             let way = other
                 .filter(|_| refusal.code == CHECKPOINT)
@@ -120,10 +120,7 @@ impl FirstCheckpoint {
     /// Makes it the first checkpoint of a run that has not started.
     pub fn give_to(&self, dir: &RunDir, run: &Run, rung: usize) -> Result<(), Failure> {
         match self {
-            Self::OfRun { base, loaded } => {
-                KnownCompanion::copy(base, dir.path())?;
-                checkpoints::copy::write_copy_with(dir.path(), loaded, &state_on(loaded, run, rung)?)?;
-            }
+            Self::OfRun { base, loaded } => copy_container(base, dir, loaded, Some(&state_on(loaded, run, rung)?))?,
             Self::OfScript { path, step } => {
                 let spec = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref());
                 // Retention deletes the run's own files, not one from before.
@@ -151,24 +148,20 @@ impl FirstCheckpoint {
     }
 }
 
-fn train_state(loaded: &Loaded) -> Option<TrainState> {
-    serde_json::from_slice(loaded.files.get(STATE)?).ok()
-}
-
 /// Returns the state in a checkpoint of another run, whose ladder may be another one, for a run that begins on this rung.
 fn state_on(loaded: &Loaded, run: &Run, rung: usize) -> Result<Vec<u8>, Failure> {
-    let Some(state) = train_state(loaded) else {
+    let Some(state) = TrainState::in_files(&loaded.files) else {
         return Err(Failure::new(CHECKPOINT, format!("{} has no {STATE}", text::path(&loaded.path))));
     };
     let rung_name = run.rungs[rung].name.clone();
     Ok(serde_json::to_vec_pretty(&TrainState { rung, rung_name, is_foreign: true, ..state })?)
 }
 
-/// Copies a checkpoint of downshift's into another run.
-pub fn copy_container(base: &RunDir, to: &RunDir, loaded: &Loaded) -> Result<(), Failure> {
+/// Copies a checkpoint of downshift's into another run, with another state if one is given.
+pub fn copy_container(base: &RunDir, to: &RunDir, loaded: &Loaded, state: Option<&[u8]>) -> Result<(), Failure> {
     // Without it, the new run would not be known to resume.
     KnownCompanion::copy(base, to.path())?;
-    checkpoints::copy::write_copy(to.path(), loaded)?;
+    checkpoints::copy::write_copy(to.path(), loaded, state)?;
     Ok(())
 }
 

@@ -296,7 +296,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     record_command_line(&dir);
     match origin {
         Origin::Weights => write_first(&dir, &run, &loaded)?,
-        Origin::Checkpoint => copy_container(base, &dir, &loaded)?,
+        Origin::Checkpoint => copy_container(base, &dir, &loaded, None)?,
     }
     OfflineKeeper::step_in(&dir)?.note(describe_origin(origin, base, loaded.manifest.step, args));
     start_keeper(&dir, Some(&launch))?;
@@ -332,8 +332,7 @@ fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
     let unusable = |what: &str| Failure::new(14, format!("{} has no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
-    let old: TrainState =
-        base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;
+    let old: TrainState = TrainState::in_files(&base.files).ok_or_else(|| unusable(STATE))?;
     let seed = run.rungs[0].preset.training.seed;
     let TrainState { rung, rung_name, classes, .. } = old;
     let fresh = TrainState { seed, classes, rung, rung_name, ..TrainState::default() };

@@ -278,5 +278,5 @@ impl Policy {
 }
 
 fn describe_skip(back: &Back) -> String {
-    if back.skip.is_none() { String::new() } else { " and skip the data around the jump".to_owned() }
+    if back.skip.is_none() { String::new() } else { ", and skip the data around the jump".to_owned() }
 }

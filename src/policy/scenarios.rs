@@ -230,7 +230,7 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     assert!(
         scenario
             .proposal()
-            .contains("would go back to a checkpoint from step 201 or before, else to the oldest and skip the data"),
+            .contains("would go back to a checkpoint from step 201 or before, else to the oldest, and skip the data"),
         "{}",
         scenario.proposal()
     );

@@ -7,7 +7,7 @@ use super::resume::find_not_finite;
 use crate::config::knobs::Training;
 use crate::recipe::batch::BatchPlan;
 use crate::store::checkpoint::classes::PictureClasses;
-use crate::store::checkpoint::{MODEL, STATE, state::TrainState};
+use crate::store::checkpoint::{MODEL, state::TrainState};
 use safetensors::{SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub enum Misfit {
          so give a larger number"
     )]
     Over {
-        /// What was trained.
+        /// The part that was trained.
         trained: u64,
         /// The length of the run.
         total: u64,
@@ -73,7 +73,7 @@ impl Misfit {
 /// # Errors
 /// Returns the first thing that does not fit.
 pub fn check_fit(files: &Files, shapes: &Shapes, classes: Option<&PictureClasses>) -> Result<(), Misfit> {
-    let learned = train_state(files).and_then(|state| state.classes);
+    let learned = TrainState::in_files(files).and_then(|state| state.classes);
     if let Some(difference) = learned.zip(classes).and_then(|(learned, now)| learned.difference(now)) {
         return Err(Misfit::Classes(difference));
     }
@@ -90,7 +90,7 @@ pub fn check_fit(files: &Files, shapes: &Shapes, classes: Option<&PictureClasses
 /// # Errors
 /// Returns an error when it has none.
 pub fn check_length(files: &Files, training: &Training, plan: &BatchPlan) -> Result<(), Misfit> {
-    let Some(state) = train_state(files) else { return Ok(()) };
+    let Some(state) = TrainState::in_files(files) else { return Ok(()) };
     let clock = state.position.samples;
     let (end, trained, total, unit) = match (training.epochs, training.steps) {
         (Some(epochs), _) => {
@@ -104,10 +104,6 @@ pub fn check_length(files: &Files, training: &Training, plan: &BatchPlan) -> Res
         (None, None) => return Ok(()),
     };
     if clock < end { Ok(()) } else { Err(Misfit::Over { trained, total, unit }) }
-}
-
-fn train_state(files: &Files) -> Option<TrainState> {
-    serde_json::from_slice(files.get(STATE)?).ok()
 }
 
 /// Leaves out adapters, which are converted to another rank.

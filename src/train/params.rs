@@ -141,35 +141,28 @@ pub fn collect_parameters<B: Backend, M: Module<B>>(module: &M, masters: &Master
 
 /// Returns the shape of every float parameter. Initializes lazy ones, in the module's order.
 pub fn parameter_shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usize>> {
-    struct Visitor {
-        trail: Trail,
-        shapes: BTreeMap<String, Vec<usize>>,
-    }
-    impl<B: Backend> ModuleVisitor<B> for Visitor {
-        follow_trail!();
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            self.shapes.insert(self.trail.path(), param.val().dims().to_vec());
-        }
-    }
-    let mut visitor = Visitor { trail: Trail::default(), shapes: BTreeMap::new() };
-    module.visit(&mut visitor);
-    visitor.shapes
+    collect_shapes(module, true)
 }
 
 /// Returns the shape of every float parameter, without initializing them.
 pub fn declared_shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usize>> {
-    #[derive(Default)]
+    collect_shapes(module, false)
+}
+
+fn collect_shapes<B: Backend, M: Module<B>>(module: &M, initializes: bool) -> BTreeMap<String, Vec<usize>> {
     struct Visitor {
         trail: Trail,
+        initializes: bool,
         shapes: BTreeMap<String, Vec<usize>>,
     }
     impl<B: Backend> ModuleVisitor<B> for Visitor {
         follow_trail!();
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            self.shapes.insert(self.trail.path(), param.lazy_shape().to_vec());
+            let shape = if self.initializes { param.val().shape() } else { param.lazy_shape() };
+            self.shapes.insert(self.trail.path(), shape.to_vec());
         }
     }
-    let mut visitor = Visitor::default();
+    let mut visitor = Visitor { trail: Trail::default(), initializes, shapes: BTreeMap::new() };
     module.visit(&mut visitor);
     visitor.shapes
 }

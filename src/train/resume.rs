@@ -52,7 +52,7 @@ pub fn find_checkpoint(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Optio
 /// Checks that training can continue from a checkpoint's content.
 fn check_usable(loaded: &Loaded) -> Result<(), CheckpointError> {
     check_finite(loaded)?;
-    let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
+    let state = TrainState::in_files(&loaded.files);
     // An unreadable file is a separate problem, reported by the restore.
     let Some(TrainState { step, position, .. }) = state else { return Ok(()) };
     let manifest = &loaded.manifest;
@@ -93,8 +93,7 @@ pub fn find_not_finite(files: &BTreeMap<String, Vec<u8>>) -> Option<(&'static st
 /// # Errors
 /// Returns an error that names the classes that are gone or new.
 pub fn check_classes(loaded: &Loaded, now: Option<&PictureClasses>) -> Result<(), Failed> {
-    let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
-    let before = state.and_then(|state| state.classes);
+    let before = TrainState::in_files(&loaded.files).and_then(|state| state.classes);
     let Some(difference) = before.zip(now).and_then(|(before, now)| before.difference(now)) else { return Ok(()) };
     Err(failure::unusable_checkpoint(format!(
         "the classes of the data changed since this checkpoint: {difference}; an output would stand for another class, \

@@ -39,7 +39,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     // Without it, the copy would not be known to resume.
     KnownCompanion::copy(run, &place).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
-    let path = place.join(write_copy(&place, &loaded)?);
+    let path = place.join(write_copy(&place, &loaded, None)?);
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if best.is_some() { "the best one, " } else { "" };
@@ -52,16 +52,12 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     }
 }
 
-/// Writes a checkpoint into a run directory: the same files in the same order, so that the manifest is identical.
-pub fn write_copy(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
-    write_copy_with(place, loaded, loaded.files.get(STATE).map_or(&[][..], Vec::as_slice))
-}
-
-/// Does the same with another state.
-pub fn write_copy_with(place: &Path, loaded: &Loaded, state: &[u8]) -> Result<String, Failure> {
+/// Writes a checkpoint into a run directory: the same files in the same order, so that the manifest is identical unless
+/// another state is given.
+pub fn write_copy(place: &Path, loaded: &Loaded, state: Option<&[u8]>) -> Result<String, Failure> {
     let manifest = &loaded.manifest;
-    let whole = |name: &str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
-    let file = |name: &str| if name == STATE { state } else { whole(name) };
+    let kept = |name: &str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
+    let file = |name: &str| state.filter(|_| name == STATE).unwrap_or_else(|| kept(name));
     let files: Vec<(&str, &[u8])> =
         manifest.files.iter().map(|entry| (entry.name.as_str(), file(&entry.name))).collect();
     let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };

@@ -3,7 +3,7 @@
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line, refuse_existing};
 use crate::format::{bytes, count};
-use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
+use crate::store::checkpoint::{Loaded, MODEL, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
 use crate::trainer::Trainer;
 use crate::untrusted::text;
@@ -28,17 +28,13 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     if let Some(format) = &args.format {
         return convert(run, &loaded, format, out, trainer);
     }
-    let classes = state_of(&loaded).and_then(|state| state.classes);
+    let classes = TrainState::in_files(&loaded.files).and_then(|state| state.classes);
     let weights =
         classes.and_then(|classes| add_entries(weights, &classes.entries())).unwrap_or_else(|| weights.clone());
     write_whole(out, &weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(out))))?;
     let (step, size) = (count(loaded.manifest.step), bytes(weights.len() as u64));
     line!("wrote the weights of step {step} of {} to {}, {size}", run.name(), text::path(out));
     Ok(0)
-}
-
-fn state_of(loaded: &Loaded) -> Option<TrainState> {
-    loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok())
 }
 
 /// Adds entries to the header of a safetensors file: eight bytes of length, JSON, tensors. Returns none if it has no
@@ -59,7 +55,7 @@ fn add_entries(file: &[u8], entries: &[(&str, String)]) -> Option<Vec<u8>> {
 fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     // The rung that wrote it determines its model's shape.
-    let rung = state_of(loaded).map_or(0, |state| state.rung).min(config.rungs.len() - 1);
+    let rung = TrainState::in_files(&loaded.files).map_or(0, |state| state.rung).min(config.rungs.len() - 1);
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
     let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(out)));

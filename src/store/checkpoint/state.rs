@@ -11,6 +11,7 @@ use crate::recipe::loss_scale::LossScale;
 use crate::recipe::plateau::PlateauState;
 use crate::untrusted::file::{Limit, read};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The training state without tensors: the content of `state.json`.
@@ -94,6 +95,12 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl TrainState {
+    /// Reads the state among the files of a checkpoint.
+    #[must_use]
+    pub fn in_files(files: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
+        serde_json::from_slice(files.get(STATE)?).ok()
+    }
+
     /// Returns the evaluation of exactly these weights, if there was one.
     #[must_use]
     pub fn own_eval(&self) -> Option<&Eval> {
