@@ -11,6 +11,8 @@ fn text_is_wrapped_between_words_and_never_within_a_number() {
     assert_eq!(wrap("resumed at step 1 204 after", 17), ["resumed at step", "1 204 after"]);
     assert_eq!(wrap("went on after 0.9 s, well", 18), ["went on after", "0.9 s, well"]);
     assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
+    assert_eq!(wrap("a\u{17d8}b", 2), ["a…", "b"], "U+17D8 is three columns wide");
+    assert_eq!(wrap("ae\u{301}b", 2), ["ae\u{301}", "b"], "an accent stays with its letter");
     assert_eq!((cut("abcdef", 4), cut_start("abcdef", 4)), ("abc…".to_owned(), "…def".to_owned()));
     assert_eq!((pad("ab", 4), pad_left("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
 }

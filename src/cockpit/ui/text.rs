@@ -1,9 +1,10 @@
 //! Text that fits: wrapped, cut or padded to a number of columns.
 
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 /// Wraps a text to lines of at most `width` columns, between words if possible. Never breaks at a space
-/// within a number or between a number and its unit.
+/// within a number or between a number and its unit. A character that is wider than a line becomes `…`.
 #[must_use]
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
@@ -16,11 +17,12 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         if !row.is_empty() {
             row.push(' ');
         }
-        for letter in word.chars() {
-            if !row.is_empty() && row.width() + letter.to_string().width() > width {
+        for character in word.graphemes(true) {
+            let character = if character.width() > width { "…" } else { character };
+            if !row.is_empty() && row.width() + character.width() > width {
                 rows.push(std::mem::take(&mut row));
             }
-            row.push(letter);
+            row.push_str(character);
         }
     }
     if !row.is_empty() {
@@ -54,13 +56,11 @@ pub fn cut(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let mut kept = String::new();
-    for letter in text.chars() {
-        kept.push(letter);
-        // A variation selector widens the letter before it.
-        if kept.width() + 1 > width {
-            kept.pop();
+    for character in text.graphemes(true) {
+        if kept.width() + character.width() + 1 > width {
             break;
         }
+        kept.push_str(character);
     }
     if width > 0 {
         kept.push('…');
@@ -75,12 +75,11 @@ pub fn cut_start(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let mut kept = String::new();
-    for letter in text.chars().rev() {
-        kept.insert(0, letter);
-        if kept.width() + 1 > width {
-            kept.remove(0);
+    for character in text.graphemes(true).rev() {
+        if kept.width() + character.width() + 1 > width {
             break;
         }
+        kept.insert_str(0, character);
     }
     if width > 0 { format!("…{kept}") } else { String::new() }
 }
