@@ -4,6 +4,7 @@ mod actions;
 mod charts;
 mod copy;
 mod focus;
+mod interruption;
 mod keys;
 mod layers;
 mod menu;

@@ -111,6 +111,17 @@ impl Panel {
     }
 }
 
+/// A request that ends the worker, and that the user confirms if steps may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// Ends the run.
+    Stop,
+    /// Ends the worker until the run is resumed.
+    Pause,
+    /// Starts the worker again.
+    Restart,
+}
+
 /// Current meaning of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -131,8 +142,8 @@ pub enum Mode {
         /// Number of the rung.
         to: usize,
     },
-    /// The stop confirmation is open.
-    Stop,
+    /// The question before the worker ends is open.
+    Interruption(Interruption),
     /// The box of the alerts is open.
     Alerts {
         /// First visible line, if not all fit.

@@ -2,19 +2,17 @@
 
 use super::focus::{focus_visible_panel, move_focus};
 use super::message::Effect;
-use super::{charts, copy, layers, menu, replay, run_list, samples};
+use super::{charts, copy, interruption, layers, menu, replay, run_list, samples};
 use crate::cockpit::action::Action;
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
-use crate::cockpit::overlays::preview::cost_now;
 use crate::cockpit::panels::{ranks, rung};
 use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
-use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
-use crate::config::command::cost::ShiftCost;
+use crate::cockpit::state::screen::{Interruption, Mode, Panel, Prompt, View};
 use crate::protocol::control::{Request, RunState, Target};
 
 /// Performs an action the user requested.
@@ -37,11 +35,14 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::ShiftDown => preview_neighbour(state, 1),
         Action::ShiftUp => preview_neighbour(state, -1),
         Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
-        Action::Restart => send_request(state, Request::Restart, "restart requested"),
-        Action::Pause => toggle_pause(state),
+        Action::Restart => interruption::request(state, Interruption::Restart),
+        Action::Pause if state.run_state() == Some(RunState::Paused) => {
+            send_request(state, Request::Resume, "resume requested")
+        }
+        Action::Pause => interruption::request(state, Interruption::Pause),
         Action::Autopilot => toggle_autopilot(state),
         Action::Accept => accept_proposal(state),
-        Action::Stop => open_stop_box(state),
+        Action::Stop => interruption::request(state, Interruption::Stop),
         Action::View(view) => switch_view(state, view),
         Action::NextPanel => move_focus(state, 1),
         Action::PreviousPanel => move_focus(state, -1),
@@ -166,20 +167,14 @@ fn open_palette(state: &mut State) -> Vec<Effect> {
     open_box(state, Mode::Palette { chosen: 0 })
 }
 
-fn open_stop_box(state: &mut State) -> Vec<Effect> {
-    match state.request_refusal() {
-        Some(why) => refuse_action(state, &why),
-        None => open_box(state, Mode::Stop),
-    }
-}
-
 /// Shows why an action is refused.
 pub fn refuse_action(state: &mut State, why: &Refusal) -> Vec<Effect> {
     state.show_notice(why.to_string(), true);
     vec![Effect::Redraw]
 }
 
-fn send_request(state: &mut State, request: Request, notice: &str) -> Vec<Effect> {
+/// Sends a request to the keeper, unless the run takes none.
+pub fn send_request(state: &mut State, request: Request, notice: &str) -> Vec<Effect> {
     if let Some(why) = state.request_refusal() {
         return refuse_action(state, &why);
     }
@@ -225,27 +220,6 @@ pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
     }
     let notice = format!("shift to {name} requested");
     send_request(state, Request::Shift { to: Target::Rung(name) }, &notice)
-}
-
-fn toggle_pause(state: &mut State) -> Vec<Effect> {
-    match state.run_state() {
-        Some(RunState::Paused) => send_request(state, Request::Resume, "resume requested"),
-        _ => send_request(state, Request::Pause, pause_notice(state)),
-    }
-}
-
-/// Returns what a pause does. The keeper refuses one that would lose everything, and says why.
-fn pause_notice(state: &State) -> &'static str {
-    let cost = state.command.as_ref().zip(state.status()).map(|(spec, status)| cost_now(spec, status));
-    match cost {
-        None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => {
-            "pause requested: saves first, then frees the memory"
-        }
-        Some(ShiftCost::BackTo { .. } | ShiftCost::Everything { .. }) => {
-            "pause requested: ends the command, which cannot be asked to save, and frees the memory"
-        }
-        Some(ShiftCost::Refused(_)) => "pause requested",
-    }
 }
 
 fn toggle_autopilot(state: &mut State) -> Vec<Effect> {

@@ -3,12 +3,11 @@
 use super::actions::{close_box, confirm_shift, move_preview, perform_action};
 use super::focus::focus_visible_panel;
 use super::message::Effect;
-use super::{menu, palette, replay};
+use super::{interruption, menu, palette, replay};
 use crate::cockpit::action::{Action, Key, TABLE};
 use crate::cockpit::overlays;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, View};
-use crate::protocol::control::Request;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Handles a key press.
@@ -34,8 +33,8 @@ pub fn press_key(state: &mut State, event: KeyEvent) -> Vec<Effect> {
         (Mode::Palette { chosen }, code) => palette::press_key(state, code, chosen),
         (Mode::Prompt(prompt), code) => menu::press_prompt_key(state, prompt, code),
         (Mode::Delete, KeyCode::Char('y')) => menu::confirm_delete(state),
-        (Mode::Stop, KeyCode::Char('y')) => confirm_stop(state),
-        (Mode::Delete | Mode::Stop, KeyCode::Char('n')) => close_box(state),
+        (Mode::Interruption(kind), KeyCode::Char('y')) => interruption::confirm(state, kind),
+        (Mode::Delete | Mode::Interruption(_), KeyCode::Char('n')) => close_box(state),
         (Mode::Help { .. }, _) if action.is_none() => close_box(state),
         _ => action.map_or_else(Vec::new, |action| press_action(state, action)),
     }
@@ -83,8 +82,8 @@ pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
             Action::Back | Action::Quit => close_box(state),
             _ => Vec::new(),
         },
-        Mode::Stop => match action {
-            Action::Confirm => confirm_stop(state),
+        Mode::Interruption(kind) => match action {
+            Action::Confirm => interruption::confirm(state, kind),
             Action::Back | Action::Quit => close_box(state),
             _ => Vec::new(),
         },
@@ -96,12 +95,6 @@ pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
             _ => Vec::new(),
         },
     }
-}
-
-fn confirm_stop(state: &mut State) -> Vec<Effect> {
-    state.screen.mode = Mode::Normal;
-    state.show_notice("stop requested", false);
-    vec![Effect::Send(Request::Stop), Effect::Redraw]
 }
 
 /// Handles pasted text: only the filter, the palette and a line to type in accept it.

@@ -10,7 +10,7 @@ use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::{History, Loading};
-use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::screen::{Interruption, Mode, Panel, View};
 use crate::cockpit::state::shift_progress::ShiftProgress;
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, StageName, Target, Update};
@@ -102,19 +102,21 @@ fn the_pause_key_resumes_a_paused_run() {
 
 #[test]
 fn a_pause_promises_a_save_only_if_the_worker_saves_when_asked() {
-    let notice = |more: Option<&str>| {
+    let pressed = |more: Option<&str>, keys: &[KeyCode]| {
         let mut state = fixture::training(SIZE);
         state.command = more.map(fixture::command::spec);
-        assert_eq!(press_all(&mut state, &[KeyCode::Char('p')]), [Request::Pause]);
+        assert_eq!(press_all(&mut state, keys), [Request::Pause], "{more:?}");
         state.notice.unwrap().text
     };
     let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
-    assert!(notice(None).contains("saves first"));
-    assert!(notice(Some(&format!("{resumes}save: {{ signal: USR1 }}\n"))).contains("saves first"));
+    let pause = &[KeyCode::Char('p')];
+    assert!(pressed(None, pause).contains("saves first"));
+    assert!(pressed(Some(&format!("{resumes}save: {{ signal: USR1 }}\n")), pause).contains("saves first"));
+    assert!(!pressed(Some(""), pause).contains("saves first"));
+    // A pause that repeats steps asks first.
     for more in [resumes, "restart: from_start\n"] {
-        assert!(notice(Some(more)).contains("cannot be asked to save"), "{more}");
+        assert!(!pressed(Some(more), &[KeyCode::Char('p'), KeyCode::Enter]).contains("saves first"), "{more}");
     }
-    assert_eq!(notice(Some("")), "pause requested");
 }
 
 #[test]
@@ -147,7 +149,13 @@ fn closing_the_cockpit_sends_no_request() {
         assert_eq!(update(&mut state, letter('q')), [Effect::Quit]);
     }
     // Ctrl-C closes from every mode and types nothing into the filter.
-    for mode in [Mode::Normal, Mode::Help { from: 0 }, Mode::Stop, Mode::Filter, Mode::Preview { to: 2 }] {
+    for mode in [
+        Mode::Normal,
+        Mode::Help { from: 0 },
+        Mode::Interruption(Interruption::Stop),
+        Mode::Filter,
+        Mode::Preview { to: 2 },
+    ] {
         let mut state = fixture::training(SIZE);
         state.screen.mode = mode;
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);

@@ -4,6 +4,7 @@ use super::{draw_text, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::readers::rung_views;
 use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Mode;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::protocol::blank;
 use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
@@ -192,6 +193,26 @@ fn the_question_before_a_stop_says_what_a_command_loses() {
     press_keys(&mut state, "\u{1b}");
     press_keys(&mut state, "x");
     assert!(draw_text(&state).contains("nothing is lost"));
+}
+
+#[test]
+fn a_pause_or_restart_that_repeats_steps_asks_first() {
+    let at_normal = |more: &str| {
+        let mut state = command_preview((120, 40), more);
+        press_keys(&mut state, "\u{1b}");
+        state
+    };
+    for (key, word) in [("p", "Pause the run at"), ("r", "Restart the command at")] {
+        let mut state = at_normal(RESUMES);
+        press_keys(&mut state, key);
+        let shown = draw_text(&state);
+        assert!(shown.contains(word) && shown.contains("goes on from checkpoint 600 and"), "{shown}");
+        for more in [format!("{RESUMES}save: {{ signal: USR1 }}\n"), String::new()] {
+            let mut state = at_normal(&more);
+            press_keys(&mut state, key);
+            assert_eq!(state.screen.mode, Mode::Normal, "{key}: nothing to ask: {more}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! The question before a stop, or before a pause or restart that repeats steps.
+
+use super::preview::cost_now;
+use crate::cockpit::action::Action;
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Interruption;
+use crate::cockpit::ui::{self, Popup, Stand};
+use crate::cockpit::verdict::Tone;
+use crate::config::command::cost::{ShiftCost, lost, repeated};
+use crate::config::theme::Theme;
+use crate::format::count;
+use crate::protocol::control::{RunState, Status};
+use crate::protocol::resume::GoOn;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr;
+
+/// Draws the box.
+pub fn render(frame: &mut Frame<'_>, within: Rect, kind: Interruption, state: &State, theme: &Theme) {
+    if state.status().is_none() {
+        return;
+    }
+    let mut lines: Vec<Line<'static>> = question_lines(within, kind, state).into_iter().map(Line::from).collect();
+    lines.push(Line::default());
+    if kind == Interruption::Stop {
+        let way = way_after_stop(state);
+        let label = label_of(&way);
+        lines.extend(resume_lines(within, &way).into_iter().map(|row| match row.strip_prefix(label) {
+            Some(rest) => Line::from(vec![Span::styled(label, theme.dim), Span::raw(rest.to_owned())]),
+            None => Line::from(row),
+        }));
+        lines.push(Line::default());
+    }
+    let (size, keys) = measure_box(within, kind, state);
+    lines.push(keys.render(inner_width(within), theme));
+    let title = match kind {
+        Interruption::Stop => "stop the run",
+        Interruption::Pause => "pause the run",
+        Interruption::Restart => "restart the command",
+    };
+    let inner = Popup { title, size, tone: Tone::Warn, stand: Stand::Middle }.open(frame, within, theme);
+    ui::render_lines(frame, inner, lines);
+}
+
+/// Returns how the run goes on once it has stopped: from the checkpoint that the stop saves, if it saves one.
+fn way_after_stop(state: &State) -> GoOn {
+    let saves = match (state.status(), &state.command) {
+        (Some(status), _) if status.state == RunState::Stopping => false,
+        (Some(status), Some(spec)) => {
+            let cost = cost_now(spec, status);
+            matches!(cost, ShiftCost::AtMostOneStep | ShiftCost::SavesFirst)
+        }
+        (_, None) => true,
+        (None, Some(_)) => false,
+    };
+    match state.go_on() {
+        GoOn::StartsOver(resume) if saves => GoOn::Resumes(resume),
+        way => way,
+    }
+}
+
+/// Returns the words before the command that continues the run.
+fn label_of(way: &GoOn) -> &'static str {
+    match way {
+        GoOn::Resumes(_) | GoOn::TakesOver(_) => "Resume later:",
+        GoOn::StartsOver(_) => "Start over later:",
+        GoOn::Anew(_) => "Start anew later:",
+    }
+}
+
+/// Returns the columns inside the box.
+fn inner_width(within: Rect) -> usize {
+    usize::from(within.width.saturating_sub(6)).clamp(1, 60)
+}
+
+/// Returns the command that continues the run, unbroken, on its own line if needed.
+fn resume_lines(within: Rect, way: &GoOn) -> Vec<String> {
+    let (label, command) = (label_of(way), way.command());
+    let joined = format!("{label}  {command}");
+    if joined.width() <= inner_width(within) {
+        vec![joined]
+    } else {
+        [vec![label.to_owned()], ui::wrap(command, inner_width(within))].concat()
+    }
+}
+
+/// Returns the inner size of the box and the keys on its last line.
+#[must_use]
+pub fn measure_box(within: Rect, kind: Interruption, state: &State) -> ((u16, u16), ui::KeyLine) {
+    let way = match kind {
+        Interruption::Stop => resume_lines(within, &way_after_stop(state)).len() + 1,
+        Interruption::Pause | Interruption::Restart => 0,
+    };
+    let rows = question_lines(within, kind, state).len() + way + 2;
+    let high = u16::try_from(rows).unwrap_or(u16::MAX);
+    let confirm = match (kind, &state.command) {
+        (Interruption::Stop, _) if state.run_state() == Some(RunState::Stopping) => "stop now",
+        (Interruption::Stop, Some(_)) => "stop",
+        (Interruption::Stop, None) => "save and stop",
+        (Interruption::Pause, _) => "pause",
+        (Interruption::Restart, _) => "restart",
+    };
+    let keys = ui::KeyLine(vec![
+        (state.keys.key_of(Action::Confirm), confirm, Action::Confirm),
+        (state.keys.key_of(Action::Back), "keep training", Action::Back),
+    ]);
+    ((60, high), keys)
+}
+
+fn question_lines(within: Rect, kind: Interruption, state: &State) -> Vec<String> {
+    let Some(status) = state.status() else { return Vec::new() };
+    let text = match (kind, &state.command) {
+        (Interruption::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
+        (Interruption::Stop, None) => {
+            format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
+        }
+        (Interruption::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
+        (Interruption::Pause, spec) => {
+            let cost = spec.as_ref().map(|spec| cost_now(spec, status));
+            format!("Pause the run at step {}? {}", count(status.step), end_of_command(cost))
+        }
+        (Interruption::Restart, spec) => {
+            let cost = spec.as_ref().map(|spec| cost_now(spec, status));
+            format!("Restart the command at step {}? {}", count(status.step), end_of_command(cost))
+        }
+    };
+    ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))
+}
+
+fn stop_again_question(status: &Status) -> String {
+    let durable =
+        status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
+    format!("The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}.")
+}
+
+/// Describes what an end of the worker loses that the run survives.
+fn end_of_command(cost: Option<ShiftCost>) -> String {
+    match cost {
+        Some(ShiftCost::BackTo { checkpoint, steps }) => format!(
+            "The command cannot be asked to save: it goes on from checkpoint {} and repeats {}.",
+            count(checkpoint),
+            repeated(steps)
+        ),
+        Some(ShiftCost::Everything { steps }) => {
+            format!("The command cannot be asked to save: it starts over and loses {}.", lost(steps))
+        }
+        None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => "It saves first; nothing is lost.".to_owned(),
+        Some(ShiftCost::Refused(_)) => "It has no checkpoint to go on from.".to_owned(),
+    }
+}
+
+/// Asks before a command ends: its script resumes only as well as it can itself.
+fn stop_question(cost: ShiftCost, step: u64) -> String {
+    let step = count(step);
+    match cost {
+        ShiftCost::AtMostOneStep => {
+            format!("Save at step {step} and stop the run? Everything the script started ends; nothing is lost.")
+        }
+        ShiftCost::SavesFirst => {
+            format!("Stop the run at step {step}? The script saves first, and everything it started ends.")
+        }
+        ShiftCost::BackTo { checkpoint, steps } => format!(
+            "Stop the run at step {step}? Everything the script started ends; it resumes from checkpoint {} and repeats {}.",
+            count(checkpoint),
+            repeated(steps)
+        ),
+        ShiftCost::Everything { .. } | ShiftCost::Refused(_) => {
+            format!(
+                "Stop the run at step {step}? Everything the script started ends, and there is no checkpoint to resume from."
+            )
+        }
+    }
+}

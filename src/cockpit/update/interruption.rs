@@ -1,0 +1,54 @@
+//! Stop, pause and restart: asked first where steps may be lost.
+
+use super::actions::{open_box, refuse_action, send_request};
+use super::message::Effect;
+use crate::cockpit::overlays::preview::cost_now;
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::{Interruption, Mode};
+use crate::config::command::cost::ShiftCost;
+use crate::protocol::control::Request;
+
+/// Sends the request, or asks first: always before a stop, else where steps would be repeated.
+pub fn request(state: &mut State, kind: Interruption) -> Vec<Effect> {
+    if let Some(why) = state.request_refusal() {
+        return refuse_action(state, &why);
+    }
+    if kind == Interruption::Stop || repeats_steps(state) {
+        return open_box(state, Mode::Interruption(kind));
+    }
+    send(state, kind)
+}
+
+/// Sends the request that the open box asks about.
+pub fn confirm(state: &mut State, kind: Interruption) -> Vec<Effect> {
+    state.screen.mode = Mode::Normal;
+    send(state, kind)
+}
+
+fn send(state: &mut State, kind: Interruption) -> Vec<Effect> {
+    match kind {
+        Interruption::Stop => send_request(state, Request::Stop, "stop requested"),
+        Interruption::Pause => send_request(state, Request::Pause, pause_notice(state)),
+        Interruption::Restart => send_request(state, Request::Restart, "restart requested"),
+    }
+}
+
+fn pause_notice(state: &State) -> &'static str {
+    match command_cost(state) {
+        None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => {
+            "pause requested: saves first, then frees the memory"
+        }
+        Some(_) => "pause requested: ends the command and frees the memory",
+    }
+}
+
+/// Reports whether an end of the worker repeats steps. The keeper refuses one that would lose them for good.
+fn repeats_steps(state: &State) -> bool {
+    state.status().is_some_and(|status| status.state.is_moving())
+        && matches!(command_cost(state), Some(ShiftCost::BackTo { .. } | ShiftCost::Everything { .. }))
+}
+
+/// Returns what an end of the command costs now; none for a built-in task, which saves first.
+fn command_cost(state: &State) -> Option<ShiftCost> {
+    state.command.as_ref().zip(state.status()).map(|(spec, status)| cost_now(spec, status))
+}
