@@ -32,7 +32,7 @@ use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::schedule::Schedule;
 use crate::recipe::{
-    batch::BatchPlan,
+    batch::{BatchPlan, Position},
     seed::{Purpose, derive_seed},
 };
 use crate::store::checkpoint::state::{Length, TrainState};
@@ -250,6 +250,11 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     let mut phase_log = PhaseLog::begin(T::phases(&data), !on_host, total_units / plan.epoch_units(), &attempt);
+    let ends_at = |at: Position| args.leave_out.next_step_start(&plan, at).samples >= total_units;
+    if attempt.state.position.samples < total_units && ends_at(attempt.state.position) {
+        // All that is left is left out.
+        evaluate_step::<T, B>(&mut attempt, &model, &data, args, None, device)?;
+    }
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
@@ -272,7 +277,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
         let lr = attempt.learning_rate(phase, step_plan.after.samples);
-        let evaluates = attempt.evaluation_is_due(&step_plan);
+        let evaluates = attempt.evaluation_is_due(&step_plan, ends_at(step_plan.after));
         match verdict {
             Ok(gradient) => {
                 optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);

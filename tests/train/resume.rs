@@ -3,6 +3,7 @@
 use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
+use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
 use downshift::train::job::WorkerArgs;
 use serde_json::{Value, json};
@@ -67,6 +68,27 @@ fn the_best_evaluated_weights_are_saved_without_affecting_training() {
         let own = evals.iter().find(|(at, _)| *at == step).map(|(_, loss)| *loss);
         assert_eq!(loss, own, "step {step}");
     }
+}
+
+#[test]
+fn a_run_whose_last_steps_are_left_out_ends_with_an_evaluation() {
+    let dir = TempDir::new().unwrap();
+    let without_end = || WorkerArgs {
+        leave_out: LeaveOut::new(vec![(140, 164)]),
+        ..args(dir.path(), with(preset(0.0), &[("evaluation.every", json!("1000 steps"))]))
+    };
+    let life = live(without_end(), &[]);
+    let last = life.curve().last().unwrap().0;
+    assert_eq!((life.outcome.as_ref(), last < STEPS), (Ok(&DoneReason::Finished), true));
+    assert_eq!(life.evals().iter().map(|eval| eval.0).collect::<Vec<_>>(), [last]);
+    // The same where nothing is left to do after a checkpoint.
+    let dir_of_stop = TempDir::new().unwrap();
+    let preset = || with(preset(0.0), &[("evaluation.every", json!("1000 steps"))]);
+    assert_eq!(live(args(dir_of_stop.path(), preset()), &[(19, STOP)]).saved(), [19]);
+    let rest = WorkerArgs { leave_out: LeaveOut::new(vec![(100, 164)]), ..args(dir_of_stop.path(), preset()) };
+    let life = live(rest, &[]);
+    assert_eq!((life.outcome.as_ref(), life.curve()), (Ok(&DoneReason::Finished), vec![]));
+    assert_eq!(life.evals().iter().map(|eval| eval.0).collect::<Vec<_>>(), [19]);
 }
 
 #[test]

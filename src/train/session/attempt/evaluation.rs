@@ -53,10 +53,11 @@ impl Attempt<'_> {
         }
     }
 
-    /// Reports whether an evaluation is due after the step that is about to end.
-    pub fn evaluation_is_due(&self, plan: &StepPlan) -> bool {
+    /// Reports whether an evaluation is due after the step that is about to end: it is the last one, or the
+    /// time has come.
+    pub fn evaluation_is_due(&self, plan: &StepPlan, is_last: bool) -> bool {
         let since_s = self.trained_s() - self.state.evaluated_at_s;
-        let over = plan.after.samples >= self.total_units;
-        over || is_due(self.args.preset.evaluation.every, self.state.step + 1, [plan.epoch, plan.after.epoch], since_s)
+        is_last
+            || is_due(self.args.preset.evaluation.every, self.state.step + 1, [plan.epoch, plan.after.epoch], since_s)
     }
 }
