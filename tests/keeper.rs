@@ -109,7 +109,7 @@ fn a_run_killed_with_its_parent_is_resumed_by_the_user() {
     let before = wait_status(&run, "steps", |status| status.step >= 60);
     kill_keepers(child, &before);
     let dead = wait_status(&run, "no process", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
-    assert_eq!(dead.state, RunState::Stopped);
+    assert_eq!(dead.state, RunState::Interrupted);
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
     place.curve(200, 8);

@@ -16,7 +16,7 @@ use super::{Failure, Outcome, client, resume, say};
 use crate::harness::JobNodes;
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::{ENDED_BY_SIGNAL, Launch};
-use crate::protocol::control::RunState;
+use crate::protocol::control::{RunState, Status};
 use crate::store::command_line::record_command_line;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
@@ -210,7 +210,8 @@ pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64, signals: &mut JobSigna
     }
     let JobEnd { code, noticed } = follow_bound(dir, since_ms, keeper, signals)?;
     // Another start may have continued the run since: the record of this end is gone, and the run was not stopped for good.
-    let goes_on = || live_status(dir).is_some_and(|status| status.state != RunState::Stopped);
+    let has_ended = |status: &Status| matches!(status.state, RunState::Stopped | RunState::Interrupted);
+    let goes_on = || live_status(dir).is_some_and(|status| !has_ended(&status));
     if code != STOPPED || !(was_interrupted(dir) || goes_on()) {
         return Ok(code);
     }

@@ -183,7 +183,7 @@ fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
 fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
-    let has_ended = matches!(status.state, RunState::Stopped | RunState::NeedsPerson);
+    let has_ended = matches!(status.state, RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson);
     if !has_ended || status.level.is_none() || !is_lost(spec, status.level) {
         return Ok(());
     }

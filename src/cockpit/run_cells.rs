@@ -21,6 +21,7 @@ pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
         | RunState::AwaitingCard
         | RunState::BackingOff
         | RunState::Recovering
+        | RunState::Interrupted
         | RunState::Unattended => Tone::Warn,
         _ => Tone::Busy,
     }

@@ -247,7 +247,14 @@ impl State {
     /// Reports whether the keeper is gone and nothing brings it back.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {
-        matches!(self.link, Link::Lost { .. }) && !self.is_over() && !self.is_recovering()
+        let has_end = self.is_over() && !self.is_interrupted();
+        matches!(self.link, Link::Lost { .. }) && !has_end && !self.is_recovering()
+    }
+
+    /// Reports whether keeper and worker are gone, and neither recorded an end.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.run_state() == Some(RunState::Interrupted)
     }
 
     /// Reports whether the run failed or needs attention.

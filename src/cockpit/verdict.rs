@@ -120,6 +120,12 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
             let at = count(status.step);
             Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, effect("continues"))
         }
+        RunState::Interrupted => {
+            let durable =
+                status.durable_step.map_or_else(String::new, |step| format!(", durable up to {}", count(step)));
+            let text = format!("interrupted at step {}{durable}", count(status.step));
+            Verdict::new(Tone::Danger, text).typed(command, effect("continues"))
+        }
         RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(command, effect("continues")),
         RunState::NeedsPerson => {
             Verdict::new(Tone::Danger, format!("needs attention: {why}")).typed(command, effect("retries"))

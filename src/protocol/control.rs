@@ -143,6 +143,8 @@ pub enum RunState {
     NeedsPerson,
     /// Ended at the user's request before the last step.
     Stopped,
+    /// Keeper, parent and worker are gone, and none of them recorded an end: killed, or the machine went down.
+    Interrupted,
 }
 
 impl RunState {
@@ -166,6 +168,7 @@ impl RunState {
             Self::Failed => "failed",
             Self::NeedsPerson => "needs attention",
             Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
         }
     }
 
@@ -178,7 +181,7 @@ impl RunState {
     /// Reports whether the keeper has nothing left to do.
     #[must_use]
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Finished | Self::Failed | Self::NeedsPerson | Self::Stopped)
+        matches!(self, Self::Finished | Self::Failed | Self::NeedsPerson | Self::Stopped | Self::Interrupted)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::batch::AttemptRow;
 use super::database::{NewerStore, open_reader};
 use super::go_on::find_way;
+use super::lock::Recovery;
 use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
 use super::shared_folder::lease;
@@ -201,7 +202,7 @@ pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> r
 
 /// Returns the run's status with the **current** state of its processes: the stored status, corrected
 /// by the lock files. A run whose keeper died before its end is `recovering` while the keeper's parent
-/// is alive, and `stopped` otherwise.
+/// is alive, and `interrupted` otherwise.
 #[must_use]
 pub fn live_status(run: &RunDir) -> Option<Status> {
     live_status_of(run, || Reader::open(run).ok()?.status())
@@ -258,22 +259,28 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     if status.state.is_over() && !recovering {
         return Some(status);
     }
-    (status.state, status.why) = match parent {
-        None if !opening && status.state == RunState::Paused => {
-            (RunState::Paused, Some(format!("no keeper runs; {}", find_way(run, Some(&status)))))
-        }
-        None if !opening && status.level.is_some() && status.pid_worker.is_some() => {
-            let way = GoOn::TakesOver(run.command("resume"));
-            let command = if owners::command_process(run).is_some() { "runs on without it" } else { "has ended since" };
-            (RunState::Unattended, Some(format!("the keeper is gone and the command {command}; {way}")))
-        }
-        None if !opening => (RunState::Stopped, Some(format!("the keeper is gone; {}", find_way(run, Some(&status))))),
-        parent => {
-            let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();
-            (RunState::Recovering, Some(recovery.sentence()))
-        }
-    };
+    let recovery = parent.map(|parent| parent.recovery.unwrap_or_default());
+    let recovery = recovery.or_else(|| opening.then(Recovery::default));
+    (status.state, status.why) = state_without_keeper(run, &status, recovery);
     Some(status)
+}
+
+/// Returns the state of a run that has not ended and has no keeper, with the reason. `recovery`: the keeper's parent
+/// is alive, or the next keeper opens the run.
+fn state_without_keeper(run: &RunDir, status: &Status, recovery: Option<Recovery>) -> (RunState, Option<String>) {
+    if let Some(recovery) = recovery {
+        return (RunState::Recovering, Some(recovery.sentence()));
+    }
+    if status.state != RunState::Paused && status.level.is_some() && status.pid_worker.is_some() {
+        let way = GoOn::TakesOver(run.command("resume"));
+        let command = if owners::command_process(run).is_some() { "runs on without it" } else { "has ended since" };
+        return (RunState::Unattended, Some(format!("the keeper is gone and the command {command}; {way}")));
+    }
+    let way = find_way(run, Some(status));
+    match status.state {
+        RunState::Paused => (RunState::Paused, Some(format!("no keeper runs; {way}"))),
+        _ => (RunState::Interrupted, Some(format!("the keeper is gone; {way}"))),
+    }
 }
 
 /// Returns a sentence if the store is stale: a live keeper writes at least a probe reading every few seconds.

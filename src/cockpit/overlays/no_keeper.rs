@@ -20,11 +20,15 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let since = age(state.now_ms.saturating_sub(*since_ms));
     let mut lines: Vec<Line<'static>> = Vec::new();
     let mut add = |text: &str| lines.extend(ui::wrap(text, width).into_iter().map(Line::from));
-    add(&format!("The keeper has not answered for {since}: {reason}."));
-    add(match &state.command {
-        Some(_) => "Without a keeper, the command goes on; the next keeper takes it over with all of its steps.",
-        None => "Without a keeper, the worker saves at its next step and ends.",
-    });
+    if state.is_interrupted() {
+        add("Keeper and worker are gone, and neither recorded an end: they were killed, or the machine went down.");
+    } else {
+        add(&format!("The keeper has not answered for {since}: {reason}."));
+        add(match &state.command {
+            Some(_) => "Without a keeper, the command goes on; the next keeper takes it over with all of its steps.",
+            None => "Without a keeper, the worker saves at its next step and ends.",
+        });
+    }
     let loses_steps = !matches!(state.go_on(), GoOn::TakesOver(_));
     if let Some(step) = state.status().and_then(|status| status.durable_step).filter(|_| loses_steps) {
         add(&format!("Step {} is durable; later steps run again.", count(step)));

@@ -157,6 +157,7 @@ fn state_dot(state: &State, run: RunState) -> (&'static str, Tone) {
         | RunState::Recovering
         | RunState::Unattended => ("○", Tone::Warn),
         RunState::Stopped => ("○", Tone::Plain),
+        RunState::Interrupted => ("○", Tone::Danger),
         RunState::Failed | RunState::NeedsPerson => ("●", Tone::Danger),
     }
 }

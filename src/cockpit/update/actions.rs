@@ -13,7 +13,7 @@ use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Interruption, Mode, Panel, Prompt, View};
-use crate::protocol::control::{Request, RunState, Target};
+use crate::protocol::control::{Request, Target};
 
 /// Performs an action the user requested.
 pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
@@ -36,10 +36,7 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::ShiftUp => preview_neighbour(state, -1),
         Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
         Action::Restart => interruption::request(state, Interruption::Restart),
-        Action::Pause if state.run_state() == Some(RunState::Paused) => {
-            send_request(state, Request::Resume, "resume requested")
-        }
-        Action::Pause => interruption::request(state, Interruption::Pause),
+        Action::Pause => interruption::pause_or_resume(state),
         Action::Autopilot => toggle_autopilot(state),
         Action::Accept => accept_proposal(state),
         Action::Stop => interruption::request(state, Interruption::Stop),

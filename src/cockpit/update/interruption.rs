@@ -6,7 +6,7 @@ use crate::cockpit::overlays::preview::cost_now;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Interruption, Mode};
 use crate::config::command::cost::ShiftCost;
-use crate::protocol::control::Request;
+use crate::protocol::control::{Request, RunState};
 
 /// Sends the request, or asks first: always before a stop, else where steps would be repeated.
 pub fn request(state: &mut State, kind: Interruption) -> Vec<Effect> {
@@ -17,6 +17,14 @@ pub fn request(state: &mut State, kind: Interruption) -> Vec<Effect> {
         return open_box(state, Mode::Interruption(kind));
     }
     send(state, kind)
+}
+
+/// Resumes a paused run, else requests a pause.
+pub fn pause_or_resume(state: &mut State) -> Vec<Effect> {
+    match state.run_state() {
+        Some(RunState::Paused) => send_request(state, Request::Resume, "resume requested"),
+        _ => request(state, Interruption::Pause),
+    }
 }
 
 /// Sends the request that the open box asks about.

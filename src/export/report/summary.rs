@@ -31,9 +31,11 @@ fn state_class(state: RunState) -> &'static str {
     match state {
         RunState::Finished => "<span class=\"state good\">",
         RunState::Failed | RunState::NeedsPerson => "<span class=\"state danger\">",
-        RunState::Recovering | RunState::Unattended | RunState::BackingOff | RunState::Stopped => {
-            "<span class=\"state warn\">"
-        }
+        RunState::Recovering
+        | RunState::Unattended
+        | RunState::BackingOff
+        | RunState::Stopped
+        | RunState::Interrupted => "<span class=\"state warn\">",
         _ => "<span class=\"state\">",
     }
 }

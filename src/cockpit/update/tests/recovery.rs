@@ -45,7 +45,7 @@ fn a_keeper_that_is_restarted_raises_no_alarm() {
 
 #[test]
 fn a_keeper_that_is_not_restarted_raises_an_alarm() {
-    for status in [None, Some(RunState::Training), Some(RunState::Stopped)] {
+    for status in [None, Some(RunState::Training), Some(RunState::Interrupted), Some(RunState::Stopped)] {
         let mut state = lost_keeper();
         let stored = status.map(|run| Box::new(fixture::status(run, 700)));
         assert!(update(&mut state, Msg::StoredStatus(stored)).contains(&Effect::Bell), "{status:?}");
