@@ -273,7 +273,14 @@ pub fn shift_stages(done: &[(StageName, u64)], open: Option<StageName>) -> Passa
     let stage = |name, took_ms| Stage { name, took_ms };
     let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(*name, Some(*took))).collect();
     stages.extend(open.map(|name| stage(name, None)));
-    Passage { from: "accumulate".to_owned(), to: "plain".to_owned(), stages, before: Some((700, 0.312)), after: None }
+    Passage {
+        from: "accumulate".to_owned(),
+        to: "plain".to_owned(),
+        stages,
+        before: Some((700, 0.312)),
+        resumed_from: None,
+        after: None,
+    }
 }
 
 /// Returns a run with a shift under way.

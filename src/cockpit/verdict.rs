@@ -246,7 +246,7 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
     let parts = passage
         .start_and_step_ms()
         .map_or_else(String::new, |(start, step)| format!(" (start {}, first step {})", took(start), took(step)));
-    let (tone, again) = match (before.0 + 1).saturating_sub(after.0) {
+    let (tone, again) = match passage.repeated_steps().unwrap_or(0) {
         0 => (Tone::Good, String::new()),
         steps => (Tone::Warn, format!(", {} again", counted(steps, "step"))),
     };

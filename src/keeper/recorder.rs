@@ -283,6 +283,9 @@ impl Recorder {
             _ => self.take_back(continued.unwrap_or(begins_at).0),
         }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
+        if let Some(passage) = &mut self.passage {
+            passage.resume_from(hello.resumed_from);
+        }
         if continued.is_none() {
             self.row.from_step = hello.resumed_from;
             self.put_attempt();

@@ -208,9 +208,11 @@ pub fn passage(passage: &Passage) -> String {
         .collect();
     let mut text = format!("{way} in {}", seconds(passage.total_ms() as f64));
     if let Some(((before, loss_before), (after, loss_after))) = passage.before.zip(passage.after) {
+        let again = passage.repeated_steps().filter(|steps| *steps > 0);
+        let again = again.map_or_else(String::new, |steps| format!(", {} again", counted(steps, "step")));
         let _ = write!(
             text,
-            ": step {} → {}, loss {} → {}",
+            ": step {} → {}{again}, loss {} → {}",
             grouped(before),
             grouped(after),
             loss(loss_before),
@@ -241,11 +243,15 @@ mod tests {
         let took = |name, ms| Stage { name, took_ms: Some(ms) };
         let stages = vec![took(StageName::Save, 200), took(StageName::Start, 4100), took(StageName::FirstStep, 300)];
         let (from, to) = ("full".to_owned(), "safe".to_owned());
-        let shift = Passage { from, to, stages, before: Some((1204, 0.5)), after: Some((1205, 0.25)) };
+        let (before, after) = (Some((1204, 0.5)), Some((1205, 0.25)));
+        let mut shift = Passage { from, to, stages, before, resumed_from: Some(1204), after };
         assert_eq!(
             passage(&shift),
             "shifted full → safe in 4.6 s: step 1 204 → 1 205, loss 0.5000 → 0.2500 (save 0.20 s, start 4.1 s, first \
              step 0.30 s)"
         );
+        shift.resumed_from = Some(1100);
+        let told = passage(&shift);
+        assert!(told.contains("step 1 204 → 1 205, 104 steps again, loss"), "{told}");
     }
 }

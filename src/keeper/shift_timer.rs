@@ -15,7 +15,8 @@ impl ShiftTimer {
     /// Begins a transition with its first part.
     pub fn begin(from: &str, to: &str, first: StageName, now: Duration) -> Self {
         let stages = vec![Stage { name: first, took_ms: None }];
-        let shown = Passage { from: from.to_owned(), to: to.to_owned(), stages, before: None, after: None };
+        let shown =
+            Passage { from: from.to_owned(), to: to.to_owned(), stages, before: None, resumed_from: None, after: None };
         Self { shown, since: now, crossed: false }
     }
 
@@ -34,6 +35,13 @@ impl ShiftTimer {
         self.shown.before = before;
         self.crossed = true;
         self.next(StageName::Load, now);
+    }
+
+    /// Records the step of the checkpoint that the next worker continues from.
+    pub fn resume_from(&mut self, step: Option<u64>) {
+        if self.crossed && !self.arrived() {
+            self.shown.resumed_from = step;
+        }
     }
 
     /// Records that the next process of a command runs: from here on its own start is timed, which the start of its

@@ -13,7 +13,10 @@ pub struct Passage {
     pub stages: Vec<Stage>,
     /// Step and loss before the transition.
     pub before: Option<(u64, f64)>,
-    /// Step and loss of the first step after it.
+    /// Step of the checkpoint that the new worker continues from, once known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<u64>,
+    /// Step and loss of the first step after it: the first one printed, where a script prints only some.
     pub after: Option<(u64, f64)>,
 }
 
@@ -23,6 +26,15 @@ impl Passage {
     pub fn start_and_step_ms(&self) -> Option<(u64, u64)> {
         let took = |name: StageName| self.stages.iter().rev().find(|stage| stage.name == name)?.took_ms;
         took(StageName::Start).zip(took(StageName::FirstStep))
+    }
+
+    /// Returns how many steps are taken again, once known.
+    #[must_use]
+    pub fn repeated_steps(&self) -> Option<u64> {
+        let first = self.after?.0;
+        // A worker that continues elsewhere than at its checkpoint shows so by its first step.
+        let from = self.resumed_from.filter(|from| *from < first).unwrap_or_else(|| first.saturating_sub(1));
+        Some(self.before?.0.saturating_sub(from))
     }
 
     /// Returns the total time of the completed parts.
