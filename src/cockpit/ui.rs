@@ -2,7 +2,7 @@
 
 mod text;
 
-pub use text::{cut, cut_start, pad, pad_left, wrap};
+pub use text::{cut, cut_clause, cut_start, pad, pad_left, wrap};
 
 use super::ratio::Ratio;
 use super::verdict::Tone;

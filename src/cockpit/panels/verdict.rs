@@ -85,7 +85,7 @@ fn verdict_line(state: &State, theme: &Theme, room: usize) -> Line<'static> {
         Some(long).filter(|long| fits(long, verdict.text.width())).or(Some(short).filter(|short| fits(short, least)))
     });
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
-    let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST.min(width)));
+    let text = ui::cut_clause(&verdict.text, width.saturating_sub(kept).max(LEAST.min(width)));
     let mut line = Line::from(match verdict.tone {
         // Good news stays uncoloured; the dot says enough.
         Tone::Good | Tone::Busy => {

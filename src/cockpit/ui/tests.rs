@@ -1,4 +1,4 @@
-use super::{bar, cut, cut_line, cut_start, pad, pad_left, spark, wrap};
+use super::{bar, cut, cut_clause, cut_line, cut_start, pad, pad_left, spark, wrap};
 use crate::cockpit::ratio::Ratio;
 use crate::config::theme::Theme;
 use proptest::prelude::*;
@@ -26,6 +26,14 @@ fn a_line_that_is_too_long_ends_in_an_ellipsis() {
 }
 
 #[test]
+fn a_sentence_is_cut_behind_a_clause() {
+    let sentence = "full → slow in 2.1 s: step 3 150 → 3 050, 150 steps again, loss 0.7 → 0.71";
+    assert_eq!(cut_clause(sentence, 70), "full → slow in 2.1 s: step 3 150 → 3 050, 150 steps again…");
+    assert_eq!(cut_clause(sentence, 16), "full → slow in …", "no clause is whole");
+    assert_eq!(cut_clause(sentence, 80), sentence);
+}
+
+#[test]
 fn bars_are_half_a_cell_fine() {
     let theme = Theme::shipped().unwrap().remove(0);
     let text = |share: f64, limit: Option<f64>| {
@@ -41,6 +49,7 @@ fn bars_are_half_a_cell_fine() {
 proptest! {
     #[test]
     fn widths_are_kept(text in "\\PC{0,60}", width in 0usize..40) {
+        prop_assert!(cut_clause(&text, width).width() <= width);
         prop_assert!(cut(&text, width).width() <= width && cut_start(&text, width).width() <= width);
         let (start, end) = text.split_at(text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at));
         let line = Line::from(vec![Span::raw(start), Span::raw(end)]);

@@ -68,6 +68,16 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
+/// Truncates a sentence to `width` columns, behind its last whole clause if that keeps half of them.
+#[must_use]
+pub fn cut_clause(sentence: &str, width: usize) -> String {
+    let kept = cut(sentence, width);
+    match kept.rfind([',', ';']) {
+        Some(end) if kept != sentence && kept[..end].width() * 2 >= width => format!("{}…", &kept[..end]),
+        _ => kept,
+    }
+}
+
 /// Truncates a text to `width` columns from its start, with `…` for the missing part: the end stays.
 #[must_use]
 pub fn cut_start(text: &str, width: usize) -> String {
