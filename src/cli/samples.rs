@@ -122,21 +122,40 @@ fn print_sample(StoredSample { sample, picture }: &StoredSample) {
     }
 }
 
+/// The file that lists the copied samples.
+const LIST: &str = "samples.json";
+
+/// Refuses a folder that holds the samples of other steps: their pictures would stay beside the new ones, unlisted.
+fn refuse_other_samples(sets: &[StoredSet], list: &Path) -> Result<(), Failure> {
+    let Some(there) = file::read(list, Limit::Record).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok())
+    else {
+        return Ok(());
+    };
+    let there: Vec<Option<u64>> = there.as_array().into_iter().flatten().map(|set| set["step"].as_u64()).collect();
+    if there == sets.iter().map(|set| set.step).collect::<Vec<_>>() {
+        return Ok(());
+    }
+    let steps: Vec<String> = there.into_iter().flatten().map(|step| format!("step {}", count(step))).collect();
+    let of = if steps.is_empty() { String::new() } else { format!(" of {}", steps.join(", ")) };
+    Err(Failure::new(2, format!("{} lists other samples{of}; choose another folder for --out", text::path(list))))
+}
+
 /// Copies sets and pictures under the names that they have in the run; numbers a name that another picture has.
 fn copy(sets: &[StoredSet], out: &Path) -> Outcome {
     let wrong = |path: &Path, error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(path)));
     fs::create_dir_all(out).map_err(|error| wrong(out, error))?;
+    let list = out.join(LIST);
+    refuse_other_samples(sets, &list)?;
     let names = name_copies(sets);
     for (picture, name) in &names {
         let content = file::read(picture, Limit::Picture).map_err(|error| wrong(picture, error.into()))?;
         let to = out.join(name);
         write_whole(&to, &content).map_err(|error| wrong(&to, error))?;
     }
-    let list = out.join("samples.json");
     let sets: Vec<Value> = sets.iter().map(|set| to_json(&beside(set, &names))).collect();
     let content = serde_json::to_vec_pretty(&sets)?;
     write_whole(&list, &content).map_err(|error| wrong(&list, error))?;
-    line!("wrote samples.json and {} to {}", counted(names.len() as u64, "picture"), text::path(out));
+    line!("wrote {LIST} and {} to {}", counted(names.len() as u64, "picture"), text::path(out));
     Ok(0)
 }
 
@@ -177,9 +196,21 @@ fn beside(set: &StoredSet, names: &BTreeMap<PathBuf, PathBuf>) -> StoredSet {
 
 #[cfg(test)]
 mod tests {
-    use super::name_copies;
+    use super::{copy, name_copies};
     use crate::store::samples::{StoredSample, StoredSet};
     use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_folder_with_the_samples_of_another_step_is_left_alone() {
+        let out = tempfile::TempDir::new().unwrap();
+        let of_step = |step: u64| StoredSet { step: Some(step), ..StoredSet::default() };
+        copy(&[of_step(400)], out.path()).unwrap();
+        copy(&[of_step(400)], out.path()).expect("the same again");
+        let refused = copy(&[of_step(600)], out.path()).unwrap_err();
+        assert!(refused.message.contains("lists other samples of step 400; choose another folder"), "{refused:?}");
+        let list = std::fs::read_to_string(out.path().join("samples.json")).unwrap();
+        assert!(list.contains("400") && !list.contains("600"), "{list}");
+    }
 
     #[test]
     fn two_pictures_of_one_name_have_a_copy_each() {
