@@ -170,7 +170,7 @@ impl Preflight {
             return;
         }
         if approved || trust::is_approved(grants) {
-            self.pass("approval", format!("{} approved", counted(grants.iter().count(), "access", "accesses")));
+            self.pass("approval", "what the run file starts and reads is approved".to_owned());
         } else {
             self.unapproved = true;
             let text = format!("this run file needs your approval for:\n{}", grants.lines().join("\n"));
@@ -288,10 +288,6 @@ pub fn check_ranks(run: &Run, devices: &Devices, nodes: u32) -> Result<(), Failu
 
 fn refusal_of(check: &Check) -> Option<Failure> {
     (check.verdict == Verdict::Fail).then(|| Failure::new(CONFIG, format!("{}; {}", check.text, check.fix)))
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn samples(prospect: &Prospect) -> String {

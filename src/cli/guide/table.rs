@@ -104,7 +104,7 @@ const RUNS: Group = Group {
             "downshift export --format csv" => "prints one row per attempt and step",
             "downshift export --format tensorboard --out tb" => "writes event files for `tensorboard --logdir tb`"),
         entry!("tag", "downshift tag digits +baseline -old" => "adds one tag and removes another"),
-        entry!("note", "downshift note digits halved-rate" => "writes a note, which the list of runs shows"),
+        entry!("note", "downshift note digits halved-rate" => "writes a note, which view 6 of the cockpit shows"),
         entry!("archive",
             "downshift archive digits" => "leaves a run out of the lists",
             "downshift archive digits --undo" => "brings it back"),
