@@ -6,6 +6,7 @@ use super::line;
 use super::{Failure, Format, Outcome};
 use crate::format::counted;
 use crate::protocol::class::FailureClass;
+use crate::protocol::control::RunState;
 use crate::protocol::worker::Level;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::{RunDir, RunDirError};
@@ -81,15 +82,18 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text => {
-            let (verdict, class) = source.verdict();
+            let verdict = source.verdict();
             // The verdict names its own cause.
-            let others = |finding: &Finding| Some(finding.class) != class;
-            let lines = match class {
+            let others = |finding: &Finding| Some(finding.class) != verdict.class;
+            let lines = match verdict.class {
                 Some(_) if found.findings.iter().any(others) => format_causes(&found, others),
                 Some(_) => vec!["worker.log names no other cause.".to_owned()],
+                None if verdict.warned && found.findings.is_empty() && found.own_frame().is_none() => {
+                    vec!["worker.log names no cause.".to_owned()]
+                }
                 None => format_causes(&found, |_| true),
             };
-            for line in verdict.into_iter().chain(lines) {
+            for line in verdict.lines.into_iter().chain(lines) {
                 line!("{line}");
             }
         }
@@ -141,27 +145,45 @@ impl Source {
         }
     }
 
-    /// Returns how the run is, and the keeper's verdict on its last attempt that failed, with the class of the failure. The
-    /// keeper knows more than the log: exit codes, the kernel's messages, what it did itself.
-    fn verdict(&self) -> (Vec<String>, Option<FailureClass>) {
-        let Self::Run(run) = self else { return (Vec::new(), None) };
-        let state = live_status(run).map(|status| format!("{}: {}", run.name(), status.state.word()));
+    /// Returns how the run is, and the keeper's verdict on its last attempt that failed. The keeper knows more than the
+    /// log: exit codes, the kernel's messages, what it did itself.
+    fn verdict(&self) -> Verdict {
+        let Self::Run(run) = self else { return Verdict::default() };
+        let status = live_status(run);
+        let state = status.as_ref().map(|status| format!("{}: {}", run.name(), status.state.word()));
         let mut lines: Vec<String> = state.into_iter().collect();
         let causes = Reader::open(run).map(|store| store.causes()).unwrap_or_default();
         let last = causes.into_iter().next_back();
         if let Some((attempt, cause)) = &last {
-            lines.push(format!("attempt {attempt} ended: {}", cause.class));
+            let is_newest = status.as_ref().filter(|status| status.attempts == *attempt);
+            let fate = match is_newest.map(|status| status.state) {
+                Some(RunState::Finished) => "finished in spite of",
+                Some(state) if state.is_moving() => "goes on in spite of",
+                _ => "ended",
+            };
+            lines.push(format!("attempt {attempt} {fate}: {}", cause.class));
             lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
             lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
         }
-        if last.is_none() {
-            lines.extend(last_warning(run).map(|warning| format!("last warning: {warning}")));
-        }
+        let warning = if last.is_none() { last_warning(run) } else { None };
+        let warned = warning.is_some();
+        lines.extend(warning.map(|warning| format!("last warning: {warning}")));
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        (lines, last.map(|(_, cause)| cause.class))
+        Verdict { lines, class: last.map(|(_, cause)| cause.class), warned }
     }
+}
+
+/// What the keeper says of a run.
+#[derive(Debug, Default)]
+struct Verdict {
+    /// The text.
+    lines: Vec<String>,
+    /// Class of the last attempt that failed.
+    class: Option<FailureClass>,
+    /// No attempt failed, but the text names a warning.
+    warned: bool,
 }
 
 /// Returns the newest warning of a run: of a command that hangs and is left alone, say.

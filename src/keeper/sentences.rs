@@ -85,7 +85,7 @@ pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
     if skipped.applied {
         return format!(
-            "step {step}: {} not finite ({}); the command goes on, and is ended after watch.skips_in_a_row of these",
+            "step {step}: {} not finite ({}); the command goes on, and the keeper acts after watch.skips_in_a_row of these",
             skipped.what, skipped.place
         );
     }
