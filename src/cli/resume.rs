@@ -10,7 +10,7 @@ use super::job::count_nodes;
 use super::line;
 use super::occupied::{self, Answer};
 use super::preflight::check_ranks;
-use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
+use super::run::{has_room, has_room_to_go_on, has_terminal, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
@@ -91,7 +91,8 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         take_over_ended(&dir, args.elsewhere.take_over)?;
     }
     if continue_living(&dir, args)? {
-        return look_on(&dir, args.headless, since_ms);
+        // Whoever started the run follows it: without a terminal this was a request, like `pause`.
+        return if args.headless || has_terminal() { look_on(&dir, args.headless, since_ms) } else { Ok(0) };
     }
     refuse_finished_command(&dir)?;
     let launch = match ready(&dir, args, trainer, 1)? {

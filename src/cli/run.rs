@@ -346,10 +346,15 @@ pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure
 
 /// Opens the cockpit on a terminal, else prints lines.
 pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
-    if headless || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if headless || !has_terminal() {
         return headless::follow(dir, since_ms);
     }
     attach::open(dir)
+}
+
+/// Reports whether a cockpit has a terminal to open on.
+pub fn has_terminal() -> bool {
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
 pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
