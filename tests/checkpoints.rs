@@ -7,8 +7,10 @@ mod helper;
 
 use downshift::protocol::control::RunState;
 use downshift::store::checkpoint::{self, MODEL, aside};
+use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal_says, wait_status};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -247,6 +249,10 @@ fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
     let said = begin(0, &base, &["widths.yaml"]);
     assert!(said.contains(&format!("begins from step {STEPS} of {}", base.name())), "{said}");
     assert_eq!(place.status_json()["rung_name"], "full");
+    // A jump of the loss is measured against the start of the training, not against its end.
+    let first = |run: &RunDir| Reader::open(run).unwrap().fact::<Value>("ledger").unwrap()["first_losses"].clone();
+    assert_eq!(first(&base)[0]["count"], 8);
+    assert_eq!(first(&place.newest().unwrap()), first(&base));
 
     let said = begin(0, &base, &["widths.yaml", "--rung", "narrow"]);
     assert!(said.contains("from the checkpoint and initialized the others"), "a warm start: {said}");

@@ -130,7 +130,11 @@ impl FirstCheckpoint {
                 adopt(dir.path(), *step, samples, path).map_err(|error| Failure::new(CHECKPOINT, error.to_string()))?;
             }
         }
-        OfflineKeeper::step_in(dir)?.note(self.describe());
+        let mut keeper = OfflineKeeper::step_in(dir)?;
+        match self {
+            Self::OfRun { base, .. } => keeper.begin_from(base, self.describe()),
+            Self::OfScript { .. } => keeper.note(self.describe()),
+        }
         Ok(())
     }
 

@@ -299,7 +299,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
         Origin::Weights => write_first(&dir, &run, &loaded)?,
         Origin::Checkpoint => copy_container(base, &dir, &loaded, None)?,
     }
-    OfflineKeeper::step_in(&dir)?.note(describe_origin(origin, base, loaded.manifest.step, args));
+    OfflineKeeper::step_in(&dir)?.begin_from(base, describe_origin(origin, base, loaded.manifest.step, args));
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, 0)
 }

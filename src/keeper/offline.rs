@@ -10,13 +10,16 @@ use super::retention::{self, KeptError};
 use super::sentences::grouped;
 use super::set_aside;
 use super::status_snapshot::blank_status;
+use super::stored_state::FIRST_LOSSES;
 use crate::format::counted;
+use crate::policy::ledger::Ledger;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::adopted;
 use crate::store::checkpoint::{self, aside};
 use crate::store::identity::Identity;
 use crate::store::lock::Lock;
+use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::store::{owners, reserve};
@@ -222,6 +225,15 @@ impl OfflineKeeper {
         self.recorder.mark_changed();
         self.recorder.flush();
         paths
+    }
+
+    /// Records that the run begins from a checkpoint of `base`: jumps of the loss are measured against its first losses.
+    pub fn begin_from(&mut self, base: &RunDir, text: String) {
+        let ledger = Reader::open(base).ok().and_then(|store| store.fact::<Ledger>("ledger"));
+        if let Some(ledger) = ledger {
+            self.recorder.put_fact(FIRST_LOSSES, &ledger.first_losses);
+        }
+        self.note(text);
     }
 
     /// Writes a journal line.

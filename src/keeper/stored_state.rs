@@ -56,7 +56,13 @@ impl StoredState {
         let rung = rung.or(newest.as_ref().map(|state| state.rung));
         let rung = rung.filter(|rung| *rung < run.rungs.len()).unwrap_or_else(|| run.first_rung());
         let (clock, step) = newest.map_or((0, 0), |state| (state.position.samples, state.step));
-        let mut ledger = ledger.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
+        let mut ledger = match ledger {
+            Some(ledger) => ledger,
+            None => Ledger {
+                first_losses: store.fact(FIRST_LOSSES)?.unwrap_or_default(),
+                ..Ledger::begin_at(rung, &run.plan, clock, step)
+            },
+        };
         if args.asked_by.is_some() {
             ledger.refresh();
         }
@@ -79,6 +85,9 @@ impl StoredState {
         })
     }
 }
+
+/// Key of the first losses of the run that this one began from, if it did.
+pub const FIRST_LOSSES: &str = "first_losses";
 
 /// Returns the state in the newest checkpoint, for a run whose store was lost.
 fn newest_state(run_dir: &RunDir) -> Option<TrainState> {
