@@ -38,6 +38,11 @@ pub(super) fn read_class_folders(entries: &[PathBuf], size: Option<usize>) -> Re
     if list.files.is_empty() {
         return Ok(None);
     }
+    let stray: Vec<PathBuf> = entries.iter().filter(|path| path.is_file() && is_picture(path)).cloned().collect();
+    if !stray.is_empty() {
+        let found = files::describe_entries(&stray);
+        list.notes.push(format!("pictures outside the folders of the classes are not read ({found})"));
+    }
     let training = list.files.len();
     for folder in &test {
         list.add_test(folder)?;
@@ -160,11 +165,13 @@ mod tests {
         save(folder.path(), "c/1.png", [3, 2], [9, 9, 9]);
         fs::create_dir(folder.path().join("b")).unwrap();
         fs::write(folder.path().join("c/notes.txt"), "words").unwrap();
+        save(folder.path(), "stray.png", [3, 2], [9, 9, 9]);
         let set = open(folder.path(), None).unwrap();
         assert_eq!((set.training.classes, set.training.labels), (vec!["a".to_owned(), "c".to_owned()], vec![0, 1]));
         let wanted = [
             "`b` holds no png or jpeg and is not a class (the folder is empty)",
             "in `c`, only png and jpeg files are read (found notes.txt)",
+            "pictures outside the folders of the classes are not read (found stray.png)",
         ];
         assert_eq!(set.notes, wanted);
     }
