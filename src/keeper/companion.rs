@@ -47,6 +47,7 @@ impl Keeper {
             main.threads,
             file.display()
         );
+        self.witness.record_stand(text.clone());
         self.recorder.note(Level::Warn, JournalKind::Worker, text);
     }
 }

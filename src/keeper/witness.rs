@@ -40,6 +40,7 @@ pub struct Witness {
     seen: Vec<(Instant, KernelLine)>,
     oom_kills: Option<u64>,
     card: Card,
+    stands: Vec<String>,
 }
 
 /// The probe's view of the GPU.
@@ -74,6 +75,7 @@ impl Witness {
             seen: Vec::new(),
             oom_kills: None,
             card: Card::default(),
+            stands: Vec::new(),
         }
     }
 
@@ -90,6 +92,7 @@ impl Witness {
         self.kernel.poll();
         self.seen.clear();
         self.card.xids.clear();
+        self.stands.clear();
         self.oom_kills = cgroup::oom_kills();
     }
 
@@ -108,6 +111,13 @@ impl Witness {
             Err(_) => self.card.lost = None,
         }
         self.poll_kernel_log()
+    }
+
+    /// Takes in where a process of a hung worker stands.
+    pub fn record_stand(&mut self, sentence: String) {
+        if self.stands.len() < KEPT {
+            self.stands.push(sentence);
+        }
     }
 
     /// Reports whether a kernel log line about the GPU at this PCI address concerns the worker's GPU.
@@ -144,6 +154,7 @@ impl Witness {
             lost: self.card.lost.clone(),
             xids: self.card.xids.clone(),
             pci: self.card.pci.clone(),
+            stands: self.stands.clone(),
         };
         if let Some(catalogue) = load_catalogue() {
             return classify(&evidence, catalogue);

@@ -45,6 +45,8 @@ pub struct Evidence {
     pub xids: Vec<u32>,
     /// The GPU's PCI address; `None` if unknown.
     pub pci: Option<String>,
+    /// Where the processes of a hung worker stood, as sentences.
+    pub stands: Vec<String>,
 }
 
 /// Returns the class of the failure, and its evidence.
@@ -192,6 +194,9 @@ impl Judge<'_> {
         let mut lines = Vec::new();
         if let Some((_, why)) = &evidence.ended_for {
             lines.push(format!("the keeper ended it: {why}"));
+        }
+        if class == FailureClass::Hang {
+            lines.extend(evidence.stands.iter().take(LINES).cloned());
         }
         if let Some(number) = xid {
             let meaning = self.catalogue.find_xid(number).map_or("not in the catalogue", |xid| &xid.meaning);

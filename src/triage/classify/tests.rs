@@ -46,6 +46,17 @@ const XID_79: &str = "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus
 const OOM: &str = "Out of memory: Killed process 4242 (exe) total-vm:9kB, anon-rss:8kB";
 
 #[test]
+fn a_hang_names_where_its_processes_stood() {
+    let stands = vec!["process 7 stands at train.py:9 in fetch".to_owned()];
+    let evidence = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), stands, ..signal(9) };
+    let cause = classify(&evidence, &CATALOGUE);
+    assert_eq!(
+        cause.evidence[..2],
+        ["the keeper ended it: no step for 50 s", "process 7 stands at train.py:9 in fetch"]
+    );
+}
+
+#[test]
 fn every_end_has_one_class() {
     let hang = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), ..signal(9) };
     let cases = [
