@@ -47,7 +47,9 @@ pub enum Refusal {
     )]
     NotOurs,
     /// No signal asks the command to save.
-    #[error("the command cannot be asked to save; `save: {{ signal: USR1 }}` would")]
+    #[error(
+        "the command cannot be asked to save; if its script saves on a signal, write `save: {{ signal: USR1 }}` into its run file"
+    )]
     CannotAskToSave,
     /// No worker runs, so there is nothing to restart.
     #[error("no worker is running, so there is nothing to restart")]
