@@ -299,8 +299,10 @@ impl Recorder {
     fn record_step(&mut self, row: StepRow, now: Duration) {
         self.place(row.step);
         let taken = rungs::steps_taken(self.status.step, row.step);
-        self.status.step = row.step;
-        self.status.samples = row.samples;
+        // Once the output takes over from a companion that only watches, it tells of steps that were counted.
+        if row.step >= self.status.step {
+            (self.status.step, self.status.samples) = (row.step, row.samples);
+        }
         self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);

@@ -229,13 +229,17 @@ impl Writer {
         rows::evals(self.connection()?)
     }
 
-    /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once.
+    /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once, and steps without
+    /// a row as the next that has one.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn clean_steps(&mut self, after: u64, until: u64) -> rusqlite::Result<u64> {
         let count: i64 = self.connection()?.query_row(
-            "SELECT count(DISTINCT step) FROM steps WHERE skipped = 0 AND step > ?1 AND step <= ?2",
+            "SELECT coalesce(sum(step - before), 0) FROM (
+                SELECT step, min(skipped) AS skipped, lag(step, 1, ?1) OVER (ORDER BY step) AS before
+                FROM steps WHERE step > ?1 AND step <= ?2 GROUP BY step
+             ) WHERE skipped = 0",
             params![after as i64, until as i64],
             |row| row.get(0),
         )?;

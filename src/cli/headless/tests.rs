@@ -33,7 +33,7 @@ fn an_end_in_the_store_gives_way_to_a_recovery() {
     assert_eq!(seen(), (RunState::Recovering, None), "the end that an earlier keeper wrote");
     parent.release();
     store(RunState::Training);
-    assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");
+    assert_eq!(seen(), (RunState::Interrupted, None), "neither keeper nor parent is left");
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl Recorder {
         let unproven: Vec<u64> = unproven.collect();
         let mut clean = |step| self.read_store(|store| store.clean_steps(step, until)).unwrap_or(0);
         let counts: Vec<(u64, u64)> = unproven.into_iter().map(|step| (step, clean(step))).collect();
-        self.proving.restart(counts);
+        self.proving.restart(until, counts);
     }
 
     /// Returns the step and the clock of the checkpoint about `steps` before step `before`, or of the

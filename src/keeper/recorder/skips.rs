@@ -28,6 +28,7 @@ impl Recorder {
         self.skips = Streak { count, step, was_taken, rescaled };
         let counted = if skipped.applied { &mut self.status.unguarded } else { &mut self.status.skipped };
         *counted += 1;
+        self.proving.skipped(step);
         self.record_non_finite(skipped);
         if self.skips.count % NOTE_EVERY == 1 {
             let level = if skipped.rescaled { Level::Info } else { Level::Warn };
