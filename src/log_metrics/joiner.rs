@@ -41,6 +41,11 @@ impl Joiner {
         self.open.as_ref().or(self.last.as_ref()).and_then(|reading| reading.step)
     }
 
+    /// Reports whether the step that is being reported has this value.
+    pub fn knows(&self, name: &str) -> bool {
+        self.open.as_ref().or(self.last.as_ref()).is_some_and(|reading| reading.value(name).is_some())
+    }
+
     /// Forgets the open step.
     pub fn discard(&mut self) {
         self.open = None;

@@ -12,8 +12,10 @@ const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
 /// Words before a key that do not change its meaning.
-const FILLERS: [&str; 12] =
-    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
+const FILLERS: [&str; 14] = [
+    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "epoch",
+    "final",
+];
 /// Wrappers around a printed number.
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Numbers that name a run, not a measurement.
@@ -53,6 +55,11 @@ impl Line {
     /// Reports whether the line contains a value that was not measured in an evaluation.
     pub fn has_other_than_evaluation(&self) -> bool {
         self.values.iter().any(|(name, _)| !names::is_of_evaluation(name))
+    }
+
+    /// Reports whether the line contains a value that was measured in an evaluation.
+    pub fn has_evaluation(&self) -> bool {
+        self.values.iter().any(|(name, _)| names::is_of_evaluation(name))
     }
 
     /// Reports whether the line contains a metric that downshift knows, or nothing but keys and numbers with a step.
@@ -199,6 +206,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+        names::take_for_evaluation(&mut self.found);
         let mut values = names::canonical_values(self.found);
         // An evaluation that a step's line reports may also measure training data: that is not the step's loss.
         let has_eval = values.iter().any(|(name, _)| name == "eval_loss");
@@ -233,6 +241,7 @@ mod tests {
             ("step 10 loss 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("step=10, loss=2.3, lr=1e-4", Some(10), None, values(&[("loss", 2.3), ("lr", 1e-4)])),
             ("Step: 10 | Loss: 2.3", Some(10), None, values(&[("loss", 2.3)])),
+            ("epoch final val loss 0.15 acc 0.9", None, None, values(&[("eval_loss", 0.15), ("eval_accuracy", 0.9)])),
             ("[2026-11-22 10:00:01,123][INFO] - step 10 loss 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("INFO:root:step 10, train loss: 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("Step [100/600], Loss: 0.5000", Some(100), Some(600), values(&[("loss", 0.5)])),

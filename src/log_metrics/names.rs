@@ -32,6 +32,8 @@ const KNOWN: [(&str, &[&str]); 6] = [
 ];
 const TRAINING: [&str; 4] = ["training", "train", "trainer", "tr"];
 const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
+/// Keys that do not say where they were measured.
+const SCORES: [&str; 4] = ["accuracy", "acc", "perplexity", "ppl"];
 const STEPS: [&str; 12] = [
     "step",
     "steps",
@@ -154,6 +156,16 @@ fn evaluation_name(key: &str) -> Option<String> {
 /// Reports whether a metric is one of an evaluation.
 pub fn is_of_evaluation(name: &str) -> bool {
     name.starts_with("eval_")
+}
+
+/// Counts a score that follows the loss of an evaluation as one of that evaluation: `val_loss 0.3 accuracy 0.9`.
+pub fn take_for_evaluation(found: &mut [(String, f64)]) {
+    let Some(loss) = found.iter().position(|(key, _)| role(key) == Role::Known("eval_loss".to_owned())) else { return };
+    for (key, _) in &mut found[loss..] {
+        if SCORES.contains(&key.as_str()) {
+            *key = format!("eval_{key}");
+        }
+    }
 }
 
 /// Turns keys and numbers into metrics: a key keeps its own name where two of them mean the same metric.

@@ -6,6 +6,7 @@ use super::clock::{Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
 use super::line_clock::{LineClock, Place};
+use super::names;
 use super::pattern::Pattern;
 use super::progress::Progress;
 use super::screen::{End, Screen};
@@ -171,6 +172,10 @@ impl Content {
             _ if line.is_evaluation || !line.has_other_than_evaluation() => {
                 self.emit(line, self.newest_in_lines(), readings);
             }
+            None if self.has_line_steps && line.has_evaluation() => {
+                let placed = self.newest_in_lines();
+                self.emit_summary(line, placed, readings);
+            }
             _ => self.emit(line, None, readings),
         }
     }
@@ -202,6 +207,10 @@ impl Content {
         }
         match self.lines.place(&position, self.announced.and_then(Epoch::index)) {
             Place::At(placed) => self.emit(line, Some(placed), readings),
+            Place::Elsewhere if line.has_evaluation() => {
+                let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
+                self.emit_summary(line, placed, readings);
+            }
             Place::Elsewhere => self.emit_unplaced(line.values, readings),
             Place::Uncertain => self.joiner.push(
                 Reading {
@@ -213,6 +222,13 @@ impl Content {
                 readings,
             ),
         }
+    }
+
+    /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.
+    fn emit_summary(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        line.values.retain(|(name, _)| names::is_of_evaluation(name) || !self.joiner.knows(name));
+        line.epoch = None;
+        self.emit(line, placed, readings);
     }
 
     fn emit(&mut self, line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {

@@ -115,6 +115,44 @@ fn evaluations_between_counts_that_start_over_belong_to_the_newest_step() {
 }
 
 #[test]
+fn a_summary_of_an_epoch_leaves_the_last_step_as_it_is() {
+    for summary in [
+        "Epoch {e} train_loss 0.3 val_loss 0.{e}",
+        "Epoch {e} | train loss 0.3 | valid loss 0.{e} | acc 50%",
+        "val_loss 0.{e} accuracy 0.5",
+        "step {n} val_loss 0.{e} accuracy 0.5",
+        "epoch {e} val_loss=0.{e}, val_acc=0.5",
+        "Validation: loss 0.{e} accuracy 0.5",
+        "loss: 0.3 - val_loss: 0.{e}",
+    ] {
+        for line in ["Epoch {e}/3, Step {i}/20, Loss: {i}.5", "step {n} loss {i}.5"] {
+            let mut output = String::new();
+            for epoch in 1..=3 {
+                let fill = |form: &str, count: u64| {
+                    let numbers = [("{e}", epoch), ("{i}", count), ("{n}", 20 * (epoch - 1) + count)];
+                    numbers.iter().fold(form.to_owned(), |text, (key, number)| text.replace(key, &number.to_string()))
+                };
+                for count in [10, 20] {
+                    output += &format!("{}\n", fill(line, count));
+                }
+                output += &format!("{}\n", fill(summary, 20));
+            }
+            let readings = read_with(&[], &[output.as_bytes()]);
+            let losses: Vec<_> =
+                [10, 20, 30, 40, 50, 60].map(|n| (Some(n), if n % 20 == 0 { 20.5 } else { 10.5 })).into();
+            assert_eq!(metric(&readings, "loss"), losses, "{line}: {summary}");
+            let evals = [(Some(20), 0.1), (Some(40), 0.2), (Some(60), 0.3)];
+            assert_eq!(metric(&readings, "eval_loss"), evals, "{line}: {summary}");
+            if line.starts_with("Epoch") {
+                let steps = readings.iter().filter(|reading| reading.value("loss").is_some());
+                let epochs: Vec<_> = steps.filter_map(|reading| reading.epoch).collect();
+                assert_eq!(epochs, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], "{summary}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_pause_shows_the_bar_that_is_drawn_and_nothing_twice() {
     let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
     reader.push(b"\rsteps:   0%|   | 0/4 [00:00<?, ?it/s]", &mut readings);
