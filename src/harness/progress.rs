@@ -117,7 +117,7 @@ impl Progress {
         }
         if is_eval(reading) {
             events.extend(self.flush());
-            events.push(self.eval(reading));
+            events.push(self.eval(reading.step.unwrap_or(self.step).max(self.step), reading));
             return events;
         }
         let step = reading.step.unwrap_or(self.step);
@@ -190,13 +190,12 @@ impl Progress {
         Some(Event::Step(Step { loss, lr, grad_norm, metrics, ..told.unwrap_or(own) }))
     }
 
-    fn eval(&self, reading: &Reading) -> Event {
+    fn eval(&self, step: u64, reading: &Reading) -> Event {
         let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
         for (name, value) in reading.values.iter().filter(|(_, value)| value.is_finite()) {
             let short = OF_EVAL.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             metrics.insert(short.to_owned(), *value);
         }
-        let step = reading.step.unwrap_or(self.step).max(self.step);
         let loss = metrics.remove("loss");
         Event::Eval(Eval { step, samples: self.samples(step), loss, metrics, reduced: None })
     }

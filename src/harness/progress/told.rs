@@ -16,8 +16,38 @@ pub(super) struct Told {
     pub(super) clock: (u64, u64),
     /// Values printed since the last step, for the next one.
     printed: BTreeMap<String, f64>,
+    /// The count in the output.
+    count: Count,
     /// The training took its own last step.
     pub(super) ended: bool,
+}
+
+/// The count that the output prints beside the steps of a companion.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Count {
+    newest: Option<u64>,
+    /// The widest gap between two of them.
+    gap: u64,
+    /// How far the companion is ahead, at least: 1 where a script counts from 0.
+    ahead: Option<u64>,
+}
+
+impl Count {
+    /// Takes in a count that was printed while the companion is at `step`.
+    fn observe(&mut self, printed: u64, step: u64) {
+        if let Some(before) = self.newest.replace(printed) {
+            self.gap = self.gap.max(printed.saturating_sub(before));
+        }
+        let ahead = step.saturating_sub(printed);
+        self.ahead = Some(self.ahead.map_or(ahead, |least| least.min(ahead)));
+    }
+
+    /// Returns the step of an evaluation printed behind this count, while the companion is at `step`. Where the script
+    /// counts something else, the two drift apart.
+    fn place(&self, printed: u64, step: u64) -> Option<u64> {
+        let placed = printed.checked_add(self.ahead?)?;
+        (placed <= step.saturating_add(1) && step.saturating_sub(placed) <= self.gap).then_some(placed)
+    }
 }
 
 impl Progress {
@@ -34,14 +64,20 @@ impl Progress {
         let known = introduction.samples.filter(|samples| *samples > 0);
         let first = known.map_or((0, 0), |samples| (self.step, samples));
         let clock = before.as_ref().map_or(first, |told| told.clock);
-        let printed = before.map(|told| told.printed).unwrap_or_default();
-        self.told = Some(Told { framework, clock, printed, ended: false });
+        let (printed, count) = before.map(|told| (told.printed, told.count)).unwrap_or_default();
+        self.told = Some(Told { framework, clock, printed, count, ended: false });
         self.total = introduction.total_steps.filter(|total| *total > 0).or(self.total);
     }
 
     /// Reads steps from the output again: the companion is gone.
     pub fn follow_output(&mut self) {
         (self.told, self.stepped) = (None, None);
+    }
+
+    /// Reports whether a companion reports the steps.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// Follows a companion from here on: the steps in the output, which counted so far, are not certain any more.
@@ -147,9 +183,15 @@ impl Progress {
         if is_eval(reading) {
             // The Trainers report their evaluations themselves.
             let is_ours = !matches!(told.framework, Framework::Transformers | Framework::Lightning);
-            let step = self.step;
-            let reading = Reading { step: Some(step), ..reading.clone() };
-            return if is_ours { self.flush().into_iter().chain([self.eval(&reading)]).collect() } else { Vec::new() };
+            let step = reading.step.and_then(|printed| told.count.place(printed, self.step)).unwrap_or(self.step);
+            return if is_ours {
+                self.flush().into_iter().chain([self.eval(step, reading)]).collect()
+            } else {
+                Vec::new()
+            };
+        }
+        if let Some(printed) = reading.step {
+            told.count.observe(printed, self.step);
         }
         if !told.framework.sees_losses() {
             let values = self.pending.as_mut().map_or(&mut told.printed, |pending| &mut pending.values);
@@ -221,6 +263,27 @@ mod tests {
         assert!(progress.take_told(step_event(22), at(3)).is_empty(), "a second training counts again");
         assert_eq!((progress.step, progress.total, progress.flush()), (22, Some(1000), None));
         assert_eq!(progress.samples(22), 208, "a clock that goes back is not believed");
+    }
+
+    #[test]
+    fn an_evaluation_in_the_output_belongs_to_the_step_that_was_printed_before_it() {
+        for (offset, drifts) in [(0, false), (1, false), (0, true)] {
+            let mut progress = told("loop", None, None);
+            for step in 1..=203 {
+                progress.take_told(step_event(step), at(step));
+                let printed = if drifts { step.div_ceil(2) } else { step - offset };
+                if step % 20 == 0 {
+                    progress.take(&reading(Some(printed), &[("loss", 1.0)]), at(step));
+                }
+            }
+            let printed = if drifts { 100 } else { 200 - offset };
+            let events = progress.take(&reading(Some(printed), &[("eval_loss", 0.5)]), at(204));
+            let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
+            assert_eq!(eval.step, if drifts { 203 } else { 200 }, "{offset}, {drifts}");
+            let events = progress.take(&reading(None, &[("eval_loss", 0.5)]), at(205));
+            let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
+            assert_eq!(eval.step, 203);
+        }
     }
 
     #[test]
