@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 
 /// The steps of one start, by number.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Trace(BTreeMap<u64, Seen>);
+pub struct Trace {
+    steps: BTreeMap<u64, Seen>,
+    /// The companion reports the rate at the border behind each step. The rate of the step itself may be another, and the
+    /// output may round it, so they are not mixed.
+    at_borders: bool,
+}
 
 /// Everything seen of one step.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,30 +46,35 @@ impl Trace {
         seen.ids.clone_from(&print.ids);
         seen.random.clone_from(&print.random);
         seen.scale = print.scale;
-        // The output may round it.
-        seen.rate = print.lr.or(seen.rate);
+        if let Some(rate) = print.lr {
+            if !std::mem::replace(&mut self.at_borders, true) {
+                self.steps.values_mut().for_each(|seen| seen.rate = None);
+            }
+            self.at(print.step).rate = Some(rate);
+        }
     }
 
     fn take_step(&mut self, step: &Step) {
+        let rate = step.lr.filter(|_| !self.at_borders);
         let seen = self.at(step.step);
         seen.loss = step.loss.or(seen.loss);
-        seen.rate = seen.rate.or(step.lr);
+        seen.rate = seen.rate.or(rate);
         seen.norm = step.grad_norm.or(seen.norm);
     }
 
     /// Returns the record of a step, for writing.
     pub fn at(&mut self, step: u64) -> &mut Seen {
-        self.0.entry(step).or_default()
+        self.steps.entry(step).or_default()
     }
 
     /// Returns what was seen of a step.
     pub fn get(&self, step: u64) -> Option<&Seen> {
-        self.0.get(&step)
+        self.steps.get(&step)
     }
 
     /// Returns the steps in order.
     pub fn steps(&self) -> impl Iterator<Item = (u64, &Seen)> {
-        self.0.iter().map(|(step, seen)| (*step, seen))
+        self.steps.iter().map(|(step, seen)| (*step, seen))
     }
 
     /// Returns the losses in order.
@@ -74,7 +84,7 @@ impl Trace {
 
     /// Returns the newest step.
     pub fn last(&self) -> u64 {
-        self.0.last_key_value().map_or(0, |(step, _)| *step)
+        self.steps.last_key_value().map_or(0, |(step, _)| *step)
     }
 
     /// Counts the losses after a step.
@@ -84,7 +94,7 @@ impl Trace {
 
     /// Returns the same steps, counted on from `offset`.
     pub fn shifted(&self, offset: u64) -> Self {
-        Self(self.0.iter().map(|(step, seen)| (step + offset, seen.clone())).collect())
+        Self { steps: self.steps.iter().map(|(step, seen)| (step + offset, seen.clone())).collect(), ..*self }
     }
 
     /// Returns the most decimals of any loss.
@@ -112,6 +122,9 @@ mod tests {
             }
             let seen = trace.get(4).unwrap();
             assert_eq!((seen.rate, seen.loss), (Some(0.002_998), Some(0.5)));
+            // The last step before a kill may have no border behind it.
+            trace.take(&Event::Step(Step { step: 5, lr: Some(0.003), ..Step::default() }));
+            assert_eq!(trace.get(5).unwrap().rate, None);
         }
     }
 }
