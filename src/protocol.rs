@@ -21,6 +21,7 @@ pub mod control;
 pub mod device;
 mod evaluation;
 pub mod exit;
+pub mod failed_saves;
 pub mod gpu_error;
 pub mod inject;
 pub mod line;

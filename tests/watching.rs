@@ -4,7 +4,7 @@
 
 mod helper;
 
-use downshift::store::reader::Reader;
+use downshift::store::reader::{Reader, live_status};
 use helper::{Place, example, journal, journal_says, kill, parent_of, send_signal, wait_for, wait_status};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -139,6 +139,9 @@ fn a_full_disk_that_delays_a_checkpoint_is_not_a_hang() {
     let model = "{ step_ms: 8, save_ms: 1, disk_full_from: 60, disk_full_to: 300 }";
     place.script(model, "watch: { checkpoint_age: 1 s, disk_free_mib: 0 }\n");
     let (mut child, run) = place.start(&["--set", "checkpoint.every=50 steps"]);
+    let failed = wait_for("a save that fails", || live_status(&run)?.failed_saves);
+    assert!(failed.step >= 60 && failed.why.contains("No space left on device"), "{failed:?}");
+    wait_for("a save that does not", || live_status(&run).filter(|status| status.failed_saves.is_none()).map(drop));
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(journal_says(&run, "the overdue checkpoint cannot be saved: No space left on device"));
     assert_eq!(place.status_json()["restarts"], 0);

@@ -253,6 +253,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         restarts: 1,
         pauses: 0,
         shifts: 1,
+        failed_saves: None,
         rollbacks: 0,
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         unguarded: 0,

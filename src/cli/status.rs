@@ -3,7 +3,7 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, LineFormat, Outcome, Which};
-use crate::format::{age, count, figure, learning_rate, rate};
+use crate::format::{age, count, counted, figure, learning_rate, rate};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
@@ -131,6 +131,8 @@ fn notes(status: &Status) -> Vec<String> {
         |proposal: &Proposal| format!("proposal: {}; the keeper {}; `downshift accept`", proposal.why, proposal.does);
     let ignored = |companion: &CompanionNews| describe_ignored(&companion.ignored);
     let notes = [
+        status.failed_saves.as_ref().map(ToString::to_string),
+        (status.unguarded > 0).then(|| format!("{} not finite", counted(status.unguarded, "step"))),
         status.pid_quality.map(|_| "measuring quality".to_owned()),
         status.setback.as_ref().map(ToString::to_string),
         status.reduced.as_ref().map(reduced),

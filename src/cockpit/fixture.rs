@@ -60,6 +60,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         restarts: 0,
         pauses: 0,
         shifts: 1,
+        failed_saves: None,
         rollbacks: 0,
         skipped: 3,
         unguarded: 0,

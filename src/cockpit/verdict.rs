@@ -15,7 +15,8 @@ use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, KernelCount};
 use crate::series::Metric;
 use trouble::{
-    filling, hot, ignored_knobs, not_learning, proposal, run_dir_missing, silent, skipping, slow, stalled, vram_full,
+    filling, hot, ignored_knobs, not_learning, not_saved, proposal, run_dir_missing, silent, skipping, slow, stalled,
+    vram_full,
 };
 
 /// Tone of a sentence, a gauge or a journal line.
@@ -72,6 +73,7 @@ pub fn verdict(state: &State) -> Verdict {
         .or_else(|| cut_off(state))
         .or_else(|| silent(state))
         .or_else(|| run_dir_missing(state, status))
+        .or_else(|| not_saved(status))
         .or_else(|| waiting(state, status))
         .or_else(|| stalled(state, status))
         .or_else(|| proposal(status))

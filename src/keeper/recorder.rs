@@ -23,7 +23,7 @@ use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
-    CheckpointRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
+    CheckpointRow, FailedSaves, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
 use crate::protocol::samples::FIRST_NON_FINITE;
@@ -57,7 +57,6 @@ pub struct Recorder {
     /// The step before an attempt whose first step has not come, if it did not say where it begins.
     unplaced: Option<u64>,
     skips: skips::Streak,
-    failed_saves: u64,
     said: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
@@ -111,7 +110,6 @@ impl Recorder {
             stretches: Vec::new(),
             unplaced: None,
             skips: skips::Streak::default(),
-            failed_saves: 0,
             said: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
@@ -229,10 +227,11 @@ impl Recorder {
             Event::Layers(stats) => self.record_layers(stats, time_ms),
             Event::Saved(saved) => self.record_checkpoint(saved, now),
             Event::SaveFailed { step, message, .. } => {
-                self.failed_saves += 1;
-                // Only the first failure of a streak is noted; the age of the newest checkpoint shows how long it
-                // lasts.
-                if self.failed_saves == 1 {
+                let first = self.status.failed_saves.take();
+                // Only the first failure of a streak is noted; the status shows how long it lasts.
+                let (since, failed) = first.map_or((*step, 0), |first| (first.step, first.count));
+                self.status.failed_saves = Some(FailedSaves { step: since, count: failed + 1, why: message.clone() });
+                if failed == 0 {
                     let text = sentences::save_failed(*step, message);
                     self.note(Level::Error, JournalKind::Checkpoint, text);
                 }
@@ -287,6 +286,7 @@ impl Recorder {
             passage.resume_from(hello.resumed_from);
         }
         if continued.is_none() {
+            self.status.failed_saves = None;
             self.row.from_step = hello.resumed_from;
             self.put_attempt();
             self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));

@@ -37,6 +37,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         restarts: 0,
         pauses: 0,
         shifts: 0,
+        failed_saves: None,
         rollbacks: 0,
         skipped: 0,
         unguarded: 0,

@@ -15,6 +15,7 @@ use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
 pub use super::evaluation::Best;
+pub use super::failed_saves::FailedSaves;
 pub use super::passage::{Passage, Stage, StageName};
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
 
@@ -230,6 +231,9 @@ pub struct Status {
     pub unit: String,
     /// Newest step held by a verified checkpoint.
     pub durable_step: Option<u64>,
+    /// The saves that failed since the last one that did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_saves: Option<FailedSaves>,
     /// Number of workers started so far.
     pub attempts: u64,
     /// Restarts after a fault.

@@ -13,6 +13,8 @@ pub enum AlertKind {
     KeeperSilent,
     /// The run directory is missing.
     RunDirMissing,
+    /// Checkpoints cannot be saved.
+    NotSaved,
     /// The next start has to wait.
     Waiting,
     /// No step for longer than usual.

@@ -1,7 +1,8 @@
 //! The alerts: every trouble that holds, most urgent first. The verdict shows the first; the box shows all.
 
 use super::trouble::{
-    filling, hot, ignored_knobs, not_learning, proposal, run_dir_missing, silent, skipping, slow, stalled, vram_full,
+    filling, hot, ignored_knobs, not_learning, not_saved, proposal, run_dir_missing, silent, skipping, slow, stalled,
+    vram_full,
 };
 use super::{Tone, Verdict, cut_off, ended, waiting};
 use crate::cockpit::state::State;
@@ -32,6 +33,7 @@ pub fn alerts(state: &State) -> Vec<Alert> {
             (AlertKind::KeeperLost, cut_off(state)),
             (AlertKind::KeeperSilent, silent(state)),
             (AlertKind::RunDirMissing, run_dir_missing(state, status)),
+            (AlertKind::NotSaved, not_saved(status)),
             (AlertKind::Waiting, waiting(state, status).filter(|_| held_back)),
             (AlertKind::Stalled, stalled(state, status)),
             (AlertKind::Proposal, proposal(status)),
@@ -76,6 +78,9 @@ impl Alert {
             AlertKind::KeeperLost => "wait: the keeper restarts by itself",
             AlertKind::KeeperSilent => "wait; if it stays silent, see keeper.log in the run directory",
             AlertKind::RunDirMissing => "move the run directory back",
+            AlertKind::NotSaved => {
+                "free some space, or mend what keeps the files from being written; training continues"
+            }
             AlertKind::Waiting => "wait: the run starts again by itself",
             AlertKind::Stalled => "wait: the keeper restarts a worker that hangs",
             AlertKind::Proposal => "accept or ignore it; it expires",
@@ -106,7 +111,7 @@ mod tests {
     use crate::cockpit::state::alerts::AlertKind;
     use crate::cockpit::update::{Msg, update};
     use crate::cockpit::verdict::verdict;
-    use crate::protocol::control::{JournalKind, JournalRow, Proposal, RunState, StepRow, Update};
+    use crate::protocol::control::{FailedSaves, JournalKind, JournalRow, Proposal, RunState, StepRow, Update};
     use crate::protocol::worker::Level;
 
     const SIZE: (u16, u16) = (120, 40);
@@ -131,6 +136,20 @@ mod tests {
         let held = [AlertKind::KeeperSilent, AlertKind::Proposal, AlertKind::Skipping];
         assert_eq!(kinds(&state), held, "no new one is judged by old data");
         assert_eq!(state.alerts.since_ms(AlertKind::KeeperSilent), Some(NOW));
+    }
+
+    #[test]
+    fn saves_that_fail_are_an_alert_until_one_succeeds() {
+        let mut state = fixture::training(SIZE);
+        let mut status = fixture::status(RunState::Training, 700);
+        let why = "No space left on device".to_owned();
+        status.failed_saves = Some(FailedSaves { step: 300, count: 4, why });
+        fixture::apply_status(&mut state, status.clone());
+        assert_eq!(kinds(&state), [AlertKind::NotSaved]);
+        assert_eq!(verdict(&state).text, "not saved since step 300, 4 saves failed: No space left on device");
+        status.failed_saves = None;
+        fixture::apply_status(&mut state, status);
+        assert_eq!(kinds(&state), []);
     }
 
     #[test]

@@ -156,6 +156,11 @@ pub(super) fn proposal(status: &Status) -> Option<Verdict> {
     Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "accepts"))
 }
 
+/// Warns while checkpoints cannot be saved.
+pub(super) fn not_saved(status: &Status) -> Option<Verdict> {
+    Some(Verdict::new(Tone::Danger, status.failed_saves.as_ref()?.to_string()))
+}
+
 /// Warns if the evaluations no longer get better. Last, because it lasts: it must not hide news.
 pub(super) fn not_learning(state: &State) -> Option<Verdict> {
     Some(Verdict::new(Tone::Warn, state.setback()?.to_string()))

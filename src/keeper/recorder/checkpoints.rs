@@ -56,9 +56,8 @@ impl Recorder {
         self.put_checkpoint(saved.step);
         self.persist();
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
-        let failed = std::mem::take(&mut self.failed_saves);
-        if failed > 0 {
-            let text = format!("checkpoints are saved again, after {}", counted(failed, "failed save"));
+        if let Some(failed) = self.status.failed_saves.take() {
+            let text = format!("checkpoints are saved again, after {}", counted(failed.count, "failed save"));
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {

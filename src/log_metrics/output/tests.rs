@@ -133,9 +133,9 @@ fn a_summary_of_an_epoch_leaves_the_last_step_as_it_is() {
                     numbers.iter().fold(form.to_owned(), |text, (key, number)| text.replace(key, &number.to_string()))
                 };
                 for count in [10, 20] {
-                    output += &format!("{}\n", fill(line, count));
+                    output.extend([&fill(line, count), "\n"]);
                 }
-                output += &format!("{}\n", fill(summary, 20));
+                output.extend([&fill(summary, 20), "\n"]);
             }
             let readings = read_with(&[], &[output.as_bytes()]);
             let losses: Vec<_> =

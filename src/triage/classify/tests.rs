@@ -59,7 +59,7 @@ fn a_hang_names_where_its_processes_stood() {
 #[test]
 fn every_end_has_one_class() {
     let hang = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), ..signal(9) };
-    let cases = [
+    let cases = vec![
         (said(Class::DeviceOutOfMemory, "can't allocate buffer of size: 4"), Class::DeviceOutOfMemory),
         (said(Class::DeviceFault, "an illegal memory access was encountered"), Class::DeviceFault),
         (said(Class::DeviceFault, "NVML: GPU is lost"), Class::GpuLost),
