@@ -259,11 +259,18 @@ impl Draft<'_> {
         let of_numerics = others.iter().filter(|rung| rung.relieves == [Relief::Numerics]).count();
         let mut relieves: Vec<Relief> = others.iter().flat_map(|rung| rung.relieves.clone()).collect();
         relieves.dedup();
-        // One remedy alone was tried before.
-        relieves.retain(|relief| *relief != Relief::Numerics || of_numerics > 1);
         let mut set = vec![(batch, less.into()), (accumulation, (size * steps / less).into())];
         set.extend(others.iter().flat_map(|rung| rung.set.clone()));
-        let why = "The remedies above at once, in a still smaller micro-batch: the slowest rung, and the safest.";
+        // One remedy alone was tried before: a lower rate goes on, and another relieves nothing more.
+        let lower = others.iter().find(|rung| rung.name == "lower-rate").and_then(|rung| rung.set.first());
+        let lowest =
+            lower.filter(|_| of_numerics == 1).and_then(|(path, rate)| Some((path.clone(), rate.as_f64()? / 2.0)));
+        relieves.retain(|relief| *relief != Relief::Numerics || of_numerics > 1 || lowest.is_some());
+        let mut why = "The remedies above at once, in a still smaller micro-batch: the slowest rung, and the safest.";
+        if let Some((path, rate)) = lowest {
+            set.iter_mut().filter(|(set, _)| *set == path).for_each(|(_, value)| *value = rate.into());
+            why = "The remedies above at once, a quarter of the learning rate and a still smaller micro-batch: the safest.";
+        }
         self.rungs.push(Rung { name: "safe", why, relieves, from_full: true, set });
     }
 }
