@@ -9,6 +9,7 @@ use crate::protocol::control::{RunState, Status};
 use crate::store::claims::Registry;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
@@ -45,7 +46,14 @@ fn living_run(dir: RunDir) -> Option<LivingRun> {
 /// Describes a run that holds the device: its name, state and step.
 pub fn describe(run: &LivingRun) -> String {
     let (state, step) = (run.status.state.word(), crate::format::count(run.status.step));
-    format!("{} ({state}, step {step})", run.dir.name())
+    let folder = run.dir.path().parent().filter(|_| !is_here(run)).map(|folder| format!(", in {}", text::path(folder)));
+    format!("{} ({state}, step {step}{})", run.dir.name(), folder.unwrap_or_default())
+}
+
+/// Reports whether a run lies below the current folder: it is probably one of the project that the user works on.
+fn is_here(run: &LivingRun) -> bool {
+    let path = run.dir.path();
+    path.is_relative() || std::env::current_dir().is_ok_and(|here| path.starts_with(here))
 }
 
 /// Says how to end a living run.
@@ -78,6 +86,7 @@ pub fn settle_devices(
     }
     let mut others = occupants(devices);
     others.retain(|other| own.is_none_or(|own| other.dir.path() != own.path()));
+    others.sort_by_key(|other| !is_here(other));
     // Another run may start in the same moment; then the keepers decide.
     let Some(first) = others.first() else { return Ok(Answer::Start(ClaimRequest { at_once: true, ..waits })) };
     let names: Vec<String> = others.iter().map(describe).collect();
@@ -92,10 +101,13 @@ pub fn settle_devices(
         ));
     }
     line!("{held}.");
+    // A run of another project is no answer to a key that is pressed without reading.
+    let (name, default) = (first.dir.name(), if is_here(first) { "a" } else { "q" });
+    let question = format!("[a]ttach to {name}, [w]ait for the device, [s]tart another on it, or [q]uit? [{default}] ");
     loop {
-        let question = "[a]ttach to it, [w]ait for it, [s]tart another on this device, or [q]uit? [a] ";
-        match ask_user(question)?.as_deref() {
-            Some("" | "a") => return Ok(Answer::Attach(first.dir.clone())),
+        let answer = ask_user(&question)?.map(|answer| if answer.is_empty() { default.to_owned() } else { answer });
+        match answer.as_deref() {
+            Some("a") => return Ok(Answer::Attach(first.dir.clone())),
             Some("w") => return Ok(Answer::Start(waits)),
             Some("s") => return Ok(Answer::Start(ClaimRequest { another: true, ..waits })),
             Some("q") | None => return Err(Failure::new(2, "nothing was started")),

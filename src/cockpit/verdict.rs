@@ -154,6 +154,9 @@ fn result(state: &State, status: &Status) -> String {
     if status.rollbacks > 0 {
         parts.push(counted(status.rollbacks, "rollback"));
     }
+    if status.restarts > 0 {
+        parts.push(counted(status.restarts, "restart"));
+    }
     parts.join(", ")
 }
 
