@@ -153,6 +153,22 @@ mod tests {
     }
 
     #[test]
+    fn skips_before_a_shift_are_no_alert_after_it() {
+        let mut state = fixture::training(SIZE);
+        let skipped = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
+        update(&mut state, Msg::Keeper(Update::Steps { rows: (701..=720).map(skipped).collect() }));
+        assert_eq!(kinds(&state), [AlertKind::Skipping]);
+        let mut passage = fixture::shift_stages(&[], None);
+        passage.after = Some((721, 0.3));
+        let mut status = fixture::status(RunState::Training, 760);
+        status.passage = Some(passage);
+        fixture::apply_status(&mut state, status);
+        let clean = |step| fixture::step_row(2, step, NOW);
+        update(&mut state, Msg::Keeper(Update::Steps { rows: (721..=760).map(clean).collect() }));
+        assert_eq!(kinds(&state), []);
+    }
+
+    #[test]
     fn alerts_stay_while_the_keeper_is_silent_and_the_footer_agrees() {
         let mut state = fixture::training(SIZE);
         let row = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
