@@ -15,6 +15,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 
 import torch
 
+import downshift
 import plain_loop
 from harness_double import HarnessDouble
 
@@ -165,6 +166,29 @@ class BestWeights(PlainLoop):
 
     def test_a_run_that_does_not_keep_the_best_saves_by_its_rhythm_alone(self):
         self.assertEqual(self.saved(None), [36])
+
+
+def sleep_in_body(_):
+    """Sleeps 30 ms behind each step, and evaluates for two seconds behind the third."""
+    model = torch.nn.Linear(2, 1)
+    run = downshift.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for batch in run.batches(torch.utils.data.TensorDataset(torch.ones(48, 2)), epochs=1, batch_size=8):
+        run.step(model(batch[0]).mean())
+        time.sleep(0.03)
+        if run.step_number == 3:
+            with run.evaluating():
+                time.sleep(2.0)
+
+
+class Time(PlainLoop):
+    def test_the_rest_of_the_body_counts_as_work_and_an_evaluation_does_not(self):
+        harness = self.harness()
+        self.assertEqual(wait(harness.fork(sleep_in_body, [])), 0)
+        times = [event["compute_ms"] for event in harness.of("step")]
+        self.assertEqual(len(times), 6)
+        for step, took in enumerate(times[1:], 2):
+            self.assertGreaterEqual(took, 30.0, (step, times))
+        self.assertLess(times[3], 1500.0, times)
 
 
 class Shift(PlainLoop):

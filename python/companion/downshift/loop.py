@@ -37,6 +37,8 @@ class Run:
         self._position = {"epoch": 0, "offset": 0, "samples": 0}
         self._step = self._skipped = self._micros = 0
         self._wait = self._compute = 0.0
+        # When `step` returned; none outside the rest of the loop's body.
+        self._returned = None
         self._stepped = self._ended = False
         self._metrics, self._orders, self._ids = {}, {}, []
         self._due = inject.NOTHING
@@ -109,6 +111,7 @@ class Run:
             self._take_step(micro)
         else:
             self._compute += time.perf_counter() - self._entered
+        self._returned = time.perf_counter()
 
     def log(self, **values):
         """Adds measured values to the step that is reported next."""
@@ -127,9 +130,12 @@ class Run:
         """Marks an evaluation, whose time is not that of a step: `with run.evaluating(): …`."""
         self._ranks.file.enter(rank_file.EVALUATING)
         self._send({"event": "phase", "phase": "evaluating"})
+        begun = time.perf_counter()
         try:
             yield
         finally:
+            if self._returned is not None:
+                self._returned += time.perf_counter() - begun
             self._ranks.file.enter(rank_file.SCRIPT)
             self._send({"event": "phase", "phase": "training"})
 
@@ -175,6 +181,10 @@ class Run:
             yield pair[1]
             if self._ended:
                 return
+            if self._returned is not None:
+                # The rest of the body is reported with the next step: the last one has been.
+                self._compute += time.perf_counter() - self._returned
+                self._returned = None
             self._leave(pair[0])
         self._finish()
 
