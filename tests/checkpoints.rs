@@ -115,7 +115,7 @@ fn checkpoints_that_are_damaged_while_a_run_is_paused_stop_it() {
 fn the_best_is_one_thing_everywhere_and_its_weights_are_on_the_disk() {
     let more = ["--set", "training.epochs=6", "--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep_last=1"];
     let (place, run) = finished(&more);
-    let evals = downshift::store::reader::Reader::open(&run).unwrap().evals().unwrap();
+    let evals = Reader::open(&run).unwrap().evals().unwrap();
     let lowest = evals.iter().map(|row| &row.eval);
     let lowest = lowest.min_by(|a, b| a.loss.unwrap().total_cmp(&b.loss.unwrap())).unwrap();
     let status = place.status_json();

@@ -250,11 +250,8 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     let mut phase_log = PhaseLog::begin(T::phases(&data), !on_host, total_units / plan.epoch_units(), &attempt);
-    let ends_at = |at: Position| args.leave_out.next_step_start(&plan, at).samples >= total_units;
-    if attempt.state.position.samples < total_units && ends_at(attempt.state.position) {
-        // All that is left is left out.
-        evaluate_step::<T, B>(&mut attempt, &model, &data, args, None, device)?;
-    }
+    let is_end = |at: Position| args.leave_out.next_step_start(&plan, at).samples >= total_units;
+    evaluate_without_steps::<T, B>(&mut attempt, (is_end, total_units), &model, &data, args, device)?;
     while attempt.state.position.samples < total_units {
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
@@ -277,22 +274,19 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         let (verdict, timing) =
             step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
         let lr = attempt.learning_rate(phase, step_plan.after.samples);
-        let evaluates = attempt.evaluation_is_due(&step_plan, ends_at(step_plan.after));
+        let evaluates = attempt.evaluation_is_due(&step_plan, is_end(step_plan.after));
         match verdict {
             Ok(gradient) => {
                 optimizer.observer = (evaluates && args.layers).then(UpdateObserver::default);
-                let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.rules.clip_scales(&gradient.norms);
                 let updated = optimizer.update::<B, _>(model, gradient.tensors, phase, lr, &scales);
                 model = updated.map_err(failure::device_error)?;
-                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_counts());
+                attempt.record_step(&step_plan, gradient.loss, gradient.norm, lr, timing, optimizer.update_counts());
             }
             Err(dropped) => attempt.record_skip(&step_plan, dropped, lr, timing)?,
         }
         reporter.report_phase(Phase::Training);
-        if training.memory_cleanup_every > 0 && number.is_multiple_of(training.memory_cleanup_every) {
-            B::memory_cleanup(device);
-        }
+        clean_memory::<B>(training.memory_cleanup_every, number, device);
         if faults.slow {
             thread::sleep(begun.elapsed() * 9);
         }
@@ -309,6 +303,29 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     attempt.make_last_step_durable(|| take_snapshot::<B, _>(&model, &optimizer, on_host))?;
     reporter.report_phase(Phase::Checkpointing);
     Ok(attempt.finish(DoneReason::Finished))
+}
+
+/// Gives unused memory back to the device after every so many steps; 0 = never.
+fn clean_memory<B: AutodiffBackend>(every: u64, step: u64, device: &B::Device) {
+    if every > 0 && step.is_multiple_of(every) {
+        B::memory_cleanup(device);
+    }
+}
+
+/// Evaluates a run whose remaining steps are all left out: no step does.
+fn evaluate_without_steps<T: Train<B>, B: AutodiffBackend>(
+    attempt: &mut Attempt<'_>,
+    (is_end, total_units): (impl Fn(Position) -> bool, u64),
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    args: &WorkerArgs,
+    device: &B::Device,
+) -> Result<(), Failed> {
+    let at = attempt.state.position;
+    if at.samples >= total_units || !is_end(at) {
+        return Ok(());
+    }
+    evaluate_step::<T, B>(attempt, model, data, args, None, device)
 }
 
 /// Evaluates after a step: loss and metrics, samples, and the layers as the step's update left them.
