@@ -192,22 +192,31 @@ impl Series {
         Some((step.or_else(|| within(&self.open))?, least))
     }
 
-    /// Returns how many of the newest `count` steps were skipped, and how many steps were counted.
+    /// Returns the first step since the last change of rung: those before were taken with other settings.
     #[must_use]
-    pub fn skipped_among(&self, count: usize) -> (u64, u64) {
+    pub fn first_on_rung(&self) -> u64 {
+        let rung = self.segments.last().map(|segment| segment.rung);
+        let own = self.segments.iter().rev().take_while(|segment| Some(segment.rung) == rung);
+        own.last().map_or(0, |segment| segment.first)
+    }
+
+    /// Returns how many of the newest `count` steps from `first` on were skipped, and how many steps were counted.
+    #[must_use]
+    pub fn skipped_among(&self, count: usize, first: u64) -> (u64, u64) {
         let (mut skipped, mut of) = (0u64, 0usize);
         let points = |points: &[Point], of: &mut usize| {
             let newest = &points[points.len().saturating_sub(count - *of)..];
+            let newest = &newest[newest.partition_point(|point| point.spot.step < first)..];
             *of += newest.len();
             newest.iter().filter(|point| point.skipped).count() as u64
         };
         skipped += points(&self.open, &mut of);
         for (leaf, rows) in self.leaves.iter().zip(&self.rows).rev() {
-            if of >= count {
+            if of >= count || leaf.last.step < first {
                 break;
             }
             match rows {
-                Some(rows) if of + rows.len() > count => skipped += points(rows, &mut of),
+                Some(rows) if of + rows.len() > count || leaf.first.step < first => skipped += points(rows, &mut of),
                 _ => {
                     skipped += u64::from(leaf.skipped);
                     of += leaf.steps as usize;

@@ -253,7 +253,7 @@ pub fn is_abandoned(run: &RunDir) -> bool {
 /// Reports whether the run has an end that no `resume` continues. The parent of a keeper that dies more than
 /// five times in ten minutes asks for you; the run file's restart budget leaves no other reason to.
 pub fn is_over(run: &RunDir) -> bool {
-    let resumable = [RunState::Stopped, RunState::NeedsPerson];
+    let resumable = [RunState::Stopped, RunState::Interrupted, RunState::NeedsPerson];
     place::status(run).is_some_and(|status| status.state.is_over() && !resumable.contains(&status.state))
 }
 

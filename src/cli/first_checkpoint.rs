@@ -39,6 +39,8 @@ pub enum FirstCheckpoint {
         path: PathBuf,
         /// Its step.
         step: u64,
+        /// The run that it belongs to, if it was found through one.
+        base: Option<RunDir>,
     },
 }
 
@@ -78,7 +80,7 @@ impl FirstCheckpoint {
         let shown = text::path(path);
         let unknown = || Failure::new(2, format!("the name of {shown} tells no step; write --from {shown}@STEP"));
         let step = step.or_else(|| step_in_name(path)).filter(|step| *step > 0).ok_or_else(unknown)?;
-        Ok(Self::OfScript { path: path.canonicalize()?, step })
+        Ok(Self::OfScript { path: path.canonicalize()?, step, base: None })
     }
 
     fn of_run(base: RunDir, step: Option<u64>, run: &Run) -> Result<Self, Failure> {
@@ -96,7 +98,7 @@ impl FirstCheckpoint {
         let newest = container.filter(|there| step.is_none_or(|step| step == *there)).max();
         if let Some(Adopted { path, step, .. }) = chosen.filter(|it| newest.is_none_or(|newest| newest < it.step)) {
             resumable(run)?;
-            return Ok(Self::OfScript { path, step });
+            return Ok(Self::OfScript { path, step, base: Some(base) });
         }
         let loaded = Box::new(checkpoints::load_chosen(&base, step)?);
         Ok(Self::OfRun { base, loaded })
@@ -121,7 +123,7 @@ impl FirstCheckpoint {
     pub fn give_to(&self, dir: &RunDir, run: &Run, rung: usize) -> Result<(), Failure> {
         match self {
             Self::OfRun { base, loaded } => copy_container(base, dir, loaded, Some(&state_on(loaded, run, rung)?))?,
-            Self::OfScript { path, step } => {
+            Self::OfScript { path, step, .. } => {
                 let spec = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref());
                 // Retention deletes the run's own files, not one from before.
                 let copies = spec.is_some_and(|spec| spec.copy || spec.keep_last.is_some());
@@ -132,8 +134,10 @@ impl FirstCheckpoint {
         }
         let mut keeper = OfflineKeeper::step_in(dir)?;
         match self {
-            Self::OfRun { base, .. } => keeper.begin_from(base, self.describe()),
-            Self::OfScript { .. } => keeper.note(self.describe()),
+            Self::OfRun { base, .. } | Self::OfScript { base: Some(base), .. } => {
+                keeper.begin_from(base, self.describe());
+            }
+            Self::OfScript { base: None, .. } => keeper.note(self.describe()),
         }
         Ok(())
     }
@@ -147,7 +151,7 @@ impl FirstCheckpoint {
                     base.name()
                 )
             }
-            Self::OfScript { path, step } => format!("begins from step {} of {}", count(*step), text::path(path)),
+            Self::OfScript { path, step, .. } => format!("begins from step {} of {}", count(*step), text::path(path)),
         }
     }
 }
@@ -248,7 +252,7 @@ impl Earlier {
     /// Makes it the first checkpoint; asks for its step where its name tells none.
     fn begin(self) -> Result<FirstCheckpoint, Failure> {
         let step = step_in_name(&self.path).filter(|step| *step > 0).map_or_else(ask_step, Ok)?;
-        Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step })
+        Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step, base: None })
     }
 }
 

@@ -128,7 +128,8 @@ impl<'a> Follower<'a> {
             }
             if since > SILENCE && !told {
                 told = true;
-                let unattended = live_status(self.dir).filter(|status| status.state == RunState::Unattended);
+                let left_alone = |status: &Status| matches!(status.state, RunState::Unattended | RunState::Interrupted);
+                let unattended = live_status(self.dir).filter(left_alone);
                 let why = recovering.clone().or_else(|| unattended?.why);
                 let why = why.unwrap_or_else(|| "waiting for its restart".to_owned());
                 print_now(&format!("the keeper does not answer; {why}"));

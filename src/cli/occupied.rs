@@ -46,14 +46,12 @@ fn living_run(dir: RunDir) -> Option<LivingRun> {
 /// Describes a run that holds the device: its name, state and step.
 pub fn describe(run: &LivingRun) -> String {
     let (state, step) = (run.status.state.word(), crate::format::count(run.status.step));
-    let folder = run.dir.path().parent().filter(|_| !is_here(run)).map(|folder| format!(", in {}", text::path(folder)));
-    format!("{} ({state}, step {step}{})", run.dir.name(), folder.unwrap_or_default())
+    format!("{} ({state}, step {step})", run.dir.name())
 }
 
-/// Reports whether a run lies below the current folder: it is probably one of the project that the user works on.
-fn is_here(run: &LivingRun) -> bool {
-    let path = run.dir.path();
-    path.is_relative() || std::env::current_dir().is_ok_and(|here| path.starts_with(here))
+/// Reports whether a run lies in the runs directory in use.
+fn is_below(run: &Path, runs: &Path) -> bool {
+    run.starts_with(runs) || runs.canonicalize().is_ok_and(|runs| run.starts_with(runs))
 }
 
 /// Says how to end a living run.
@@ -73,12 +71,12 @@ pub enum Answer {
     Attach(RunDir),
 }
 
-/// Checks that no run but `own` uses the devices. Asks on a terminal, refuses otherwise.
+/// Checks that no run but `own` uses the devices. Asks on a terminal, refuses otherwise. `runs`: the runs directory in use.
 pub fn settle_devices(
     devices: &Devices,
     sharing: &Sharing,
     headless: bool,
-    own: Option<&RunDir>,
+    (runs, own): (&Path, Option<&RunDir>),
 ) -> Result<Answer, Failure> {
     let waits = ClaimRequest { devices: devices.clone(), ..ClaimRequest::default() };
     if sharing.another || sharing.wait_for_card {
@@ -86,6 +84,7 @@ pub fn settle_devices(
     }
     let mut others = occupants(devices);
     others.retain(|other| own.is_none_or(|own| other.dir.path() != own.path()));
+    let is_here = |other: &LivingRun| is_below(other.dir.path(), runs);
     others.sort_by_key(|other| !is_here(other));
     // Another run may start in the same moment; then the keepers decide.
     let Some(first) = others.first() else { return Ok(Answer::Start(ClaimRequest { at_once: true, ..waits })) };
@@ -102,7 +101,10 @@ pub fn settle_devices(
     }
     line!("{held}.");
     // A run of another project is no answer to a key that is pressed without reading.
-    let (name, default) = (first.dir.name(), if is_here(first) { "a" } else { "q" });
+    let default = if is_here(first) { "a" } else { "q" };
+    let folder =
+        first.dir.path().parent().filter(|_| !is_here(first)).map(|folder| format!(" in {}", text::path(folder)));
+    let name = first.dir.name() + &folder.unwrap_or_default();
     let question = format!("[a]ttach to {name}, [w]ait for the device, [s]tart another on it, or [q]uit? [{default}] ");
     loop {
         let answer = ask_user(&question)?.map(|answer| if answer.is_empty() { default.to_owned() } else { answer });

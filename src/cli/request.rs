@@ -78,7 +78,7 @@ pub fn pause(which: &Which, runs: &Path) -> Outcome {
     };
     let now = format!("{} at step {}", status.state.word(), count(status.step));
     match status.state {
-        RunState::Training | RunState::Failed | RunState::NeedsPerson => {
+        RunState::Training | RunState::Failed | RunState::NeedsPerson | RunState::Interrupted => {
             Err(Failure::new(1, format!("{name} was not paused ({now}); the journal says why: `{shows}`")))
         }
         _ => {

@@ -90,9 +90,11 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if owners::keeper_elsewhere(&dir).is_some() {
         take_over_ended(&dir, args.elsewhere.take_over)?;
     }
-    if continue_living(&dir, args)? {
+    match continue_living(&dir, args)? {
         // Whoever started the run follows it: without a terminal this was a request, like `pause`.
-        return if args.headless || has_terminal() { look_on(&dir, args.headless, since_ms) } else { Ok(0) };
+        Living::Asked if !args.headless && !has_terminal() => return Ok(0),
+        Living::Asked | Living::Unheard => return look_on(&dir, args.headless, since_ms),
+        Living::No => {}
     }
     refuse_finished_command(&dir)?;
     let launch = match ready(&dir, args, trainer, 1)? {
@@ -107,11 +109,21 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     look_on(&dir, args.headless, since_ms)
 }
 
-/// Continues a run that a keeper watches. Returns false if none does.
-fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
+/// Whether a keeper was asked to continue its run.
+enum Living {
+    /// None watches the run.
+    No,
+    /// It was, and agreed.
+    Asked,
+    /// It does not answer; its parent may be starting another.
+    Unheard,
+}
+
+/// Continues a run that a keeper watches.
+fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<Living, Failure> {
     for last_try in [false, true] {
         if !client::is_watched(dir)? {
-            return Ok(false);
+            return Ok(Living::No);
         }
         let change = if args.from.is_some() {
             Some("rolling it back")
@@ -124,7 +136,10 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
         match client::ask_keeper(dir, &Request::Resume) {
-            Ok(Reply::Accepted(message)) => line!("{}: {message}", dir.name()),
+            Ok(Reply::Accepted(message)) => {
+                line!("{}: {message}", dir.name());
+                return Ok(Living::Asked);
+            }
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
                 if last_try || owners::keeper_elsewhere(dir).is_some() {
@@ -132,17 +147,17 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
                 }
                 continue;
             }
-            Ok(Reply::Refused(_)) => return client::wait_for_absence(dir).map(|()| false),
+            Ok(Reply::Refused(_)) => return client::wait_for_absence(dir).map(|()| Living::No),
             // Its keeper was about to exit.
             Err(_) if live_status(dir).is_some_and(|status| status.state.is_over()) => {
-                return client::wait_for_absence(dir).map(|()| false);
+                return client::wait_for_absence(dir).map(|()| Living::No);
             }
             // The parent is starting another keeper.
             Err(_) => {}
         }
-        return Ok(true);
+        return Ok(Living::Unheard);
     }
-    Ok(false)
+    Ok(Living::No)
 }
 
 /// The way a run without a keeper continues.
@@ -230,7 +245,8 @@ fn settle_launch(
         stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
     let earlier = earlier.unwrap_or_default();
     let another = args.sharing.another || (earlier.another && !args.sharing.wait_for_card);
-    match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless, Some(dir))? {
+    let runs = dir.path().parent().unwrap_or_else(|| Path::new("."));
+    match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless, (runs, Some(dir)))? {
         Answer::Attach(other) => Ok(Settled::Attach(other)),
         Answer::Start(claim) => {
             check_ranks(run, &devices, nodes)?;
@@ -288,7 +304,7 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     has_room(runs, &run, prospect.parameters)?;
     let devices = devices_of_start(&run, &device, &prospect.device);
     check_ranks(&run, &devices, 1)?;
-    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless, None)? {
+    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless, (runs, None))? {
         Answer::Start(claim) => claim,
         Answer::Attach(other) => return attach::open(&other),
     };

@@ -261,7 +261,7 @@ fn start(
     }
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
     let headless = options.headless || options.job.is_some();
-    let claim = match occupied::settle_devices(&devices, &sharing, headless, None)? {
+    let claim = match occupied::settle_devices(&devices, &sharing, headless, (runs, None))? {
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
     };

@@ -125,19 +125,17 @@ fn print_sample(StoredSample { sample, picture }: &StoredSample) {
 /// The file that lists the copied samples.
 const LIST: &str = "samples.json";
 
-/// Refuses a folder that holds the samples of other steps: their pictures would stay beside the new ones, unlisted.
-fn refuse_other_samples(sets: &[StoredSet], list: &Path) -> Result<(), Failure> {
-    let Some(there) = file::read(list, Limit::Record).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok())
-    else {
+/// Refuses a folder that lists pictures which the new list leaves out: they would stay there without a meaning.
+fn refuse_other_pictures(names: &BTreeMap<PathBuf, PathBuf>, list: &Path) -> Result<(), Failure> {
+    let text = file::read(list, Limit::Record).unwrap_or_default();
+    let there: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let samples = there.as_array().into_iter().flatten().filter_map(|set| set["samples"].as_array()).flatten();
+    let mut pictures = samples.filter_map(|sample| sample["image"].as_str());
+    let Some(other) = pictures.find(|picture| !names.values().any(|name| name == Path::new(picture))) else {
         return Ok(());
     };
-    let there: Vec<Option<u64>> = there.as_array().into_iter().flatten().map(|set| set["step"].as_u64()).collect();
-    if there == sets.iter().map(|set| set.step).collect::<Vec<_>>() {
-        return Ok(());
-    }
-    let steps: Vec<String> = there.into_iter().flatten().map(|step| format!("step {}", count(step))).collect();
-    let of = if steps.is_empty() { String::new() } else { format!(" of {}", steps.join(", ")) };
-    Err(Failure::new(2, format!("{} lists other samples{of}; choose another folder for --out", text::path(list))))
+    let (list, other) = (text::path(list), text::escape_line(other));
+    Err(Failure::new(2, format!("{list} lists pictures of other samples, such as {other}; choose another folder")))
 }
 
 /// Copies sets and pictures under the names that they have in the run; numbers a name that another picture has.
@@ -145,8 +143,8 @@ fn copy(sets: &[StoredSet], out: &Path) -> Outcome {
     let wrong = |path: &Path, error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(path)));
     fs::create_dir_all(out).map_err(|error| wrong(out, error))?;
     let list = out.join(LIST);
-    refuse_other_samples(sets, &list)?;
     let names = name_copies(sets);
+    refuse_other_pictures(&names, &list)?;
     for (picture, name) in &names {
         let content = file::read(picture, Limit::Picture).map_err(|error| wrong(picture, error.into()))?;
         let to = out.join(name);
@@ -201,15 +199,21 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn a_folder_with_the_samples_of_another_step_is_left_alone() {
-        let out = tempfile::TempDir::new().unwrap();
-        let of_step = |step: u64| StoredSet { step: Some(step), ..StoredSet::default() };
-        copy(&[of_step(400)], out.path()).unwrap();
-        copy(&[of_step(400)], out.path()).expect("the same again");
-        let refused = copy(&[of_step(600)], out.path()).unwrap_err();
-        assert!(refused.message.contains("lists other samples of step 400; choose another folder"), "{refused:?}");
-        let list = std::fs::read_to_string(out.path().join("samples.json")).unwrap();
-        assert!(list.contains("400") && !list.contains("600"), "{list}");
+    fn a_folder_with_pictures_of_other_samples_is_left_alone() {
+        let (run, out) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        let set = |names: &[&str]| {
+            let sample = |name: &&str| {
+                let picture = run.path().join(name);
+                std::fs::write(&picture, name).unwrap();
+                StoredSample { picture: Some(picture), ..StoredSample::default() }
+            };
+            StoredSet { samples: names.iter().map(sample).collect(), ..StoredSet::default() }
+        };
+        copy(&[set(&["a.png", "b.png"])], out.path()).unwrap();
+        copy(&[set(&["a.png", "b.png", "c.png"])], out.path()).expect("more of the same");
+        let refused = copy(&[set(&["b.png", "d.png"])], out.path()).unwrap_err();
+        assert!(refused.message.contains("pictures of other samples, such as a.png; choose another"), "{refused:?}");
+        assert!(!out.path().join("d.png").exists());
     }
 
     #[test]

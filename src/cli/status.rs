@@ -155,7 +155,7 @@ fn tmux(status: &Status, now_ms: i64) -> String {
     let colour = match status.state {
         _ if stalled.is_some() => "yellow",
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => "green",
-        RunState::Failed | RunState::NeedsPerson => "red",
+        RunState::Failed | RunState::NeedsPerson | RunState::Interrupted => "red",
         _ => "yellow",
     };
     // The start time is useless in a narrow space.

@@ -157,8 +157,8 @@ impl Source {
         if let Some((attempt, cause)) = &last {
             let is_newest = status.as_ref().filter(|status| status.attempts == *attempt);
             let fate = match is_newest.map(|status| status.state) {
-                Some(RunState::Finished) => "finished in spite of",
-                Some(state) if state.is_moving() => "goes on in spite of",
+                Some(RunState::Finished) => "finished in spite of a fault",
+                Some(state) if state.is_moving() => "goes on in spite of a fault",
                 _ => "ended",
             };
             lines.push(format!("attempt {attempt} {fate}: {}", cause.class));

@@ -101,7 +101,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         let options = command::Options { steps, keep: args.keep, limit: args.time, device: &device };
         return command::try_command(&run, &options, runs);
     }
-    let claim = match occupied::settle_devices(&devices, &args.sharing, false, None)? {
+    let claim = match occupied::settle_devices(&devices, &args.sharing, false, (runs, None))? {
         Answer::Start(claim) => Some(claim),
         Answer::Attach(other) => return attach::open(&other),
     };

@@ -6,7 +6,7 @@ use super::run::{has_room, load_run_file, start_keeper};
 use super::{Failure, line};
 use crate::config::run::Run;
 use crate::keeper::Launch;
-use crate::protocol::control::Status;
+use crate::protocol::control::{RunState, Status};
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -65,7 +65,7 @@ impl Watched {
         self.print_journal();
         self.check_keeper(status.as_ref())?;
         let Some(status) = status else { return Ok(None) };
-        if status.state.is_over() && status.pid_keeper.is_none() {
+        if has_end(&status) && status.pid_keeper.is_none() {
             return Ok(Some(status));
         }
         each(&self.dir, &status)?;
@@ -81,7 +81,7 @@ impl Watched {
     }
 
     fn check_keeper(&mut self, status: Option<&Status>) -> Result<(), Failure> {
-        let alone = is_abandoned(&self.dir) && !status.is_some_and(|status| status.state.is_over());
+        let alone = is_abandoned(&self.dir) && !status.is_some_and(has_end);
         self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
         if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
             let name = self.dir.name();
@@ -89,4 +89,9 @@ impl Watched {
         }
         Ok(())
     }
+}
+
+/// Reports whether the end of a run is recorded.
+fn has_end(status: &Status) -> bool {
+    status.state.is_over() && status.state != RunState::Interrupted
 }

@@ -6,12 +6,12 @@ pub mod delete;
 pub mod failed;
 pub mod fault;
 pub mod help;
-pub mod interruption;
 pub mod menu;
 pub mod no_keeper;
 pub mod palette;
 pub mod preview;
 pub mod shift_progress;
+pub mod worker_end;
 
 use super::action::Action;
 use super::layout::SMALLEST;
@@ -51,7 +51,7 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
         Mode::Help { from } => help::render(frame, within, from, state, theme),
         Mode::Palette { chosen } => palette::render(frame, within, chosen, state, theme),
         Mode::Preview { to } => preview::render(frame, within, to, state, theme),
-        Mode::Interruption(kind) => interruption::render(frame, within, kind, state, theme),
+        Mode::WorkerEnd(kind) => worker_end::render(frame, within, kind, state, theme),
         Mode::Alerts { from } => alerts::render(frame, within, from, state, theme),
         Mode::Fault { id, from } => fault::render(frame, within, (id, from), state.shown(), theme),
         Mode::Menu { chosen } => menu::render(frame, within, chosen, state, theme),
@@ -104,8 +104,8 @@ pub fn click_target(state: &State, at: (u16, u16)) -> ClickTarget {
             }
             None => ClickTarget::Outside,
         },
-        Mode::Interruption(kind) => {
-            let (size, keys) = interruption::measure_box(within, kind, state);
+        Mode::WorkerEnd(kind) => {
+            let (size, keys) = worker_end::measure_box(within, kind, state);
             keys_at(ui::popup_area(within, size, ui::Stand::Middle), &keys)
         }
         Mode::Help { .. } | Mode::Alerts { .. } | Mode::Fault { .. } => ClickTarget::Outside,

@@ -15,13 +15,12 @@ pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
     match status.state {
         _ if status.stalled_ms(now_ms).is_some() => Tone::Warn,
         RunState::Finished => Tone::Good,
-        RunState::Failed | RunState::NeedsPerson => Tone::Danger,
+        RunState::Failed | RunState::NeedsPerson | RunState::Interrupted => Tone::Danger,
         RunState::Stopped => Tone::Plain,
         RunState::Paused
         | RunState::AwaitingCard
         | RunState::BackingOff
         | RunState::Recovering
-        | RunState::Interrupted
         | RunState::Unattended => Tone::Warn,
         _ => Tone::Busy,
     }

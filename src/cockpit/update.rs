@@ -4,7 +4,6 @@ mod actions;
 mod charts;
 mod copy;
 mod focus;
-mod interruption;
 mod keys;
 mod layers;
 mod menu;
@@ -15,6 +14,7 @@ mod palette;
 mod replay;
 mod run_list;
 mod samples;
+mod worker_end;
 
 use super::layout::lay_out_state;
 use super::state::facts::Loading;
@@ -197,7 +197,8 @@ fn react_to_run_state(state: &mut State, before: Option<RunState>) -> Vec<Effect
         state.screen.trouble_hidden = false;
         effects.push(Effect::ReadLog);
     }
-    let is_alarming = |now| matches!(now, RunState::NeedsPerson | RunState::Failed | RunState::Finished);
+    let is_alarming =
+        |now| matches!(now, RunState::NeedsPerson | RunState::Failed | RunState::Interrupted | RunState::Finished);
     if before.is_some() && state.run_state().is_some_and(is_alarming) {
         effects.extend(ring_bell(state));
     }

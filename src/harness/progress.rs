@@ -82,10 +82,11 @@ impl Progress {
     /// Returns the run's clock at a step.
     #[must_use]
     pub fn samples(&self, step: u64) -> u64 {
-        let (known, samples) = self.told.as_ref().map_or((0, 0), |told| told.clock);
+        let Some(told) = &self.told else { return step.saturating_mul(self.units) };
+        let (known, samples) = told.clock;
         match step.checked_sub(known) {
             Some(more) => samples.saturating_add(more.saturating_mul(self.units)),
-            None => step.saturating_mul(self.units),
+            None => samples.saturating_sub((known - step).saturating_mul(told.per_step.unwrap_or(self.units))),
         }
     }
 

@@ -229,9 +229,12 @@ impl OfflineKeeper {
 
     /// Records that the run begins from a checkpoint of `base`: jumps of the loss are measured against its first losses.
     pub fn begin_from(&mut self, base: &RunDir, text: String) {
-        let ledger = Reader::open(base).ok().and_then(|store| store.fact::<Ledger>("ledger"));
-        if let Some(ledger) = ledger {
-            self.recorder.put_fact(FIRST_LOSSES, &ledger.first_losses);
+        let losses = Reader::open(base).ok().and_then(|store| {
+            let ledger = store.fact::<Ledger>("ledger");
+            ledger.map(|ledger| ledger.first_losses).or_else(|| store.fact(FIRST_LOSSES))
+        });
+        if let Some(losses) = losses {
+            self.recorder.put_fact(FIRST_LOSSES, &losses);
         }
         self.note(text);
     }

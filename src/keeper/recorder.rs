@@ -71,6 +71,8 @@ pub struct Recorder {
     /// Names of the run's metrics.
     admission: Admission,
     proving: Proving,
+    /// The furthest step that its rung has counted.
+    counted: u64,
     dirty: bool,
     planned: Planned,
     /// Whether the first parameter that was not finite is in the store.
@@ -119,6 +121,7 @@ impl Recorder {
             curve: EvaluationCurve::default(),
             admission,
             proving: Proving::default(),
+            counted: 0,
             dirty: true,
             planned: Planned::default(),
             knows_non_finite: facts.contains_key(FIRST_NON_FINITE),
@@ -282,6 +285,7 @@ impl Recorder {
             _ => self.take_back(continued.unwrap_or(begins_at).0),
         }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
+        self.counted = self.status.step;
         if let Some(passage) = &mut self.passage {
             passage.resume_from(hello.resumed_from);
         }
@@ -298,11 +302,10 @@ impl Recorder {
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
         self.place(row.step);
-        let taken = rungs::steps_taken(self.status.step, row.step);
-        // Once the output takes over from a companion that only watches, it tells of steps that were counted.
-        if row.step >= self.status.step {
-            (self.status.step, self.status.samples) = (row.step, row.samples);
-        }
+        // Once the output takes over from a companion that only watches, it tells again of steps that were counted.
+        let taken = rungs::steps_taken(self.counted, row.step);
+        self.counted = self.counted.max(row.step);
+        (self.status.step, self.status.samples) = (row.step, row.samples);
         self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);

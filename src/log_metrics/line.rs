@@ -12,10 +12,10 @@ const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
 /// Words before a key that do not change its meaning.
-const FILLERS: [&str; 14] = [
-    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "epoch",
-    "final",
-];
+const FILLERS: [&str; 12] =
+    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
+/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
+const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 /// Wrappers around a printed number.
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Numbers that name a run, not a measurement.
@@ -171,13 +171,18 @@ impl<'a> Reader<'a> {
         }
         let whole = names::sanitise(&self.words.join("_"));
         let mut fillers = self.words.iter();
+        let mut is_summary = false;
         while !fillers.as_slice().is_empty() {
             let key = names::sanitise(&fillers.as_slice().join("_"));
             let role = names::role(&key);
-            if role != Role::Own {
+            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
+            if role != Role::Own && (of_evaluation || !is_summary) {
                 return Some((key, role));
             }
-            if !fillers.next().is_some_and(|word| FILLERS.iter().any(|filler| word.eq_ignore_ascii_case(filler))) {
+            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
+            let Some(word) = fillers.next() else { break };
+            is_summary |= is_one_of(word, &BEFORE_EVALUATION);
+            if !is_summary && !is_one_of(word, &FILLERS) {
                 break;
             }
         }
@@ -242,6 +247,7 @@ mod tests {
             ("step=10, loss=2.3, lr=1e-4", Some(10), None, values(&[("loss", 2.3), ("lr", 1e-4)])),
             ("Step: 10 | Loss: 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("epoch final val loss 0.15 acc 0.9", None, None, values(&[("eval_loss", 0.15), ("eval_accuracy", 0.9)])),
+            ("Epoch loss: 0.43", None, None, values(&[("epoch_loss", 0.43)])),
             ("[2026-11-22 10:00:01,123][INFO] - step 10 loss 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("INFO:root:step 10, train loss: 2.3", Some(10), None, values(&[("loss", 2.3)])),
             ("Step [100/600], Loss: 0.5000", Some(100), Some(600), values(&[("loss", 0.5)])),

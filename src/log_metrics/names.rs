@@ -32,8 +32,6 @@ const KNOWN: [(&str, &[&str]); 6] = [
 ];
 const TRAINING: [&str; 4] = ["training", "train", "trainer", "tr"];
 const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
-/// Keys that do not say where they were measured.
-const SCORES: [&str; 4] = ["accuracy", "acc", "perplexity", "ppl"];
 const STEPS: [&str; 12] = [
     "step",
     "steps",
@@ -162,7 +160,10 @@ pub fn is_of_evaluation(name: &str) -> bool {
 pub fn take_for_evaluation(found: &mut [(String, f64)]) {
     let Some(loss) = found.iter().position(|(key, _)| role(key) == Role::Known("eval_loss".to_owned())) else { return };
     for (key, _) in &mut found[loss..] {
-        if SCORES.contains(&key.as_str()) {
+        if place(key).0 == Place::Training {
+            return;
+        }
+        if matches!(known(key), Some("accuracy" | "perplexity")) {
             *key = format!("eval_{key}");
         }
     }

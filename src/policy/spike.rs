@@ -2,7 +2,8 @@
 //! some steps in a row. Spikes and non-finite values never enter the window.
 //!
 //! A jump counts only if it undoes a tenth of the drop of the loss since the start: near the end of a training, where the loss
-//! is almost 0, any hard batch is many standard deviations above it. A run that begins from another's checkpoint takes over where that one started.
+//! is almost 0, any hard batch is many standard deviations above it. A run that begins from another's checkpoint takes over the
+//! first losses of that run.
 
 use crate::config::watch;
 use serde::{Deserialize, Serialize};

@@ -144,7 +144,7 @@ pub enum RunState {
     NeedsPerson,
     /// Ended at the user's request before the last step.
     Stopped,
-    /// Keeper, parent and worker are gone, and none of them recorded an end: killed, or the machine went down.
+    /// Keeper, parent and worker are gone, and none of them recorded an end: killed, or the power failed.
     Interrupted,
 }
 

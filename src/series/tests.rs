@@ -231,8 +231,8 @@ fn a_row_that_is_known_or_of_a_past_attempt_is_left_out() {
 #[test]
 fn skips_are_counted_and_leave_no_value() {
     let series = series(&[Some(1.0), None, Some(2.0), None, None]);
-    assert_eq!(series.skipped_among(3), (2, 3));
-    assert_eq!(series.skipped_among(200), (3, 5));
+    assert_eq!(series.skipped_among(3, 0), (2, 3));
+    assert_eq!(series.skipped_among(200, 0), (3, 5));
     assert_eq!(series.streak(), 2);
     assert_eq!((series.skips().streak, series.skips().longest, series.skips().first), (2, 2, Some(2)));
     assert_eq!(series.newest(Metric::Loss), Some((3, 2.0)));

@@ -279,6 +279,9 @@ fn state_without_keeper(run: &RunDir, status: &Status, recovery: Option<Recovery
     let way = find_way(run, Some(status));
     match status.state {
         RunState::Paused => (RunState::Paused, Some(format!("no keeper runs; {way}"))),
+        _ if status.pid_worker.is_some() => {
+            (RunState::Stopping, Some("the keeper is gone; the worker saves at its next step and ends".to_owned()))
+        }
         _ => (RunState::Interrupted, Some(format!("the keeper is gone; {way}"))),
     }
 }

@@ -37,6 +37,7 @@ class Run:
         self._position = {"epoch": 0, "offset": 0, "samples": 0}
         self._step = self._skipped = self._micros = 0
         self._wait = self._compute = 0.0
+        self._entered = 0.0
         # When `step` returned; none outside the rest of the loop's body.
         self._returned = None
         self._stepped = self._ended = False
@@ -134,8 +135,11 @@ class Run:
         try:
             yield
         finally:
-            if self._returned is not None:
-                self._returned += time.perf_counter() - begun
+            took = time.perf_counter() - begun
+            if self._returned is None:
+                self._entered += took
+            else:
+                self._returned += took
             self._ranks.file.enter(rank_file.SCRIPT)
             self._send({"event": "phase", "phase": "training"})
 

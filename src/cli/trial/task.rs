@@ -115,7 +115,7 @@ fn gpu_is_loaded(samples: &[SampleRow], rows: &[StepRow]) -> Check {
 
 /// Reports whether a fault ended the run.
 fn broken(status: &Status) -> bool {
-    matches!(status.state, RunState::Failed | RunState::NeedsPerson)
+    matches!(status.state, RunState::Failed | RunState::NeedsPerson | RunState::Interrupted)
 }
 
 fn vram_is_steady(samples: &[SampleRow]) -> Check {

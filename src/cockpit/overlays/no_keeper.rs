@@ -34,9 +34,14 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         add(&format!("Step {} is durable; later steps run again.", count(step)));
     }
     lines.push(Line::default());
-    lines.push(Line::styled("To continue the run, in another pane:", theme.dim));
-    let resume = state.resume_command();
-    let resume = ui::wrap(&resume, width.saturating_sub(2));
+    let way = state.go_on();
+    let aim = match &way {
+        GoOn::Resumes(_) | GoOn::TakesOver(_) => "To continue the run, in another pane:",
+        GoOn::StartsOver(_) => "To start it over, in another pane:",
+        GoOn::Anew(_) => "To start it anew, in another pane:",
+    };
+    lines.push(Line::styled(aim, theme.dim));
+    let resume = ui::wrap(way.command(), width.saturating_sub(2));
     lines.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     if let Some(error) = &state.facts.history_error {
         lines.push(Line::default());

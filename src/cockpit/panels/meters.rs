@@ -177,7 +177,7 @@ fn speed(state: &State) -> Meter {
 #[must_use]
 pub fn skips(state: &State) -> Meter {
     let series = &state.facts.series;
-    let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
+    let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW, 0), series.skipped_among(2000, 0));
     let unguarded = state.status().map_or(0, |status| status.unguarded);
     let label = if unguarded > 0 { "NaN" } else { "skips" };
     let Some(share) = Ratio::of(near, near_of) else { return unknown(label, "no steps yet") };

@@ -13,10 +13,10 @@ pub enum AlertKind {
     KeeperSilent,
     /// The run directory is missing.
     RunDirMissing,
-    /// Checkpoints cannot be saved.
-    NotSaved,
     /// The next start has to wait.
     Waiting,
+    /// Checkpoints cannot be saved.
+    NotSaved,
     /// No step for longer than usual.
     Stalled,
     /// The keeper asks for a decision.

@@ -83,7 +83,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
     let rung = newest.map_or(0, |row| row.rung);
     let step = newest.map_or(0, |row| row.step);
     // The curve does not say which steps that were not finite a script took anyway.
-    let not_finite = facts.series.skipped_among(usize::MAX).0;
+    let not_finite = facts.series.skipped_among(usize::MAX, 0).0;
     let unguarded = present.unguarded.min(not_finite);
     let journaled = |kind: JournalKind| facts.journal.iter().filter(|row| row.kind == kind).count() as u64;
     Status {

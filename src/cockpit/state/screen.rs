@@ -113,7 +113,7 @@ impl Panel {
 
 /// A request that ends the worker, and that the user confirms if steps may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interruption {
+pub enum WorkerEnd {
     /// Ends the run.
     Stop,
     /// Ends the worker until the run is resumed.
@@ -143,7 +143,7 @@ pub enum Mode {
         to: usize,
     },
     /// The question before the worker ends is open.
-    Interruption(Interruption),
+    WorkerEnd(WorkerEnd),
     /// The box of the alerts is open.
     Alerts {
         /// First visible line, if not all fit.

@@ -2,7 +2,7 @@
 
 use super::focus::{focus_visible_panel, move_focus};
 use super::message::Effect;
-use super::{charts, copy, interruption, layers, menu, replay, run_list, samples};
+use super::{charts, copy, layers, menu, replay, run_list, samples, worker_end};
 use crate::cockpit::action::Action;
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
@@ -12,7 +12,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
-use crate::cockpit::state::screen::{Interruption, Mode, Panel, Prompt, View};
+use crate::cockpit::state::screen::{Mode, Panel, Prompt, View, WorkerEnd};
 use crate::protocol::control::{Request, Target};
 
 /// Performs an action the user requested.
@@ -35,11 +35,11 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::ShiftDown => preview_neighbour(state, 1),
         Action::ShiftUp => preview_neighbour(state, -1),
         Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
-        Action::Restart => interruption::request(state, Interruption::Restart),
-        Action::Pause => interruption::pause_or_resume(state),
+        Action::Restart => worker_end::request(state, WorkerEnd::Restart),
+        Action::Pause => worker_end::pause_or_resume(state),
         Action::Autopilot => toggle_autopilot(state),
         Action::Accept => accept_proposal(state),
-        Action::Stop => interruption::request(state, Interruption::Stop),
+        Action::Stop => worker_end::request(state, WorkerEnd::Stop),
         Action::View(view) => switch_view(state, view),
         Action::NextPanel => move_focus(state, 1),
         Action::PreviousPanel => move_focus(state, -1),

@@ -3,7 +3,7 @@
 use super::actions::{close_box, confirm_shift, move_preview, perform_action};
 use super::focus::focus_visible_panel;
 use super::message::Effect;
-use super::{interruption, menu, palette, replay};
+use super::{menu, palette, replay, worker_end};
 use crate::cockpit::action::{Action, Key, TABLE};
 use crate::cockpit::overlays;
 use crate::cockpit::state::State;
@@ -33,8 +33,8 @@ pub fn press_key(state: &mut State, event: KeyEvent) -> Vec<Effect> {
         (Mode::Palette { chosen }, code) => palette::press_key(state, code, chosen),
         (Mode::Prompt(prompt), code) => menu::press_prompt_key(state, prompt, code),
         (Mode::Delete, KeyCode::Char('y')) => menu::confirm_delete(state),
-        (Mode::Interruption(kind), KeyCode::Char('y')) => interruption::confirm(state, kind),
-        (Mode::Delete | Mode::Interruption(_), KeyCode::Char('n')) => close_box(state),
+        (Mode::WorkerEnd(kind), KeyCode::Char('y')) => worker_end::confirm(state, kind),
+        (Mode::Delete | Mode::WorkerEnd(_), KeyCode::Char('n')) => close_box(state),
         (Mode::Help { .. }, _) if action.is_none() => close_box(state),
         _ => action.map_or_else(Vec::new, |action| press_action(state, action)),
     }
@@ -82,8 +82,8 @@ pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
             Action::Back | Action::Quit => close_box(state),
             _ => Vec::new(),
         },
-        Mode::Interruption(kind) => match action {
-            Action::Confirm => interruption::confirm(state, kind),
+        Mode::WorkerEnd(kind) => match action {
+            Action::Confirm => worker_end::confirm(state, kind),
             Action::Back | Action::Quit => close_box(state),
             _ => Vec::new(),
         },

@@ -10,7 +10,7 @@ use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::{History, Loading};
-use crate::cockpit::state::screen::{Interruption, Mode, Panel, View};
+use crate::cockpit::state::screen::{Mode, Panel, View, WorkerEnd};
 use crate::cockpit::state::shift_progress::ShiftProgress;
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, StageName, Target, Update};
@@ -149,13 +149,9 @@ fn closing_the_cockpit_sends_no_request() {
         assert_eq!(update(&mut state, letter('q')), [Effect::Quit]);
     }
     // Ctrl-C closes from every mode and types nothing into the filter.
-    for mode in [
-        Mode::Normal,
-        Mode::Help { from: 0 },
-        Mode::Interruption(Interruption::Stop),
-        Mode::Filter,
-        Mode::Preview { to: 2 },
-    ] {
+    for mode in
+        [Mode::Normal, Mode::Help { from: 0 }, Mode::WorkerEnd(WorkerEnd::Stop), Mode::Filter, Mode::Preview { to: 2 }]
+    {
         let mut state = fixture::training(SIZE);
         state.screen.mode = mode;
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);

@@ -24,7 +24,7 @@ pub struct Alert {
 #[must_use]
 pub fn alerts(state: &State) -> Vec<Alert> {
     let Some(status) = state.status().filter(|_| state.moment.is_none()) else { return Vec::new() };
-    let broken = matches!(status.state, RunState::Failed | RunState::NeedsPerson);
+    let broken = matches!(status.state, RunState::Failed | RunState::NeedsPerson | RunState::Interrupted);
     let held_back = matches!(status.state, RunState::AwaitingCard | RunState::BackingOff);
     let found = if state.is_over() {
         vec![(AlertKind::Broken, ended(state, status).filter(|_| broken))]
@@ -33,8 +33,8 @@ pub fn alerts(state: &State) -> Vec<Alert> {
             (AlertKind::KeeperLost, cut_off(state)),
             (AlertKind::KeeperSilent, silent(state)),
             (AlertKind::RunDirMissing, run_dir_missing(state, status)),
-            (AlertKind::NotSaved, not_saved(status)),
             (AlertKind::Waiting, waiting(state, status).filter(|_| held_back)),
+            (AlertKind::NotSaved, not_saved(status)),
             (AlertKind::Stalled, stalled(state, status)),
             (AlertKind::Proposal, proposal(status)),
             (AlertKind::Skipping, skipping(state)),
@@ -146,7 +146,7 @@ mod tests {
         status.failed_saves = Some(FailedSaves { step: 300, count: 4, why });
         fixture::apply_status(&mut state, status.clone());
         assert_eq!(kinds(&state), [AlertKind::NotSaved]);
-        assert_eq!(verdict(&state).text, "not saved since step 300, 4 saves failed: No space left on device");
+        assert_eq!(verdict(&state).text, "saves fail since step 300 (4 saves): No space left on device");
         status.failed_saves = None;
         fixture::apply_status(&mut state, status);
         assert_eq!(kinds(&state), []);
@@ -158,13 +158,8 @@ mod tests {
         let skipped = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
         update(&mut state, Msg::Keeper(Update::Steps { rows: (701..=720).map(skipped).collect() }));
         assert_eq!(kinds(&state), [AlertKind::Skipping]);
-        let mut passage = fixture::shift_stages(&[], None);
-        passage.after = Some((721, 0.3));
-        let mut status = fixture::status(RunState::Training, 760);
-        status.passage = Some(passage);
-        fixture::apply_status(&mut state, status);
-        let clean = |step| fixture::step_row(2, step, NOW);
-        update(&mut state, Msg::Keeper(Update::Steps { rows: (721..=760).map(clean).collect() }));
+        let after = |step| StepRow { rung: 3, attempt: 3, ..fixture::step_row(3, step, NOW) };
+        update(&mut state, Msg::Keeper(Update::Steps { rows: (721..=760).map(after).collect() }));
         assert_eq!(kinds(&state), []);
     }
 

@@ -59,9 +59,8 @@ pub(super) fn stalled(state: &State, status: &Status) -> Option<Verdict> {
 }
 
 pub(super) fn skipping(state: &State) -> Option<Verdict> {
-    let window = steps_on_rung(state)
-        .map_or(SKIP_WINDOW, |steps| SKIP_WINDOW.min(usize::try_from(steps).unwrap_or(SKIP_WINDOW)));
-    let (skipped, of) = state.facts.series.skipped_among(window);
+    let series = &state.facts.series;
+    let (skipped, of) = series.skipped_among(SKIP_WINDOW, series.first_on_rung());
     let share = skipped as f64 / of.max(1) as f64;
     let rate = Threshold { begins: state.watch.skip_rate, ends: state.watch.skip_rate / 2.0 };
     (of >= 20 && holds(state, AlertKind::Skipping, rate, share)).then(|| {
@@ -71,13 +70,6 @@ pub(super) fn skipping(state: &State) -> Option<Verdict> {
         let text = format!("{what}: {} of the last {of} steps were not finite (limit {limit})", percent(share));
         advise_shift(state, Verdict::new(Tone::Warn, text))
     })
-}
-
-/// Returns the steps since the last shift: those before it were taken with other settings.
-fn steps_on_rung(state: &State) -> Option<u64> {
-    let status = state.status()?;
-    let shift = status.passage.as_ref().filter(|passage| passage.from != passage.to)?;
-    Some(status.step.saturating_sub(shift.after?.0) + 1)
 }
 
 /// Advises a shift down, if there is a rung below.

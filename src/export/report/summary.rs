@@ -30,12 +30,10 @@ pub fn write(page: &mut Page<'_>, facts: &Facts) {
 fn state_class(state: RunState) -> &'static str {
     match state {
         RunState::Finished => "<span class=\"state good\">",
-        RunState::Failed | RunState::NeedsPerson => "<span class=\"state danger\">",
-        RunState::Recovering
-        | RunState::Unattended
-        | RunState::BackingOff
-        | RunState::Stopped
-        | RunState::Interrupted => "<span class=\"state warn\">",
+        RunState::Failed | RunState::NeedsPerson | RunState::Interrupted => "<span class=\"state danger\">",
+        RunState::Recovering | RunState::Unattended | RunState::BackingOff | RunState::Stopped => {
+            "<span class=\"state warn\">"
+        }
         _ => "<span class=\"state\">",
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Told {
     framework: Framework,
     /// A step, and the run's clock after it.
     pub(super) clock: (u64, u64),
+    /// What the clock advanced at the newest step.
+    pub(super) per_step: Option<u64>,
     /// Values printed since the last step, for the next one.
     printed: BTreeMap<String, f64>,
     /// The count in the output.
@@ -63,9 +65,9 @@ impl Progress {
         // The clock is known at the step of the resume, and later from the steps themselves.
         let known = introduction.samples.filter(|samples| *samples > 0);
         let first = known.map_or((0, 0), |samples| (self.step, samples));
-        let clock = before.as_ref().map_or(first, |told| told.clock);
+        let (clock, per_step) = before.as_ref().map_or((first, None), |told| (told.clock, told.per_step));
         let (printed, count) = before.map(|told| (told.printed, told.count)).unwrap_or_default();
-        self.told = Some(Told { framework, clock, printed, count, ended: false });
+        self.told = Some(Told { framework, clock, per_step, printed, count, ended: false });
         self.total = introduction.total_steps.filter(|total| *total > 0).or(self.total);
     }
 
@@ -171,6 +173,8 @@ impl Progress {
         self.step = clock.0;
         self.epoch = epoch as f64;
         if let Some(told) = &mut self.told {
+            let (before, steps) = (told.clock.1, clock.0.saturating_sub(told.clock.0));
+            told.per_step = clock.1.saturating_sub(before).checked_div(steps);
             told.clock = clock;
         }
         let first = !std::mem::replace(&mut self.began, true);
@@ -279,7 +283,8 @@ mod tests {
             let printed = if drifts { 100 } else { 200 - offset };
             let events = progress.take(&reading(Some(printed), &[("eval_loss", 0.5)]), at(204));
             let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
-            assert_eq!(eval.step, if drifts { 203 } else { 200 }, "{offset}, {drifts}");
+            let wanted = if drifts { 203 } else { 200 };
+            assert_eq!((eval.step, eval.samples), (wanted, 10 * wanted), "{offset}, {drifts}");
             let events = progress.take(&reading(None, &[("eval_loss", 0.5)]), at(205));
             let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
             assert_eq!(eval.step, 203);

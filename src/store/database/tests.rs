@@ -183,3 +183,19 @@ fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
     let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
     assert_eq!(marks, 0, "the trigger ran");
 }
+
+#[test]
+fn clean_steps_count_those_without_a_row_and_none_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(&dir.path().join("run.db")).unwrap();
+    let mut add = |attempt, step, skipped| {
+        let row = StepRow { attempt, step, skipped, ..StepRow::default() };
+        writer.append(&Batch { steps: vec![row], ..Batch::default() }).unwrap();
+    };
+    // Every twentieth step is printed. That of 80 is NaN; a later attempt takes that of 100 again.
+    (20..=100).step_by(20).for_each(|step| add(1, step, step == 80));
+    (100..=140).step_by(20).for_each(|step| add(2, step, false));
+    assert_eq!(writer.clean_steps(30, 140).unwrap(), 90, "10 and 20 up to step 60, three times 20 from step 80 on");
+    assert_eq!(writer.clean_steps(140, 140).unwrap(), 0);
+    assert_eq!(writer.clean_steps(0, 50).unwrap(), 40);
+}

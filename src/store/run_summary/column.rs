@@ -114,7 +114,7 @@ fn state_rank(run: &RunSummary) -> (u8, &'static str) {
     let word = run.status.as_ref().map_or("", |status| status.state.word());
     let rank = match run.status.as_ref().map(|status| status.state) {
         _ if run.runs_on() => 0,
-        Some(RunState::NeedsPerson | RunState::Failed) => 1,
+        Some(RunState::NeedsPerson | RunState::Failed | RunState::Interrupted) => 1,
         Some(_) => 2,
         None => 3,
     };

@@ -3,7 +3,7 @@
 use super::{SIZE, key, letter, press_all, sent_requests};
 use crate::cockpit::fixture;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::{Interruption, Mode};
+use crate::cockpit::state::screen::{Mode, WorkerEnd};
 use crate::cockpit::update::{Effect, HistoryBox, Msg, update};
 use crate::protocol::control::{Request, RunState, Target};
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -29,7 +29,7 @@ fn the_palette_finds_and_does() {
     assert_eq!(press_all(&mut state, &[Char(':'), Char('x'), Backspace, Down, Down, Esc]), []);
     // Actions that ask for confirmation ask there too.
     assert_eq!(press_all(&mut state, &[Char(':'), Char('s'), Char('t'), Char('o'), Char('p'), Enter]), []);
-    assert_eq!(state.screen.mode, Mode::Interruption(Interruption::Stop));
+    assert_eq!(state.screen.mode, Mode::WorkerEnd(WorkerEnd::Stop));
     assert_eq!(press_all(&mut state, &[Enter]), [Request::Stop]);
 }
 
@@ -69,7 +69,7 @@ fn the_mouse_does_what_the_words_under_it_say() {
     // Stop asks for confirmation; a click outside the box declines.
     let (column, row) = find_text(&state, "x stop");
     click(&mut state, MouseButton::Left, column, row);
-    assert_eq!(state.screen.mode, Mode::Interruption(Interruption::Stop));
+    assert_eq!(state.screen.mode, Mode::WorkerEnd(WorkerEnd::Stop));
     assert_eq!(sent_requests(&click(&mut state, MouseButton::Left, 1, 1)), []);
     assert_eq!(state.screen.mode, Mode::Normal);
     // The right button opens the palette; a click picks an action.

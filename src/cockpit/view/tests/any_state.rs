@@ -4,7 +4,7 @@ use super::{draw, draw_text, open_boxes, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::{Interruption, Mode, Panel, Prompt, View};
+use crate::cockpit::state::screen::{Mode, Panel, Prompt, View, WorkerEnd};
 use crate::cockpit::update::{Msg, update};
 use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
@@ -34,7 +34,7 @@ fn any_state() -> impl Strategy<Value = State> {
         _ => fixture::training(size),
     });
     let mode = prop_oneof![
-        4 => Just(Mode::Normal), 1 => Just(Mode::Help { from: 0 }), 1 => prop::sample::select(vec![Interruption::Stop, Interruption::Pause, Interruption::Restart]).prop_map(Mode::Interruption),
+        4 => Just(Mode::Normal), 1 => Just(Mode::Help { from: 0 }), 1 => prop::sample::select(vec![WorkerEnd::Stop, WorkerEnd::Pause, WorkerEnd::Restart]).prop_map(Mode::WorkerEnd),
          1 => Just(Mode::Filter),
         1 => (0usize..14).prop_map(|chosen| Mode::Menu { chosen }), 1 => Just(Mode::Delete),
         1 => prop::sample::select(&[Prompt::FindRuns, Prompt::Tags, Prompt::Note, Prompt::Export][..]).prop_map(Mode::Prompt),

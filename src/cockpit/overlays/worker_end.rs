@@ -3,7 +3,7 @@
 use super::preview::cost_now;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Interruption;
+use crate::cockpit::state::screen::WorkerEnd;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::command::cost::{ShiftCost, lost, repeated};
@@ -19,13 +19,13 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr;
 
 /// Draws the box.
-pub fn render(frame: &mut Frame<'_>, within: Rect, kind: Interruption, state: &State, theme: &Theme) {
+pub fn render(frame: &mut Frame<'_>, within: Rect, kind: WorkerEnd, state: &State, theme: &Theme) {
     if state.status().is_none() {
         return;
     }
     let mut lines: Vec<Line<'static>> = question_lines(within, kind, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    if kind == Interruption::Stop {
+    if kind == WorkerEnd::Stop {
         let way = way_after_stop(state);
         let label = label_of(&way);
         lines.extend(resume_lines(within, &way).into_iter().map(|row| match row.strip_prefix(label) {
@@ -37,9 +37,9 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, kind: Interruption, state: &S
     let (size, keys) = measure_box(within, kind, state);
     lines.push(keys.render(inner_width(within), theme));
     let title = match kind {
-        Interruption::Stop => "stop the run",
-        Interruption::Pause => "pause the run",
-        Interruption::Restart => "restart the command",
+        WorkerEnd::Stop => "stop the run",
+        WorkerEnd::Pause => "pause the run",
+        WorkerEnd::Restart => "restart the command",
     };
     let inner = Popup { title, size, tone: Tone::Warn, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
@@ -89,19 +89,19 @@ fn resume_lines(within: Rect, way: &GoOn) -> Vec<String> {
 
 /// Returns the inner size of the box and the keys on its last line.
 #[must_use]
-pub fn measure_box(within: Rect, kind: Interruption, state: &State) -> ((u16, u16), ui::KeyLine) {
+pub fn measure_box(within: Rect, kind: WorkerEnd, state: &State) -> ((u16, u16), ui::KeyLine) {
     let way = match kind {
-        Interruption::Stop => resume_lines(within, &way_after_stop(state)).len() + 1,
-        Interruption::Pause | Interruption::Restart => 0,
+        WorkerEnd::Stop => resume_lines(within, &way_after_stop(state)).len() + 1,
+        WorkerEnd::Pause | WorkerEnd::Restart => 0,
     };
     let rows = question_lines(within, kind, state).len() + way + 2;
     let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let confirm = match (kind, &state.command) {
-        (Interruption::Stop, _) if state.run_state() == Some(RunState::Stopping) => "stop now",
-        (Interruption::Stop, Some(_)) => "stop",
-        (Interruption::Stop, None) => "save and stop",
-        (Interruption::Pause, _) => "pause",
-        (Interruption::Restart, _) => "restart",
+        (WorkerEnd::Stop, _) if state.run_state() == Some(RunState::Stopping) => "stop now",
+        (WorkerEnd::Stop, Some(_)) => "stop",
+        (WorkerEnd::Stop, None) => "save and stop",
+        (WorkerEnd::Pause, _) => "pause",
+        (WorkerEnd::Restart, _) => "restart",
     };
     let keys = ui::KeyLine(vec![
         (state.keys.key_of(Action::Confirm), confirm, Action::Confirm),
@@ -110,19 +110,19 @@ pub fn measure_box(within: Rect, kind: Interruption, state: &State) -> ((u16, u1
     ((60, high), keys)
 }
 
-fn question_lines(within: Rect, kind: Interruption, state: &State) -> Vec<String> {
+fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
     let Some(status) = state.status() else { return Vec::new() };
     let text = match (kind, &state.command) {
-        (Interruption::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
-        (Interruption::Stop, None) => {
+        (WorkerEnd::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
+        (WorkerEnd::Stop, None) => {
             format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
         }
-        (Interruption::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
-        (Interruption::Pause, spec) => {
+        (WorkerEnd::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
+        (WorkerEnd::Pause, spec) => {
             let cost = spec.as_ref().map(|spec| cost_now(spec, status));
             format!("Pause the run at step {}? {}", count(status.step), end_of_command(cost))
         }
-        (Interruption::Restart, spec) => {
+        (WorkerEnd::Restart, spec) => {
             let cost = spec.as_ref().map(|spec| cost_now(spec, status));
             format!("Restart the command at step {}? {}", count(status.step), end_of_command(cost))
         }

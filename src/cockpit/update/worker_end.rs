@@ -4,17 +4,17 @@ use super::actions::{open_box, refuse_action, send_request};
 use super::message::Effect;
 use crate::cockpit::overlays::preview::cost_now;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::{Interruption, Mode};
+use crate::cockpit::state::screen::{Mode, WorkerEnd};
 use crate::config::command::cost::ShiftCost;
 use crate::protocol::control::{Request, RunState};
 
 /// Sends the request, or asks first: always before a stop, else where steps would be repeated.
-pub fn request(state: &mut State, kind: Interruption) -> Vec<Effect> {
+pub fn request(state: &mut State, kind: WorkerEnd) -> Vec<Effect> {
     if let Some(why) = state.request_refusal() {
         return refuse_action(state, &why);
     }
-    if kind == Interruption::Stop || repeats_steps(state) {
-        return open_box(state, Mode::Interruption(kind));
+    if kind == WorkerEnd::Stop || repeats_steps(state) {
+        return open_box(state, Mode::WorkerEnd(kind));
     }
     send(state, kind)
 }
@@ -23,21 +23,21 @@ pub fn request(state: &mut State, kind: Interruption) -> Vec<Effect> {
 pub fn pause_or_resume(state: &mut State) -> Vec<Effect> {
     match state.run_state() {
         Some(RunState::Paused) => send_request(state, Request::Resume, "resume requested"),
-        _ => request(state, Interruption::Pause),
+        _ => request(state, WorkerEnd::Pause),
     }
 }
 
 /// Sends the request that the open box asks about.
-pub fn confirm(state: &mut State, kind: Interruption) -> Vec<Effect> {
+pub fn confirm(state: &mut State, kind: WorkerEnd) -> Vec<Effect> {
     state.screen.mode = Mode::Normal;
     send(state, kind)
 }
 
-fn send(state: &mut State, kind: Interruption) -> Vec<Effect> {
+fn send(state: &mut State, kind: WorkerEnd) -> Vec<Effect> {
     match kind {
-        Interruption::Stop => send_request(state, Request::Stop, "stop requested"),
-        Interruption::Pause => send_request(state, Request::Pause, pause_notice(state)),
-        Interruption::Restart => send_request(state, Request::Restart, "restart requested"),
+        WorkerEnd::Stop => send_request(state, Request::Stop, "stop requested"),
+        WorkerEnd::Pause => send_request(state, Request::Pause, pause_notice(state)),
+        WorkerEnd::Restart => send_request(state, Request::Restart, "restart requested"),
     }
 }
 
@@ -46,7 +46,10 @@ fn pause_notice(state: &State) -> &'static str {
         None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => {
             "pause requested: saves first, then frees the memory"
         }
-        Some(_) => "pause requested: ends the command and frees the memory",
+        Some(ShiftCost::BackTo { .. } | ShiftCost::Everything { .. }) => {
+            "pause requested: ends the command and frees the memory"
+        }
+        Some(ShiftCost::Refused(_)) => "pause requested",
     }
 }
 
