@@ -100,7 +100,7 @@ pub fn settle_devices(
         ));
     }
     line!("{held}.");
-    // A run of another project is no answer to a key that is pressed without reading.
+    // Enter alone must not attach to a run of another project.
     let default = if is_here(first) { "a" } else { "q" };
     let folder =
         first.dir.path().parent().filter(|_| !is_here(first)).map(|folder| format!(" in {}", text::path(folder)));

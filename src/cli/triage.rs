@@ -175,7 +175,7 @@ impl Source {
     }
 }
 
-/// What the keeper says of a run.
+/// The keeper's account of a run.
 #[derive(Debug, Default)]
 struct Verdict {
     /// The text.

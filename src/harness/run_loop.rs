@@ -161,14 +161,10 @@ impl Harness {
     pub(super) fn take_output(&mut self, bytes: &[u8]) {
         self.activity.printed();
         self.paused = false;
-        let (mut log, mut readings) = (Vec::new(), Vec::new());
+        let mut log = Vec::new();
         self.output_log.push(bytes, Instant::now(), &mut log);
         self.write_log(&log);
-        self.reader.push(bytes, &mut readings);
-        // The steps come from elsewhere: nothing more has to be said about this one.
-        if self.progress.is_told() {
-            self.reader.flush(&mut readings);
-        }
+        let readings = self.reader.read(bytes, self.progress.is_told());
         let before = std::mem::replace(&mut self.printed, self.began.elapsed());
         // A bar is complete once the next one is drawn over it.
         let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));

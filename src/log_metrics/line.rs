@@ -181,8 +181,9 @@ impl<'a> Reader<'a> {
             }
             let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
             let Some(word) = fillers.next() else { break };
-            is_summary |= is_one_of(word, &BEFORE_EVALUATION);
-            if !is_summary && !is_one_of(word, &FILLERS) {
+            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
+            is_summary |= is_before_evaluation;
+            if !is_before_evaluation && !is_one_of(word, &FILLERS) {
                 break;
             }
         }
@@ -286,6 +287,7 @@ mod tests {
     fn prose_is_no_metric() {
         for text in [
             "Resuming from checkpoint-100",
+            "epoch best val loss 0.15",
             "Loading 5 files at 12:30:45",
             "GPU 0: NVIDIA H100, 80 GB",
             "Serving on port: 8080",

@@ -49,6 +49,17 @@ impl OutputReader {
         self.screen.push(bytes, |text, end| self.content.take(text, end, readings));
     }
 
+    /// Reads bytes, and returns the readings that they complete; `at_once` also the one of the step that is open. Where the
+    /// steps come from elsewhere, nothing has to wait for the next one.
+    pub fn read(&mut self, bytes: &[u8], at_once: bool) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        self.push(bytes, &mut readings);
+        if at_once {
+            self.flush(&mut readings);
+        }
+        readings
+    }
+
     /// Returns the newest step that the output has named, also if more about it may follow.
     #[must_use]
     pub fn step(&self) -> Option<u64> {

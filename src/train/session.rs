@@ -305,7 +305,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
     Ok(attempt.finish(DoneReason::Finished))
 }
 
-/// Gives unused memory back to the device after every so many steps; 0 = never.
+/// Releases cached device memory every `every` steps; 0 = never.
 fn clean_memory<B: AutodiffBackend>(every: u64, step: u64, device: &B::Device) {
     if every > 0 && step.is_multiple_of(every) {
         B::memory_cleanup(device);

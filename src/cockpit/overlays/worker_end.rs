@@ -118,13 +118,10 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
             format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
         }
         (WorkerEnd::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
-        (WorkerEnd::Pause, spec) => {
+        (WorkerEnd::Pause | WorkerEnd::Restart, spec) => {
             let cost = spec.as_ref().map(|spec| cost_now(spec, status));
-            format!("Pause the run at step {}? {}", count(status.step), end_of_command(cost))
-        }
-        (WorkerEnd::Restart, spec) => {
-            let cost = spec.as_ref().map(|spec| cost_now(spec, status));
-            format!("Restart the command at step {}? {}", count(status.step), end_of_command(cost))
+            let what = if kind == WorkerEnd::Pause { "Pause the run" } else { "Restart the command" };
+            format!("{what} at step {}? {}", count(status.step), end_of_command(cost))
         }
     };
     ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))

@@ -14,7 +14,7 @@ pub(super) struct Told {
     framework: Framework,
     /// A step, and the run's clock after it.
     pub(super) clock: (u64, u64),
-    /// What the clock advanced at the newest step.
+    /// Samples of the newest step.
     pub(super) per_step: Option<u64>,
     /// Values printed since the last step, for the next one.
     printed: BTreeMap<String, f64>,
