@@ -51,6 +51,7 @@ mod triage;
 mod trial;
 mod trust;
 mod undeclared;
+mod wait;
 mod watch;
 mod watching;
 mod words;
@@ -131,6 +132,8 @@ enum Command {
     Delete(delete::DeleteArgs),
     /// Show a run's status
     Status(status::StatusArgs),
+    /// Wait until a run is over; the exit code is the run's
+    Wait(wait::WaitArgs),
     /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
     Resume(resume::ResumeArgs),
     /// Save, then end a run; the second time ends it without waiting for the checkpoint
@@ -290,6 +293,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Archive(args)) => labels::archive(&args, runs),
         Some(Command::Delete(args)) => delete::delete(&args, runs),
         Some(Command::Status(args)) => status::print_status(&args, runs),
+        Some(Command::Wait(args)) => wait::wait(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
         Some(Command::Shift(args)) => request::shift(&args, runs),

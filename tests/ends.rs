@@ -283,3 +283,61 @@ fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     wait_state(&run, RunState::Finished);
 }
+
+#[test]
+fn a_script_waits_for_the_end_of_a_run_and_learns_how_it_ended() {
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 5);
+    let early = place.output(&["wait", "--timeout", "1s"]);
+    assert_eq!(early.status.code(), Some(124), "{early:?}");
+    assert!(live_status(&run).is_some_and(|status| status.state == RunState::Training), "it goes on");
+    let waiting = place.command(&["wait"]).stdout(Stdio::piped()).spawn().unwrap();
+    stop_run(&place, &mut child);
+    let ended = waiting.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(3));
+    let said = String::from_utf8(ended.stdout).unwrap();
+    assert!(said.contains("  stopped  ") && said.contains("downshift resume"), "{said}");
+
+    wait_parent_end(&run);
+    let resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    let again = wait_status(&run, "steps", |status| status.step > before.step && status.pid_worker.is_some());
+    kill_keepers(resumed, &again);
+    kill(again.pid_worker.unwrap());
+    let lost = place.output(&["wait"]);
+    assert_eq!(lost.status.code(), Some(1), "the code of the earlier end is not that of this one");
+    assert!(String::from_utf8_lossy(&lost.stdout).contains("interrupted"), "{lost:?}");
+}
+
+#[test]
+fn a_run_that_has_ended_continues_on_another_rung() {
+    let (place, mut child, run, _) = start_run(SLOW, 300, 60);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    let name = run.name();
+    let said = place.output(&["shift", "safe"]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains(&format!("`downshift resume {name} --rung safe` continues it")), "{said}");
+
+    let stopped = live_status(&run).unwrap();
+    let wrong = place.output(&["resume", "--rung", "sage", "--headless"]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("full, accumulate, safe"), "{wrong:?}");
+    assert_eq!(live_status(&run).unwrap(), stopped, "nothing has changed");
+
+    assert_eq!(place.output(&["resume", "--rung", "safe", "--headless"]).status.code(), Some(0));
+    let done = live_status(&run).unwrap();
+    assert_eq!((done.state, &*done.rung_name, done.shifts), (RunState::Finished, "safe", 1));
+    assert!(journal_says(&run, "shift: full → safe, chosen for the resume"), "{:#?}", journal(&run));
+    let rungs: Vec<u64> = place.curve(300, 8).iter().filter_map(|row| row["rung"].as_u64()).collect();
+    let begins = rungs.iter().position(|rung| *rung == 2).unwrap();
+    assert!(begins as u64 == stopped.step && rungs[begins..].iter().all(|rung| *rung == 2), "{rungs:?}");
+}
+
+#[test]
+fn a_paused_run_continues_on_another_rung() {
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    assert!(place.output(&["pause"]).status.success());
+    let said = place.output(&["resume", "--rung", "down"]);
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(live_status(&run).unwrap().rung_name, "accumulate");
+}

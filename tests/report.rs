@@ -11,10 +11,11 @@ mod make;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use browser::{Browser, Shown, with_reader};
-use helper::{Place, SLOW, finish_run, start_run, stop_run};
+use helper::{Place, SLOW, finish_run, kill, kill_keepers, start_run, stop_run, wait_status};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 /// Writes the report of the newest run; returns its path and its text.
 fn report(place: &Place) -> (PathBuf, String) {
@@ -306,4 +307,24 @@ fn the_report_of_the_longest_run_is_small() {
     let (_, html) = report(&place);
     let loss = data(&html)["charts"][0]["mean"].as_array().unwrap().len();
     assert!((1000..=4096).contains(&loss) && html.len() < 2 << 20, "{loss} columns, {} bytes", html.len());
+}
+
+#[test]
+fn an_attempt_that_died_with_its_keeper_lived_until_its_last_step() {
+    let (place, child, run, status) = start_run(SLOW, 4000, 110);
+    kill_keepers(child, &status);
+    kill(status.pid_worker.unwrap());
+    let attempts = || {
+        let (_, html) = report(&place);
+        fs::remove_file(place.dir.path().join("r.html")).unwrap();
+        let (_, rest) = html.split_once("<section id=\"attempts\">").unwrap();
+        rest.split_once("</section>").unwrap().0.to_owned()
+    };
+    let dead = attempts();
+    assert!(dead.contains("interrupted") && !dead.contains("alive") && !dead.contains(">0 s<"), "{dead}");
+    let mut child = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_status(&run, "steps", |now| now.step > status.step + 60);
+    stop_run(&place, &mut child);
+    let both = attempts();
+    assert!(both.contains("interrupted") && both.contains("stopped") && !both.contains(">0 s<"), "{both}");
 }

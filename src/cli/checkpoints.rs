@@ -7,6 +7,7 @@ mod export;
 
 use super::{Failure, Outcome, client, find_run, line};
 use crate::config::command::Level;
+use crate::config::typed::nearest;
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::keeper::set_aside;
@@ -65,7 +66,7 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
         }
         [run, action, ..] => (Some(run.as_str()), action.as_str()),
     };
-    let run = find_run(runs, run)?;
+    let run = find_run(runs, run).map_err(|failure| name_actions(failure, &args.words, &known))?;
     has_use_for(args, action)?;
     // These two build the model and read the data that run.yaml names.
     if action == "compare" || args.format.is_some() {
@@ -88,6 +89,16 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
         "prune" => prune(&run),
         other => Err(Failure::new(2, format!("unknown action `{other}`; choose from: {}", known.join(", ")))),
     }
+}
+
+/// Adds the actions to a failure to find the run: a single word may be either.
+fn name_actions(failure: Failure, words: &[String], known: &[&str]) -> Failure {
+    let [word] = words else { return failure };
+    let actions = match nearest(word, known) {
+        Some(near) => format!("did you mean `downshift checkpoints {near}`?"),
+        None => format!("the actions are {}", known.join(", ")),
+    };
+    Failure::new(failure.code, format!("{}; {actions}", failure.message))
 }
 
 /// Rejects options that the action does not support.

@@ -87,7 +87,8 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
 
 /// Reads a run file, or the run.yaml of a run.
 fn find_settings(named: &Path, runs: &Path) -> Result<Run, Failure> {
-    if named.is_file() || shipped::run_file(named).is_some() {
+    let is_yaml = named.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    if named.is_file() || is_yaml || shipped::run_file(named).is_some() {
         return load_run_file(Some(named), &[], "auto", &AsWritten);
     }
     Ok(find_run(runs, named.to_str())?.run()?)

@@ -5,8 +5,11 @@ use super::line;
 use super::occupied;
 use super::poll::poll_within;
 use super::{Failure, Outcome, Which, WhichAlive, find_run};
-use crate::format::count;
+use crate::format::{count, quoted};
 use crate::protocol::control::{Request, RunState, Status, Target};
+use crate::protocol::resume::GoOn;
+use crate::store::go_on::find_way;
+use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -34,12 +37,21 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
         [run, to, ..] => (Some(run.as_str()), to),
         [] => (None, &String::new()),
     };
-    let to = match to.as_str() {
-        "down" => Target::Down,
-        "up" => Target::Up,
-        name => Target::Rung(name.to_owned()),
-    };
-    send_to(run, runs, &Request::Shift { to })
+    let run = find_run(runs, run)?;
+    refuse_ended(&run, to)?;
+    send_and_print(&run, &Request::Shift { to: Target::parse(to) })
+}
+
+/// Refuses a run that has ended: only `resume` can start it, on any rung.
+fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
+    let Some(status) = live_status(run).filter(|status| status.state.is_over()) else { return Ok(()) };
+    let GoOn::Resumes(resume) = find_way(run, Some(&status)) else { return Ok(()) };
+    if status.state == RunState::Finished || owners::keeper(run).is_some() {
+        return Ok(());
+    }
+    let (name, state) = (run.name(), status.state.word());
+    let resume = format!("{resume} --rung {}", quoted(to));
+    Err(Failure::new(1, format!("{name} has ended ({state}); `{resume}` continues it on another rung")))
 }
 
 pub fn stop(which: &WhichAlive, runs: &Path) -> Outcome {

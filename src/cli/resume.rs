@@ -19,7 +19,7 @@ use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
-use crate::protocol::control::{Request, RunState};
+use crate::protocol::control::{Request, RunState, Target};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
@@ -53,6 +53,9 @@ pub struct ResumeArgs {
     /// Continue from the checkpoint of this step, also one that was set aside; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
+    /// Continue on another rung: down, up, or the name or number of a rung
+    #[arg(long, value_name = "RUNG", conflicts_with_all = ["as_base", "branch", "interrupted"])]
+    rung: Option<String>,
     /// Start a new run from the weights only: fresh optimizer, clock at 0
     #[arg(long)]
     as_base: bool,
@@ -101,9 +104,12 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
     };
-    if let Some(step) = args.from {
-        go_back(&dir, step)?;
+    args.from.map_or(Ok(()), |step| verify_goal(&dir, step))?;
+    if let Some(rung) = &args.rung {
+        let chosen = OfflineKeeper::step_in(&dir)?.choose_rung(&Target::parse(rung));
+        chosen.map_err(|error| Failure::new(2, format!("{}: {error}", dir.name())))?;
     }
+    args.from.map_or(Ok(()), |step| go_back(&dir, step))?;
     record_command_line(&dir);
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, since_ms)
@@ -134,6 +140,9 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<Living, Failure> {
             let (name, stop) = (dir.name(), dir.command("stop"));
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before {change}")));
         }
+        if let Some(rung) = args.rung.as_ref().filter(|rung| !is_on(dir, rung)) {
+            line!("{}: {}", dir.name(), client::send_request(dir, &Request::Shift { to: Target::parse(rung) })?);
+        }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
         match client::ask_keeper(dir, &Request::Resume) {
             Ok(Reply::Accepted(message)) => {
@@ -158,6 +167,11 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<Living, Failure> {
         return Ok(Living::Unheard);
     }
     Ok(Living::No)
+}
+
+/// Reports whether a run is on the rung with this name or number.
+fn is_on(dir: &RunDir, rung: &str) -> bool {
+    live_status(dir).is_some_and(|status| status.rung_name == rung || status.rung.to_string() == rung)
 }
 
 /// The way a run without a keeper continues.
@@ -267,14 +281,19 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
     Reader::open(dir).ok().and_then(|reader| reader.fact("launch"))
 }
 
-/// Makes the checkpoint of `step` the newest one, if it is usable.
-fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
+/// Checks the checkpoint of `step`, if it is where it was written.
+fn verify_goal(dir: &RunDir, step: u64) -> Result<(), Failure> {
     let is_there = checkpoint::list(dir.path()).iter().any(|entry| entry.step == step);
     if let Some(adopted) = adopted::find(dir.path(), step) {
         adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
     } else if is_there || !set_aside::steps_aside(dir.path()).contains(&step) {
         checkpoints::load_chosen(dir, Some(step))?;
     }
+    Ok(())
+}
+
+/// Makes the checkpoint of `step` the newest one.
+fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     for path in OfflineKeeper::step_in(dir)?.go_back_to(step)? {
         say(&format!("set aside: {}", text::path(&path)));
     }

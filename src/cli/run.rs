@@ -146,6 +146,19 @@ pub fn load_run_file(
     Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))
 }
 
+/// Refuses the name of a run in place of a run file.
+fn refuse_run(config: &Path, runs: &Path) -> Result<(), Failure> {
+    if config.is_file() || shipped::run_file(config).is_some() {
+        return Ok(());
+    }
+    let found = config.to_str().and_then(|name| RunDir::find(runs, Some(name)).ok());
+    // Of a name, a prefix is enough for other commands; here it may be a misspelt run file.
+    let Some(run) = found.filter(|run| config.is_dir() || config == Path::new(&run.name())) else { return Ok(()) };
+    let (resume, anew) = (run.command("resume"), run.file("run.yaml"));
+    let ways = format!("`{resume}` continues it, `downshift run {}` starts another like it", text::path(&anew));
+    Err(Failure::new(2, format!("{} is a run, not a run file; {ways}", run.name())))
+}
+
 /// Returns the run file with this name and the ending that was left out.
 fn run_file_of_name(path: &Path) -> Option<String> {
     let file = path.with_added_extension("yaml");
@@ -206,6 +219,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     let Overrides { set, device } = &options.overrides;
     if let Some(config) = config {
+        refuse_run(config, runs)?;
         note_same_name(config);
     }
     let run = load_run_file(config, set, device, trainer)?;

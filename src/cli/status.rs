@@ -49,18 +49,21 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
         LineFormat::Json => line!("{}", serde_json::to_string_pretty(&status)?),
-        LineFormat::Text => {
-            line!("{}", text::escape_line(&facts(&status, now_ms())));
-            for note in notes(&status) {
-                line!("  {}", text::escape_line(&note));
-            }
-            if let Some(way) = way_on(&run, &status) {
-                line!("  {way}");
-            }
-        }
+        LineFormat::Text => print_text(&run, &status),
         LineFormat::Tmux => line!("{}", tmux(&status, now_ms())),
     }
     Ok(0)
+}
+
+/// Prints the status for reading: a line of facts, a line for each note, and how the run goes on.
+pub fn print_text(run: &RunDir, status: &Status) {
+    line!("{}", text::escape_line(&facts(status, now_ms())));
+    for note in notes(status) {
+        line!("  {}", text::escape_line(&note));
+    }
+    if let Some(way) = way_on(run, status) {
+        line!("  {way}");
+    }
 }
 
 /// Returns how a run goes on that is over and not finished, unless the reason of its end says so already.
@@ -130,9 +133,8 @@ fn notes(status: &Status) -> Vec<String> {
     let proposal =
         |proposal: &Proposal| format!("proposal: {}; the keeper {}; `downshift accept`", proposal.why, proposal.does);
     let ignored = |companion: &CompanionNews| describe_ignored(&companion.ignored);
+    let troubles = troubles(status).into_iter();
     let notes = [
-        status.failed_saves.as_ref().map(ToString::to_string),
-        (status.unguarded > 0).then(|| format!("{} not finite", counted(status.unguarded, "step"))),
         status.pid_quality.map(|_| "measuring quality".to_owned()),
         status.setback.as_ref().map(ToString::to_string),
         status.reduced.as_ref().map(reduced),
@@ -141,7 +143,14 @@ fn notes(status: &Status) -> Vec<String> {
         status.companion.as_deref().and_then(ignored),
         status.proposal.as_ref().map(proposal),
     ];
-    notes.into_iter().flatten().collect()
+    troubles.chain(notes.into_iter().flatten()).collect()
+}
+
+/// Returns what is wrong with a run that may train on: saves that fail, losses that are not finite.
+pub fn troubles(status: &Status) -> Vec<String> {
+    let saves = status.failed_saves.as_ref().map(ToString::to_string);
+    let losses = (status.unguarded > 0).then(|| format!("{} not finite", counted(status.unguarded, "step")));
+    saves.into_iter().chain(losses).collect()
 }
 
 /// Returns the speed of a training run: the figure shown in the cockpit.

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 /// Words of other tools, and the command that does the same.
-const SYNONYMS: [(&[&str], &str); 10] = [
+const SYNONYMS: [(&[&str], &str); 11] = [
     (&["diagnose", "diagnosis", "debug", "explain", "why"], "triage"),
     (&["log", "logs", "tail", "top", "monitor", "dashboard", "ui", "tui", "view", "open"], "attach"),
     (&["ls", "list", "ps", "history"], "runs"),
@@ -27,6 +27,7 @@ const SYNONYMS: [(&[&str], &str); 10] = [
     (&["continue", "recover"], "resume"),
     (&["validate", "lint", "verify"], "check"),
     (&["new", "create"], "init"),
+    (&["compare", "diff"], "plot"),
     (&["gpu", "gpus", "info", "env"], "doctor"),
 ];
 

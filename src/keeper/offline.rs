@@ -1,4 +1,4 @@
-//! Changes to the checkpoints of a run without a keeper. Whoever makes them holds the keeper's lock,
+//! Changes to a run without a keeper: its checkpoints, its rung. Whoever makes them holds the keeper's lock,
 //! and acts as the keeper for that moment.
 
 use super::author::{Author, Process};
@@ -9,11 +9,14 @@ use super::recorder::{Recorder, describe_replacement};
 use super::retention::{self, KeptError};
 use super::sentences::grouped;
 use super::set_aside;
-use super::status_snapshot::blank_status;
+use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::FIRST_LOSSES;
 use crate::format::counted;
+use crate::policy::event::Effect;
 use crate::policy::ledger::Ledger;
-use crate::protocol::control::{JournalKind, RunState, Status};
+use crate::policy::machine::Policy;
+use crate::policy::refusal::Refusal;
+use crate::protocol::control::{JournalKind, RunState, Status, Target};
 use crate::protocol::worker::Level;
 use crate::store::adopted;
 use crate::store::checkpoint::{self, aside};
@@ -32,6 +35,17 @@ pub struct OfflineKeeper {
     run_dir: RunDir,
     recorder: Recorder,
     _lock: Lock,
+}
+
+/// Why a run does not go on with another rung.
+#[derive(Debug, thiserror::Error)]
+pub enum ChoiceError {
+    /// It cannot.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its store cannot be written.
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
 }
 
 /// Deleted checkpoints, and those left to the user.
@@ -225,6 +239,37 @@ impl OfflineKeeper {
         self.recorder.mark_changed();
         self.recorder.flush();
         paths
+    }
+
+    /// Chooses the rung that the run goes on with. Does nothing if the run is on it already.
+    ///
+    /// # Errors
+    /// Returns an error when the run cannot go on with that rung, or the store is unusable.
+    pub fn choose_rung(&mut self, to: &Target) -> Result<(), ChoiceError> {
+        let run = self.run_dir.run().map_err(KeeperError::from)?;
+        let status = &self.recorder.status;
+        let (step, clock) = (status.durable_step.unwrap_or(status.step), status.samples);
+        let rung = status.rung.min(run.rungs.len() - 1);
+        let stored = Reader::open(&self.run_dir).ok().and_then(|store| store.fact::<Ledger>("ledger"));
+        let ledger = stored.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
+        let mut policy = Policy::new(policy_limits(&run, &self.run_dir), rung, ledger, None);
+        let effects = match policy.choose_rung(to, step, clock) {
+            Err(Refusal::SameRung(_)) => return Ok(()),
+            chosen => chosen?,
+        };
+        for effect in effects {
+            if let Effect::Journal(level, kind, text) = effect {
+                self.recorder.note(level, kind, text);
+            }
+        }
+        self.recorder.put_fact("rung", &policy.rung());
+        self.recorder.put_fact("ledger", policy.ledger());
+        let status = &mut self.recorder.status;
+        status.rung = policy.rung();
+        status.rung_name.clone_from(&run.rungs[policy.rung()].name);
+        status.shifts += 1;
+        self.recorder.mark_changed();
+        Ok(self.recorder.try_flush().map_err(KeeperError::from)?)
     }
 
     /// Records that the run begins from a checkpoint of `base`: jumps of the loss are measured against its first losses.

@@ -23,7 +23,7 @@ use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
-    CheckpointRow, FailedSaves, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
+    CheckpointRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
 use crate::protocol::samples::FIRST_NON_FINITE;
@@ -229,16 +229,7 @@ impl Recorder {
             Event::Samples { step } => self.updates.push(Update::Samples { step: *step }),
             Event::Layers(stats) => self.record_layers(stats, time_ms),
             Event::Saved(saved) => self.record_checkpoint(saved, now),
-            Event::SaveFailed { step, message, .. } => {
-                let first = self.status.failed_saves.take();
-                // Only the first failure of a streak is noted; the status shows how long it lasts.
-                let (since, failed) = first.map_or((*step, 0), |first| (first.step, first.count));
-                self.status.failed_saves = Some(FailedSaves { step: since, count: failed + 1, why: message.clone() });
-                if failed == 0 {
-                    let text = sentences::save_failed(*step, message);
-                    self.note(Level::Error, JournalKind::Checkpoint, text);
-                }
-            }
+            Event::SaveFailed { step, message, .. } => self.record_failed_save(*step, message),
             Event::StopRefused { .. } => self.end_passage(),
             // Notes repeated by every worker, such as why there is no GPU, are written once.
             Event::Note { level, text } => {
@@ -283,6 +274,10 @@ impl Recorder {
             // A script that resumes by itself says so only by its first step.
             (None, None) => self.unplaced = self.unplaced.or(Some(self.status.step)),
             _ => self.take_back(continued.unwrap_or(begins_at).0),
+        }
+        if hello.resumed_from.is_some_and(|from| from < self.status.step) {
+            // It is the loss of a step that is taken again.
+            self.status.loss = None;
         }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         self.counted = self.status.step;

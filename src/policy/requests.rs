@@ -122,6 +122,22 @@ impl Policy {
         Ok((answer, effects))
     }
 
+    /// Chooses the rung that a run without a worker goes on with from this step and clock. Returns the journal lines.
+    ///
+    /// # Errors
+    /// Returns why the run cannot go on with that rung, or is on it already.
+    pub fn choose_rung(&mut self, to: &Target, step: u64, clock: u64) -> Result<Vec<Effect>, Refusal> {
+        let target = self.resolve_target(to)?;
+        (self.position.durable, self.position.clock) = (Some(step), Some(clock));
+        self.ledger.proposal = None;
+        self.ledger.climb.choose_rung(step);
+        let text = format!("shift: {} → {}, chosen for the resume", self.rung_name(self.rung), self.rung_name(target));
+        let mut effects = vec![request_note(Level::Info, JournalKind::Shift, text)];
+        effects.extend(self.note_chosen_rung(target));
+        self.rung = target;
+        Ok(effects)
+    }
+
     /// Reports whether the state of the run allows a shift.
     fn may_shift(&self) -> bool {
         match &self.life {

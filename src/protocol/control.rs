@@ -68,6 +68,18 @@ pub enum Target {
     Rung(String),
 }
 
+impl Target {
+    /// Reads a target as it is written in a command.
+    #[must_use]
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "down" => Self::Down,
+            "up" => Self::Up,
+            name => Self::Rung(name.to_owned()),
+        }
+    }
+}
+
 /// A message from keeper to client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "update", rename_all = "snake_case")]

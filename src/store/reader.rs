@@ -24,6 +24,11 @@ use std::path::PathBuf;
 /// Age at which the data of a live keeper counts as stale.
 const STALE: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// When an attempt ended. One that died with its keeper has no end in the store; it lived until its last step at least.
+/// The last attempt may still live.
+pub(super) const ATTEMPT_END: &str = "coalesce(ended_ms, CASE WHEN id < (SELECT max(id) FROM attempts) THEN coalesce(
+    (SELECT time_ms FROM steps WHERE attempt = id ORDER BY step DESC LIMIT 1), started_ms) END)";
+
 /// A read-only view of a run's store.
 pub struct Reader {
     pub(super) connection: Connection,
@@ -149,14 +154,15 @@ impl Reader {
         Ok(lines)
     }
 
-    /// Returns every attempt, oldest first.
+    /// Returns every attempt, oldest first. Only the last one may have no end.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn attempts(&self) -> rusqlite::Result<Vec<AttemptRow>> {
-        let mut query = self.connection.prepare(
-            "SELECT id, rung, rung_name, reason, started_ms, pid, from_step, ended_ms, outcome FROM attempts ORDER BY id",
-        )?;
+        let mut query = self.connection.prepare(&format!(
+            "SELECT id, rung, rung_name, reason, started_ms, pid, from_step, {ATTEMPT_END}, outcome
+             FROM attempts ORDER BY id"
+        ))?;
         let rows = query.query_map([], |row| {
             Ok(AttemptRow {
                 id: rows::count(row, 0)?,

@@ -7,7 +7,7 @@
 pub mod column;
 
 use super::labels::Labels;
-use super::reader::{Reader, fact, live_status_of};
+use super::reader::{ATTEMPT_END, Reader, fact, live_status_of};
 use super::run_dir::RunDir;
 use crate::config::best::Best;
 use crate::protocol::control::{RunState, Status};
@@ -212,17 +212,16 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn times(&self) -> rusqlite::Result<Times> {
-        // A worker that died with its keeper has no end; it lived at least until its last step.
-        let attempts = "SELECT min(started_ms),
-                        sum(max(coalesce(ended_ms, CASE WHEN id < (SELECT max(id) FROM attempts) THEN
-                            (SELECT time_ms FROM steps WHERE attempt = id ORDER BY step DESC LIMIT 1) END) - started_ms, 0)),
-                        (SELECT started_ms FROM attempts WHERE ended_ms IS NULL AND id = (SELECT max(id) FROM attempts))
-                        FROM attempts";
+        let attempts = format!(
+            "SELECT min(started_ms), sum(max({ATTEMPT_END} - started_ms, 0)),
+                    (SELECT started_ms FROM attempts WHERE ended_ms IS NULL AND id = (SELECT max(id) FROM attempts))
+             FROM attempts"
+        );
         let newest = |query| self.connection.query_row(query, [], |row| row.get::<_, i64>(0)).ok();
         // A command without a companion journals nothing while it trains.
         let told = newest("SELECT time_ms FROM journal ORDER BY id DESC LIMIT 1");
         let last_ms = told.max(newest("SELECT time_ms FROM steps ORDER BY attempt DESC, step DESC LIMIT 1"));
-        self.connection.query_row(attempts, [], |row| {
+        self.connection.query_row(&attempts, [], |row| {
             Ok(Times {
                 started_ms: row.get(0)?,
                 last_ms,

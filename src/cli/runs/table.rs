@@ -1,6 +1,7 @@
 //! The rows of `downshift runs`, as text and as JSON.
 
 use super::describe_unknown;
+use crate::cli::status::troubles;
 use crate::cockpit::run_cells as cell;
 use crate::format::count;
 use crate::protocol::control::{RunState, Status};
@@ -29,7 +30,11 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
         describe_rung(status),
         cell::tags(run),
     ];
-    cells.extend(status.why.as_ref().map(|why| format!("({})", shorten(why, status.state))));
+    let why = status.why.as_ref().map(|why| shorten(why, status.state));
+    let remarks: Vec<String> = troubles(status).into_iter().chain(why).collect();
+    if !remarks.is_empty() {
+        cells.push(format!("({})", remarks.join("; ")));
+    }
     cells.iter().map(|cell| text::escape_line(cell).into_owned()).collect()
 }
 
@@ -101,7 +106,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
 mod tests {
     use super::{LONGEST_REASON, align, row};
     use crate::cockpit::fixture;
-    use crate::protocol::control::RunState;
+    use crate::protocol::control::{RunState, Status};
     use crate::protocol::progress::Progress;
     use crate::store::run_dir::RunDir;
     use crate::store::run_summary::RunSummary;
@@ -126,6 +131,22 @@ mod tests {
             row(&dir, &RunSummary { status: Some(status), ..RunSummary::default() }, fixture::NOW).swap_remove(1)
         };
         assert_eq!([state(1_000), state(47_000)], ["training", "stalled 47 s"]);
+    }
+
+    #[test]
+    fn losses_that_are_not_finite_stand_before_the_reason() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("run.yaml"), "").unwrap();
+        let dir = RunDir::open(place.path()).unwrap();
+        let mut status = fixture::status(RunState::Stopped, 1204);
+        (status.why, status.unguarded) = (Some("stopped by you".to_owned()), 12);
+        let last = |status: &Status| {
+            let run = RunSummary { status: Some(status.clone()), ..RunSummary::default() };
+            row(&dir, &run, fixture::NOW).pop().unwrap()
+        };
+        assert_eq!(last(&status), "(12 steps not finite; stopped by you)");
+        status.why = None;
+        assert_eq!(last(&status), "(12 steps not finite)");
     }
 
     #[test]

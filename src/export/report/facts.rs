@@ -95,17 +95,25 @@ impl Facts {
         Some((first, last.max(first)))
     }
 
+    /// Returns how long the workers lived in all, in milliseconds.
+    pub fn worked_ms(&self) -> i64 {
+        self.attempts.iter().map(|attempt| self.end_ms(attempt) - attempt.started_ms).sum()
+    }
+
+    /// Reports whether an attempt still runs.
+    pub fn is_alive(&self, attempt: &AttemptRow) -> bool {
+        attempt.ended_ms.is_none() && self.status.as_ref().is_some_and(|status| status.pid_worker.is_some())
+    }
+
     /// Returns when an attempt ended, or the last sign of it.
     pub fn end_ms(&self, attempt: &AttemptRow) -> i64 {
-        let is_last = self.attempts.last().is_some_and(|last| last.id == attempt.id);
         let last_sign = || {
             let said = self.journal.last().map(|row| row.time_ms);
             let stepped = self.loaded.series.last().map(|spot| spot.time_ms);
-            said.max(stepped).filter(|_| is_last).unwrap_or(attempt.started_ms)
+            said.max(stepped).unwrap_or(attempt.started_ms)
         };
-        let living = is_last && !self.is_over();
-        let end = attempt.ended_ms.unwrap_or_else(|| if living { self.times.now_ms } else { last_sign() });
-        end.max(attempt.started_ms)
+        let open = || if self.is_alive(attempt) { self.times.now_ms } else { last_sign() };
+        attempt.ended_ms.unwrap_or_else(open).max(attempt.started_ms)
     }
 
     /// Returns how long an attempt lived.

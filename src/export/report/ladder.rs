@@ -102,8 +102,9 @@ fn write_attempt(page: &mut Page<'_>, facts: &Facts, attempt: &AttemptRow) {
     page.figure(&facts.lived(attempt)).cell(&attempt.reason);
     match &attempt.outcome {
         Some(outcome) => page.cell(outcome),
-        None if facts.is_over() => page.cell(UNKNOWN),
-        None => page.markup("<td><span class=\"now\">alive</span></td>"),
+        None if facts.is_alive(attempt) => page.markup("<td><span class=\"now\">alive</span></td>"),
+        // Its keeper died, too.
+        None => page.cell("interrupted"),
     };
     page.markup("</tr>\n");
 }

@@ -44,7 +44,8 @@ fn write_progress(page: &mut Page<'_>, facts: &Facts, status: &Status) {
     let remarks: Vec<String> = total.into_iter().chain(done.map(percent)).collect();
     page.remarked_pair("step", &count(status.step), &remarks.join(" · "));
     if let Some((first, last)) = facts.span_ms() {
-        page.remarked_pair("took", &age(last - first), &format!("since {}", facts.times.moment(first)));
+        let (begun, end) = (facts.times.moment(first), facts.times.moment(last));
+        page.remarked_pair("trained", &age(facts.worked_ms()), &format!("{begun} to {end}"));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::config::run::Run;
 use crate::format::counted;
 use crate::keeper::retention::{self, Rules, is_adopted};
 use crate::keeper::sentences;
-use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
+use crate::protocol::control::{Best, CheckpointRow, FailedSaves, JournalKind, RunState, StageName, Update};
 use crate::protocol::worker::{Eval, Level, Saved};
 use crate::store::writer::Writer;
 use std::collections::BTreeSet;
@@ -62,6 +62,16 @@ impl Recorder {
         }
         if self.status.state == RunState::Stopping {
             self.passage_part(StageName::Stop, now);
+        }
+    }
+
+    /// Counts a save that failed. Only the first failure of a streak is noted; the status shows how long it lasts.
+    pub(super) fn record_failed_save(&mut self, step: u64, why: &str) {
+        let first = self.status.failed_saves.take();
+        let (since, failed) = first.map_or((step, 0), |first| (first.step, first.count));
+        self.status.failed_saves = Some(FailedSaves { step: since, count: failed + 1, why: why.to_owned() });
+        if failed == 0 {
+            self.note(Level::Error, JournalKind::Checkpoint, sentences::save_failed(step, why));
         }
     }
 

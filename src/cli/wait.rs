@@ -1,0 +1,66 @@
+//! `wait`: waits for the end of a run, for scripts.
+
+use super::client::is_abandoned;
+use super::poll::{poll, poll_within};
+use super::trial::parse_duration;
+use super::{Failure, Outcome, Which, find_run, say, status};
+use crate::protocol::control::{RunState, Status};
+use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::Path;
+use std::time::Duration;
+
+/// Interval between two looks at the run.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Exit code after the longest wait, as of `timeout`.
+const TIMED_OUT: u8 = 124;
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Longest wait: 90s, 30m, 2h; after it, the exit code is 124 [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+}
+
+/// Waits until a run is over and prints its status. Returns the run's exit code.
+pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
+    let run = find_run(runs, args.which.run.as_deref())?;
+    let ended = || end(&run);
+    let ended = match args.timeout {
+        None => Some(poll(INTERVAL, ended)),
+        Some(limit) => poll_within(limit, INTERVAL, ended),
+    };
+    let Some(last) = ended else {
+        say(&format!("{} has not ended yet; it goes on", run.name()));
+        return Ok(TIMED_OUT);
+    };
+    let last = last?;
+    status::print_text(&run, &last);
+    Ok(exit_code(&run, &last))
+}
+
+/// Returns the last status of a run that is over, or why there is none.
+fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
+    match live_status(run) {
+        Some(status) => status.state.is_over().then_some(Ok(status)),
+        None if is_abandoned(run) => {
+            let none = unreadable(run).unwrap_or_else(|| UnreadableStore::NotBegun { run: run.name() });
+            Some(Err(none.into()))
+        }
+        None => None,
+    }
+}
+
+/// Returns the exit code of a run that is over.
+fn exit_code(run: &RunDir, last: &Status) -> u8 {
+    // No process was left to record how it ended; a recorded code is of an earlier end.
+    if last.state == RunState::Interrupted {
+        return 1;
+    }
+    let recorded = || Reader::open(run).ok().and_then(|reader| reader.fact("exit_code"));
+    last.exit_code.or_else(recorded).unwrap_or(u8::from(last.state != RunState::Finished))
+}
