@@ -326,7 +326,7 @@ fn a_run_that_has_ended_continues_on_another_rung() {
     assert_eq!(place.output(&["resume", "--rung", "safe", "--headless"]).status.code(), Some(0));
     let done = live_status(&run).unwrap();
     assert_eq!((done.state, &*done.rung_name, done.shifts), (RunState::Finished, "safe", 1));
-    assert!(journal_says(&run, "shift: full → safe, chosen for the resume"), "{:#?}", journal(&run));
+    assert!(journal_says(&run, "shift: full → safe, requested by downshift (process "), "{:#?}", journal(&run));
     let rungs: Vec<u64> = place.curve(300, 8).iter().filter_map(|row| row["rung"].as_u64()).collect();
     let begins = rungs.iter().position(|rung| *rung == 2).unwrap();
     assert!(begins as u64 == stopped.step && rungs[begins..].iter().all(|rung| *rung == 2), "{rungs:?}");

@@ -326,5 +326,5 @@ fn an_attempt_that_died_with_its_keeper_lived_until_its_last_step() {
     wait_status(&run, "steps", |now| now.step > status.step + 60);
     stop_run(&place, &mut child);
     let both = attempts();
-    assert!(both.contains("interrupted") && both.contains("stopped") && !both.contains(">0 s<"), "{both}");
+    assert!(both.contains("interrupted") && both.contains("ended as asked") && !both.contains(">0 s<"), "{both}");
 }

@@ -12,9 +12,9 @@ use super::set_aside;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::FIRST_LOSSES;
 use crate::format::counted;
+use crate::policy::Policy;
 use crate::policy::event::Effect;
 use crate::policy::ledger::Ledger;
-use crate::policy::machine::Policy;
 use crate::policy::refusal::Refusal;
 use crate::protocol::control::{JournalKind, RunState, Status, Target};
 use crate::protocol::worker::Level;
@@ -258,8 +258,13 @@ impl OfflineKeeper {
             chosen => chosen?,
         };
         for effect in effects {
-            if let Effect::Journal(level, kind, text) = effect {
-                self.recorder.note(level, kind, text);
+            match effect {
+                Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
+                Effect::Asked(level, kind, text) => {
+                    let by = Author::Command(Process::own());
+                    self.recorder.note(level, kind, format!("{text}, requested by {by}"));
+                }
+                _ => {}
             }
         }
         self.recorder.put_fact("rung", &policy.rung());

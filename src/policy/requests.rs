@@ -131,7 +131,7 @@ impl Policy {
         (self.position.durable, self.position.clock) = (Some(step), Some(clock));
         self.ledger.proposal = None;
         self.ledger.climb.choose_rung(step);
-        let text = format!("shift: {} → {}, chosen for the resume", self.rung_name(self.rung), self.rung_name(target));
+        let text = format!("shift: {} → {}", self.rung_name(self.rung), self.rung_name(target));
         let mut effects = vec![request_note(Level::Info, JournalKind::Shift, text)];
         effects.extend(self.note_chosen_rung(target));
         self.rung = target;

@@ -74,7 +74,7 @@ const STEER: Group = Group {
             "downshift status" => "prints the state, step and loss of the newest run",
             "downshift status --format json" => "prints the same for programs"),
         entry!("wait",
-            "downshift wait && downshift plot" => "waits until the newest run is over, and goes on if it finished",
+            "downshift wait" => "waits until the newest run is over; the exit code is 0 if it finished",
             "downshift wait digits --timeout 2h" => "gives up after two hours with exit code 124; the run goes on"),
         entry!("shift",
             "downshift shift down" => "saves, and continues on the next safer rung",
