@@ -65,7 +65,11 @@ const MOST_DIGITS: usize = 9;
 
 /// Formats a value without trailing zeros: `0.05`, `2`, `1e-5`.
 fn format_tick(value: f64, digits: usize) -> String {
-    if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) { format!("{value:.digits$e}") } else { format!("{value}") }
+    if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) {
+        return format!("{value:.digits$e}");
+    }
+    // A tick is a sum of rounded numbers: 0.35000000000000003 is 0.35.
+    format!("{}", (value * 1e9).round() / 1e9)
 }
 
 /// Draws the left axis: `area` is the plot, the labels go to its left. Labels too close to the previous
@@ -181,7 +185,7 @@ fn time_label(time_ms: i64, step_s: i64, offset_s: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{position_labels, tick_labels};
+    use super::{format_tick, position_labels, tick_labels};
     use crate::series::Axis;
     use crate::series::scale::Scale;
     use proptest::prelude::*;
@@ -198,6 +202,7 @@ mod tests {
         assert_eq!(labels(1.1e5, 1.9e5, false), ["120000", "140000", "160000", "180000"]);
         assert_eq!(labels(3.1e-4, 3.6e-4, true), ["0.00031", "0.00032", "0.00033", "0.00034", "0.00035", "0.00036"]);
         assert_eq!(labels(2e-5, 3.0, true), ["1e-4", "0.001", "0.01", "0.1", "1"]);
+        assert_eq!(format_tick(0.1 + 0.2, 0), "0.3");
     }
 
     #[test]
