@@ -17,14 +17,16 @@ const MISPLACED: [(&str, &[&str], &str); 2] = [
     ("checkpoint", &["match", "complete", "copy"], "checkpoints"),
     ("checkpoints", &["every", "keep_best", "best", "proven_after"], "checkpoint"),
 ];
-/// Names that other programs give to keys.
-const ELSEWHERE: [(&[&str], &str); 6] = [
+/// Names that other programs give to keys, and other words for tasks.
+const ELSEWHERE: [(&[&str], &str); 8] = [
     (&["batch_size", "batch", "per_device_train_batch_size"], "micro_batch"),
     (&["learning_rate", "rate"], "lr"),
     (&["gradient_accumulation_steps", "grad_accum", "accumulation_steps"], "accumulation"),
     (&["max_steps", "iterations"], "steps"),
     (&["max_grad_norm", "grad_clip", "clip"], "max_norm"),
     (&["script", "program", "args", "cmd"], "command"),
+    (&["pictures", "images", "image", "digits"], "vision"),
+    (&["text", "language", "gpt", "lora"], "lm"),
 ];
 /// Longest key that is compared with known keys.
 const MAX_COMPARED: usize = 64;
