@@ -88,6 +88,40 @@ mod tests {
     use std::ops::RangeInclusive;
     use std::time::Duration;
 
+    fn hello(resumed_from: Option<u64>) -> Event {
+        Event::Hello(
+            serde_json::from_value(json!({
+                "protocol": 1, "build": "", "pid": 1, "device": "cpu", "backend": "command", "parameters": 0,
+                "resumed_from": resumed_from, "position": Position::default(), "epoch_units": 0, "total_units": 0,
+                "total_steps": 0, "unit": "samples",
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn begun() -> (tempfile::TempDir, Recorder) {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut status = blank::status();
+        status.rungs = vec![blank_record("full")];
+        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), status).unwrap();
+        recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+        (dir, recorder)
+    }
+
+    #[test]
+    fn the_loss_of_a_step_that_is_taken_again_is_not_shown_beside_the_step_resumed_from() {
+        let (_dir, mut recorder) = begun();
+        let mut shown = |event: Event| {
+            recorder.record_event(&event, Duration::ZERO);
+            (recorder.status.step, recorder.status.loss)
+        };
+        let step = |step: u64| Event::Step(Step { step, samples: step, loss: Some(0.5), ..Step::default() });
+        assert_eq!(shown(step(10)), (10, Some(0.5)));
+        assert_eq!(shown(hello(Some(10))), (10, Some(0.5)), "nothing is taken again");
+        assert_eq!(shown(hello(Some(7))), (7, None));
+        assert_eq!(shown(step(8)), (8, Some(0.5)));
+    }
+
     #[test]
     fn lines_that_leave_out_steps_count_them_and_an_adopted_training_counts_its_own() {
         let cases = [(0, 1, 1), (0, 10, 10), (10, 20, 10), (20, 20, 0), (0, 12_000, 1), (12_000, 12_010, 10)];
@@ -123,21 +157,7 @@ mod tests {
 
     #[test]
     fn the_rungs_have_as_many_steps_as_the_run_after_it_went_back() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let mut status = blank::status();
-        status.rungs = vec![blank_record("full")];
-        let mut recorder = Recorder::new(Writer::open(&dir.path().join("run.db")).unwrap(), status).unwrap();
-        recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
-        let hello = |resumed_from: Option<u64>| {
-            Event::Hello(
-                serde_json::from_value(json!({
-                    "protocol": 1, "build": "", "pid": 1, "device": "cpu", "backend": "command", "parameters": 0,
-                    "resumed_from": resumed_from, "position": Position::default(), "epoch_units": 0, "total_units": 0,
-                    "total_steps": 0, "unit": "samples",
-                }))
-                .unwrap(),
-            )
-        };
+        let (_dir, mut recorder) = begun();
         let mut train = |event: Event, steps: RangeInclusive<u64>| {
             recorder.record_event(&event, Duration::ZERO);
             for step in steps {
