@@ -1,6 +1,7 @@
 """Lightning under the companion: events, orders, guard, and a resume equal bit by bit."""
 
 import os
+import shutil
 import tempfile
 import unittest
 
@@ -85,10 +86,9 @@ class Lightning(unittest.TestCase):
         self.assertEqual((len(run.of("wrote")), run.of("stopping"), run.of("stop_refused")), (1, [], []))
 
     def test_resume_between_epochs_is_exact(self):
-        for validation in (["--val"], []):
-            whole, resume = self.save_at(10, "--epochs", "3", *validation)
-            second = self.run_script("--epochs", "3", *validation, resume=resume)
-            self.assert_continues(whole, second, 10)
+        whole, resume = self.save_at(10, "--epochs", "3")
+        second = self.run_script("--epochs", "3", resume=resume)
+        self.assert_continues(whole, second, 10)
 
     def test_resume_with_accumulation_is_exact(self):
         arguments = ["--batch", "4", "--accum", "2", "--epochs", "2", "--package", "pytorch_lightning"]
@@ -110,6 +110,30 @@ class Lightning(unittest.TestCase):
         self.assertEqual((min(second.losses()), max(second.losses())), (13, 30), second.output[-3000:])
         for step, loss in second.losses().items():
             self.assertAlmostEqual(loss, whole.losses()[step], delta=1e-5)
+
+    def test_the_run_saves_where_the_script_does(self):
+        own = os.path.join(self.harness.folder, "own")
+        for more, steps in (([], [11, 21]), (["--val"], [11, 21]), (["--save-every", "7"], [7, 14, 21, 28])):
+            arguments = ["--epochs", "3", "--writes", own, *more]
+            whole = self.run_script(*arguments)
+            self.assertEqual(whole.code, 0, whole.output[-3000:])
+            saved = whole.of("wrote")
+            self.assertEqual([event["step"] for event in saved], steps, more)
+            newest = saved[-1]
+            shutil.rmtree(own)
+            resume = {"kind": "script", "path": newest["path"], "step": newest["step"], "samples": newest["samples"]}
+            second = self.run_script(*arguments, resume=resume)
+            self.assert_continues(whole, second, newest["step"])
+            self.assertEqual(second.hello()["grade"], "exact")
+            shutil.rmtree(own)
+
+    def test_a_stop_at_the_end_of_an_epoch_waits_for_the_validation(self):
+        whole = self.run_script("--epochs", "3", "--val")
+        first = self.run_script("--epochs", "3", "--val", orders={10: STOP})
+        self.assertEqual((first.one("stopping")["step"], len(first.of("eval"))), (11, 1), first.output[-3000:])
+        second = self.run_script("--epochs", "3", "--val", resume=first.resume())
+        self.assert_continues(whole, second, 11)
+        self.assertEqual(len(second.of("eval")), 2)
 
     def test_a_nan_is_dropped_and_counted(self):
         run = self.run_script("--epochs", "1", inject=["nan@5"])

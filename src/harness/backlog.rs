@@ -2,7 +2,8 @@
 //! keeper may die before it has stored them.
 
 use crate::protocol::line;
-use crate::protocol::worker::{CommandNews, Event};
+use crate::protocol::worker::{CommandNews, Event, Step};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// Events kept after they were sent.
@@ -39,7 +40,7 @@ impl Backlog {
             Event::Command { news: CommandNews::WentBack { step, .. } } => self.step = *step,
             _ => {}
         }
-        let Ok(line) = line::encode(event) else { return };
+        let Ok(line) = line::encode(&timed(event)) else { return };
         self.entries.push_back(Entry { step: self.step, is_step, line });
         while self.sent > SENT {
             self.entries.pop_front();
@@ -81,6 +82,17 @@ impl Backlog {
     }
 }
 
+/// Adds the time to a step.
+fn timed(event: &Event) -> Cow<'_, Event> {
+    match event {
+        Event::Step(step) if step.time_ms.is_none() => {
+            let time_ms = Some(jiff::Timestamp::now().as_millisecond());
+            Cow::Owned(Event::Step(Step { time_ms, ..step.clone() }))
+        }
+        other => Cow::Borrowed(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Backlog, MOST, SENT};
@@ -107,6 +119,8 @@ mod tests {
         assert_eq!(backlog.next(), None);
         backlog.replay_after(10);
         assert_eq!(drain(&mut backlog).len(), 1, "the note may be new, step 10 is not");
+        backlog.replay_after(9);
+        assert!(drain(&mut backlog)[0].contains("\"time_ms\":"), "it is old when the other keeper hears of it");
         backlog.replay_after(7);
         assert_eq!(drain(&mut backlog).len(), 4);
     }

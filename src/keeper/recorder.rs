@@ -262,7 +262,8 @@ impl Recorder {
     /// Records a worker that introduces itself: for the first time, or again to a keeper that took it over.
     fn record_hello(&mut self, hello: &Hello, now: Duration) {
         self.status.device = Some(hello.device.clone());
-        self.status.parameters = Some(hello.parameters);
+        // A command's companion tells them later.
+        self.status.parameters = Some(hello.parameters).filter(|known| *known > 0).or(self.status.parameters);
         self.status.total_samples = known(hello.total_units);
         self.status.total_steps = known(hello.total_steps);
         self.status.epoch_samples = known(hello.epoch_units);
@@ -275,9 +276,9 @@ impl Recorder {
             (None, None) => self.unplaced = self.unplaced.or(Some(self.status.step)),
             _ => self.take_back(continued.unwrap_or(begins_at).0),
         }
-        if hello.resumed_from.is_some_and(|from| from < self.status.step) {
-            // It is the loss of a step that is taken again.
-            self.status.loss = None;
+        if let Some(from) = hello.resumed_from.filter(|from| *from < self.status.step) {
+            // The last one is that of a step that is taken again.
+            self.status.loss = self.read_store(|store| store.loss_up_to(from)).ok().flatten();
         }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         self.counted = self.status.step;

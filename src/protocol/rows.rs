@@ -55,7 +55,7 @@ impl StepRow {
                 skipped: false,
                 data_wait_ms: step.data_wait_ms,
                 compute_ms: step.compute_ms,
-                time_ms,
+                time_ms: step.time_ms.unwrap_or(time_ms),
                 metrics: step.metrics.clone(),
             }),
             Event::Skipped(skipped) => Some(Self {

@@ -266,6 +266,9 @@ pub struct Step {
     /// Anything else that was measured, by name.
     #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
     pub metrics: Metrics,
+    /// When it was taken, Unix milliseconds. A keeper that takes over hears of steps long after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<i64>,
     /// Whether it updated the architecture of a search. Its loss is that of other samples than the weights are trained
     /// on, so the two are not compared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -7,7 +7,7 @@ use super::step_metrics::read_names;
 use super::summary::{BLOCK, MetricNames};
 use super::{damaged, reader, rows};
 use crate::protocol::control::{CheckpointRow, EvalRow};
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -227,6 +227,39 @@ impl Writer {
     /// Returns an error when `SQLite` fails.
     pub fn evals(&mut self) -> rusqlite::Result<Vec<EvalRow>> {
         rows::evals(self.connection()?)
+    }
+
+    /// Returns the step after which an attempt began, if it said so.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn began_from(&mut self, attempt: u64) -> rusqlite::Result<Option<u64>> {
+        let from = "SELECT from_step FROM attempts WHERE id = ?1";
+        let from: Option<Option<i64>> =
+            self.connection()?.query_row(from, [attempt as i64], |row| row.get(0)).optional()?;
+        Ok(from.flatten().map(i64::unsigned_abs))
+    }
+
+    /// Returns the newest loss up to a step: that of the newest attempt that has one.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn loss_up_to(&mut self, step: u64) -> rusqlite::Result<Option<f64>> {
+        let connection = self.connection()?;
+        let attempts: Vec<i64> = connection
+            .prepare_cached("SELECT id FROM attempts ORDER BY id DESC")?
+            .query_map([], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut newest = connection.prepare_cached(
+            "SELECT loss FROM steps WHERE attempt = ?1 AND step <= ?2 AND loss IS NOT NULL ORDER BY step DESC LIMIT 1",
+        )?;
+        for attempt in attempts {
+            let loss = newest.query_row([attempt, step as i64], |row| row.get(0)).optional()?;
+            if loss.is_some() {
+                return Ok(loss);
+            }
+        }
+        Ok(None)
     }
 
     /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once, and steps without

@@ -24,6 +24,8 @@ class Checkpoints:
         self._root = os.path.join(self._companion.run_dir or ".", FOLDER)
         self.resumed_from = self._notes = None
         self._written = []
+        self._write = self._trainer.save_checkpoint
+        self._trainer.__dict__["save_checkpoint"] = self._save_for_script
 
     def choose(self, given):
         """Returns the file to resume from."""
@@ -76,6 +78,18 @@ class Checkpoints:
         schedulers = [config.scheduler for config in self._trainer.lr_scheduler_configs]
         rates.follow(self._companion, self._trainer.global_step, self._trainer.optimizers, schedulers, notes)
 
+    def leave(self):
+        """Takes the hook away."""
+        self._trainer.__dict__.pop("save_checkpoint", None)
+
+    def _save_for_script(self, filepath, *args, **kwargs):
+        """Saves as the script's callbacks ask. The run saves at the next border too: a resume from a file that Lightning
+        writes at the end of an epoch would read the epoch before in another order, and one from the middle of a batch would
+        leave out what the module does at its end."""
+        self._write(filepath, *args, **kwargs)
+        if not (args[0] if args else kwargs.get("weights_only")):
+            self._training.save_due = True
+
     def save(self, step, samples):
         """Writes a checkpoint. Returns its folder; raises OSError or RuntimeError if it cannot be written."""
         folder = os.path.join(self._root, "step-{:09d}".format(step))
@@ -85,7 +99,7 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
             os.makedirs(partial)
         try:
-            self._trainer.save_checkpoint(os.path.join(partial, NAME))
+            self._write(os.path.join(partial, NAME))
         except BaseException:
             if first:
                 shutil.rmtree(partial, ignore_errors=True)

@@ -26,7 +26,7 @@ class Training:
         self.report = report.Report(companion, "lightning", _find_version(module))
         self.checkpoints = lightning_checkpoint.Checkpoints(self)
         self.faults = Faults.of(companion)
-        self.off = False
+        self.off, self.save_due, self.deferred = False, False, (False, False)
         self.border = self.states = self.module_hook = None
         seed = knobs.find_seed(companion, os.environ.get("PL_GLOBAL_SEED") or companion.seed)
         self.seeding = fetch.activate(Seeding(trainer, int(seed), companion.trial))
@@ -45,6 +45,7 @@ class Training:
     def leave(self):
         """Takes all hooks away."""
         fetch.deactivate()
+        self.checkpoints.leave()
         if self.callback in self.trainer.callbacks:
             self.trainer.callbacks.remove(self.callback)
         if self.module_hook is not None:
@@ -137,7 +138,7 @@ class Training:
             slow_down(self.waiting_since - (self.started or self.waiting_since))
         self._report_step(step)
         self.border.notice_sigterm()
-        save, stop = self.border.decide(step)
+        save, stop = self._decide(step)
         self._begin_step()
         if save:
             self.checkpoints.save_on_order(step, self.position.samples(step), stop)
@@ -191,6 +192,24 @@ class Training:
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             ids = order.hash_indices(self.seeding.take_ids(self.batches))
             self.report.fingerprint(step, ids, self.rate, scaler.get_scale() if scaler else None)
+
+    def _decide(self, step):
+        """Returns (save, stop). A resume from a border before a validation would leave it out, so both wait for the next."""
+        save, stop = self.border.decide(step)
+        save, stop = save or self.deferred[0] or self.save_due, stop or self.deferred[1]
+        if self._validates_now():
+            self.deferred = save, stop
+            return False, False
+        self.save_due, self.deferred = False, (False, False)
+        return save, stop
+
+    def _validates_now(self):
+        """Reports whether a validation follows this batch."""
+        trainer = self.trainer
+        if not trainer.enable_validation:
+            return False
+        progress, every = trainer.fit_loop.epoch_loop.batch_progress, trainer.val_check_batch
+        return progress.is_last_batch or bool(every and math.isfinite(every) and progress.current.ready % every == 0)
 
     def _find_position(self, loaders):
         trainer, loader = self.trainer, loaders[0] if loaders else None

@@ -12,6 +12,7 @@ parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--boring", action="store_true")
 parser.add_argument("--val", action="store_true")
 parser.add_argument("--writes", help="folder of its checkpoints and of its log")
+parser.add_argument("--save-every", type=int, help="steps between its checkpoints, in place of epochs")
 parser.add_argument("--dropout", type=float, default=0.2)
 parser.add_argument("--lr", type=float, default=0.01)
 parser.add_argument("--package", default="lightning.pytorch")
@@ -69,7 +70,8 @@ else:
     validation = torch.utils.data.DataLoader(Points(), batch_size=16, num_workers=options.workers) if options.val else None
 callbacks, logger = [], False
 if options.writes:
-    callbacks = [importlib.import_module(options.package + ".callbacks").ModelCheckpoint(options.writes, save_last=True)]
+    checkpoint = importlib.import_module(options.package + ".callbacks").ModelCheckpoint
+    callbacks = [checkpoint(options.writes, save_last=True, every_n_train_steps=options.save_every)]
     logger = importlib.import_module(options.package + ".loggers").CSVLogger(options.writes)
     Model.on_train_start = lambda self: self.log("started", 1.0)
 trainer = pl.Trainer(

@@ -35,8 +35,12 @@ impl Recorder {
 
     /// Takes back steps at the first step of an attempt that did not say where it begins.
     pub(super) fn place(&mut self, first: u64) {
-        if let Some(before) = self.unplaced.take() {
-            self.take_back_from(before, began_after(first));
+        let Some(before) = self.unplaced.take() else { return };
+        let began = began_after(first);
+        self.take_back_from(before, began);
+        if began > 0 {
+            self.row.from_step = Some(began);
+            self.put_attempt();
         }
     }
 
@@ -112,14 +116,19 @@ mod tests {
     fn the_loss_of_a_step_that_is_taken_again_is_not_shown_beside_the_step_resumed_from() {
         let (_dir, mut recorder) = begun();
         let mut shown = |event: Event| {
+            recorder.persist();
             recorder.record_event(&event, Duration::ZERO);
             (recorder.status.step, recorder.status.loss)
         };
-        let step = |step: u64| Event::Step(Step { step, samples: step, loss: Some(0.5), ..Step::default() });
-        assert_eq!(shown(step(10)), (10, Some(0.5)));
-        assert_eq!(shown(hello(Some(10))), (10, Some(0.5)), "nothing is taken again");
-        assert_eq!(shown(hello(Some(7))), (7, None));
-        assert_eq!(shown(step(8)), (8, Some(0.5)));
+        let step =
+            |step: u64| Event::Step(Step { step, samples: step, loss: Some(1.0 / step as f64), ..Step::default() });
+        let loss = |step: u64| Some(1.0 / step as f64);
+        assert_eq!(shown(step(5)), (5, loss(5)));
+        assert_eq!(shown(step(10)), (10, loss(10)));
+        assert_eq!(shown(hello(Some(10))), (10, loss(10)), "nothing is taken again");
+        assert_eq!(shown(hello(Some(7))), (7, loss(5)), "the newest loss up to that step");
+        assert_eq!(shown(step(8)), (8, loss(8)));
+        assert_eq!(shown(hello(Some(3))), (3, None));
     }
 
     #[test]
@@ -172,5 +181,6 @@ mod tests {
         assert_eq!(train(hello(None), 1..=2), (2, 2, 2), "from the beginning");
         assert_eq!(train(Event::Command { news: CommandNews::WentBack { step: 0, samples: 0 } }, 1..=5_000).1, 5_000);
         assert_eq!(train(hello(None), 4_991..=5_010), (5_010, 5_010, 5_010), "the script resumed by itself");
+        assert_eq!(recorder.row.from_step, Some(4_990), "its attempt did not start at the beginning");
     }
 }

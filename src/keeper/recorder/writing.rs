@@ -71,7 +71,9 @@ impl Recorder {
     /// begins; none if it was another attempt.
     pub fn continue_attempt(&mut self, id: u64) -> Option<(usize, u64)> {
         let stored = self.read_store(|store| store.fact::<(AttemptRow, u64)>(OPEN_ATTEMPT)).ok().flatten();
-        let (row, log_begins) = stored.filter(|(row, _)| row.id == id)?;
+        let (mut row, log_begins) = stored.filter(|(row, _)| row.id == id)?;
+        // The worker introduced itself after the row was kept.
+        row.from_step = self.read_store(|store| store.began_from(id)).ok().flatten().or(row.from_step);
         let rung = row.rung;
         self.attempt = Attempt::new(id, rung).begun_at(now_ms());
         self.status.rung = rung;
