@@ -118,13 +118,21 @@ class Run:
         if code != 0:
             self.fail("the run ended with code {}".format(code))
 
-    def kill_at_random(self, kills, moments):
-        """Kills the processes of all roles in a random order at random moments. Returns how often each."""
+    def length(self):
+        """Returns the length of the run in samples, as its status has it."""
+        code, text = self.call("status", "--format", "json")
+        return json.loads(text)["total_samples"] if code == 0 else None
+
+    def kill_at_random(self, kills, moments, length=None):
+        """Kills the processes of all roles in a random order at random moments. Returns how often each. Whoever was killed,
+        the run stays as long as `length` says."""
         done, roles = dict.fromkeys(self.ROLES, 0), []
         while sum(done.values()) < kills:
             if not self.wait_lines(self.count_lines() + 8):
                 self.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
             self.call("checkpoint")
+            if length is not None and self.length() not in (None, 0, length):
+                self.fail("the run has {} samples and not {}".format(self.length(), length))
             time.sleep(moments.uniform(0.0, 0.6))
             if not roles:
                 roles = sorted(done)
@@ -177,12 +185,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         straight = Run(program, folder, run_file(epochs, 0))
         straight.wait_end()
-        expected = plain_loop.read_log(straight.log())
+        expected, length = plain_loop.read_log(straight.log()), straight.length()
     if expected[1] is None or len(expected[0]) != epochs * STEPS_PER_EPOCH:
         sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
         run = Run(program, folder, run_file(epochs, 20))
-        done = run.kill_at_random(given.kills, random.Random(given.seed))
+        done = run.kill_at_random(given.kills, random.Random(given.seed), length)
         run.wait_end()
         found = plain_loop.read_log(run.log())
         code, text = run.call("checkpoints", "verify")

@@ -26,7 +26,9 @@ impl Harness {
     /// Sends the length of the training; 0 if it is not known any more.
     pub(super) fn send_length(&mut self) {
         let steps = self.progress.total.unwrap_or(0);
-        let units = self.progress.samples(steps);
+        // A companion knows its epochs, whose last batches may be smaller.
+        let told = Some(self.hello.total_units).filter(|units| *units > 0 && self.hello.total_steps == steps);
+        let units = told.unwrap_or_else(|| self.progress.samples(steps));
         self.link.send_unkept(&Event::Command { news: CommandNews::Length { steps, units } });
     }
 }
