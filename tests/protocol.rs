@@ -44,6 +44,7 @@ fn earlier_events() -> Vec<Event> {
             data_wait_ms: 0.125,
             compute_ms: 12.5,
             metrics: Metrics::new(),
+            time_ms: Some(1_700_000_000_000),
             searches: true,
         }),
         Event::Skipped(Skipped {

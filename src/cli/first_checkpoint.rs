@@ -97,7 +97,10 @@ impl FirstCheckpoint {
         let container = checkpoint::list(base.path()).into_iter().map(|entry| entry.step);
         let newest = container.filter(|there| step.is_none_or(|step| step == *there)).max();
         if let Some(Adopted { path, step, .. }) = chosen.filter(|it| newest.is_none_or(|newest| newest < it.step)) {
-            resumable(run)?;
+            // A companion passes it on, without a word about it in the run file.
+            if !KnownCompanion::of_run(&base).is_some_and(|known| known.resumes_script()) {
+                resumable(run)?;
+            }
             return Ok(Self::OfScript { path, step, base: Some(base) });
         }
         let loaded = Box::new(checkpoints::load_chosen(&base, step)?);
@@ -123,7 +126,10 @@ impl FirstCheckpoint {
     pub fn give_to(&self, dir: &RunDir, run: &Run, rung: usize) -> Result<(), Failure> {
         match self {
             Self::OfRun { base, loaded } => copy_container(base, dir, loaded, Some(&state_on(loaded, run, rung)?))?,
-            Self::OfScript { path, step, .. } => {
+            Self::OfScript { path, step, base } => {
+                if let Some(base) = base {
+                    KnownCompanion::copy(base, dir.path())?;
+                }
                 let spec = run.command.as_ref().and_then(|spec| spec.checkpoints.as_ref());
                 // Retention deletes the run's own files, not one from before.
                 let copies = spec.is_some_and(|spec| spec.copy || spec.keep_last.is_some());

@@ -13,6 +13,7 @@ use super::preflight::check_ranks;
 use super::run::{has_room, has_room_to_go_on, has_terminal, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
+use crate::config::command::CommandSpec;
 use crate::config::run::{Run, Source};
 use crate::format::{count, counted};
 use crate::keeper::Launch;
@@ -311,10 +312,14 @@ enum Origin {
 
 /// Starts a new run whose first checkpoint comes from an old one.
 fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let base_run = base.run()?;
+    if let (Origin::Weights, Some(spec)) = (origin, &base_run.command) {
+        return Err(refuse_weights(base, spec));
+    }
     let loaded = checkpoints::load_chosen(base, args.from)?;
     let run = match origin {
-        Origin::Weights => altered_run(base.run()?, args, trainer)?,
-        Origin::Checkpoint => base.run()?,
+        Origin::Weights => altered_run(base_run, args, trainer)?,
+        Origin::Checkpoint => base_run,
     };
     trust::require_approval(&run, args.trust)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
@@ -337,6 +342,15 @@ fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, tra
     OfflineKeeper::step_in(&dir)?.begin_from(base, describe_origin(origin, base, loaded.manifest.step, args));
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, 0)
+}
+
+/// Refuses to start a command from weights alone: only its script can load them.
+fn refuse_weights(base: &RunDir, spec: &CommandSpec) -> Failure {
+    let name = base.name();
+    let whole = train_on(base, spec, None).map_or_else(String::new, |line| {
+        format!("; `{line}` starts a new run from its newest checkpoint, with the optimizer")
+    });
+    Failure::new(2, format!("--as-base: {name} is a command, and only its script can load weights alone{whole}"))
 }
 
 /// Returns the journal line of a run that begins with a part of another.

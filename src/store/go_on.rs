@@ -1,6 +1,7 @@
 //! How a run goes on after its end, from its run file and its level.
 
 use super::command_line::{first_command_line, typed_command, with_option, without_option};
+use super::companion::KnownCompanion;
 use super::run_dir::RunDir;
 use super::{adopted, checkpoint};
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
@@ -44,7 +45,9 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
 /// begin from it, or it was not started by `run`.
 #[must_use]
 pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
-    let resumes_script = spec.level() >= Level::Checkpoints && !adopted::list(dir.path()).is_empty();
+    let resumes =
+        spec.level() >= Level::Checkpoints || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
+    let resumes_script = resumes && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
     let line = without_option(&first_line(dir).filter(|_| has_checkpoint)?, "--from");
     let step = step.map_or_else(String::new, |step| format!("@{step}"));
