@@ -1,13 +1,13 @@
 //! `adopt`: watches a training process that already runs.
 
 use super::run::{look_on, start_keeper};
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, trust};
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::keeper::Launch;
 use crate::process_tree::{Process, scan};
 use crate::store::command_line::record_command_line;
-use crate::store::foreign::ForeignProcess;
+use crate::store::foreign::{ForeignProcess, TmuxPane};
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
@@ -69,15 +69,20 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
         pane.refuse_second_pipe()?;
     }
     let run = run_of(args, &process)?;
+    // It runs already, or was typed after --restart.
+    trust::approve_typed(&run);
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
-    let output = match &pane {
-        Some(pane) => Some(pane.write_to(dir.file("session.log"))?),
-        None => log,
-    };
+    // The harness has tmux write to it.
+    let session = pane.as_ref().map(|_| dir.file("session.log"));
+    if let Some(session) = &session {
+        fs::write(session, "")?;
+    }
+    let output = session.or(log);
     let identity = Identity::of(process.pid).filter(|identity| identity.started == process.started);
     let identity = identity.ok_or_else(|| Failure::new(1, format!("process {} has just ended", process.pid)))?;
-    ForeignProcess { identity, output, may_end: args.may_end }.record(&dir)?;
+    let pane = pane.map(|pane| TmuxPane { id: pane.id, socket: tmux_socket() });
+    ForeignProcess { identity, output, pane, may_end: args.may_end }.record(&dir)?;
     start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() }))?;
     look_on(&dir, args.headless, 0)
 }
@@ -127,14 +132,6 @@ impl Pane {
         );
         if self.is_piped { Err(Failure::new(2, text)) } else { Ok(()) }
     }
-
-    /// Makes tmux write the output of the pane to a file.
-    fn write_to(&self, output: PathBuf) -> Result<PathBuf, Failure> {
-        fs::write(&output, "")?;
-        let quoted = crate::format::quoted(&output.display().to_string());
-        tmux(&["pipe-pane", "-o", "-t", &self.id, &format!("cat >> {quoted}")])?;
-        Ok(output)
-    }
 }
 
 /// Finds the training in a tmux session, and its pane: what the shells started, and of several the process that worked
@@ -164,6 +161,12 @@ fn find_in_session(session: &str) -> Result<(Process, Pane), Failure> {
 fn is_shell(pid: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     SHELLS.contains(&name.trim_end())
+}
+
+/// Returns the socket of the tmux server that this terminal belongs to.
+fn tmux_socket() -> Option<String> {
+    let value = std::env::var("TMUX").ok()?;
+    value.split(',').next().filter(|socket| !socket.is_empty()).map(str::to_owned)
 }
 
 fn tmux(words: &[&str]) -> Result<String, Failure> {

@@ -24,6 +24,7 @@ use crate::protocol::control::{Request, RunState, Target};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
+use crate::store::foreign::ForeignProcess;
 use crate::store::go_on::{is_lost, start_anew, train_on};
 use crate::store::owners;
 use crate::store::permissions;
@@ -215,7 +216,8 @@ fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
     let has_ended = matches!(status.state, RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson);
-    if !has_ended || status.level.is_none() || !is_lost(spec, status.level) {
+    let can_go_on = !is_lost(spec, status.level) || ForeignProcess::watched(dir).is_some();
+    if !has_ended || status.level.is_none() || can_go_on {
         return Ok(());
     }
     Err(Failure::new(

@@ -24,6 +24,7 @@ use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
+use crate::store::foreign::ForeignProcess;
 use crate::store::go_on::start_anew;
 use crate::store::labels::LabelEdit;
 use crate::store::removal::RunSize;
@@ -167,6 +168,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only, state.command) = (attach.keys, attach.read_only, attach.command);
     let dir = RunDir::open(&attach.run_dir).ok();
+    state.watched = dir.as_ref().and_then(ForeignProcess::watched);
     state.anew = dir.as_ref().zip(state.command.as_ref()).map(|(dir, spec)| start_anew(dir, spec).command);
     state.resume = dir.map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();

@@ -142,6 +142,8 @@ pub struct State {
     pub resume: Option<String>,
     /// Command that starts the run anew, if nothing else does.
     pub anew: Option<String>,
+    /// The process that the run only watches, while it lives.
+    pub watched: Option<u32>,
 }
 
 impl State {
@@ -173,6 +175,7 @@ impl State {
             moment: None,
             resume: None,
             anew: None,
+            watched: None,
         }
     }
 
@@ -308,7 +311,7 @@ impl State {
     /// Returns how the run goes on after its end.
     #[must_use]
     pub fn go_on(&self) -> GoOn {
-        if self.run_state() == Some(RunState::Unattended) {
+        if self.run_state() == Some(RunState::Unattended) || self.watched_process().is_some() {
             return GoOn::TakesOver(self.resume_command());
         }
         let level = self.status().and_then(|status| status.level);
@@ -317,6 +320,12 @@ impl State {
             Some(anew) => GoOn::Anew(anew),
             None => GoOn::by_resume(self.resume_command(), self.status().and_then(|status| status.durable_step)),
         }
+    }
+
+    /// Returns the process that the run only watches now.
+    #[must_use]
+    pub fn watched_process(&self) -> Option<u32> {
+        self.watched.filter(|_| self.status().is_some_and(|status| status.pid_worker.is_some()))
     }
 
     /// Returns the run's name, as typed in `downshift … RUN`.

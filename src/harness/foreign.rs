@@ -1,14 +1,17 @@
 //! A command that was running before its run began: watched through a pidfd instead of started.
 
 use super::run_loop::{Harness, Report};
+use crate::format::quoted;
 use crate::process_tree::Process;
-use crate::store::foreign::ForeignProcess;
+use crate::store::foreign::{ForeignProcess, TmuxPane};
 use crate::untrusted::file;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use tokio::sync::mpsc;
 
 /// Most bytes read at once.
@@ -20,12 +23,40 @@ pub struct Foreign {
     /// Whether it may be ended.
     pub may_end: bool,
     output: Option<File>,
+    pane: Option<TmuxPane>,
+}
+
+impl Drop for Foreign {
+    /// Ends the pipe of the pane: a pane has one, and the next watch needs it.
+    fn drop(&mut self) {
+        if let Some(pane) = &self.pane {
+            pane.pipe(None);
+        }
+    }
+}
+
+impl TmuxPane {
+    /// Makes tmux append the output of the pane to a file, or no longer.
+    fn pipe(&self, output: Option<&Path>) {
+        let mut tmux = Command::new("tmux");
+        if let Some(socket) = &self.socket {
+            tmux.args(["-S", socket]);
+        }
+        tmux.args(["pipe-pane", "-t", &self.id]);
+        if let Some(output) = output {
+            tmux.arg(format!("cat >> {}", quoted(&output.display().to_string())));
+        }
+        let _ = tmux.stdin(Stdio::null()).output();
+    }
 }
 
 /// Watches an adopted process and reports its end, even if it has already exited.
 pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> (Process, Foreign) {
     let pid = adopted.identity.pid;
     let started = adopted.identity.started;
+    if let (Some(pane), Some(output)) = (&adopted.pane, &adopted.output) {
+        pane.pipe(Some(output));
+    }
     let process = Process { pid, parent: 0, started, cpu_ticks: 0, token: None };
     let handle = process.open();
     std::thread::spawn(move || {
@@ -37,7 +68,7 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
     // Earlier output belongs to no attempt of this run.
     let output = adopted.output.as_ref().and_then(|path| file::open(path).ok());
     let output = output.and_then(|mut output| output.seek(SeekFrom::End(0)).ok().map(|_| output));
-    (process, Foreign { may_end: adopted.may_end, output })
+    (process, Foreign { may_end: adopted.may_end, output, pane: adopted.pane.clone() })
 }
 
 fn wait_until_gone(handle: &OwnedFd) {
@@ -85,7 +116,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let identity = Identity::of(child.id()).unwrap();
         let (reports, mut reported) = mpsc::unbounded_channel();
-        let adopted = ForeignProcess { identity, output: Some(path.clone()), may_end: false };
+        let adopted = ForeignProcess { identity, output: Some(path.clone()), pane: None, may_end: false };
         let (process, mut foreign) = watch(&adopted, reports);
         assert_eq!((process.pid, foreign.read()), (child.id(), None));
         std::fs::File::options().append(true).open(&path).unwrap().write_all(b"step 2 loss 8\n").unwrap();

@@ -13,6 +13,7 @@ use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
+use crate::store::foreign::ForeignProcess;
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDirError;
 use std::io::{self, Write};
@@ -238,6 +239,10 @@ impl Keeper {
                 let text = sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step());
                 let level = if streak == 0 { Level::Info } else { Level::Warn };
                 (level, text + &sentences::ends_in_streak(streak))
+            }
+            Outcome::Stopped if let Some(pid) = ForeignProcess::watched(&self.run_dir) => {
+                let resume = self.run_dir.command("resume");
+                (Level::Info, sentences::stopped_watching(self.recorder.status.step, pid, &resume))
             }
             Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
                 let way = self.policy.go_on();

@@ -62,6 +62,12 @@ pub fn stopped_command(step: u64, way: &GoOn) -> String {
     format!("stopped at step {}; the command cannot resume: {way}", grouped(step))
 }
 
+/// Describes the end of a watch over a training that goes on.
+#[must_use]
+pub fn stopped_watching(step: u64, pid: u32, resume: &str) -> String {
+    format!("stopped watching at step {}; process {pid} trains on, and `{resume}` watches it again", grouped(step))
+}
+
 /// Describes a start from the beginning after steps that no checkpoint holds.
 #[must_use]
 pub fn starts_again(redone: u64, can_resume: bool) -> String {

@@ -18,8 +18,21 @@ pub struct ForeignProcess {
     /// A file that its output goes to, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<PathBuf>,
+    /// The tmux pane whose output is written to that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<TmuxPane>,
     /// Whether the run may end it.
     pub may_end: bool,
+}
+
+/// A pane of tmux.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TmuxPane {
+    /// Its id, such as `%1`.
+    pub id: String,
+    /// The socket of its server, unless that is the user's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
 }
 
 impl ForeignProcess {
@@ -27,6 +40,13 @@ impl ForeignProcess {
     #[must_use]
     pub fn of_run(run: &RunDir) -> Option<Self> {
         serde_json::from_slice(&file::read(&run.file(FILE), Limit::Record).ok()?).ok()
+    }
+
+    /// Returns the process that a run only watches, if it lives: it outlives the run.
+    #[must_use]
+    pub fn watched(run: &RunDir) -> Option<u32> {
+        let watched = Self::of_run(run).filter(|process| !process.may_end && process.identity.is_alive())?;
+        Some(watched.identity.pid)
     }
 
     /// Writes the process into the directory of its run.

@@ -2,17 +2,20 @@
 
 use super::command_line::{first_command_line, typed_command, with_option, without_option};
 use super::companion::KnownCompanion;
+use super::foreign::ForeignProcess;
 use super::run_dir::RunDir;
 use super::{adopted, checkpoint};
 use crate::config::command::{CommandSpec, Level, RestartPolicy};
 use crate::format::quoted;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::resume::{Anew, GoOn};
+use crate::untrusted::text;
 
 /// Returns how a run goes on, as its run.yaml and its status say.
 #[must_use]
 pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
-    if status.is_some_and(|status| status.state == RunState::Unattended) {
+    let is_unattended = status.is_some_and(|status| status.state == RunState::Unattended);
+    if is_unattended || ForeignProcess::watched(dir).is_some() {
         return GoOn::TakesOver(dir.command("resume"));
     }
     let run = dir.run().ok();
@@ -33,10 +36,15 @@ pub fn is_lost(spec: &CommandSpec, level: Option<u8>) -> bool {
 /// Returns how a run starts anew: by the command line that began it, if that is known.
 #[must_use]
 pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
-    let command = first_line(dir).unwrap_or_else(|| {
+    let typed = || {
+        // A word with a knob in it is one of a run file.
+        if spec.command.iter().any(|word| word.contains('{')) {
+            return format!("downshift run {}", quoted(&text::path(&dir.file("run.yaml"))));
+        }
         let words: Vec<String> = spec.command.iter().map(|word| quoted(word)).collect();
         format!("downshift run -- {}", words.join(" "))
-    });
+    };
+    let command = first_line(dir).unwrap_or_else(typed);
     let init = typed_command(&command).map(|words| format!("downshift init -- {words}"));
     Anew { command, init }
 }
@@ -54,7 +62,9 @@ pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<S
     Some(with_option(&line, &format!("--from {}{step}", quoted(&dir.name()))))
 }
 
-/// Returns the command line that began the run, without the name of its job: a job of the same name would continue it.
+/// Returns the command line that began the run, without the name of its job, since a job of the same name would continue
+/// it, and without the run that it waited for.
 fn first_line(dir: &RunDir) -> Option<String> {
-    first_command_line(dir).map(|line| without_option(&line, "--job"))
+    let line = first_command_line(dir)?;
+    Some(without_option(&without_option(&line, "--job"), "--after"))
 }

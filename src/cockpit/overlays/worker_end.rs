@@ -56,6 +56,9 @@ fn way_after_stop(state: &State) -> GoOn {
         (_, None) => true,
         (None, Some(_)) => false,
     };
+    if state.watched_process().is_some() {
+        return state.go_on();
+    }
     match state.go_on() {
         GoOn::StartsOver(resume) if saves => GoOn::Resumes(resume),
         way => way,
@@ -65,7 +68,8 @@ fn way_after_stop(state: &State) -> GoOn {
 /// Returns the words before the command that continues the run.
 fn label_of(way: &GoOn) -> &'static str {
     match way {
-        GoOn::Resumes(_) | GoOn::TakesOver(_) => "Resume later:",
+        GoOn::Resumes(_) => "Resume later:",
+        GoOn::TakesOver(_) => "Watch it again:",
         GoOn::StartsOver(_) => "Start over later:",
         GoOn::Anew(_) => "Start anew later:",
     }
@@ -98,6 +102,7 @@ pub fn measure_box(within: Rect, kind: WorkerEnd, state: &State) -> ((u16, u16),
     let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let confirm = match (kind, &state.command) {
         (WorkerEnd::Stop, _) if state.run_state() == Some(RunState::Stopping) => "stop now",
+        (WorkerEnd::Stop, Some(_)) if state.watched_process().is_some() => "stop watching",
         (WorkerEnd::Stop, Some(_)) => "stop",
         (WorkerEnd::Stop, None) => "save and stop",
         (WorkerEnd::Pause, _) => "pause",
@@ -116,6 +121,9 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
         (WorkerEnd::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
         (WorkerEnd::Stop, None) => {
             format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
+        }
+        (WorkerEnd::Stop, Some(_)) if let Some(pid) = state.watched_process() => {
+            format!("Stop watching at step {}? The training goes on in process {pid}.", count(status.step))
         }
         (WorkerEnd::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
         (WorkerEnd::Pause | WorkerEnd::Restart, spec) => {
