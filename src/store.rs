@@ -40,4 +40,5 @@ pub mod stamp;
 pub mod step_metrics;
 pub mod summary;
 pub mod user_folder;
+mod without_keeper;
 pub mod writer;

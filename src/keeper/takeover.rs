@@ -16,6 +16,7 @@ use crate::protocol::worker::{Eval, Level};
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
+use crate::store::foreign::ForeignProcess;
 use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
@@ -198,7 +199,9 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
-        let lost = self.policy.end_of_lost_command().filter(|_| self.recorder.status.attempts > 0);
+        // A process that is only watched outlives the watch.
+        let has_ended = self.recorder.status.attempts > 0 && ForeignProcess::watched(&self.run_dir).is_none();
+        let lost = self.policy.end_of_lost_command().filter(|_| has_ended);
         if let Some(outcome) = finished.or(lost) {
             self.perform(vec![Effect::Finish(outcome)], None);
             return Ok(());

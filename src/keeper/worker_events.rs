@@ -10,6 +10,7 @@ use crate::protocol::cause::Cause;
 use crate::protocol::control::{JournalKind, StageName};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Hello, Level, PROTOCOL};
+use crate::store::foreign::ForeignProcess;
 use std::time::Duration;
 
 impl Keeper {
@@ -74,7 +75,10 @@ impl Keeper {
     /// Notes that a worker begins again at step 0, although steps were taken.
     fn note_start_over(&mut self, hello: &Hello) {
         let status = &self.recorder.status;
-        if hello.resumed_from.is_none() && status.attempts > 1 && status.step > 0 {
+        let begins_again = hello.resumed_from.is_none() && status.attempts > 1 && status.step > 0;
+        if let Some(pid) = ForeignProcess::watched(&self.run_dir).filter(|_| begins_again) {
+            self.recorder.note(Level::Info, JournalKind::Worker, format!("watches process {pid} again"));
+        } else if begins_again {
             let can_resume = status.level != Some(CommandLevel::Command.number());
             let text = sentences::starts_again(status.step, can_resume);
             self.recorder.note(Level::Warn, JournalKind::Worker, text);

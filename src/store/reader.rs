@@ -2,18 +2,16 @@
 
 use super::batch::AttemptRow;
 use super::database::{NewerStore, open_reader};
-use super::go_on::find_way;
 use super::lock::Recovery;
 use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
 use super::shared_folder::lease;
 use super::shared_folder::takeover::STILL;
 use super::summary::MetricNames;
-use super::{checkpoint, owners};
+use super::{checkpoint, owners, without_keeper};
 use crate::format::{count, counted};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, RunState, SampleRow, Status, StepRow};
-use crate::protocol::resume::GoOn;
 use crate::protocol::samples::{FIRST_NON_FINITE, NonFiniteParameter};
 use crate::protocol::worker::Level;
 use crate::untrusted::text;
@@ -267,29 +265,8 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
     }
     let recovery = parent.map(|parent| parent.recovery.unwrap_or_default());
     let recovery = recovery.or_else(|| opening.then(Recovery::default));
-    (status.state, status.why) = state_without_keeper(run, &status, recovery);
+    (status.state, status.why) = without_keeper::state_of(run, &status, recovery);
     Some(status)
-}
-
-/// Returns the state of a run that has not ended and has no keeper, with the reason. `recovery`: the keeper's parent
-/// is alive, or the next keeper opens the run.
-fn state_without_keeper(run: &RunDir, status: &Status, recovery: Option<Recovery>) -> (RunState, Option<String>) {
-    if let Some(recovery) = recovery {
-        return (RunState::Recovering, Some(recovery.sentence()));
-    }
-    if status.state != RunState::Paused && status.level.is_some() && status.pid_worker.is_some() {
-        let way = GoOn::TakesOver(run.command("resume"));
-        let command = if owners::command_process(run).is_some() { "runs on without it" } else { "has ended since" };
-        return (RunState::Unattended, Some(format!("the keeper is gone and the command {command}; {way}")));
-    }
-    let way = find_way(run, Some(status));
-    match status.state {
-        RunState::Paused => (RunState::Paused, Some(format!("no keeper runs; {way}"))),
-        _ if status.pid_worker.is_some() => {
-            (RunState::Stopping, Some("the keeper is gone; the worker saves at its next step and ends".to_owned()))
-        }
-        _ => (RunState::Interrupted, Some(format!("the keeper is gone; {way}"))),
-    }
 }
 
 /// Returns a sentence if the store is stale: a live keeper writes at least a probe reading every few seconds.
