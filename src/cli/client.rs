@@ -115,7 +115,10 @@ pub fn stop(run: &RunDir, heard: impl FnOnce(&str)) -> Result<String, Failure> {
     heard(&read_reply(run, &mut lines)?.accepted()?);
     // The worker finishes its step, saves and ends; the keeper's deadlines bound how long that takes.
     stream.set_read_timeout(None)?;
-    read_reply(run, &mut lines)?.accepted()
+    let end = read_reply(run, &mut lines)?.accepted()?;
+    // The next command of a script may be one that refuses a living run.
+    poll_within(STARTING, INTERVAL, || is_abandoned(run).then_some(()));
+    Ok(end)
 }
 
 fn replies(stream: UnixStream) -> Lines<BufReader<Take<UnixStream>>> {

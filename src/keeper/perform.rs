@@ -121,7 +121,9 @@ impl Keeper {
         let now = self.now();
         if let Lifecycle::Stopping { then: Then::Start(start), .. } = self.policy.life() {
             let to = self.run.rungs[start.rung].name.clone();
-            let first = if self.policy.saves_on_request() { StageName::Save } else { StageName::Stop };
+            // A worker that goes back saves nothing first.
+            let saves = self.policy.saves_on_request() && start.back.is_none();
+            let first = if saves { StageName::Save } else { StageName::Stop };
             self.recorder.begin_passage(&to, first, now);
         }
     }
@@ -237,8 +239,9 @@ impl Keeper {
             Outcome::Finished => {
                 let (status, streak) = (&self.recorder.status, self.recorder.open_streak());
                 let text = sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step());
-                let level = if streak == 0 { Level::Info } else { Level::Warn };
-                (level, text + &sentences::ends_in_streak(streak))
+                let unsaved = status.failed_saves.as_ref().map_or_else(String::new, |saves| format!(", but {saves}"));
+                let level = if streak == 0 && unsaved.is_empty() { Level::Info } else { Level::Warn };
+                (level, text + &sentences::ends_in_streak(streak) + &unsaved)
             }
             Outcome::Stopped if let Some(pid) = ForeignProcess::watched(&self.run_dir) => {
                 let resume = self.run_dir.command("resume");

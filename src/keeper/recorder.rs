@@ -269,6 +269,7 @@ impl Recorder {
         self.status.epoch_samples = known(hello.epoch_units);
         self.status.unit.clone_from(&hello.unit);
         let continued = self.continued.take();
+        let again = hello.resumed_from.map_or(0, |from| self.status.step.saturating_sub(from));
         self.recall_learning(if continued.is_some() { u64::MAX } else { hello.resumed_from.unwrap_or(0) });
         let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
         match (continued, hello.resumed_from) {
@@ -289,7 +290,9 @@ impl Recorder {
             self.status.failed_saves = None;
             self.row.from_step = hello.resumed_from;
             self.put_attempt();
-            self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
+            // The journal line of a shift or restart tells them, too.
+            let again = if self.passage.is_some() { 0 } else { again };
+            self.note(Level::Info, JournalKind::Worker, sentences::hello(hello, again));
         }
         self.await_first_step(now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);

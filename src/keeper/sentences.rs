@@ -24,18 +24,21 @@ fn took(ms: f64) -> String {
     if ms < 999.5 { format!("{ms:.0} ms") } else { seconds(ms) }
 }
 
-/// Describes a worker that is ready.
+/// Describes a worker that is ready, and takes this many steps again.
 #[must_use]
-pub fn hello(hello: &Hello) -> String {
-    let parameters = grouped(hello.parameters);
+pub fn hello(hello: &Hello, again: u64) -> String {
     let place = match hello.resumed_from {
         Some(step) => format!("resumed at step {}", grouped(step)),
         None => "starts at step 0".to_owned(),
     };
-    if hello.parameters == 0 {
-        return format!("worker {} {place} on {} ({})", hello.pid, hello.device, hello.backend);
+    let mut text = format!("worker {} {place} on {} ({})", hello.pid, hello.device, hello.backend);
+    if hello.parameters > 0 {
+        let _ = write!(text, ", {} parameters", grouped(hello.parameters));
     }
-    format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
+    if again > 0 {
+        let _ = write!(text, ", {} again", counted(again, "step"));
+    }
+    text
 }
 
 /// Describes a command that trains on in another process.
@@ -157,7 +160,8 @@ pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String)
 /// Formats a loss with its significant digits.
 #[must_use]
 pub fn loss(loss: f64) -> String {
-    if loss != 0.0 && loss.abs() < 1e-3 { format!("{loss:.1e}") } else { format!("{loss:.4}") }
+    let is_plain = loss == 0.0 || (1e-3..1e6).contains(&loss.abs());
+    if is_plain { format!("{loss:.4}") } else { format!("{loss:.1e}") }
 }
 
 /// Describes an evaluation, without the parts of single classes.
@@ -240,6 +244,7 @@ mod tests {
             [bytes(31 << 20), bytes(4_200), bytes(2_500_000_000), bytes(12)],
             ["31.0 MiB", "4.1 KiB", "2.3 GiB", "12 B"]
         );
+        assert_eq!(loss(1.398e34), "1.4e34");
         assert_eq!([loss(0.31), loss(0.000_57), loss(0.0)], ["0.3100", "5.7e-4", "0.0000"]);
         assert_eq!([seconds(53.0), seconds(994.0), seconds(2100.0)], ["0.05 s", "0.99 s", "2.1 s"]);
     }

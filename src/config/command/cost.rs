@@ -98,7 +98,7 @@ impl fmt::Display for ShiftCost {
                 write!(formatter, "goes back to checkpoint {} and repeats {}", count(*checkpoint), repeated(*steps))
             }
             Self::SavesFirst => formatter.write_str("the script saves first, then continues from there"),
-            Self::AtMostOneStep => formatter.write_str("saves at the next step; at most one step is lost"),
+            Self::AtMostOneStep => formatter.write_str("saves at the next step and continues from it"),
         }
     }
 }

@@ -155,7 +155,7 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
         let shown = draw_text(&with_companion(command_preview((120, 40), ""), companion.clone()));
         let words = words_in_box(&shown);
         assert!(words.contains(wanted), "{wanted}: {shown}");
-        let cost = "saves at the next step; at most one step is lost.";
+        let cost = "saves at the next step and continues from it.";
         assert!(words.contains(cost), "{cost}: {shown}");
         let level = match companion.grade {
             Grade::Exact => "level 2, exact",
