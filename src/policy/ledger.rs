@@ -33,6 +33,8 @@ pub struct Ledger {
     pub poison: Option<(u64, String)>,
     /// The exception of the script that ended the last worker before the first step.
     pub raised: Option<String>,
+    /// First step of the last jump of the loss that a rollback answered, with all data read again.
+    pub jumped_at: Option<u64>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
     /// Knobs that the script ignores, and their values in force.

@@ -73,8 +73,13 @@ impl Policy {
         self.propose_move(what, why)
     }
 
-    /// Stores a proposal; an identical one is stored only once.
+    /// Stores a proposal; an identical one is stored only once. A shift down does not take the place of a way back that is
+    /// open: the weights are still those that the way back was for.
     pub(super) fn propose_move(&mut self, what: Move, why: &str) -> Vec<Effect> {
+        let what = match (self.ledger.proposal.as_ref().map(|open| open.what), what) {
+            (Some(Move::RollBack { back, .. }), Move::Shift { to }) if to > self.rung => Move::RollBack { back, to },
+            (_, what) => what,
+        };
         if self.ledger.proposal.as_ref().is_some_and(|known| known.what == what) {
             return Vec::new();
         }

@@ -65,10 +65,15 @@ impl Policy {
     }
 
     /// Rolls back after a jump of the loss, as often as the restart budget allows. Without a checkpoint the same steps would
-    /// follow on the same data, so then, and once the budget is used up, a rung that relieves numerics continues.
+    /// follow on the same data, so then, and once the budget is used up, a rung that relieves numerics continues. So it does
+    /// where a rollback that left out no data led to the same jump.
     fn answer_spike(&mut self, back: Back, why: &str, now: Duration) -> Vec<Effect> {
         let durable = self.position.durable;
-        let allows = durable.is_some() && self.ledger.budget.allows_restart(durable, now, &self.limits.watch);
+        let same = |step: u64| step.abs_diff(back.before) <= self.limits.watch.spike.in_a_row;
+        let repeats = back.skip.is_none() && self.ledger.jumped_at.is_some_and(same);
+        let budget = self.ledger.budget.allows_restart(durable, now, &self.limits.watch);
+        let allows = durable.is_some() && !repeats && budget;
+        self.ledger.jumped_at = Some(back.before).filter(|_| back.skip.is_none());
         let to = if allows { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
         match to {
             Some(to) => self.suggest_move(Move::RollBack { back, to }, why, now),

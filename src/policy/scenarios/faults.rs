@@ -4,6 +4,7 @@ use super::{ASKED, Scenario};
 use crate::config::knobs::Relief;
 use crate::policy::event::{Effect, Event, Evidence, Signal};
 use crate::policy::lifecycle::{Back, Lifecycle, Outcome};
+use crate::policy::moves::Move;
 use crate::policy::tests::{KILLED, exited, failed, seconds, starts};
 use crate::protocol::cause::Cause;
 use crate::protocol::exit::Exit;
@@ -140,8 +141,9 @@ fn a_loss_that_jumps_goes_back_and_leaves_the_data_out() {
 
 #[test]
 fn a_loss_that_jumps_each_time_ends_on_a_rung_that_relieves_numerics() {
-    let rungs_after_jumps = |saved: bool| {
+    let rungs_after_jumps = |saved: bool, skip: u64| {
         let mut scenario = Scenario::begin(true);
+        scenario.policy.limits.watch.spike.skip = skip;
         if saved {
             scenario.steps(50, 1.0);
             scenario.save();
@@ -156,8 +158,23 @@ fn a_loss_that_jumps_each_time_ends_on_a_rung_that_relieves_numerics() {
         [jump(), jump(), jump(), jump()]
     };
     let safe = Scenario::begin(true).policy.nearest_rung(Relief::Numerics);
-    assert_eq!(rungs_after_jumps(true), [Some(0), Some(0), Some(0), safe]);
-    assert_eq!(rungs_after_jumps(false)[0], safe, "without a checkpoint the same steps would follow");
+    assert_eq!(rungs_after_jumps(true, 200), [Some(0), Some(0), Some(0), safe]);
+    assert_eq!(rungs_after_jumps(false, 200)[0], safe, "without a checkpoint the same steps would follow");
+    assert_eq!(rungs_after_jumps(true, 0)[..2], [Some(0), safe], "the same data led to the same jump");
+}
+
+#[test]
+fn a_way_back_that_is_proposed_stays_when_a_shift_is_proposed() {
+    let mut scenario = Scenario::begin(false);
+    scenario.steps(50, 1.0);
+    scenario.save();
+    scenario.steps(300, 1.0);
+    scenario.steps(303, 9.0);
+    let safe = scenario.policy.nearest_rung(Relief::Numerics).unwrap();
+    let open = |scenario: &Scenario| scenario.policy.ledger().proposal.as_ref().map(|proposal| proposal.what);
+    assert!(matches!(open(&scenario), Some(Move::RollBack { to: 0, .. })));
+    scenario.skip(5);
+    assert!(matches!(open(&scenario), Some(Move::RollBack { to, .. }) if to == safe), "{:?}", open(&scenario));
 }
 
 #[test]
