@@ -18,6 +18,7 @@ use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
 use crate::trainer::Trainer;
 use crate::trainer::program::refuse_lone_script;
+use crate::trainer::program::require_program;
 use crate::untrusted::text;
 use clap::Args;
 use script::Found;
@@ -79,7 +80,9 @@ pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
 
 fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
-    if let Some(missing) = missing_script(command, &std::env::current_dir()?) {
+    let here = std::env::current_dir()?;
+    require_program(command, &here).map_err(|error| Failure::new(2, error.to_string()))?;
+    if let Some(missing) = missing_script(command, &here) {
         return Err(Failure::new(2, missing));
     }
     let found = script::find(command, Path::new(""))?;

@@ -6,7 +6,7 @@ use super::check::terminal_width;
 use super::client::current_status;
 use super::occupied::living_runs;
 use super::status;
-use super::{Format, Outcome, line};
+use super::{Failure, Format, Outcome, line};
 use crate::cockpit::ui::cut;
 use crate::protocol::claim::Stage;
 use crate::store::claims::Registry;
@@ -46,6 +46,9 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     if args.all {
         return print_living(args, runs);
     }
+    if runs.exists() && !runs.is_dir() {
+        return Err(Failure::new(2, format!("--runs-dir {}: this is a file, not a folder of runs", text::path(runs))));
+    }
     let all = RunDir::all(runs);
     let found: Vec<(RunDir, RunSummary)> = all.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
     let (hidden, mut shown): (Vec<_>, Vec<_>) =
@@ -57,7 +60,8 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
         return print_json(&shown, now_ms);
     }
     if shown.is_empty() && hidden.is_empty() && args.tag.is_empty() {
-        line!("no runs in {} yet; start one with `downshift run`", text::path(runs));
+        let missing = if runs.is_dir() { "" } else { " (there is no such folder)" };
+        line!("no runs in {} yet{missing}; start one with `downshift run`", text::path(runs));
     } else if shown.is_empty() {
         line!("no run matches; {} archived (--archived lists them)", hidden.len());
     }

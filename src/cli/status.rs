@@ -7,7 +7,7 @@ use crate::format::{age, count, counted, figure, learning_rate, rate};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
-use crate::protocol::resume::describe_ignored;
+use crate::protocol::resume::{GoOn, describe_ignored};
 use crate::protocol::worker::ReducedRate;
 use crate::store::go_on::find_way;
 use crate::store::owners;
@@ -66,8 +66,11 @@ pub fn print_text(run: &RunDir, status: &Status) {
     }
 }
 
-/// Returns how a run goes on that is over and not finished, unless the reason of its end says so already.
+/// Returns how a run goes on that is paused, or over and not finished, unless the reason of its end says so already.
 fn way_on(run: &RunDir, status: &Status) -> Option<String> {
+    if status.state == RunState::Paused && status.why.is_none() {
+        return Some(GoOn::by_resume(run.command("resume"), status.durable_step).to_string());
+    }
     let is_cut_off = status.state.is_over() && status.state != RunState::Finished;
     let way = is_cut_off.then(|| find_way(run, Some(status)))?;
     let is_told = status.why.as_ref().is_some_and(|why| why.contains(way.command()));

@@ -60,7 +60,7 @@ impl AgeWatch {
 impl Policy {
     /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
-        if self.refuse_save().is_err() {
+        if !self.saves_on_request() {
             return self.old_checkpoint_of_command();
         }
         if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
@@ -104,7 +104,7 @@ impl Policy {
             Some(step) => format!("the newest checkpoint is {}, saved {age} ago", count(step)),
             None => format!("there is no checkpoint after {age} of training"),
         };
-        if self.refuse_save().is_err() {
+        if !self.saves_on_request() {
             let text = format!("{newest}; the command saves when it likes: look at its output and its disk");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
         }

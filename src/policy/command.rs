@@ -118,12 +118,13 @@ impl Policy {
     }
 
     /// Refuses a request that ends a live worker which cannot start again.
-    pub(super) fn refuse_loss(&self) -> Result<(), Refusal> {
+    pub(super) fn refuse_loss(&self, now: Duration) -> Result<(), Refusal> {
         let lives = matches!(self.life, Lifecycle::Running(_));
         let Some(command) = self.limits.command.filter(|_| lives) else { return Ok(()) };
         let steps = self.position.reached().taken;
         match self.shift_cost() {
             _ if !command.may_end => Err(Refusal::NotOurs),
+            Some(ShiftCost::Refused(_)) if self.awaits_companion(now) => Err(Refusal::NotKnownYet),
             Some(ShiftCost::Refused(CommandLevel::Command)) => {
                 Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, Anew::advice) })
             }
@@ -146,8 +147,12 @@ impl Policy {
     }
 
     /// Refuses to save what cannot be asked to.
-    pub(super) fn refuse_save(&self) -> Result<(), Refusal> {
-        if self.saves_on_request() { Ok(()) } else { Err(Refusal::CannotAskToSave) }
+    pub(super) fn refuse_save(&self, now: Duration) -> Result<(), Refusal> {
+        match self.saves_on_request() {
+            true => Ok(()),
+            false if self.awaits_companion(now) => Err(Refusal::NotKnownYet),
+            false => Err(Refusal::CannotAskToSave),
+        }
     }
 
     /// Says where a command starts again that was ended without a save.

@@ -204,7 +204,7 @@ impl Policy {
     /// Accepts the proposal, on behalf of the user or the autopilot.
     pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), Refusal> {
         let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else { return Err(Refusal::NoProposal) };
-        self.refuse_loss()?;
+        self.refuse_loss(now)?;
         if matches!(self.life, Lifecycle::Running(_)) {
             let answer = format!("accepted: will {}", self.describe_move(&what));
             return Ok((answer, self.make_move(what, &format!("{why}, accepted by {by}"), now)));

@@ -41,6 +41,11 @@ pub enum Refusal {
         /// The steps taken so far.
         steps: u64,
     },
+    /// The command may have a companion, which saves and resumes.
+    #[error(
+        "it is not known yet whether the command can save and resume: it has just started; try again once it trains"
+    )]
+    NotKnownYet,
     /// The training was adopted, and may not be ended.
     #[error(
         "this process was adopted without --may-end, so downshift does not end it; `downshift stop` only stops watching it"

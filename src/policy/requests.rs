@@ -33,7 +33,7 @@ impl Policy {
             Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
                 Lifecycle::Running(_) => {
-                    self.refuse_save()?;
+                    self.refuse_save(now)?;
                     ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
                 }
                 _ => return Err(Refusal::NothingToSave),
@@ -73,7 +73,7 @@ impl Policy {
         if !self.may_shift() {
             return Err(Refusal::Ending { resume: self.go_on_command().to_owned() });
         }
-        self.refuse_loss()?;
+        self.refuse_loss(now)?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -198,7 +198,7 @@ impl Policy {
         if !matches!(self.life, Lifecycle::Running(_)) {
             return Err(Refusal::NothingToRestart);
         }
-        self.refuse_loss()?;
+        self.refuse_loss(now)?;
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
@@ -213,7 +213,7 @@ impl Policy {
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
-        self.refuse_loss()?;
+        self.refuse_loss(now)?;
         let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {

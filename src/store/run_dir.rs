@@ -142,11 +142,7 @@ impl RunDir {
         }
         let all: Vec<String> = Self::all(runs).iter().map(Self::name).collect();
         let starting = all.iter().filter(|full| full.starts_with(name)).take(MOST_CANDIDATES);
-        let mut candidates: Vec<String> = starting.cloned().collect();
-        if candidates.is_empty() {
-            let known: Vec<&str> = all.iter().map(String::as_str).collect();
-            candidates.extend(nearest(name, &known).map(str::to_owned));
-        }
+        let candidates: Vec<String> = starting.cloned().collect();
         let (name, place) = (text::escape_line(name).into_owned(), text::path(runs));
         Err(RunDirError::NotExact { name, place, candidates })
     }

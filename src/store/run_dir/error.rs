@@ -33,7 +33,7 @@ pub enum RunDirError {
         name: String,
         /// The place that was searched.
         place: String,
-        /// The runs whose names start with it, newest first, else the one with the nearest name.
+        /// The runs whose names start with it, newest first.
         candidates: Vec<String>,
     },
     /// The name matches several runs.
