@@ -97,7 +97,7 @@ impl Preflight {
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
         match room {
-            Ok(()) => list.pass("disk", free(start.runs)),
+            Ok(()) => list.check_alarm(start.runs, run.watch.disk_free_mib << 20),
             Err(failure) => list.fail("disk", failure, "free some space, or choose another --runs-dir"),
         }
         list.run = Some(run);
@@ -110,6 +110,16 @@ impl Preflight {
         }
         for sentence in run.command.as_ref().map(undeclared_arguments).unwrap_or_default() {
             self.checks.push(Check::warn("arguments", sentence, "correct it, unless the script takes it anyway"));
+        }
+    }
+
+    /// Warns of a disk with less room than the run's alarm asks for.
+    fn check_alarm(&mut self, runs: &Path, least: u64) {
+        if disk::free_bytes(runs).is_ok_and(|free| free < least) {
+            let text = format!("{}; the run's alarm asks for {}", free(runs), bytes(least));
+            self.checks.push(Check::warn("disk", text, "free some space, or lower watch.disk_free_mib"));
+        } else {
+            self.pass("disk", free(runs));
         }
     }
 

@@ -6,6 +6,7 @@ use super::worker_process::{Harness, Worker, end_left_behind};
 use crate::config::command::cost::Reached;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
+use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Record;
 use crate::store::owners;
 use std::io;
@@ -49,6 +50,13 @@ impl Keeper {
         }
     }
 
+    /// Measures the memory of a worker: of the training itself where that is not a child of the harness.
+    pub(super) fn watch_memory_of(&self, worker: u32) {
+        let adopted = ForeignProcess::of_run(&self.run_dir).filter(|process| process.identity.is_alive());
+        let pid = adopted.map_or(worker, |process| process.identity.pid);
+        self.worker.watched.send_replace(Some(pid));
+    }
+
     async fn connect_harness(&mut self, record: Record) -> Result<(), TakeoverError> {
         let (Some(attempt), Some(token), Some(socket)) = (record.attempt, record.token, record.socket) else {
             return Err(TakeoverError::NotListening);
@@ -63,7 +71,7 @@ impl Keeper {
         let worker = Worker::adopt(attempt, harness, after, log, self.inputs.clone()).await;
         self.worker.process = Some(worker.map_err(TakeoverError::Harness)?);
         self.witness.continue_attempt(log_begins);
-        self.worker.watched.send_replace(Some(pid));
+        self.watch_memory_of(pid);
         self.gpu.users.started(pid);
         let now = self.now();
         let status = &self.recorder.status;

@@ -187,7 +187,7 @@ impl Keeper {
             Ok(worker) => {
                 let pid = worker.identity.pid;
                 self.recorder.record_worker(pid);
-                self.worker.watched.send_replace(Some(pid));
+                self.watch_memory_of(pid);
                 self.gpu.users.started(pid);
                 self.recorder.put_fact("baseline", &self.policy.baseline());
                 self.worker.process = Some(worker);

@@ -24,12 +24,18 @@ impl WithCommands<'_> {
     /// Returns the device that a command is started for.
     fn choose_device(&self, device: &str) -> Result<Prospect, Refusal> {
         let choice: DeviceChoice = device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))?;
-        let device = if choice == DeviceChoice::Auto {
-            (self.find_gpu)().map_or_else(|| "cpu".to_owned(), |name| format!("cuda:0 {name}"))
-        } else {
-            choice.to_string()
-        };
-        Ok(Prospect { device, ..Prospect::default() })
+        if choice == DeviceChoice::Auto {
+            let device = (self.find_gpu)().map_or_else(|| "cpu".to_owned(), |name| format!("cuda:0 {name}"));
+            return Ok(Prospect { device, ..Prospect::default() });
+        }
+        let mut prospect = Prospect { device: choice.to_string(), ..Prospect::default() };
+        if choice != DeviceChoice::Cpu && (self.find_gpu)().is_none() {
+            prospect.notes.push(format!(
+                "no NVIDIA GPU was found here, so {choice} may not exist, and the command may train on the CPU; `downshift \
+                 doctor` says why"
+            ));
+        }
+        Ok(prospect)
     }
 }
 
