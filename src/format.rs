@@ -80,7 +80,12 @@ pub fn percent(share: f64) -> String {
         return UNKNOWN.to_owned();
     }
     let percent = share * 100.0;
-    let text = if percent.abs() >= 9.95 { format!("{percent:.0}") } else { format!("{percent:.1}") };
+    let text = match percent.abs() {
+        // What is not complete is not called so.
+        99.5..100.0 => "99".to_owned(),
+        9.95.. => format!("{percent:.0}"),
+        _ => format!("{percent:.1}"),
+    };
     format!("{} %", text.trim_end_matches(".0"))
 }
 
@@ -202,7 +207,15 @@ mod tests {
         for (value, text) in [(0.421, "0.42"), (55.83, "55.8"), (1204.4, "1 204"), (f64::NAN, "–"), (-1.0, "–")] {
             assert_eq!(rate(value), text);
         }
-        for (value, text) in [(0.005, "0.5 %"), (0.24, "24 %"), (0.0, "0 %"), (0.05, "5 %"), (f64::NAN, "–")] {
+        for (value, text) in [
+            (0.005, "0.5 %"),
+            (0.24, "24 %"),
+            (0.0, "0 %"),
+            (0.05, "5 %"),
+            (0.9987, "99 %"),
+            (1.0, "100 %"),
+            (f64::NAN, "–"),
+        ] {
             assert_eq!(percent(value), text);
         }
         for (value, text) in [(812, "812 B"), (19_541_051_146, "18.2 GiB"), (32_505_856, "31.0 MiB")] {

@@ -65,9 +65,10 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     } else if shown.is_empty() {
         line!("no run matches; {} archived (--archived lists them)", hidden.len());
     }
-    let rows: Vec<_> = shown.iter().map(|(dir, run)| table::row(dir, run, now_ms)).collect();
+    let mut rows: Vec<_> = shown.iter().map(|(dir, run)| table::row(dir, run, now_ms)).collect();
     // A row that wraps is hard to tell from two.
     let width = terminal_width().unwrap_or(usize::MAX);
+    table::fit(&mut rows, width);
     for row in table::align(&rows) {
         line!("{}", cut(&row, width));
     }

@@ -3,7 +3,8 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, LineFormat, Outcome, Which};
-use crate::format::{age, count, counted, figure, learning_rate, rate};
+use crate::cockpit::run_cells::done;
+use crate::format::{self, age, count, counted, figure, learning_rate, rate};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::{Proposal, RunState, Status};
 use crate::protocol::metrics;
@@ -184,10 +185,7 @@ fn escape_for_tmux(name: &str) -> String {
 }
 
 fn percent(status: &Status) -> String {
-    match status.total_samples {
-        Some(total) if total > 0 => format!(" {:.0} %", 100.0 * status.samples as f64 / total as f64),
-        _ => String::new(),
-    }
+    done(status).map_or_else(String::new, |share| format!(" {}", format::percent(share)))
 }
 
 fn now_ms() -> i64 {

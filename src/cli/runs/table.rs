@@ -58,6 +58,23 @@ fn describe_rung(status: &Status) -> String {
     }
 }
 
+/// Columns that a narrow terminal leaves out, the least needed first: device, duration, start, rung.
+const SPARE: [usize; 4] = [6, 3, 2, 7];
+/// Columns before that of the remarks, which may be cut.
+const COLUMNS: usize = 9;
+
+/// Empties columns until the rows fit into this width, without their remarks.
+pub fn fit(rows: &mut [Vec<String>], width: usize) {
+    for column in SPARE {
+        let heads: Vec<Vec<String>> =
+            rows.iter().filter(|row| row.len() > 1).map(|row| row[..row.len().min(COLUMNS)].to_vec()).collect();
+        if align(&heads).iter().all(|row| row.width() <= width) {
+            return;
+        }
+        rows.iter_mut().filter(|row| row.len() > 1).filter_map(|row| row.get_mut(column)).for_each(String::clear);
+    }
+}
+
 /// Pads the cells of each column to the same width. Empty columns are left out.
 pub fn align(rows: &[Vec<String>]) -> Vec<String> {
     // A row of one cell is a sentence of any length.
@@ -104,7 +121,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_REASON, align, row};
+    use super::{LONGEST_REASON, align, fit, row};
     use crate::cockpit::fixture;
     use crate::protocol::control::{RunState, Status};
     use crate::protocol::progress::Progress;
@@ -118,6 +135,22 @@ mod tests {
         let rows: Vec<Vec<String>> =
             rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
         assert_eq!(align(&rows), ["a    finished  1", "long sentence about a damaged run", "bcd  x         22  (why)"]);
+    }
+
+    #[test]
+    fn a_narrow_terminal_leaves_out_the_device_before_the_evaluation() {
+        let cells =
+            ["digits-20261127-223742", "training", "22:37", "12 s", "step 300 60 %", "loss 0.21", "cpu", "full", "a"];
+        let row: Vec<String> = cells.iter().map(|cell| (*cell).to_owned()).collect();
+        let shown = |width: usize| {
+            let mut rows = vec![row.clone()];
+            fit(&mut rows, width);
+            align(&rows).swap_remove(0)
+        };
+        assert_eq!(shown(200).split("  ").count(), 9);
+        let narrow = shown(76);
+        assert!(narrow.contains("loss 0.21  full  a") && !narrow.contains("cpu"), "{narrow}");
+        assert_eq!(shown(20), "digits-20261127-223742  training  step 300 60 %  loss 0.21  a");
     }
 
     #[test]
