@@ -1,8 +1,9 @@
 //! The curve of a run: for a step that was redone, the row of the highest attempt.
 //!
-//! An attempt counts up to the step where a later one began; its work beyond that was redone. Its
-//! steps come as whole leaves (see [`summary`](super::summary)) where those lie entirely within its
-//! stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
+//! An attempt counts up to the step where a later one began; its work beyond that was redone. One that
+//! begins beyond the attempt before it, from a checkpoint that had been set aside, continues the attempt
+//! that wrote it. Its steps come as whole leaves (see [`summary`](super::summary)) where those lie
+//! entirely within its stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
 //! the newest steps.
 
 use super::reader::Reader;
@@ -44,15 +45,26 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn stretches(&self) -> rusqlite::Result<Vec<Stretch>> {
+        self.stretches_up_to(u64::MAX)
+    }
+
+    /// Returns the stretches of the curve as it was after an attempt.
+    fn stretches_up_to(&self, newest: u64) -> rusqlite::Result<Vec<Stretch>> {
         let mut found: Vec<Stretch> = Vec::new();
         let mut attempt = 0;
-        while let Some((first, rung, step)) = self.first_after(attempt)? {
+        while let Some((first, rung, step)) = self.first_after(attempt)?.filter(|(first, ..)| *first <= newest) {
             attempt = first;
             let last = self.connection.query_row(
                 "SELECT step FROM steps WHERE attempt = ?1 ORDER BY step DESC LIMIT 1",
                 [attempt as i64],
                 |row| row.get::<_, i64>(0),
             )?;
+            if let Some((origin, from)) = self.origin(attempt)?
+                && self.first_after(origin - 1)?.is_some_and(|(with_rows, ..)| with_rows == origin)
+                && !leads_to(&found, origin, from)
+            {
+                found = self.stretches_up_to(origin)?;
+            }
             found.retain(|earlier| earlier.steps.start < step);
             if let Some(earlier) = found.last_mut() {
                 earlier.steps.end = earlier.steps.end.min(step);
@@ -60,6 +72,17 @@ impl Reader {
             found.push(Stretch { attempt, rung, steps: step..last.unsigned_abs() + 1 });
         }
         Ok(found)
+    }
+
+    /// Returns the attempt that wrote the checkpoint from which this one began, and the checkpoint's step.
+    fn origin(&self, attempt: u64) -> rusqlite::Result<Option<(u64, u64)>> {
+        let origin = "SELECT from_step, (SELECT id FROM attempts AS earlier
+                                         WHERE earlier.id < attempts.id AND earlier.started_ms <= checkpoints.time_ms
+                                         ORDER BY earlier.id DESC LIMIT 1)
+                      FROM attempts JOIN checkpoints ON checkpoints.step = attempts.from_step WHERE attempts.id = ?1";
+        let row = |row: &Row<'_>| Ok((count(row, 0)?, row.get::<_, Option<i64>>(1)?));
+        let found = self.connection.query_row(origin, [attempt as i64], row).optional()?;
+        Ok(found.and_then(|(from, origin)| Some((origin?.unsigned_abs(), from))))
     }
 
     /// Calls `each` with the curve from first to last step, in few pieces: whole leaves, and the newest steps as
@@ -108,6 +131,12 @@ impl Reader {
         let row = |row: &Row<'_>| Ok((count(row, 0)?, count(row, 1)? as usize, count(row, 2)?));
         self.connection.query_row(first, [attempt as i64], row).optional()
     }
+}
+
+/// Reports whether the curve has the steps of an attempt up to this one. A command may not print each of them.
+fn leads_to(curve: &[Stretch], attempt: u64, step: u64) -> bool {
+    let Some(place) = curve.iter().position(|stretch| stretch.attempt == attempt) else { return false };
+    curve.get(place + 1).is_none_or(|next| next.steps.start > step)
 }
 
 /// Reads parts of an attempt's curve.

@@ -1,11 +1,12 @@
 use super::{NEWEST, Piece};
-use crate::protocol::control::StepRow;
+use crate::protocol::control::{CheckpointRow, StepRow};
 use crate::protocol::metrics::Metrics;
 use crate::store::database::open_reader;
 use crate::store::reader::Reader;
 use crate::store::summary::{Bucket, Metric, Point};
-use crate::store::writer::{Batch, Writer};
+use crate::store::writer::{AttemptRow, Batch, Writer};
 use proptest::prelude::*;
+use std::ops::Range;
 use std::path::Path;
 
 const NAMES: [&str; 2] = ["val/fid", "accuracy"];
@@ -131,4 +132,56 @@ fn a_late_row_is_summed_up_too() {
     append(&mut writer, (3001..=8000).map(|step| row(1, step)).collect());
     let (leaves, _) = read(&Reader { connection: open_reader(&path).unwrap() });
     assert_eq!(leaves.iter().map(|leaf| u64::from(leaf.steps)).sum::<u64>(), 8000 - NEWEST);
+}
+
+#[test]
+fn an_attempt_from_a_checkpoint_that_was_set_aside_continues_the_one_that_wrote_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.db");
+    let mut writer = Writer::open(&path).unwrap();
+    let attempt = |id: u64, from_step: Option<u64>| {
+        let started_ms = id.cast_signed() * 1_000;
+        (id, AttemptRow { id, started_ms, from_step, ..AttemptRow::default() })
+    };
+    let checkpoint = |step: u64, written_by: u64| {
+        let time_ms = written_by.cast_signed() * 1_000 + 500;
+        let path = String::new();
+        (
+            step,
+            CheckpointRow {
+                step,
+                samples: step,
+                path,
+                bytes: 1,
+                time_ms,
+                pause_ms: 0.0,
+                total_ms: 0.0,
+                eval_loss: None,
+                metrics: Metrics::new(),
+                best: false,
+                proven: false,
+                kept: true,
+            },
+        )
+    };
+    let steps = [(1, 1..=800), (2, 101..=283), (3, 674..=900), (4, 901..=910), (5, 284..=300)];
+    writer
+        .append(&Batch {
+            steps: steps.iter().flat_map(|(id, steps)| steps.clone().map(|step| row(*id, step))).collect(),
+            attempts: [(1, None), (2, Some(100)), (3, Some(673)), (4, Some(900)), (5, Some(283))]
+                .map(|(id, from)| attempt(id, from))
+                .into(),
+            checkpoints: [(100, 1), (673, 1), (283, 2), (900, 3)].map(|(step, by)| checkpoint(step, by)).into(),
+            ..Batch::default()
+        })
+        .unwrap();
+    let reader = Reader { connection: open_reader(&path).unwrap() };
+    let shown = |newest: u64| -> Vec<(u64, Range<u64>)> {
+        let found = reader.stretches_up_to(newest).unwrap();
+        found.into_iter().map(|stretch| (stretch.attempt, stretch.steps)).collect()
+    };
+    assert_eq!(shown(2), [(1, 1..101), (2, 101..284)]);
+    assert_eq!(shown(3), [(1, 1..674), (3, 674..901)], "not the branch that was given up");
+    assert_eq!(shown(4), [(1, 1..674), (3, 674..901), (4, 901..911)]);
+    assert_eq!(shown(5), [(1, 1..101), (2, 101..284), (5, 284..301)], "back on that branch");
 }
