@@ -208,7 +208,12 @@ struct Earlier {
     written: Option<SystemTime>,
     /// A run that starts over may write over it.
     at_risk: bool,
+    /// The run that wrote it, and its step, if it was found through one.
+    base: Option<(RunDir, u64)>,
 }
+
+/// Newest runs whose checkpoints a start looks for.
+const RUNS: usize = 30;
 
 impl Earlier {
     /// Finds the newest one.
@@ -219,8 +224,30 @@ impl Earlier {
         let last = command.checkpoints.as_ref()?.complete.as_deref();
         let found = find_complete(&pattern, &command.directory, last).into_iter();
         let written = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
-        let dated = found.map(|path| Self { written: written(&path), path, at_risk: !place.in_run });
+        let at_risk = !place.in_run;
+        let dated = found.map(|path| Self { written: written(&path), path, at_risk, base: None });
         dated.max_by_key(|earlier| earlier.written)
+    }
+
+    /// Finds the newest one that an earlier run of the same script wrote outside its run directory, where this one may
+    /// write too.
+    fn of_earlier_run(run: &Run, runs: &Path) -> Option<Self> {
+        let command = run.command.as_ref()?;
+        if command.command.iter().any(|word| word.contains("{run_dir}")) {
+            return None;
+        }
+        let same = |dir: &RunDir| {
+            let other = dir.run().ok().and_then(|run| run.command);
+            other.is_some_and(|other| {
+                other.directory == command.directory && script_of(&other.command) == script_of(&command.command)
+            })
+        };
+        RunDir::all(runs).into_iter().take(RUNS).filter(same).find_map(|dir| {
+            let outside = |adopted: &Adopted| !adopted.path.starts_with(dir.path()) && adopted.path.exists();
+            let newest = adopted::list(dir.path()).into_iter().find(outside)?;
+            let written = newest.path.metadata().and_then(|data| data.modified()).ok();
+            Some(Self { path: newest.path, written, at_risk: true, base: Some((dir, newest.step)) })
+        })
     }
 
     /// Says that it is there, and what a run would do to it.
@@ -236,6 +263,9 @@ impl Earlier {
 
     /// Returns the option that begins from it.
     fn option(&self) -> String {
+        if let Some((base, step)) = &self.base {
+            return format!("--from {}@{step}", base.name());
+        }
         let step = if step_in_name(&self.path).is_some() { "" } else { "@STEP" };
         format!("--from {}{step}", self.shown())
     }
@@ -246,9 +276,15 @@ impl Earlier {
         text::path(self.path.strip_prefix(here).unwrap_or(&self.path))
     }
 
+    /// Reports whether a run can begin from it.
+    fn is_usable(&self, run: &Run) -> bool {
+        let known = self.base.as_ref().and_then(|(base, _)| KnownCompanion::of_run(base));
+        known.is_some_and(|known| known.resumes_script()) || resumable(run).is_ok()
+    }
+
     /// Says how a run begins from it.
     fn way(&self, run: &Run) -> String {
-        if resumable(run).is_ok() {
+        if self.is_usable(run) {
             return format!("`{}` continues from it", self.option());
         }
         let way = run.command.as_ref().map_or("", way_to_resume);
@@ -257,9 +293,18 @@ impl Earlier {
 
     /// Makes it the first checkpoint; asks for its step where its name tells none.
     fn begin(self) -> Result<FirstCheckpoint, Failure> {
+        if let Some((base, step)) = self.base {
+            return Ok(FirstCheckpoint::OfScript { path: self.path, step, base: Some(base) });
+        }
         let step = step_in_name(&self.path).filter(|step| *step > 0).map_or_else(ask_step, Ok)?;
         Ok(FirstCheckpoint::OfScript { path: self.path.canonicalize()?, step, base: None })
     }
+}
+
+/// Returns the program and its script or module, without the arguments behind it.
+fn script_of(words: &[String]) -> &[String] {
+    let script = words.iter().skip(1).position(|word| !word.starts_with('-'));
+    &words[..script.map_or(words.len(), |place| place + 2)]
 }
 
 fn ask_step() -> Result<u64, Failure> {
@@ -278,15 +323,16 @@ pub fn note(run: &Run, rung: usize) -> Option<String> {
 }
 
 /// Settles what a new run does with a checkpoint from before: asks on a terminal if it may be lost, else starts over.
-pub fn settle(run: &Run, rung: usize, headless: bool) -> Result<Option<FirstCheckpoint>, Failure> {
-    let Some(earlier) = Earlier::find(run, rung) else { return Ok(None) };
+pub fn settle(run: &Run, rung: usize, headless: bool, runs: &Path) -> Result<Option<FirstCheckpoint>, Failure> {
+    let earlier = Earlier::find(run, rung).or_else(|| Earlier::of_earlier_run(run, runs));
+    let Some(earlier) = earlier else { return Ok(None) };
     let may_ask = !headless && io::stdin().is_terminal() && io::stdout().is_terminal();
     if !may_ask || !earlier.at_risk {
         say(&format!("{}; {}", earlier.describe(), earlier.way(run)));
         return Ok(None);
     }
     line!("{}.", earlier.describe());
-    let continues = resumable(run).is_ok();
+    let continues = earlier.is_usable(run);
     if !continues {
         line!("{}.", earlier.way(run));
     }

@@ -81,7 +81,6 @@ pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
 fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
     let here = std::env::current_dir()?;
-    require_program(command, &here).map_err(|error| Failure::new(2, error.to_string()))?;
     if let Some(missing) = missing_script(command, &here) {
         return Err(Failure::new(2, missing));
     }
@@ -108,6 +107,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let written = load_run_file(Some(&file), &[], "auto", trainer).ok();
     if let Some(note) = written.and_then(|run| first_checkpoint::note(&run, 0)) {
         line!("\nnote: {note}");
+    }
+    if let Err(missing) = require_program(command, &here) {
+        line!("\nnote: {missing}");
     }
     line!("\nwrote {shown}; next:");
     line!("  downshift check {shown}    shows every rung before anything starts");

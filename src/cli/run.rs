@@ -281,7 +281,7 @@ fn start(
     };
     let from = match from {
         Some(from) => Some(from),
-        None => first_checkpoint::settle(&run, begins_on, headless)?,
+        None => first_checkpoint::settle(&run, begins_on, headless, runs)?,
     };
     if let (Some(job), Some(signals)) = (&options.job, &mut signals)
         && let Some(signal) = signals.arrived()

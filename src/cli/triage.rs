@@ -1,5 +1,6 @@
 //! `triage`: diagnoses a training log, including those of other programs.
 
+mod losses;
 mod memory;
 
 use super::line;
@@ -93,7 +94,8 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
                 }
                 None => format_causes(&found, |_| true),
             };
-            for line in verdict.lines.into_iter().chain(lines) {
+            let diverged = found.findings.is_empty().then(|| source.divergence()).flatten();
+            for line in verdict.lines.into_iter().chain(lines).chain(diverged) {
                 line!("{line}");
             }
         }
@@ -142,6 +144,14 @@ impl Source {
         match self {
             Self::Stdin => Ok(Box::new(io::stdin().lock())),
             Self::File(_) | Self::Run(_) => Ok(Box::new(BufReader::with_capacity(1 << 18, open(&self.path())?))),
+        }
+    }
+
+    /// Describes losses that diverge, in a log that can be read twice.
+    fn divergence(&self) -> Option<String> {
+        match self {
+            Self::Stdin => None,
+            Self::File(_) | Self::Run(_) => losses::describe_divergence(&self.path()).ok()?,
         }
     }
 

@@ -17,6 +17,8 @@ use trail::Trail;
 const MERGED: Duration = Duration::from_millis(500);
 /// Names that belong to a pass over validation data, or begin such names.
 const OF_EVAL: [&str; 4] = ["eval_", "val_", "valid_", "test_"];
+/// What Hugging Face prints with an evaluation and says nothing about the model.
+const TIMES: [&str; 4] = ["runtime", "samples_per_second", "steps_per_second", "model_preparation_time"];
 
 /// Where the command is.
 #[derive(Debug, Clone, PartialEq)]
@@ -197,6 +199,7 @@ impl Progress {
             let short = OF_EVAL.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             metrics.insert(short.to_owned(), *value);
         }
+        metrics.retain(|name, _| !TIMES.contains(&name.as_str()));
         let loss = metrics.remove("loss");
         Event::Eval(Eval { step, samples: self.samples(step), loss, metrics, reduced: None })
     }
@@ -316,8 +319,10 @@ pub(in crate::harness) mod tests {
     fn evaluations_have_their_own_event_and_counts_never_go_back() {
         let mut progress = Progress::new(0, 4, 1, Some(100));
         progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
-        let events = progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9)]), ms(2));
+        let events =
+            progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9), ("eval_runtime", 7.0)]), ms(2));
         let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(eval.metrics.len(), 1, "its time is no metric: {eval:?}");
         assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, Some(0.5), 0.9));
         assert!(progress.take(&reading(Some(3), &[("loss", 9.0)]), ms(3)).is_empty());
         assert_eq!((progress.step, progress.flush()), (10, None));

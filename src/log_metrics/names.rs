@@ -47,8 +47,6 @@ const STEPS: [&str; 12] = [
     "update",
 ];
 const TOTALS: [&str; 5] = ["total_steps", "max_steps", "total_optimization_steps", "total_iterations", "train_iters"];
-/// What Hugging Face prints with an evaluation and is no metric of the model.
-const TIMES: [&str; 4] = ["runtime", "samples_per_second", "steps_per_second", "model_preparation_time"];
 const EPOCHS: [&str; 4] = ["epoch", "epochs", "train_epoch", "current_epoch"];
 
 /// The role of a number, by the key before it.
@@ -182,9 +180,7 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
             Role::Known(name) if !is_summary && taken.insert(name.clone()) => name,
             _ => evaluation_name(&key).filter(|name| taken.insert(name.clone())).unwrap_or(key),
         };
-        // How long an evaluation took says nothing about the model.
-        let is_time = name.strip_prefix("eval_").is_some_and(|name| TIMES.contains(&name));
-        if !name.is_empty() && !is_time && !values.iter().any(|(known, _)| *known == name) {
+        if !name.is_empty() && !values.iter().any(|(known, _)| *known == name) {
             values.push((name, value));
         }
     }
@@ -238,7 +234,7 @@ mod tests {
     fn metrics_of_evaluations_have_one_name() {
         let found = ["val/f1", "eval/runtime", "eval_bleu"].map(|key| (key.to_owned(), 1.0)).to_vec();
         let names: Vec<String> = canonical_values(found).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["eval_f1", "eval_bleu"], "its time is none");
+        assert_eq!(names, ["eval_f1", "eval_runtime", "eval_bleu"]);
     }
 
     #[test]

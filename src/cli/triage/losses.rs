@@ -1,0 +1,121 @@
+//! The course of the loss in a log: a training that diverges prints nothing else that is wrong.
+
+use crate::format::{count, figure};
+use crate::log_metrics::output::OutputReader;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Bytes read from the end of a log.
+const NEWEST: u64 = 64 << 20;
+/// Losses in a mean.
+const WINDOW: usize = 8;
+/// Losses below which a log says nothing about their course.
+const ENOUGH: usize = 4 * WINDOW;
+/// How far the loss rises above its lowest mean, in shares of its fall, before it counts as diverged.
+const RISE: f64 = 0.5;
+
+/// A mean of some losses, and the step of the newest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Mean {
+    step: Option<u64>,
+    loss: f64,
+}
+
+/// The means of the losses of a log.
+#[derive(Debug, Default)]
+struct Course {
+    window: VecDeque<f64>,
+    seen: usize,
+    first: Option<Mean>,
+    lowest: Option<Mean>,
+    last: Option<Mean>,
+}
+
+impl Course {
+    fn push(&mut self, step: Option<u64>, loss: f64) {
+        if !loss.is_finite() {
+            return;
+        }
+        self.seen += 1;
+        self.window.push_back(loss);
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        if self.window.len() < WINDOW {
+            return;
+        }
+        let mean = Mean { step, loss: self.window.iter().sum::<f64>() / WINDOW as f64 };
+        self.first = self.first.or(Some(mean));
+        self.lowest = self.lowest.filter(|lowest| lowest.loss <= mean.loss).or(Some(mean));
+        self.last = Some(mean);
+    }
+
+    /// Describes a loss that rose far again after it had fallen.
+    fn describe(&self) -> Option<String> {
+        let (first, lowest, last) = (self.first?, self.lowest?, self.last?);
+        let fell = (first.loss - lowest.loss).max(lowest.loss.abs());
+        if self.seen < ENOUGH || last.loss - lowest.loss <= RISE * fell || last.loss <= 2.0 * lowest.loss {
+            return None;
+        }
+        let at = |mean: Mean| mean.step.map_or_else(String::new, |step| format!(" (step {})", count(step)));
+        Some(format!(
+            "The loss fell to {}{} and rose to {}{}: the training diverged. A lower learning rate, a longer warm-up, clipped \
+             gradients or f32 help; start again from a checkpoint before it rose.",
+            figure(lowest.loss),
+            at(lowest),
+            figure(last.loss),
+            at(last)
+        ))
+    }
+}
+
+/// Describes how the losses of a log diverge; none if they do not, or the log has too few.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn describe_divergence(log: &Path) -> io::Result<Option<String>> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(NEWEST)))?;
+    let (mut reader, mut course, mut bytes) = (OutputReader::new(&[]), Course::default(), vec![0; 1 << 18]);
+    let mut rest = file.take(NEWEST);
+    loop {
+        let read = rest.read(&mut bytes)?;
+        for reading in reader.read(&bytes[..read], read == 0) {
+            if let Some((_, loss)) = reading.values.iter().find(|(name, _)| name == "loss") {
+                course.push(reading.step, *loss);
+            }
+        }
+        if read == 0 {
+            return Ok(course.describe());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe_divergence;
+
+    fn described(loss: impl Fn(u64) -> f64) -> Option<String> {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let lines: Vec<String> = (1..=300).map(|step| format!("step {step} loss {:.4}\n", loss(step))).collect();
+        std::fs::write(log.path(), lines.concat()).unwrap();
+        describe_divergence(log.path()).unwrap()
+    }
+
+    #[test]
+    fn a_loss_that_rises_far_again_has_diverged() {
+        let falls = |step: u64| 5.0 / (1.0 + step as f64 * 0.05);
+        assert_eq!(described(falls), None);
+        assert_eq!(described(|step| falls(step) + 0.3 * (step % 7) as f64 / 7.0), None, "noise");
+        assert_eq!(
+            described(|step| falls(step.min(100)) + 0.002 * step.saturating_sub(100) as f64),
+            None,
+            "rises a little"
+        );
+        let said = described(|step| falls(step) * 1.1_f64.powi(step.saturating_sub(150) as i32)).unwrap();
+        assert!(said.contains("(step 1") && said.contains("rose to 1") && said.contains("(step 300)"), "{said}");
+    }
+}
