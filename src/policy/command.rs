@@ -99,6 +99,11 @@ impl Policy {
             }
     }
 
+    /// Reports whether the command has taken no step yet, and its companion may still say that it saves and resumes.
+    fn may_learn_more(&self, now: Duration) -> bool {
+        self.position.reached().taken == 0 && self.awaits_companion(now)
+    }
+
     /// Continues with the worker that an earlier keeper started on this rung.
     pub fn adopt_worker(&mut self, rung: usize, reached: Reached, clock: u64, now: Duration) {
         let loaded = self.position.loaded;
@@ -124,7 +129,7 @@ impl Policy {
         let steps = self.position.reached().taken;
         match self.shift_cost() {
             _ if !command.may_end => Err(Refusal::NotOurs),
-            Some(ShiftCost::Refused(_)) if self.awaits_companion(now) => Err(Refusal::NotKnownYet),
+            Some(ShiftCost::Refused(_)) if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
             Some(ShiftCost::Refused(CommandLevel::Command)) => {
                 Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, Anew::advice) })
             }
@@ -150,7 +155,7 @@ impl Policy {
     pub(super) fn refuse_save(&self, now: Duration) -> Result<(), Refusal> {
         match self.saves_on_request() {
             true => Ok(()),
-            false if self.awaits_companion(now) => Err(Refusal::NotKnownYet),
+            false if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
             false => Err(Refusal::CannotAskToSave),
         }
     }
