@@ -231,7 +231,7 @@ impl Earlier {
 
     /// Finds the newest one that an earlier run of the same script wrote outside its run directory, where this one may
     /// write too.
-    fn of_earlier_run(run: &Run, runs: &Path) -> Option<Self> {
+    fn of_earlier_run(run: &Run, folder: &Path) -> Option<Self> {
         let command = run.command.as_ref()?;
         if command.command.iter().any(|word| word.contains("{run_dir}")) {
             return None;
@@ -242,7 +242,7 @@ impl Earlier {
                 other.directory == command.directory && script_of(&other.command) == script_of(&command.command)
             })
         };
-        RunDir::all(runs).into_iter().take(RUNS).filter(same).find_map(|dir| {
+        RunDir::all(folder).into_iter().take(RUNS).filter(same).find_map(|dir| {
             let outside = |adopted: &Adopted| !adopted.path.starts_with(dir.path()) && adopted.path.exists();
             let newest = adopted::list(dir.path()).into_iter().find(outside)?;
             let written = newest.path.metadata().and_then(|data| data.modified()).ok();
@@ -323,8 +323,8 @@ pub fn note(run: &Run, rung: usize) -> Option<String> {
 }
 
 /// Settles what a new run does with a checkpoint from before: asks on a terminal if it may be lost, else starts over.
-pub fn settle(run: &Run, rung: usize, headless: bool, runs: &Path) -> Result<Option<FirstCheckpoint>, Failure> {
-    let earlier = Earlier::find(run, rung).or_else(|| Earlier::of_earlier_run(run, runs));
+pub fn settle(run: &Run, rung: usize, headless: bool, folder: &Path) -> Result<Option<FirstCheckpoint>, Failure> {
+    let earlier = Earlier::find(run, rung).or_else(|| Earlier::of_earlier_run(run, folder));
     let Some(earlier) = earlier else { return Ok(None) };
     let may_ask = !headless && io::stdin().is_terminal() && io::stdout().is_terminal();
     if !may_ask || !earlier.at_risk {

@@ -108,7 +108,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     if let Some(note) = written.and_then(|run| first_checkpoint::note(&run, 0)) {
         line!("\nnote: {note}");
     }
-    if let Err(missing) = require_program(command, &here) {
+    // An environment may be activated before the run starts.
+    let is_python = command.first().is_some_and(|program| program.starts_with("python"));
+    if let (false, Err(missing)) = (is_python, require_program(command, &here)) {
         line!("\nnote: {missing}");
     }
     line!("\nwrote {shown}; next:");
