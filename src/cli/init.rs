@@ -18,7 +18,6 @@ use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
 use crate::trainer::Trainer;
 use crate::trainer::program::refuse_lone_script;
-use crate::trainer::program::require_program;
 use crate::untrusted::text;
 use clap::Args;
 use script::Found;
@@ -80,8 +79,7 @@ pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
 
 fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     refuse_lone_script(command, Path::new("")).map_err(|error| Failure::new(2, error.to_string()))?;
-    let here = std::env::current_dir()?;
-    if let Some(missing) = missing_script(command, &here) {
+    if let Some(missing) = missing_script(command, &std::env::current_dir()?) {
         return Err(Failure::new(2, missing));
     }
     let found = script::find(command, Path::new(""))?;
@@ -107,11 +105,6 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let written = load_run_file(Some(&file), &[], "auto", trainer).ok();
     if let Some(note) = written.and_then(|run| first_checkpoint::note(&run, 0)) {
         line!("\nnote: {note}");
-    }
-    // An environment may be activated before the run starts.
-    let is_python = command.first().is_some_and(|program| program.starts_with("python"));
-    if let (false, Err(missing)) = (is_python, require_program(command, &here)) {
-        line!("\nnote: {missing}");
     }
     line!("\nwrote {shown}; next:");
     line!("  downshift check {shown}    shows every rung before anything starts");

@@ -55,14 +55,6 @@ pub fn settle_program(mut run: Run) -> Result<Run, ProgramError> {
     Ok(run)
 }
 
-/// Checks that the program of a command can be found from a folder.
-///
-/// # Errors
-/// Returns an error when there is none.
-pub fn require_program(command: &[String], directory: &Path) -> Result<(), ProgramError> {
-    settle_first_word(&mut command.to_vec(), directory, &env::var_os("PATH").unwrap_or_default())
-}
-
 /// Replaces the program that a command starts with by its absolute path.
 fn settle_first_word(words: &mut [String], directory: &Path, path: &OsStr) -> Result<(), ProgramError> {
     if !directory.is_dir() {
