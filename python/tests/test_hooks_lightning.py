@@ -135,6 +135,18 @@ class Lightning(unittest.TestCase):
         self.assert_continues(whole, second, 11)
         self.assertEqual(len(second.of("eval")), 2)
 
+    def test_epochs_of_one_step_are_saved_and_stopped_too(self):
+        one = ["--epochs", "6", "--val", "--batch", "80"]
+        whole = self.run_script(*one, checkpoint={"every_steps": 1, "every_seconds": None})
+        self.assertGreaterEqual(len(whole.of("wrote")), 3, whole.output[-3000:])
+        first = self.run_script(*one, orders={2: STOP})
+        self.assertLessEqual(first.one("stopping")["step"], 4, first.output[-3000:])
+        self.assert_continues(whole, self.run_script(*one, resume=first.resume()), first.one("stopping")["step"])
+
+    def test_the_last_step_is_saved(self):
+        run = self.run_script("--epochs", "2", "--val", checkpoint={"every_steps": 20, "every_seconds": None})
+        self.assertEqual([event["step"] for event in run.of("wrote")], [20], run.output[-3000:])
+
     def test_a_nan_is_dropped_and_counted(self):
         run = self.run_script("--epochs", "1", inject=["nan@5"])
         skipped = run.one("skipped")

@@ -81,7 +81,7 @@ pub fn adopt(args: &AdoptArgs, runs: &Path) -> Outcome {
     let output = session.or(log);
     let identity = Identity::of(process.pid).filter(|identity| identity.started == process.started);
     let identity = identity.ok_or_else(|| Failure::new(1, format!("process {} has just ended", process.pid)))?;
-    let pane = pane.map(|pane| TmuxPane { id: pane.id, socket: tmux_socket() });
+    let pane = pane.map(|pane| TmuxPane { id: pane.id, socket: pane.socket });
     ForeignProcess { identity, output, pane, may_end: args.may_end }.record(&dir)?;
     start_keeper(&dir, Some(&Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() }))?;
     look_on(&dir, args.headless, 0)
@@ -113,14 +113,17 @@ struct Pane {
     process: u32,
     /// Whether its output already goes to a program.
     is_piped: bool,
+    /// The socket of the tmux server.
+    socket: String,
 }
 
 impl Pane {
     /// Reads a line of `tmux list-panes`.
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
+        let mut words = line.splitn(4, ' ');
         let (id, process) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
-        Some(Self { id, process, is_piped: words.next() == Some("1") })
+        let is_piped = words.next()? == "1";
+        Some(Self { id, process, is_piped, socket: words.next()?.to_owned() })
     }
 
     /// A pane has one pipe: another one would end the first.
@@ -138,7 +141,8 @@ impl Pane {
 /// most.
 fn find_in_session(session: &str) -> Result<(Process, Pane), Failure> {
     let target = format!("={session}");
-    let listed = tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_id} #{pane_pid} #{pane_pipe}"])?;
+    let listed =
+        tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_id} #{pane_pid} #{pane_pipe} #{socket_path}"])?;
     let all = scan();
     let mut here: Vec<(&Process, Pane)> = Vec::new();
     for pane in listed.lines().filter_map(Pane::parse) {
@@ -161,12 +165,6 @@ fn find_in_session(session: &str) -> Result<(Process, Pane), Failure> {
 fn is_shell(pid: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     SHELLS.contains(&name.trim_end())
-}
-
-/// Returns the socket of the tmux server that this terminal belongs to.
-fn tmux_socket() -> Option<String> {
-    let value = std::env::var("TMUX").ok()?;
-    value.split(',').next().filter(|socket| !socket.is_empty()).map(str::to_owned)
 }
 
 fn tmux(words: &[&str]) -> Result<String, Failure> {

@@ -12,6 +12,7 @@ use crate::recipe::class::units_per_step;
 use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
 use crate::store::checkpoint::{self, Loaded, STATE, state::TrainState};
 use crate::store::companion::KnownCompanion;
+use crate::store::reader::live_status;
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::trainer::Trainer;
 use crate::untrusted::glob::Glob;
@@ -229,8 +230,8 @@ impl Earlier {
         dated.max_by_key(|earlier| earlier.written)
     }
 
-    /// Finds the newest one that an earlier run of the same script wrote outside its run directory, where this one may
-    /// write too.
+    /// Finds the newest one of the newest run of the same command, if it lies outside its run directory, where this one
+    /// writes too.
     fn of_earlier_run(run: &Run, folder: &Path) -> Option<Self> {
         let command = run.command.as_ref()?;
         if command.command.iter().any(|word| word.contains("{run_dir}")) {
@@ -238,16 +239,16 @@ impl Earlier {
         }
         let same = |dir: &RunDir| {
             let other = dir.run().ok().and_then(|run| run.command);
-            other.is_some_and(|other| {
-                other.directory == command.directory && script_of(&other.command) == script_of(&command.command)
-            })
+            other.is_some_and(|other| other.directory == command.directory && other.command == command.command)
         };
-        RunDir::all(folder).into_iter().take(RUNS).filter(same).find_map(|dir| {
-            let outside = |adopted: &Adopted| !adopted.path.starts_with(dir.path()) && adopted.path.exists();
-            let newest = adopted::list(dir.path()).into_iter().find(outside)?;
-            let written = newest.path.metadata().and_then(|data| data.modified()).ok();
-            Some(Self { path: newest.path, written, at_risk: true, base: Some((dir, newest.step)) })
-        })
+        let dir = RunDir::all(folder).into_iter().take(RUNS).find(same)?;
+        let has_ended = live_status(&dir).is_some_and(|status| status.state.is_over());
+        let newest = adopted::list(dir.path()).into_iter().next().filter(|_| has_ended)?;
+        if newest.path.starts_with(dir.path()) || newest.verify().is_err() {
+            return None;
+        }
+        let written = newest.path.metadata().and_then(|data| data.modified()).ok();
+        Some(Self { path: newest.path, written, at_risk: true, base: Some((dir, newest.step)) })
     }
 
     /// Says that it is there, and what a run would do to it.
@@ -301,12 +302,6 @@ impl Earlier {
     }
 }
 
-/// Returns the program and its script or module, without the arguments behind it.
-fn script_of(words: &[String]) -> &[String] {
-    let script = words.iter().skip(1).position(|word| !word.starts_with('-'));
-    &words[..script.map_or(words.len(), |place| place + 2)]
-}
-
 fn ask_step() -> Result<u64, Failure> {
     loop {
         let answer = ask_user("after which step was it saved? ")?;
@@ -336,14 +331,17 @@ pub fn settle(run: &Run, rung: usize, headless: bool, folder: &Path) -> Result<O
     if !continues {
         line!("{}.", earlier.way(run));
     }
-    let question =
-        if continues { "[c]ontinue from it, [s]tart over, or [q]uit? [c] " } else { "[s]tart over, or [q]uit? [q] " };
+    // The command of another run may have ended as it should.
+    let default = if continues && earlier.base.is_none() { "c" } else { "q" };
+    let choices = if continues { "[c]ontinue from it, " } else { "" };
+    let question = format!("{choices}[s]tart over, or [q]uit? [{default}] ");
     loop {
-        match (ask_user(question)?.as_deref(), continues) {
-            (Some("" | "c"), true) => return earlier.begin().map(Some),
-            (Some("s"), _) => return Ok(None),
-            (Some("q") | None, _) | (Some(""), false) => return Err(Failure::new(2, "nothing was started")),
-            (Some(_), _) => {}
+        let answer = ask_user(&question)?;
+        match answer.as_deref().map(|answer| if answer.is_empty() { default } else { answer }) {
+            Some("c") if continues => return earlier.begin().map(Some),
+            Some("s") => return Ok(None),
+            Some("q") | None => return Err(Failure::new(2, "nothing was started")),
+            Some(_) => {}
         }
     }
 }

@@ -50,6 +50,11 @@ fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let (name, state) = (run.name(), status.state.word());
+    let rungs: Vec<&str> = status.rungs.iter().map(|rung| rung.name.as_str()).collect();
+    let is_number = to.parse::<usize>().is_ok_and(|number| number < rungs.len());
+    if rungs.len() < 2 || !(is_number || ["up", "down"].contains(&to) || rungs.contains(&to)) {
+        return Ok(());
+    }
     let resume = format!("{resume} --rung {}", quoted(to));
     Err(Failure::new(1, format!("{name} has ended ({state}); `{resume}` continues it on another rung")))
 }

@@ -17,7 +17,7 @@ use crate::config::command::CommandSpec;
 use crate::config::run::{Run, Source};
 use crate::format::{count, counted};
 use crate::keeper::Launch;
-use crate::keeper::offline::OfflineKeeper;
+use crate::keeper::offline::{ChoiceError, OfflineKeeper};
 use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{Request, RunState, Target};
@@ -107,11 +107,16 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         Settled::Attach(other) => return attach::open(&other),
     };
     args.from.map_or(Ok(()), |step| verify_goal(&dir, step))?;
-    if let Some(rung) = &args.rung {
-        let chosen = OfflineKeeper::step_in(&dir)?.choose_rung(&Target::parse(rung));
-        chosen.map_err(|error| Failure::new(2, format!("{}: {error}", dir.name())))?;
+    let target = args.rung.as_deref().map(Target::parse);
+    let refused = |error: ChoiceError| Failure::new(2, format!("{}: {error}", dir.name()));
+    if let Some(target) = &target {
+        refuse_other_rung(&dir)?;
+        OfflineKeeper::step_in(&dir)?.choose_rung(target).map_err(refused)?;
     }
     args.from.map_or(Ok(()), |step| go_back(&dir, step))?;
+    if let Some(target) = &target {
+        OfflineKeeper::step_in(&dir)?.shift(target).map_err(refused)?;
+    }
     record_command_line(&dir);
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, since_ms)
@@ -142,7 +147,8 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<Living, Failure> {
             let (name, stop) = (dir.name(), dir.command("stop"));
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before {change}")));
         }
-        if let Some(rung) = args.rung.as_ref().filter(|rung| !is_on(dir, rung)) {
+        let is_over = || live_status(dir).is_some_and(|status| status.state.is_over());
+        if let Some(rung) = args.rung.as_ref().filter(|rung| !is_on(dir, rung) && !is_over()) {
             line!("{}: {}", dir.name(), client::send_request(dir, &Request::Shift { to: Target::parse(rung) })?);
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
@@ -169,6 +175,22 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<Living, Failure> {
         return Ok(Living::Unheard);
     }
     Ok(Living::No)
+}
+
+/// Refuses another rung for a run that has nothing to continue, or whose command runs on.
+fn refuse_other_rung(dir: &RunDir) -> Result<(), Failure> {
+    let (name, state) = (dir.name(), live_status(dir).map(|status| status.state));
+    if state == Some(RunState::Finished) {
+        return Err(Failure::new(2, format!("{name} has finished, so no rung continues it")));
+    }
+    if owners::worker(dir).is_none() {
+        return Ok(());
+    }
+    let (resume, shift) = (dir.command("resume"), dir.command("shift"));
+    Err(Failure::new(
+        2,
+        format!("{name} runs on without a keeper; `{resume}` takes it over, then `{shift} RUNG` shifts it"),
+    ))
 }
 
 /// Reports whether a run is on the rung with this name or number.
@@ -215,17 +237,27 @@ fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
 fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
-    let has_ended = matches!(status.state, RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson);
-    let can_go_on = !is_lost(spec, status.level) || ForeignProcess::watched(dir).is_some();
+    let has_ended = matches!(
+        status.state,
+        RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson | RunState::Unattended
+    );
+    let can_go_on = !is_lost(spec, status.level) || ForeignProcess::living(dir).is_some();
     if !has_ended || status.level.is_none() || can_go_on {
         return Ok(());
+    }
+    let name = dir.name();
+    if let Some(pid) = owners::command_process(dir) {
+        let why = "its harness is gone, and nothing of it can be resumed, so a resume would only end it";
+        return Err(Failure::new(
+            2,
+            format!("the command of {name}, process {pid}, runs on: {why}; `kill {pid}` ends it"),
+        ));
     }
     Err(Failure::new(
         2,
         format!(
-            "{} has ended, and nothing of it can be resumed; start it anew with `{}`, or write `restart: from_start` \
+            "{name} has ended, and nothing of it can be resumed; start it anew with `{}`, or write `restart: from_start` \
              into its run.yaml to let it start over",
-            dir.name(),
             start_anew(dir, spec).command
         ),
     ))

@@ -5,6 +5,8 @@ use super::poll::{poll, poll_within};
 use super::trial::parse_duration;
 use super::{Failure, Outcome, Which, find_run, say, status};
 use crate::protocol::control::{RunState, Status};
+use crate::store::foreign::ForeignProcess;
+use crate::store::owners;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -26,7 +28,7 @@ pub struct WaitArgs {
     timeout: Option<Duration>,
 }
 
-/// Waits until a run is over and prints its status. Returns the run's exit code.
+/// Waits until a run is over and prints its status. Returns the run's exit code. A paused run is not over.
 pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
     let run = find_run(runs, args.which.run.as_deref())?;
     let ended = || end(&run);
@@ -43,10 +45,12 @@ pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
     Ok(exit_code(&run, &last))
 }
 
-/// Returns the last status of a run that is over, or why there is none.
+/// Returns the last status of a run that is over, or why there is none. The processes that ended it are gone by then: the
+/// next command of the script may be one that refuses a living run.
 fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
     match live_status(run) {
-        Some(status) => status.state.is_over().then_some(Ok(status)),
+        Some(status) if status.state == RunState::Unattended => has_left(run).then_some(Ok(status)),
+        Some(status) => (status.state.is_over() && is_abandoned(run)).then_some(Ok(status)),
         None if is_abandoned(run) => {
             let none = unreadable(run).unwrap_or_else(|| UnreadableStore::NotBegun { run: run.name() });
             Some(Err(none.into()))
@@ -55,12 +59,20 @@ fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
     }
 }
 
+/// Reports whether the command of a run without a keeper has ended.
+fn has_left(run: &RunDir) -> bool {
+    owners::command_process(run).is_none() && ForeignProcess::living(run).is_none()
+}
+
 /// Returns the exit code of a run that is over.
 fn exit_code(run: &RunDir, last: &Status) -> u8 {
-    // No process was left to record how it ended; a recorded code is of an earlier end.
-    if last.state == RunState::Interrupted {
-        return 1;
-    }
     let recorded = || Reader::open(run).ok().and_then(|reader| reader.fact("exit_code"));
-    last.exit_code.or_else(recorded).unwrap_or(u8::from(last.state != RunState::Finished))
+    match last.state {
+        RunState::Finished => 0,
+        RunState::Stopped => 3,
+        RunState::NeedsPerson => 4,
+        RunState::Failed => last.exit_code.or_else(recorded).unwrap_or(1),
+        // No process was left to record how it ended; a recorded code is of an earlier end.
+        _ => 1,
+    }
 }

@@ -22,7 +22,10 @@ const BUFFER: u64 = 1 << 20;
 pub struct Foreign {
     /// Whether it may be ended.
     pub may_end: bool,
+    /// Nothing shows what it prints.
+    pub is_unseen: bool,
     output: Option<File>,
+    /// The pane whose output goes to that file.
     pane: Option<TmuxPane>,
 }
 
@@ -30,23 +33,23 @@ impl Drop for Foreign {
     /// Ends the pipe of the pane: a pane has one, and the next watch needs it.
     fn drop(&mut self) {
         if let Some(pane) = &self.pane {
-            pane.pipe(None);
+            pane.tmux(&["pipe-pane", "-t", &pane.id]);
         }
     }
 }
 
 impl TmuxPane {
-    /// Makes tmux append the output of the pane to a file, or no longer.
-    fn pipe(&self, output: Option<&Path>) {
-        let mut tmux = Command::new("tmux");
-        if let Some(socket) = &self.socket {
-            tmux.args(["-S", socket]);
-        }
-        tmux.args(["pipe-pane", "-t", &self.id]);
-        if let Some(output) = output {
-            tmux.arg(format!("cat >> {}", quoted(&output.display().to_string())));
-        }
-        let _ = tmux.stdin(Stdio::null()).output();
+    /// Makes tmux append the output of the pane to a file. Returns false if it cannot, or the pane has a pipe already.
+    fn begin_pipe(&self, output: &Path) -> bool {
+        let is_free = self.tmux(&["display-message", "-p", "-t", &self.id, "#{pane_pipe}"]).as_deref() == Some("0");
+        let command = format!("cat >> {}", quoted(&output.display().to_string()));
+        is_free && self.tmux(&["pipe-pane", "-t", &self.id, &command]).is_some()
+    }
+
+    /// Returns what tmux prints, if it succeeds.
+    fn tmux(&self, words: &[&str]) -> Option<String> {
+        let said = Command::new("tmux").args(["-S", &self.socket]).args(words).stdin(Stdio::null()).output().ok()?;
+        said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 }
 
@@ -54,9 +57,10 @@ impl TmuxPane {
 pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> (Process, Foreign) {
     let pid = adopted.identity.pid;
     let started = adopted.identity.started;
-    if let (Some(pane), Some(output)) = (&adopted.pane, &adopted.output) {
-        pane.pipe(Some(output));
-    }
+    // A pipe that somebody else opened meanwhile is left alone.
+    let pane =
+        adopted.pane.clone().filter(|pane| adopted.output.as_ref().is_some_and(|output| pane.begin_pipe(output)));
+    let is_unseen = adopted.output.is_none() || adopted.pane.is_some() && pane.is_none();
     let process = Process { pid, parent: 0, started, cpu_ticks: 0, token: None };
     let handle = process.open();
     std::thread::spawn(move || {
@@ -68,7 +72,7 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
     // Earlier output belongs to no attempt of this run.
     let output = adopted.output.as_ref().and_then(|path| file::open(path).ok());
     let output = output.and_then(|mut output| output.seek(SeekFrom::End(0)).ok().map(|_| output));
-    (process, Foreign { may_end: adopted.may_end, output, pane: adopted.pane.clone() })
+    (process, Foreign { may_end: adopted.may_end, output, pane, is_unseen })
 }
 
 fn wait_until_gone(handle: &OwnedFd) {

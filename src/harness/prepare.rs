@@ -99,10 +99,12 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     // Whatever the command writes is younger.
     let now = Instant::now();
     let (running, companion) = if let Some(foreign) = foreign {
-        if foreign.output.is_none() && args.spec.metrics.files.is_empty() {
+        let running = watch_process(&foreign, reports.clone());
+        let is_unseen = running.foreign.as_ref().is_some_and(|foreign| foreign.is_unseen);
+        if is_unseen && args.spec.metrics.files.is_empty() {
             notes.push(UNSEEN.to_owned());
         }
-        (watch_process(&foreign, reports.clone()), Companion::none(&args))
+        (running, Companion::none(&args))
     } else {
         start_with_companion(&args, (&context, from.as_ref()), standby, (&mut others, queue), &mut notes)?
     };
@@ -149,8 +151,8 @@ fn announce(link: &mut KeeperLink, hello: &Hello, notes: Vec<String>) {
 }
 
 /// What an adopted process hides whose output goes nowhere that is known.
-const UNSEEN: &str = "the steps and losses of this process are not seen: stop the run, and adopt the process again with --log and the file \
-                      that it prints to";
+const UNSEEN: &str = "the steps and losses of this process are not seen, only its checkpoints: `downshift adopt` reads them from the file \
+                      that `--log` names, or from the tmux session that `--session` names";
 
 /// Starts the command, with a companion where one can be prepared.
 fn start_with_companion(

@@ -241,11 +241,11 @@ impl OfflineKeeper {
         paths
     }
 
-    /// Chooses the rung that the run goes on with. Does nothing if the run is on it already.
+    /// Returns the policy of a run that goes on with another rung, and its journal lines; none if it is on that rung.
     ///
     /// # Errors
-    /// Returns an error when the run cannot go on with that rung, or the store is unusable.
-    pub fn choose_rung(&mut self, to: &Target) -> Result<(), ChoiceError> {
+    /// Returns an error when the run cannot go on with that rung.
+    pub fn choose_rung(&self, to: &Target) -> Result<Option<(Policy, Vec<Effect>)>, ChoiceError> {
         let run = self.run_dir.run().map_err(KeeperError::from)?;
         let status = &self.recorder.status;
         let (step, clock) = (status.durable_step.unwrap_or(status.step), status.samples);
@@ -253,10 +253,18 @@ impl OfflineKeeper {
         let stored = Reader::open(&self.run_dir).ok().and_then(|store| store.fact::<Ledger>("ledger"));
         let ledger = stored.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
         let mut policy = Policy::new(policy_limits(&run, &self.run_dir), rung, ledger, None);
-        let effects = match policy.choose_rung(to, step, clock) {
-            Err(Refusal::SameRung(_)) => return Ok(()),
-            chosen => chosen?,
-        };
+        match policy.choose_rung(to, step, clock) {
+            Err(Refusal::SameRung(_)) => Ok(None),
+            chosen => Ok(Some((policy, chosen?))),
+        }
+    }
+
+    /// Makes the run go on with another rung. Does nothing if it is on that rung already.
+    ///
+    /// # Errors
+    /// Returns an error when the run cannot go on with that rung, or the store is unusable.
+    pub fn shift(&mut self, to: &Target) -> Result<(), ChoiceError> {
+        let Some((policy, effects)) = self.choose_rung(to)? else { return Ok(()) };
         for effect in effects {
             match effect {
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
@@ -271,7 +279,7 @@ impl OfflineKeeper {
         self.recorder.put_fact("ledger", policy.ledger());
         let status = &mut self.recorder.status;
         status.rung = policy.rung();
-        status.rung_name.clone_from(&run.rungs[policy.rung()].name);
+        policy.rung_name(policy.rung()).clone_into(&mut status.rung_name);
         status.shifts += 1;
         self.recorder.mark_changed();
         Ok(self.recorder.try_flush().map_err(KeeperError::from)?)

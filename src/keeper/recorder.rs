@@ -277,9 +277,9 @@ impl Recorder {
             (None, None) => self.unplaced = self.unplaced.or(Some(self.status.step)),
             _ => self.take_back(continued.unwrap_or(begins_at).0),
         }
-        if let Some(from) = hello.resumed_from.filter(|from| *from < self.status.step) {
+        if continued.is_none() && begins_at.0 < self.status.step {
             // The last one is that of a step that is taken again.
-            self.status.loss = self.read_store(|store| store.loss_up_to(from)).ok().flatten();
+            self.status.loss = self.read_store(|store| store.loss_up_to(begins_at.0)).ok().flatten();
         }
         (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
         self.counted = self.status.step;

@@ -36,7 +36,7 @@ pub fn hello(hello: &Hello, again: u64) -> String {
         let _ = write!(text, ", {} parameters", grouped(hello.parameters));
     }
     if again > 0 {
-        let _ = write!(text, ", {} again", counted(again, "step"));
+        let _ = write!(text, ", and takes {} again", counted(again, "step"));
     }
     text
 }

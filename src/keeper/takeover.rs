@@ -199,8 +199,8 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
-        // A process that is only watched outlives the watch.
-        let has_ended = self.recorder.status.attempts > 0 && ForeignProcess::watched(&self.run_dir).is_none();
+        // An adopted process may outlive the watch.
+        let has_ended = self.recorder.status.attempts > 0 && ForeignProcess::living(&self.run_dir).is_none();
         let lost = self.policy.end_of_lost_command().filter(|_| has_ended);
         if let Some(outcome) = finished.or(lost) {
             self.perform(vec![Effect::Finish(outcome)], None);

@@ -76,8 +76,10 @@ impl Keeper {
     fn note_start_over(&mut self, hello: &Hello) {
         let status = &self.recorder.status;
         let begins_again = hello.resumed_from.is_none() && status.attempts > 1 && status.step > 0;
-        if let Some(pid) = ForeignProcess::watched(&self.run_dir).filter(|_| begins_again) {
-            self.recorder.note(Level::Info, JournalKind::Worker, format!("watches process {pid} again"));
+        if let Some(adopted) = ForeignProcess::living(&self.run_dir).filter(|_| begins_again) {
+            let text = format!("watches process {} again", adopted.identity.pid);
+            self.recorder.note(Level::Info, JournalKind::Worker, text);
+            self.recorder.keep_place();
         } else if begins_again {
             let can_resume = status.level != Some(CommandLevel::Command.number());
             let text = sentences::starts_again(status.step, can_resume);

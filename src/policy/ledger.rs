@@ -33,7 +33,7 @@ pub struct Ledger {
     pub poison: Option<(u64, String)>,
     /// The exception of the script that ended the last worker before the first step.
     pub raised: Option<String>,
-    /// First step of the last jump of the loss that a rollback answered, with all data read again.
+    /// First step of the last jump of the loss that a rollback answered without leaving out data.
     pub jumped_at: Option<u64>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
@@ -75,5 +75,6 @@ impl Ledger {
         self.unrelieved.clear();
         // The user may have changed the script.
         self.ignored.clear();
+        self.jumped_at = None;
     }
 }

@@ -73,18 +73,23 @@ impl Policy {
         self.propose_move(what, why)
     }
 
-    /// Stores a proposal; an identical one is stored only once. A shift down does not take the place of a way back that is
-    /// open: the weights are still those that the way back was for.
+    /// Stores a proposal; an identical one is stored only once. A shift for numerics does not take the place of a way back that
+    /// is open: the weights are still those that the way back was for.
     pub(super) fn propose_move(&mut self, what: Move, why: &str) -> Vec<Effect> {
-        let what = match (self.ledger.proposal.as_ref().map(|open| open.what), what) {
-            (Some(Move::RollBack { back, .. }), Move::Shift { to }) if to > self.rung => Move::RollBack { back, to },
-            (_, what) => what,
+        let open = self.ledger.proposal.as_ref().map(|open| (open.what, open.why.clone()));
+        let (what, why) = match (open, what) {
+            (Some((Move::RollBack { back, .. }, before)), Move::Shift { to })
+                if Some(to) == self.nearest_rung(Relief::Numerics) =>
+            {
+                (Move::RollBack { back, to }, format!("{before}; {why}"))
+            }
+            (_, what) => (what, why.to_owned()),
         };
         if self.ledger.proposal.as_ref().is_some_and(|known| known.what == what) {
             return Vec::new();
         }
         let text = format!("proposal: {why}; would {}", self.describe_move(&what));
-        self.ledger.proposal = Some(Proposal { what, why: why.to_owned(), step: self.current_step() });
+        self.ledger.proposal = Some(Proposal { what, why, step: self.current_step() });
         vec![Effect::Journal(Level::Warn, JournalKind::Request, text)]
     }
 

@@ -69,11 +69,15 @@ impl Policy {
     /// where a rollback that left out no data led to the same jump.
     fn answer_spike(&mut self, back: Back, why: &str, now: Duration) -> Vec<Effect> {
         let durable = self.position.durable;
-        let same = |step: u64| step.abs_diff(back.before) <= self.limits.watch.spike.in_a_row;
+        // A command may print every tenth step only, so the same jump may seem to begin a little later.
+        let near = self.limits.watch.spike.in_a_row.max(back.before / 20);
+        let same = |step: u64| step.abs_diff(back.before) <= near;
         let repeats = back.skip.is_none() && self.ledger.jumped_at.is_some_and(same);
         let budget = self.ledger.budget.allows_restart(durable, now, &self.limits.watch);
         let allows = durable.is_some() && !repeats && budget;
-        self.ledger.jumped_at = Some(back.before).filter(|_| back.skip.is_none());
+        if self.autopilot() {
+            self.ledger.jumped_at = Some(back.before).filter(|_| back.skip.is_none());
+        }
         let to = if allows { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
         match to {
             Some(to) => self.suggest_move(Move::RollBack { back, to }, why, now),

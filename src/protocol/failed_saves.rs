@@ -18,6 +18,6 @@ pub struct FailedSaves {
 impl fmt::Display for FailedSaves {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (step, saves) = (count(self.step), counted(self.count, "save"));
-        write!(formatter, "saves fail since step {step} ({saves}): {}", self.why)
+        write!(formatter, "saves have failed since step {step} ({saves}): {}", self.why)
     }
 }

@@ -1,8 +1,7 @@
-//! The curve of a run: for a step that was redone, the row of the highest attempt.
+//! The curve of a run: for a step that was redone, the row of the attempt that led to the newest one.
 //!
 //! An attempt counts up to the step where a later one began; its work beyond that was redone. One that
-//! begins beyond the attempt before it, from a checkpoint that had been set aside, continues the attempt
-//! that wrote it. Its steps come as whole leaves (see [`summary`](super::summary)) where those lie
+//! begins from a checkpoint of an earlier attempt, which had been set aside, continues that attempt. Its steps come as whole leaves (see [`summary`](super::summary)) where those lie
 //! entirely within its stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
 //! the newest steps.
 
@@ -45,11 +44,11 @@ impl Reader {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn stretches(&self) -> rusqlite::Result<Vec<Stretch>> {
-        self.stretches_up_to(u64::MAX)
+        self.stretches_up_to(u64::MAX, &mut BTreeMap::new())
     }
 
-    /// Returns the stretches of the curve as it was after an attempt.
-    fn stretches_up_to(&self, newest: u64) -> rusqlite::Result<Vec<Stretch>> {
+    /// Returns the stretches of the curve as it was after an attempt; `known` are those found so far, by attempt.
+    fn stretches_up_to(&self, newest: u64, known: &mut BTreeMap<u64, Vec<Stretch>>) -> rusqlite::Result<Vec<Stretch>> {
         let mut found: Vec<Stretch> = Vec::new();
         let mut attempt = 0;
         while let Some((first, rung, step)) = self.first_after(attempt)?.filter(|(first, ..)| *first <= newest) {
@@ -63,7 +62,10 @@ impl Reader {
                 && self.first_after(origin - 1)?.is_some_and(|(with_rows, ..)| with_rows == origin)
                 && !leads_to(&found, origin, from)
             {
-                found = self.stretches_up_to(origin)?;
+                found = match known.get(&origin) {
+                    Some(there) => there.clone(),
+                    None => self.stretches_up_to(origin, known)?,
+                };
             }
             found.retain(|earlier| earlier.steps.start < step);
             if let Some(earlier) = found.last_mut() {
@@ -71,6 +73,7 @@ impl Reader {
             }
             found.push(Stretch { attempt, rung, steps: step..last.unsigned_abs() + 1 });
         }
+        known.insert(newest, found.clone());
         Ok(found)
     }
 

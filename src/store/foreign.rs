@@ -30,9 +30,8 @@ pub struct ForeignProcess {
 pub struct TmuxPane {
     /// Its id, such as `%1`.
     pub id: String,
-    /// The socket of its server, unless that is the user's default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket: Option<String>,
+    /// The socket of its server.
+    pub socket: String,
 }
 
 impl ForeignProcess {
@@ -42,11 +41,16 @@ impl ForeignProcess {
         serde_json::from_slice(&file::read(&run.file(FILE), Limit::Record).ok()?).ok()
     }
 
+    /// Returns the process that a run adopted, if it lives: another start watches it again.
+    #[must_use]
+    pub fn living(run: &RunDir) -> Option<Self> {
+        Self::of_run(run).filter(|process| process.identity.is_alive())
+    }
+
     /// Returns the process that a run only watches, if it lives: it outlives the run.
     #[must_use]
     pub fn watched(run: &RunDir) -> Option<u32> {
-        let watched = Self::of_run(run).filter(|process| !process.may_end && process.identity.is_alive())?;
-        Some(watched.identity.pid)
+        Self::living(run).filter(|process| !process.may_end).map(|process| process.identity.pid)
     }
 
     /// Writes the process into the directory of its run.

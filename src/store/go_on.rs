@@ -14,8 +14,8 @@ use crate::untrusted::text;
 /// Returns how a run goes on, as its run.yaml and its status say.
 #[must_use]
 pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
-    let is_unattended = status.is_some_and(|status| status.state == RunState::Unattended);
-    if is_unattended || ForeignProcess::watched(dir).is_some() {
+    let has_harness = status.is_some_and(|status| status.state == RunState::Unattended && status.pid_worker.is_some());
+    if has_harness || ForeignProcess::living(dir).is_some() {
         return GoOn::TakesOver(dir.command("resume"));
     }
     let run = dir.run().ok();

@@ -1,6 +1,8 @@
 //! The state of a run that has not ended and has no keeper.
 
-use super::go_on::find_way;
+use super::foreign::ForeignProcess;
+use super::go_on::{find_way, is_lost};
+use super::identity::Identity;
 use super::lock::Recovery;
 use super::owners;
 use super::run_dir::RunDir;
@@ -13,38 +15,50 @@ pub fn state_of(run: &RunDir, status: &Status, recovery: Option<Recovery>) -> (R
     if let Some(recovery) = recovery {
         return (RunState::Recovering, Some(recovery.sentence()));
     }
-    let is_watched = status.pid_worker.is_some();
+    let has_worker = status.pid_worker.is_some();
     if status.level.is_some() && status.state != RunState::Paused {
-        let command = owners::command_process(run);
-        if is_watched || command.is_some() {
-            return (RunState::Unattended, Some(describe_command(run, status, is_watched, command)));
+        let orphan = || living_command(run).map(|pid| describe_orphan(run, status, pid));
+        let why = if has_worker { Some(describe_unattended(run, status)) } else { orphan() };
+        if why.is_some() {
+            return (RunState::Unattended, why);
         }
     }
     let way = find_way(run, Some(status));
     match status.state {
         RunState::Paused => (RunState::Paused, Some(format!("no keeper runs; {way}"))),
-        _ if is_watched => {
+        _ if has_worker => {
             (RunState::Stopping, Some("the keeper is gone; the worker saves at its next step and ends".to_owned()))
         }
         _ => (RunState::Interrupted, Some(format!("the keeper is gone; {way}"))),
     }
 }
 
-/// Describes a command without a keeper. `is_watched`: its harness lives, and keeps what it prints.
-fn describe_command(run: &RunDir, status: &Status, is_watched: bool, command: Option<u32>) -> String {
-    let (resume, step) = (run.command("resume"), count(status.step));
-    match (is_watched, command) {
-        (true, Some(_)) => {
-            let way = GoOn::TakesOver(resume);
-            format!("the keeper is gone and the command runs on without it, past step {step}; {way}")
-        }
-        (true, None) => {
-            format!("the keeper is gone and the command has ended since; {}", GoOn::TakesOver(resume))
-        }
-        (false, command) => format!(
-            "the command, process {}, runs on past step {step}, but whatever watched it is gone; `{resume}` ends it and \
-             continues from the newest checkpoint that is known",
-            command.unwrap_or(0)
-        ),
+/// Returns a process of the command, unless the machine was started again since.
+fn living_command(run: &RunDir) -> Option<u32> {
+    let record = owners::worker_record(run)?;
+    let same_boot = record.owner.boot == Identity::own().boot;
+    if same_boot { owners::command_process(run) } else { None }
+}
+
+/// Describes a command whose harness lives, and keeps what it prints for the next keeper.
+fn describe_unattended(run: &RunDir, status: &Status) -> String {
+    let way = GoOn::TakesOver(run.command("resume"));
+    let lives = ForeignProcess::living(run).is_some() || owners::command_process(run).is_some();
+    if lives {
+        format!("the keeper is gone and the command runs on without it, past step {}; {way}", count(status.step))
+    } else {
+        format!("the keeper is gone and the command has ended since; {way}")
     }
+}
+
+/// Describes a command whose harness is gone, too: nothing can watch it again.
+fn describe_orphan(run: &RunDir, status: &Status, pid: u32) -> String {
+    let (step, resume) = (count(status.step), run.command("resume"));
+    let spec = run.run().ok().and_then(|run| run.command);
+    let way = match status.durable_step {
+        _ if spec.is_some_and(|spec| is_lost(&spec, status.level)) => format!("`kill {pid}` ends it"),
+        Some(durable) => format!("`{resume}` ends it and continues from step {}", count(durable)),
+        None => format!("`{resume}` ends it and starts it over"),
+    };
+    format!("the command, process {pid}, runs on past step {step}, but its keeper and its harness are gone; {way}")
 }

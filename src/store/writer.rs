@@ -17,6 +17,10 @@ use std::{fs, io};
 /// Default wait for a store locked by another process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Newest attempts, and steps of each, among which the loss of a step is sought.
+const ATTEMPTS: i64 = 64;
+const STEPS: i64 = 1024;
+
 /// Writes the store. Each run has one writer, in its keeper.
 pub struct Writer {
     path: PathBuf,
@@ -240,21 +244,22 @@ impl Writer {
         Ok(from.flatten().map(i64::unsigned_abs))
     }
 
-    /// Returns the newest loss up to a step: that of the newest attempt that has one.
+    /// Returns the newest loss among the last steps up to this one: that of the newest attempt that has one.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn loss_up_to(&mut self, step: u64) -> rusqlite::Result<Option<f64>> {
         let connection = self.connection()?;
         let attempts: Vec<i64> = connection
-            .prepare_cached("SELECT id FROM attempts ORDER BY id DESC")?
-            .query_map([], |row| row.get(0))?
+            .prepare_cached("SELECT id FROM attempts ORDER BY id DESC LIMIT ?1")?
+            .query_map([ATTEMPTS], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let mut newest = connection.prepare_cached(
-            "SELECT loss FROM steps WHERE attempt = ?1 AND step <= ?2 AND loss IS NOT NULL ORDER BY step DESC LIMIT 1",
+            "SELECT loss FROM steps WHERE attempt = ?1 AND step <= ?2 AND step > ?2 - ?3 AND loss IS NOT NULL
+             ORDER BY step DESC LIMIT 1",
         )?;
         for attempt in attempts {
-            let loss = newest.query_row([attempt, step as i64], |row| row.get(0)).optional()?;
+            let loss = newest.query_row([attempt, step as i64, STEPS], |row| row.get(0)).optional()?;
             if loss.is_some() {
                 return Ok(loss);
             }

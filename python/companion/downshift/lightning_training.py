@@ -194,22 +194,33 @@ class Training:
             self.report.fingerprint(step, ids, self.rate, scaler.get_scale() if scaler else None)
 
     def _decide(self, step):
-        """Returns (save, stop). A resume from a border before a validation would leave it out, so both wait for the next."""
+        """Returns (save, stop). A resume from a border before a validation would leave it out, so both wait for the next
+        border, once; the last border of the training has no next."""
         save, stop = self.border.decide(step)
         save, stop = save or self.deferred[0] or self.save_due, stop or self.deferred[1]
-        if self._validates_now():
+        self.save_due = False
+        waited = self.deferred != (False, False)
+        if not waited and self._validates_now() and not self._is_last_border(step):
             self.deferred = save, stop
             return False, False
-        self.save_due, self.deferred = False, (False, False)
+        self.deferred = (False, False)
         return save, stop
 
     def _validates_now(self):
-        """Reports whether a validation follows this batch."""
+        """Reports whether a validation follows this batch, as Lightning will decide."""
+        loop = self.trainer.fit_loop
+        try:
+            return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
+        except (AttributeError, TypeError):
+            return bool(self.trainer.enable_validation and loop.epoch_loop.batch_progress.is_last_batch)
+
+    def _is_last_border(self, step):
         trainer = self.trainer
-        if not trainer.enable_validation:
-            return False
-        progress, every = trainer.fit_loop.epoch_loop.batch_progress, trainer.val_check_batch
-        return progress.is_last_batch or bool(every and math.isfinite(every) and progress.current.ready % every == 0)
+        if 0 <= (trainer.max_steps or -1) <= step:
+            return True
+        epochs = trainer.max_epochs
+        last_epoch = epochs is not None and 0 < epochs <= trainer.current_epoch + 1
+        return last_epoch and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
 
     def _find_position(self, loaders):
         trainer, loader = self.trainer, loaders[0] if loaders else None

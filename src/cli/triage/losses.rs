@@ -38,6 +38,10 @@ impl Course {
         if !loss.is_finite() {
             return;
         }
+        // Another training begins, or the same one again.
+        if self.last.and_then(|last| last.step).zip(step).is_some_and(|(last, step)| step < last) {
+            *self = Self::default();
+        }
         self.seen += 1;
         self.window.push_back(loss);
         if self.window.len() > WINDOW {
@@ -56,7 +60,11 @@ impl Course {
     fn describe(&self) -> Option<String> {
         let (first, lowest, last) = (self.first?, self.lowest?, self.last?);
         let fell = (first.loss - lowest.loss).max(lowest.loss.abs());
-        if self.seen < ENOUGH || last.loss - lowest.loss <= RISE * fell || last.loss <= 2.0 * lowest.loss {
+        if self.seen < ENOUGH
+            || lowest.loss <= 0.0
+            || last.loss - lowest.loss <= RISE * fell
+            || last.loss <= 2.0 * lowest.loss
+        {
             return None;
         }
         let at = |mean: Mean| mean.step.map_or_else(String::new, |step| format!(" (step {})", count(step)));
@@ -76,6 +84,10 @@ impl Course {
 /// # Errors
 /// Returns the system's error.
 pub fn describe_divergence(log: &Path) -> io::Result<Option<String>> {
+    // A named pipe can be read once.
+    if !log.metadata()?.is_file() {
+        return Ok(None);
+    }
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(NEWEST)))?;
@@ -99,10 +111,19 @@ mod tests {
     use super::describe_divergence;
 
     fn described(loss: impl Fn(u64) -> f64) -> Option<String> {
+        written(1..=300, loss)
+    }
+
+    fn written(steps: impl Iterator<Item = u64>, loss: impl Fn(u64) -> f64) -> Option<String> {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let lines: Vec<String> = (1..=300).map(|step| format!("step {step} loss {:.4}\n", loss(step))).collect();
+        let lines: Vec<String> = steps.map(|step| format!("step {step} loss {:.4}\n", loss(step))).collect();
         std::fs::write(log.path(), lines.concat()).unwrap();
         describe_divergence(log.path()).unwrap()
+    }
+
+    #[test]
+    fn a_training_that_begins_again_has_not_diverged() {
+        assert_eq!(written((1..=300).chain(1..=40), |step| 5.0 / (1.0 + step as f64 * 0.05)), None);
     }
 
     #[test]

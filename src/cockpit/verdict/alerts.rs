@@ -146,7 +146,7 @@ mod tests {
         status.failed_saves = Some(FailedSaves { step: 300, count: 4, why });
         fixture::apply_status(&mut state, status.clone());
         assert_eq!(kinds(&state), [AlertKind::NotSaved]);
-        assert_eq!(verdict(&state).text, "saves fail since step 300 (4 saves): No space left on device");
+        assert_eq!(verdict(&state).text, "saves have failed since step 300 (4 saves): No space left on device");
         status.failed_saves = None;
         fixture::apply_status(&mut state, status);
         assert_eq!(kinds(&state), []);

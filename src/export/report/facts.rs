@@ -102,7 +102,7 @@ impl Facts {
 
     /// Reports whether an attempt still runs.
     pub fn is_alive(&self, attempt: &AttemptRow) -> bool {
-        attempt.ended_ms.is_none() && self.status.as_ref().is_some_and(|status| status.pid_worker.is_some())
+        attempt.ended_ms.is_none() && !self.is_over()
     }
 
     /// Returns when an attempt ended, or the last sign of it.

@@ -85,6 +85,11 @@ impl Recorder {
         Some((rung, log_begins))
     }
 
+    /// Lets the attempt begin where the run is: its command trained on meanwhile.
+    pub fn keep_place(&mut self) {
+        self.continued = Some((self.status.step, self.status.samples));
+    }
+
     /// Reports whether the attempt was taken over, and its worker has not introduced itself again.
     pub fn is_continued(&self) -> bool {
         self.continued.is_some()

@@ -6,6 +6,7 @@ use crate::store::reader::Reader;
 use crate::store::summary::{Bucket, Metric, Point};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -177,7 +178,7 @@ fn an_attempt_from_a_checkpoint_that_was_set_aside_continues_the_one_that_wrote_
         .unwrap();
     let reader = Reader { connection: open_reader(&path).unwrap() };
     let shown = |newest: u64| -> Vec<(u64, Range<u64>)> {
-        let found = reader.stretches_up_to(newest).unwrap();
+        let found = reader.stretches_up_to(newest, &mut BTreeMap::new()).unwrap();
         found.into_iter().map(|stretch| (stretch.attempt, stretch.steps)).collect()
     };
     assert_eq!(shown(2), [(1, 1..101), (2, 101..284)]);
