@@ -2,8 +2,8 @@
 
 use crate::format::{count, figure};
 use crate::log_metrics::OutputReader;
+use crate::untrusted::file;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -84,11 +84,8 @@ impl Course {
 /// # Errors
 /// Returns the system's error.
 pub fn describe_divergence(log: &Path) -> io::Result<Option<String>> {
-    // A named pipe can be read once.
-    if !log.metadata()?.is_file() {
-        return Ok(None);
-    }
-    let mut file = File::open(log)?;
+    // A pipe can be read only once.
+    let Ok(mut file) = file::open(log) else { return Ok(None) };
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(NEWEST)))?;
     let (mut reader, mut course, mut bytes) = (OutputReader::new(&[]), Course::default(), vec![0; 1 << 18]);
