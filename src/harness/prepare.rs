@@ -99,12 +99,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     // Whatever the command writes is younger.
     let now = Instant::now();
     let (running, companion) = if let Some(foreign) = foreign {
-        let running = watch_process(&foreign, reports.clone());
-        let is_unseen = running.foreign.as_ref().is_some_and(|foreign| foreign.is_unseen);
-        if is_unseen && args.spec.metrics.files.is_empty() {
-            notes.push(UNSEEN.to_owned());
-        }
-        (running, Companion::none(&args))
+        (watch_process(&foreign, &args, reports.clone(), &mut notes), Companion::none(&args))
     } else {
         start_with_companion(&args, (&context, from.as_ref()), standby, (&mut others, queue), &mut notes)?
     };
@@ -244,8 +239,16 @@ fn living_process(args: &HarnessArgs) -> Option<ForeignProcess> {
     ForeignProcess::of_run(&args.run_dir).filter(|adopted| args.attempt == 1 || adopted.identity.is_alive())
 }
 
-fn watch_process(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> Running {
+fn watch_process(
+    adopted: &ForeignProcess,
+    args: &HarnessArgs,
+    reports: mpsc::UnboundedSender<Report>,
+    notes: &mut Vec<String>,
+) -> Running {
     let (process, foreign) = foreign::watch(adopted, reports);
+    if foreign.is_unseen && args.spec.metrics.files.is_empty() {
+        notes.push(UNSEEN.to_owned());
+    }
     let family = Family::Adopted(adopted.identity.pid);
     Running { process, family, foreign: Some(foreign), output: None, holder: None }
 }

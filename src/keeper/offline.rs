@@ -277,9 +277,9 @@ impl OfflineKeeper {
         }
         self.recorder.put_fact("rung", &policy.rung());
         self.recorder.put_fact("ledger", policy.ledger());
+        let name = self.run_dir.run().map_err(KeeperError::from)?.rungs[policy.rung()].name.clone();
         let status = &mut self.recorder.status;
-        status.rung = policy.rung();
-        policy.rung_name(policy.rung()).clone_into(&mut status.rung_name);
+        (status.rung, status.rung_name) = (policy.rung(), name);
         status.shifts += 1;
         self.recorder.mark_changed();
         Ok(self.recorder.try_flush().map_err(KeeperError::from)?)
