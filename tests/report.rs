@@ -11,7 +11,8 @@ mod make;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use browser::{Browser, Shown, with_reader};
-use helper::{Place, SLOW, finish_run, kill, kill_keepers, start_run, stop_run, wait_status};
+use downshift::protocol::control::RunState;
+use helper::{Place, SLOW, finish_run, kill, kill_keepers, start_run, stop_run, wait_state, wait_status};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
@@ -314,6 +315,7 @@ fn an_attempt_that_died_with_its_keeper_lived_until_its_last_step() {
     let (place, child, run, status) = start_run(SLOW, 4000, 110);
     kill_keepers(child, &status);
     kill(status.pid_worker.unwrap());
+    wait_state(&run, RunState::Interrupted);
     let attempts = || {
         let (_, html) = report(&place);
         fs::remove_file(place.dir.path().join("r.html")).unwrap();
