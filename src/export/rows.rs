@@ -1,4 +1,4 @@
-//! The curve as rows, named metrics last. Rows of the highest attempt are the curve; the others were redone later.
+//! The curve as rows, named metrics last. The curve is a part of them; the others were redone later, or belong to a branch that was given up.
 
 use super::ExportError;
 use crate::protocol::control::StepRow;

@@ -145,7 +145,7 @@ fn announce(link: &mut KeeperLink, hello: &Hello, notes: Vec<String>) {
     }
 }
 
-/// What an adopted process hides whose output goes nowhere that is known.
+/// Note about an adopted process whose output goes nowhere that is known.
 const UNSEEN: &str = "the steps and losses of this process are not seen, only its checkpoints: `downshift adopt` reads them from the file \
                       that `--log` names, or from the tmux session that `--session` names";
 

@@ -17,7 +17,7 @@ use trail::Trail;
 const MERGED: Duration = Duration::from_millis(500);
 /// Names that belong to a pass over validation data, or begin such names.
 const OF_EVAL: [&str; 4] = ["eval_", "val_", "valid_", "test_"];
-/// What Hugging Face prints with an evaluation and says nothing about the model.
+/// Values that Hugging Face prints with an evaluation, and that say nothing about the model.
 const TIMES: [&str; 4] = ["runtime", "samples_per_second", "steps_per_second", "model_preparation_time"];
 
 /// Where the command is.
