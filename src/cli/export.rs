@@ -1,4 +1,4 @@
-//! `export`: the curve as rows. The curve is a part of them; the others were redone later, or belong to a branch that was given up.
+//! `export`: the steps as rows. The curve is a part of them; the others were redone later, or belong to a branch that was given up.
 
 use super::{Failure, Outcome, find_run, line};
 use crate::export::rows::{self, RowFormat};

@@ -1,4 +1,5 @@
-//! The curve as rows, named metrics last. The curve is a part of them; the others were redone later, or belong to a branch that was given up.
+//! The steps as rows, named metrics last. The curve is a part of them; the others were redone later, or belong to a branch that
+//! was given up.
 
 use super::ExportError;
 use crate::protocol::control::StepRow;
