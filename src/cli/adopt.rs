@@ -4,6 +4,7 @@ use super::run::{look_on, start_keeper};
 use super::{Failure, Outcome, trust};
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
+use crate::config::typed::suggest;
 use crate::keeper::Launch;
 use crate::process_tree::{Process, scan};
 use crate::store::command_line::record_command_line;
@@ -140,6 +141,14 @@ impl Pane {
 /// Finds the training in a tmux session, and its pane: what the shells started, and of several the process that worked
 /// most.
 fn find_in_session(session: &str) -> Result<(Process, Pane), Failure> {
+    let sessions = tmux(&["list-sessions", "-F", "#{session_name}"])?;
+    if !sessions.lines().any(|name| name == session) {
+        let names: Vec<&str> = sessions.lines().collect();
+        return Err(Failure::new(
+            2,
+            format!("--session {session}: tmux has no such session; {}", suggest(session, &names)),
+        ));
+    }
     let target = format!("={session}");
     let listed =
         tmux(&["list-panes", "-s", "-t", &target, "-F", "#{pane_id} #{pane_pid} #{pane_pipe} #{socket_path}"])?;

@@ -24,7 +24,7 @@ pub enum BadValue {
     #[error("write WIDTHxHEIGHT, each from 200 to 10000, such as 1200x700")]
     PictureSize,
     /// Not a range of steps.
-    #[error("write FROM..TO, FROM.. or ..TO, such as 1000..5000")]
+    #[error("write FROM..TO, FROM.. or ..TO, the lower step first, such as 1000..5000")]
     StepRange,
     /// Not a knob and its value.
     #[error("write PATH=VALUE, such as training.epochs=2")]

@@ -1,6 +1,6 @@
 //! `tag`, `note` and `archive`: the user's own words about runs.
 
-use super::{Failure, Outcome, find_run, line};
+use super::{Failure, Outcome, find_run, line, say};
 use crate::store::labels::{LabelEdit, Labels, Tag, edit_labels};
 use crate::untrusted::text;
 use clap::Args;
@@ -41,14 +41,22 @@ pub struct ArchiveArgs {
 
 pub fn tag(args: &TagArgs, runs: &Path) -> Outcome {
     let run = find_run(runs, Some(&args.run))?;
-    let labels =
-        if args.changes.is_empty() { Labels::read(&run)? } else { edit_labels(&run, parse_changes(&args.changes)?)? };
+    let before = Labels::read(&run)?;
+    let labels = if args.changes.is_empty() {
+        before
+    } else {
+        let (add, remove) = parse_changes(&args.changes)?;
+        for missing in remove.iter().filter(|tag| !before.tags.contains(*tag)) {
+            say(&format!("{} has no tag {missing}", run.name()));
+        }
+        edit_labels(&run, LabelEdit::ChangeTags { add, remove })?
+    };
     line!("{}: {}", run.name(), list_tags(&labels));
     Ok(0)
 }
 
-/// Parses `+a -b c`: a word without a sign adds.
-fn parse_changes(words: &[String]) -> Result<LabelEdit, Failure> {
+/// Parses `+a -b c` into tags to add and to remove: a word without a sign adds.
+fn parse_changes(words: &[String]) -> Result<(Vec<Tag>, Vec<Tag>), Failure> {
     let (mut add, mut remove) = (Vec::new(), Vec::new());
     for word in words {
         if word.starts_with("--") {
@@ -64,7 +72,7 @@ fn parse_changes(words: &[String]) -> Result<LabelEdit, Failure> {
         };
         list.push(Tag::parse(name).map_err(|error| Failure::new(2, error.to_string()))?);
     }
-    Ok(LabelEdit::ChangeTags { add, remove })
+    Ok((add, remove))
 }
 
 /// Returns the tags of a run as one line.

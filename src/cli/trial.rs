@@ -41,7 +41,7 @@ pub struct TrialArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Of a command: steps before it is killed, and again after it has resumed [default: 10]
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(3..))]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(3..=100_000))]
     steps: Option<u64>,
     /// Of a command: let the script write where it always writes, although it may replace its own earlier outputs
     #[arg(long)]
