@@ -52,3 +52,37 @@ fn a_training_in_a_pane_is_watched_its_hang_and_death_are_told_and_it_is_restart
     let why = over.why.unwrap();
     assert!(why.starts_with("2 restarts") && why.contains("exit code 1"), "{why}");
 }
+
+#[test]
+fn a_training_that_is_only_watched_outlives_a_stop_and_is_watched_again() {
+    let place = Place::real();
+    let terminal = Terminal::open(&place, (80, 24));
+    let script = example("awkward_script").display().to_string();
+    let marker = format!("again-{}", place.dir.path().file_name().unwrap().to_string_lossy());
+    terminal.enter(&format!("{script} train --marker {marker} --step-ms 20 --steps 100000"));
+    let by_hand = wait_for("the training", || terminal.program());
+    let missing = place.command(&["adopt", "--session", "nowhere"]).env("TMUX", terminal.variable()).output().unwrap();
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(said.contains("tmux has no such session; choose from: 0"), "{said}");
+
+    let mut client = place.command(&["adopt", "--session", SESSION, "--headless"]);
+    let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
+    let mut client = client.env("TMUX", terminal.variable()).stdout(out).spawn().unwrap();
+    let run = wait_for("a run", || place.newest());
+    wait_status(&run, "steps of the pane", |status| status.step >= 20);
+    assert!(place.succeed(&["stop"]).contains(&format!("process {by_hand} trains on, and `downshift resume")));
+    assert_eq!(client.wait().unwrap().code(), Some(3));
+    assert_eq!(terminal.program(), Some(by_hand), "it lives");
+
+    // The pane is free: the next watch reads it, and goes on with the curve.
+    let before = wait_state(&run, RunState::Stopped).step;
+    let mut again = place.command(&["resume", "--headless"]);
+    let mut again = again.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let after = wait_status(&run, "more steps", |status| status.step > before + 20 && status.attempts == 2);
+    assert!(after.state == RunState::Training && terminal.program() == Some(by_hand), "{:#?}", journal(&run));
+    assert!(journal_says(&run, &format!("watches process {by_hand} again")), "{:#?}", journal(&run));
+    assert!(!journal_says(&run, "starts again from step 0"), "{:#?}", journal(&run));
+    assert!(place.output(&["stop"]).status.success());
+    again.wait().unwrap();
+    kill(by_hand);
+}
