@@ -110,7 +110,8 @@ impl Judge<'_> {
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
             (None, None) if evidence.exit.of_command => {
-                let class = if evidence.exit.code.is_some() { self.log_class() } else { self.known_class() };
+                let is_told = evidence.exit.code.is_some() || self.ends_in_its_cause();
+                let class = if is_told { self.log_class() } else { self.known_class() };
                 class.unwrap_or(FailureClass::Unknown)
             }
             (None, None) => FailureClass::Unknown,
@@ -147,6 +148,12 @@ impl Judge<'_> {
 
     fn log_class(&self) -> Option<FailureClass> {
         self.root().map(|finding| finding.class)
+    }
+
+    /// Reports whether the log ends in the line that names the failure, as it does if an exception ended the process.
+    fn ends_in_its_cause(&self) -> bool {
+        let last = self.evidence.last_lines.first().map(|(line, _)| *line);
+        self.root().zip(last).is_some_and(|(root, last)| root.line >= last)
     }
 
     /// Returns the class of the log, unless it is an exception: a process that ends with one exits with a code.

@@ -57,6 +57,16 @@ fn a_hang_names_where_its_processes_stood() {
 }
 
 #[test]
+fn a_process_whose_end_is_not_known_ended_with_the_exception_at_the_end_of_its_log() {
+    let gone = || Evidence { exit: Exit { of_command: true, ..Exit::default() }, ..Evidence::default() };
+    let raised = "Traceback (most recent call last):\n  File \"bad.py\", line 23, in <module>\n    step()\n\
+                  RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x10 and 11x32)\n";
+    assert_eq!(judge(&with_log(gone(), raised)).class, Class::Exception);
+    let went_on = format!("{raised}{}", "step 7 loss 0.5\n".repeat(200));
+    assert_eq!(judge(&with_log(gone(), &went_on)).class, Class::Unknown, "it was caught");
+}
+
+#[test]
 fn every_end_has_one_class() {
     let hang = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), ..signal(9) };
     let cases = vec![
@@ -191,9 +201,8 @@ fn an_exception_that_nothing_explains_is_a_cause_and_other_ends_show_the_last_li
     let told = "exception: KeyError: 'b'";
     assert_eq!((cause.class, cause.summary().as_str()), (Class::Exception, told), "{cause:?}");
     assert!(cause.evidence.contains(&"your code: train.py:7, in load: x = table['b']".to_owned()), "{cause:?}");
-    // A process that a signal ended, or whose end is unknown, had handled it.
+    // A process that a signal ended had handled it.
     assert_eq!(judge(&with_log(command(None, Some(11)), log)).class, Class::Crash);
-    assert_eq!(judge(&with_log(command(None, None), log)).class, Class::Unknown);
     let handled = format!("{log}{}", "step 2\n".repeat(6));
     assert_eq!(judge(&with_log(command(Some(3), None), &handled)).class, Class::Unknown);
     let launched = format!("{log}E1 torch.distributed.elastic failed\n{}", "====\n".repeat(30));
