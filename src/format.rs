@@ -81,7 +81,7 @@ pub fn percent(share: f64) -> String {
     }
     let percent = share * 100.0;
     let text = match percent.abs() {
-        // What is not complete is not called so.
+        // 99.7 % would round to 100 %, which looks complete.
         99.5..100.0 => "99".to_owned(),
         9.95.. => format!("{percent:.0}"),
         _ => format!("{percent:.1}"),

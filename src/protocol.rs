@@ -37,5 +37,6 @@ pub mod ranks;
 pub mod resume;
 pub mod rows;
 pub mod samples;
+mod target;
 pub mod worker;
 pub mod xid;

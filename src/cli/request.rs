@@ -50,9 +50,11 @@ fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let (name, state) = (run.name(), status.state.word());
-    let rungs: Vec<&str> = status.rungs.iter().map(|rung| rung.name.as_str()).collect();
-    let is_number = to.parse::<usize>().is_ok_and(|number| number < rungs.len());
-    if rungs.len() < 2 || !(is_number || ["up", "down"].contains(&to) || rungs.contains(&to)) {
+    let is_rung = match Target::parse(to) {
+        Target::Rung(rung) => run.run()?.rung_named(&rung).is_some(),
+        Target::Down | Target::Up => true,
+    };
+    if status.rungs.len() < 2 || !is_rung {
         return Ok(());
     }
     let resume = format!("{resume} --rung {}", quoted(to));

@@ -1,28 +1,27 @@
-//! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
+//! `resume`: continues from the newest checkpoint or an older one, or starts a new run from one.
+
+mod new_run;
 
 use super::bad_value::BadValue;
 use super::client::Answer as Reply;
 use super::devices::{Sharing, devices_of_start, worker_device};
 use super::elsewhere::{TakeOver, take_over_ended};
-use super::first_checkpoint::copy_container;
 use super::interrupted::{self, Interrupted};
 use super::job::count_nodes;
 use super::line;
 use super::occupied::{self, Answer};
 use super::preflight::check_ranks;
-use super::run::{has_room, has_room_to_go_on, has_terminal, look_on, start_keeper};
+use super::run::{has_room_to_go_on, has_terminal, look_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
-use crate::config::command::CommandSpec;
-use crate::config::run::{Run, Source};
-use crate::format::{count, counted};
+use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::keeper::offline::{ChoiceError, OfflineKeeper};
 use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{Request, RunState, Target};
 use crate::store::adopted;
-use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
+use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
 use crate::store::foreign::ForeignProcess;
 use crate::store::go_on::{is_lost, start_anew, train_on};
@@ -33,6 +32,7 @@ use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
 use clap::Args;
+use new_run::{Origin, begin_from};
 use std::path::Path;
 
 /// Arguments of `resume`.
@@ -195,7 +195,8 @@ fn refuse_other_rung(dir: &RunDir) -> Result<(), Failure> {
 
 /// Reports whether a run is on the rung with this name or number.
 fn is_on(dir: &RunDir, rung: &str) -> bool {
-    live_status(dir).is_some_and(|status| status.rung_name == rung || status.rung.to_string() == rung)
+    let named = dir.run().ok().and_then(|run| run.rung_named(rung));
+    named.is_some() && named == live_status(dir).map(|status| status.rung)
 }
 
 /// The way a run without a keeper continues.
@@ -332,99 +333,5 @@ fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     for path in OfflineKeeper::step_in(dir)?.go_back_to(step)? {
         say(&format!("set aside: {}", text::path(&path)));
     }
-    Ok(())
-}
-
-/// The part of an old run that a new one begins with.
-#[derive(Debug, Clone, Copy)]
-enum Origin {
-    /// The weights alone.
-    Weights,
-    /// A whole checkpoint: the new run continues where the old one was.
-    Checkpoint,
-}
-
-/// Starts a new run whose first checkpoint comes from an old one.
-fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    let base_run = base.run()?;
-    if let (Origin::Weights, Some(spec)) = (origin, &base_run.command) {
-        return Err(refuse_weights(base, spec));
-    }
-    let loaded = checkpoints::load_chosen(base, args.from)?;
-    let run = match origin {
-        Origin::Weights => altered_run(base_run, args, trainer)?,
-        Origin::Checkpoint => base_run,
-    };
-    trust::require_approval(&run, args.trust)?;
-    let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
-    let device = worker_device(&run, device.as_deref().unwrap_or("auto"))?;
-    let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
-    has_room(runs, &run, prospect.parameters)?;
-    let devices = devices_of_start(&run, &device, &prospect.device);
-    check_ranks(&run, &devices, 1)?;
-    let claim = match occupied::settle_devices(&devices, &args.sharing, args.headless, (runs, None))? {
-        Answer::Start(claim) => claim,
-        Answer::Attach(other) => return attach::open(&other),
-    };
-    let launch = Launch { device, claim: Some(claim), inject: Vec::new() };
-    let dir = RunDir::create(runs, &run)?;
-    record_command_line(&dir);
-    match origin {
-        Origin::Weights => write_first(&dir, &run, &loaded)?,
-        Origin::Checkpoint => copy_container(base, &dir, &loaded, None)?,
-    }
-    OfflineKeeper::step_in(&dir)?.begin_from(base, describe_origin(origin, base, loaded.manifest.step, args));
-    start_keeper(&dir, Some(&launch))?;
-    look_on(&dir, args.headless, 0)
-}
-
-/// Refuses to start a command from weights alone: only its script can load them.
-fn refuse_weights(base: &RunDir, spec: &CommandSpec) -> Failure {
-    let name = base.name();
-    let whole = train_on(base, spec, None).map_or_else(String::new, |line| {
-        format!("; `{line}` starts a new run from its newest checkpoint, with the optimizer")
-    });
-    Failure::new(2, format!("--as-base: {name} is a command, and only its script can load weights alone{whole}"))
-}
-
-/// Returns the journal line of a run that begins with a part of another.
-fn describe_origin(origin: Origin, base: &RunDir, step: u64, args: &ResumeArgs) -> String {
-    let (step, base) = (count(step), base.name());
-    let Origin::Weights = origin else {
-        return format!("branched from step {step} of {base}: weights, optimizer and clock");
-    };
-    let mut text = format!("starts from the weights of step {step} of {base}: fresh optimizer, clock at 0");
-    text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
-    text.extend(args.epochs.map(|epochs| format!(", {}", counted(epochs, "epoch"))));
-    text
-}
-
-/// Returns the old run's knobs with another rate and length, validated like any run file.
-fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run, Failure> {
-    for rung in &mut run.rungs {
-        rung.preset.optimizer.lr *= args.lr_factor.unwrap_or(1.0);
-        if let Some(epochs) = args.epochs {
-            (rung.preset.training.epochs, rung.preset.training.steps) = (Some(epochs), None);
-        }
-    }
-    let text = run.to_yaml();
-    let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
-    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
-}
-
-/// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
-fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} has no {what}", text::path(&base.path)));
-    let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
-    let old: TrainState = TrainState::in_files(&base.files).ok_or_else(|| unusable(STATE))?;
-    let seed = run.rungs[0].preset.training.seed;
-    let TrainState { rung, rung_name, classes, .. } = old;
-    let fresh = TrainState { seed, classes, rung, rung_name, ..TrainState::default() };
-    let state = serde_json::to_vec_pretty(&fresh)?;
-    // An empty safetensors file: a header of two characters, padded to eight.
-    let no_moments = b"\x08\0\0\0\0\0\0\0{}      ";
-    let files: [(&str, &[u8]); 4] = [(MODEL, weights), (OPTIMIZER, no_moments), (STATE, &state), (STEPS, b"")];
-    let contents = Contents { step: 0, samples: 0, build: env!("CARGO_PKG_VERSION"), files: &files };
-    checkpoint::write(dir.path(), &contents)?;
     Ok(())
 }

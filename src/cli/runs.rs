@@ -60,8 +60,12 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
         return print_json(&shown, now_ms);
     }
     if shown.is_empty() && hidden.is_empty() && args.tag.is_empty() {
-        let missing = if runs.is_dir() { "" } else { " (there is no such folder)" };
-        line!("no runs in {} yet{missing}; start one with `downshift run`", text::path(runs));
+        let folder = text::path(runs);
+        if runs.is_dir() {
+            line!("no runs in {folder} yet; start one with `downshift run`");
+        } else {
+            line!("the folder {folder} does not exist; `downshift run` creates it with its first run");
+        }
     } else if shown.is_empty() {
         line!("no run matches; {} archived (--archived lists them)", hidden.len());
     }

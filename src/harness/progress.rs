@@ -322,7 +322,7 @@ pub(in crate::harness) mod tests {
         let events =
             progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9), ("eval_runtime", 7.0)]), ms(2));
         let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(eval.metrics.len(), 1, "its time is no metric: {eval:?}");
+        assert_eq!(eval.metrics.len(), 1, "the duration is left out: {eval:?}");
         assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, Some(0.5), 0.9));
         assert!(progress.take(&reading(Some(3), &[("loss", 9.0)]), ms(3)).is_empty());
         assert_eq!((progress.step, progress.flush()), (10, None));

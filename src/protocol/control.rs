@@ -18,6 +18,7 @@ pub use super::evaluation::Best;
 pub use super::failed_saves::FailedSaves;
 pub use super::passage::{Passage, Stage, StageName};
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
+pub use super::target::Target;
 
 /// A message from client to keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,30 +55,6 @@ pub enum Request {
         /// Whether it is on.
         on: bool,
     },
-}
-
-/// The target rung of a shift.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// One rung safer.
-    Down,
-    /// One rung faster.
-    Up,
-    /// The rung with this name or number.
-    Rung(String),
-}
-
-impl Target {
-    /// Reads a target as it is written in a command.
-    #[must_use]
-    pub fn parse(word: &str) -> Self {
-        match word {
-            "down" => Self::Down,
-            "up" => Self::Up,
-            name => Self::Rung(name.to_owned()),
-        }
-    }
 }
 
 /// A message from keeper to client.

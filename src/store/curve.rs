@@ -1,8 +1,9 @@
 //! The curve of a run: for a step that was redone, the row of the attempt that led to the newest one.
 //!
 //! An attempt counts up to the step where a later one began; its work beyond that was redone. One that
-//! begins from a checkpoint of an earlier attempt, which had been set aside, continues that attempt. Its steps come as whole leaves (see [`summary`](super::summary)) where those lie
-//! entirely within its stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
+//! begins from a checkpoint of an earlier attempt, which had been set aside, continues that attempt. Its
+//! steps come as whole leaves (see [`summary`](super::summary)) where those lie entirely within its
+//! stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
 //! the newest steps.
 
 use super::reader::Reader;
