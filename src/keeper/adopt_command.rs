@@ -52,8 +52,7 @@ impl Keeper {
 
     /// Measures the memory of a worker: of the training itself where that is not a child of the harness.
     pub(super) fn watch_memory_of(&self, worker: u32) {
-        let adopted = ForeignProcess::of_run(&self.run_dir).filter(|process| process.identity.is_alive());
-        let pid = adopted.map_or(worker, |process| process.identity.pid);
+        let pid = ForeignProcess::living(&self.run_dir).map_or(worker, |process| process.identity.pid);
         self.worker.watched.send_replace(Some(pid));
     }
 

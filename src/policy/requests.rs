@@ -78,12 +78,9 @@ impl Policy {
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
         let start = Start::on(target, reason.clone());
-        self.ledger.proposal = None;
         self.wishes.keep_climb(&self.ledger.climb);
-        self.ledger.climb.choose_rung(self.current_step());
         let mut effects = vec![request_note(Level::Info, JournalKind::Shift, reason)];
-        effects.extend(self.note_chosen_rung(target));
-        self.rung = target;
+        effects.extend(self.settle_on(target));
         let answer = match std::mem::replace(&mut self.life, Lifecycle::New) {
             Lifecycle::Running(phase) => {
                 self.life = Lifecycle::Running(phase);
@@ -129,13 +126,19 @@ impl Policy {
     pub fn choose_rung(&mut self, to: &Target, step: u64, clock: u64) -> Result<Vec<Effect>, Refusal> {
         let target = self.resolve_target(to)?;
         (self.position.durable, self.position.clock) = (Some(step), Some(clock));
-        self.ledger.proposal = None;
-        self.ledger.climb.choose_rung(step);
         let text = format!("shift: {} → {}", self.rung_name(self.rung), self.rung_name(target));
         let mut effects = vec![request_note(Level::Info, JournalKind::Shift, text)];
-        effects.extend(self.note_chosen_rung(target));
-        self.rung = target;
+        effects.extend(self.settle_on(target));
         Ok(effects)
+    }
+
+    /// Goes on with a rung that the user chose. Returns a journal line if that ends the climb plan.
+    fn settle_on(&mut self, target: usize) -> Option<Effect> {
+        self.ledger.proposal = None;
+        self.ledger.climb.choose_rung(self.current_step());
+        let ends = self.note_chosen_rung(target);
+        self.rung = target;
+        ends
     }
 
     /// Reports whether the state of the run allows a shift.
