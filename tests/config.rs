@@ -133,6 +133,7 @@ fn a_knob_set_on_the_command_line_must_reach_the_command() {
     ] {
         let refusal = read("command.yaml", text, &set(path, "3")).unwrap_err().to_string();
         assert!(refusal.starts_with(&format!("--set {path}=3: {path}: ")) && refusal.contains(wrong), "{refusal}");
+        assert_eq!(refusal.lines().count(), 1, "{refusal}");
     }
 }
 

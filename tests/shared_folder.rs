@@ -214,7 +214,8 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     cut_power(&lost);
     child.wait().unwrap();
     second();
-    assert_eq!(hosts.place.status_json()["host"], NODE, "nothing here knows that it is gone");
+    let status = || -> Value { serde_json::from_str(&hosts.place.succeed(&["status", "--format", "json"])).unwrap() };
+    assert_eq!(status()["host"], NODE, "nothing here knows that it is gone");
     let silent = hosts.place.output(&["resume", "--headless"]);
     let said = shown(&silent);
     assert!(holder(&said) && said.contains("has not answered") && said.contains("resume --take-over"), "{said}");
@@ -223,7 +224,7 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
     // The host itself knows its processes, and goes on.
     let resume = hosts.place.command(&["resume", "--headless"]);
     let mut child = hosts.on_node(&resume).stdout(Stdio::null()).spawn().unwrap();
-    let step = hosts.place.status_json()["step"].as_u64().unwrap();
+    let step = status()["step"].as_u64().unwrap();
     hosts.wait_step(step + 5);
     let refused = hosts.place.output(&["resume", "--take-over", "--headless"]);
     assert!(shown(&refused).contains("renews its lease, so it is alive"), "{}", shown(&refused));

@@ -199,7 +199,9 @@ impl Run {
         let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
-        problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|set| set.path.as_str()))));
+        let known = set.iter().map(|set| set.path.as_str()).filter(|path| problems.iter().all(|it| it.path != *path));
+        let unreached: Vec<Problem> = run.iter().flat_map(|run| run.unreached_knobs(known.clone())).collect();
+        problems.extend(unreached);
         match run {
             Some(run) if problems.is_empty() => Ok(run),
             _ => Err(refuse(source, &problems, &places, &mut Overridden { set, written })),

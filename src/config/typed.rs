@@ -240,14 +240,14 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
         "a string" if value == "a section" => ("text", "put it in quotes, such as \"{run_dir}\"".to_owned()),
         "a string" => ("text", format!("write it in quotes: \"{value}\"")),
         _ if wanted.starts_with("struct ") => ("a section of keys", "put its keys below it, indented".to_owned()),
-        _ if wanted.contains("and a unit") => {
-            ("a number with a unit", "write 30 s, 10 min, 500 steps, 1 epoch or never".to_owned())
-        }
         "a sequence" if value.contains(char::is_whitespace) || value == "a section" => {
             ("a list", "write [a, b]".to_owned())
         }
         "a sequence" => ("a list", format!("write [{value}]")),
-        other => (other, "see the shipped run files for an example".to_owned()),
+        other => match other.strip_prefix("a number and a unit: ") {
+            Some(examples) => ("a number with a unit", format!("write {examples}")),
+            None => (other, "see the shipped run files for an example".to_owned()),
+        },
     };
     Problem::at(path, format!("expected {kind}, found {value}"), fix)
 }

@@ -1,7 +1,7 @@
-//! Values with a unit: `30 s`, `10 min`, `500 steps`, `1 epoch`.
+//! Values with a unit: `30 s`, `10 min`, `500 steps`, `1 epoch`; and times, where nothing else makes sense.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
 
 /// An interval in wall-clock time or in training progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,23 +94,87 @@ impl Serialize for Every {
 
 impl<'de> Deserialize<'de> for Every {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
-            type Value = Every;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(EXAMPLES)
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Every, E> {
-                text.parse().map_err(E::custom)
-            }
+        deserializer.deserialize_str(Text(EXAMPLES, PhantomData))
+    }
+}
+
+/// A wall-clock time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Time {
+    seconds: f64,
+}
+
+impl Time {
+    /// Creates a time of so many seconds.
+    #[must_use]
+    pub const fn seconds(seconds: f64) -> Self {
+        Self { seconds }
+    }
+
+    /// Returns the time as a duration.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Every::Seconds(self.seconds).fmt(formatter)
+    }
+}
+
+/// A text that is not a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a time; write {TIMES}")]
+pub struct ParseTimeError {
+    /// The text.
+    pub text: String,
+}
+
+const TIMES: &str = "a number and a unit: 500 ms, 30 s, 10 min or 2 h";
+
+impl FromStr for Time {
+    type Err = ParseTimeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTimeError> {
+        match text.parse() {
+            Ok(Every::Seconds(seconds)) => Ok(Self { seconds }),
+            _ => Err(ParseTimeError { text: text.to_owned() }),
         }
-        deserializer.deserialize_str(Text)
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text(TIMES, PhantomData))
+    }
+}
+
+/// Reads a value from a text; other types are refused with what is expected.
+struct Text<T>(&'static str, PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Every;
+    use super::{Every, TIMES, Time};
 
     #[test]
     fn intervals_are_read_and_written_back() {
@@ -136,6 +200,15 @@ mod tests {
             let error = text.parse::<Every>().unwrap_err();
             assert_eq!(error.text, text);
             assert!(error.to_string().contains("10 min"), "{error}");
+        }
+    }
+    #[test]
+    fn a_time_is_nothing_but_a_time() {
+        assert_eq!("2 min".parse(), Ok(Time::seconds(120.0)));
+        assert_eq!(Time::seconds(120.0).to_string(), "120 s");
+        for text in ["30", "500 steps", "1 epoch", "never", "auto", "soon"] {
+            let error = text.parse::<Time>().unwrap_err().to_string();
+            assert_eq!(error, format!("`{text}` is not a time; write {TIMES}"));
         }
     }
 }

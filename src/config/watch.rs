@@ -2,7 +2,7 @@
 //! files write out the same defaults.
 
 use super::problem::{Findings, Problem};
-use super::units::Every;
+use super::units::{Every, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Watch {
     /// Skipped steps in a row that end the worker (exit code 12).
     pub skips_in_a_row: u64,
     /// Minimum step duration before the worker counts as hanging.
-    pub hang_min: Every,
+    pub hang_min: Time,
     /// Restarts without a new durable step before the run needs attention.
     pub restarts_without_progress: u32,
     /// Restarts of any cause within `restart_window` before the run needs attention.
@@ -71,10 +71,10 @@ impl Default for Watch {
             skip_rate: 0.02,
             skips_to_shift: 5,
             skips_in_a_row: 50,
-            hang_min: Every::Seconds(10.0),
+            hang_min: Time::seconds(10.0),
             restarts_without_progress: 3,
             restarts_in_window: 5,
-            restart_window: minutes(30),
+            restart_window: Every::Seconds(1800.0),
             checkpoint_age: Every::Auto,
             restart_every: Every::Never,
             layers: true,
@@ -111,7 +111,7 @@ pub struct Utilisation {
     /// Utilisation (share of time with a kernel running) below which the GPU counts as idle; 0 = never.
     pub below: f64,
     /// Idle time during training before it is investigated.
-    pub after: Every,
+    pub after: Time,
 }
 
 impl Default for Utilisation {
@@ -127,15 +127,15 @@ pub struct Hang {
     /// Multiple of the longest of the last 64 steps that a step may take.
     pub factor: f64,
     /// Loading data and model.
-    pub starting: Every,
+    pub starting: Time,
     /// Compiling and autotuning kernels.
-    pub compiling: Every,
+    pub compiling: Time,
     /// A step, before there are enough steps to learn from.
-    pub first_steps: Every,
+    pub first_steps: Time,
     /// The first evaluation; later ones are compared with the longest so far.
-    pub evaluating: Every,
+    pub evaluating: Time,
     /// Copying state to the host.
-    pub checkpointing: Every,
+    pub checkpointing: Time,
 }
 
 impl Default for Hang {
@@ -156,11 +156,11 @@ impl Default for Hang {
 #[serde(deny_unknown_fields, default)]
 pub struct Ending {
     /// Time from SIGTERM to SIGKILL.
-    pub grace: Every,
+    pub grace: Time,
     /// Time after SIGKILL before the worker counts as unkillable.
-    pub kill: Every,
+    pub kill: Time,
     /// Time allowed for the GPU to release the previous worker's memory.
-    pub vram_wait: Every,
+    pub vram_wait: Time,
     /// Memory above the level before the run at which the GPU still counts as free, in MiB.
     pub vram_slack_mib: u64,
 }
@@ -168,9 +168,9 @@ pub struct Ending {
 impl Default for Ending {
     fn default() -> Self {
         Self {
-            grace: Every::Seconds(5.0),
-            kill: Every::Seconds(10.0),
-            vram_wait: Every::Seconds(50.0),
+            grace: Time::seconds(5.0),
+            kill: Time::seconds(10.0),
+            vram_wait: Time::seconds(50.0),
             vram_slack_mib: 64,
         }
     }
@@ -184,13 +184,13 @@ pub struct Heat {
     /// Degrees below the GPU's own slowdown limit that also count as hot.
     pub below_slowdown_c: f64,
     /// Time above the limit before pausing.
-    pub act_after: Every,
+    pub act_after: Time,
     /// Degrees below the limit at which training resumes.
     pub cool_by_c: f64,
     /// Pauses before a shift to a rung that relieves heat.
     pub pauses: u32,
     /// Length of a pause after which a still hot GPU needs attention.
-    pub give_up: Every,
+    pub give_up: Time,
 }
 
 impl Default for Heat {
@@ -254,14 +254,8 @@ impl Default for Climb {
     }
 }
 
-fn minutes(minutes: u32) -> Every {
-    Every::Seconds(f64::from(minutes) * 60.0)
-}
-
-/// Returns a wall-clock span; [`check_watch`] has rejected any other interval.
-#[must_use]
-pub fn span(every: Every) -> Duration {
-    every.duration().unwrap_or_default()
+fn minutes(minutes: u32) -> Time {
+    Time::seconds(f64::from(minutes) * 60.0)
 }
 
 /// Returns every invalid value in the section.
@@ -300,34 +294,25 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
     found.into_problems()
 }
 
-/// Checks the fields that must be a time.
+/// Checks the times that must not be too short or too long.
 fn check_waits(watch: &Watch, found: &mut Findings) {
-    let spans = [
+    let silences = [
         ("hang_min", watch.hang_min),
-        ("utilisation.after", watch.utilisation.after),
         ("hang.starting", watch.hang.starting),
         ("hang.compiling", watch.hang.compiling),
         ("hang.first_steps", watch.hang.first_steps),
         ("hang.evaluating", watch.hang.evaluating),
         ("hang.checkpointing", watch.hang.checkpointing),
-        ("ending.grace", watch.ending.grace),
-        ("ending.kill", watch.ending.kill),
-        ("ending.vram_wait", watch.ending.vram_wait),
-        ("heat.act_after", watch.heat.act_after),
-        ("heat.give_up", watch.heat.give_up),
     ];
-    for (key, every) in spans {
-        let timed = every.duration().is_some();
-        found.unless(timed, key, "must be a wall-clock time", "write seconds or minutes: 10 s");
-        let Some(time) = every.duration() else { continue };
-        if key.starts_with("hang") {
-            let long = time >= Duration::from_millis(100);
-            found.unless(long, key, "too short to detect a hang", "write 100 ms or more, such as 10 s");
-        }
-        if key.starts_with("ending.") {
-            let bounded = time <= Duration::from_hours(1);
-            found.unless(bounded, key, "too long, the run would stall", "write up to 1 h, such as 10 s");
-        }
+    for (key, time) in silences {
+        let long = time.duration() >= Duration::from_millis(100);
+        found.unless(long, key, "too short to detect a hang", "write 100 ms or more, such as 10 s");
+    }
+    let ending = watch.ending;
+    let waits = [("ending.grace", ending.grace), ("ending.kill", ending.kill), ("ending.vram_wait", ending.vram_wait)];
+    for (key, time) in waits {
+        let bounded = time.duration() <= Duration::from_hours(1);
+        found.unless(bounded, key, "too long, the run would stall", "write up to 1 h, such as 10 s");
     }
 }
 

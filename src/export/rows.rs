@@ -26,7 +26,7 @@ struct Row {
     attempt: u64,
     rung: usize,
     step: u64,
-    samples: u64,
+    samples: Option<u64>,
     epoch: u64,
     loss: Option<f64>,
     lr: Option<f64>,
@@ -43,6 +43,8 @@ struct Row {
 pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<(), ExportError> {
     let reader = Reader::open_begun(run)?;
     let names = reader.metric_names().map_err(|source| ExportError::query(run, source))?;
+    // The clock of a script that names no samples counts its steps.
+    let counts_steps = reader.status().is_some_and(|status| status.unit == "steps");
     let mut written = match format {
         RowFormat::Csv => {
             let fixed = ["attempt", "rung", "step", "samples", "epoch", "loss", "lr", "grad_norm", "skipped"];
@@ -53,15 +55,22 @@ pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<()
     };
     let each = |row| {
         if written.is_ok() {
-            written = write_row(out, format, row, &names);
+            written = write_row(out, format, row, &names, counts_steps);
         }
     };
     reader.each_step(each).map_err(|source| ExportError::query(run, source))?;
     written.and_then(|()| out.flush()).map_err(|source| ExportError::Io { path: PathBuf::from("stdout"), source })
 }
 
-fn write_row(out: &mut impl Write, format: RowFormat, step: StepRow, names: &MetricNames) -> io::Result<()> {
+fn write_row(
+    out: &mut impl Write,
+    format: RowFormat,
+    step: StepRow,
+    names: &MetricNames,
+    counts_steps: bool,
+) -> io::Result<()> {
     let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, metrics, .. } = step;
+    let samples = Some(samples).filter(|_| !counts_steps);
     match format {
         RowFormat::Jsonl => {
             let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, metrics };
@@ -70,6 +79,7 @@ fn write_row(out: &mut impl Write, format: RowFormat, step: StepRow, names: &Met
         RowFormat::Csv => {
             let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
             let (loss, lr, norm) = (number(loss), number(lr), number(grad_norm));
+            let samples = samples.map_or_else(String::new, |samples| samples.to_string());
             write!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")?;
             for (_, name) in names.iter() {
                 write!(out, ",{}", number(metrics.get(name).copied()))?;

@@ -212,9 +212,13 @@ impl Keeper {
         }
     }
 
+    /// Deletes the checkpoints beyond retention, but not the one that an open proposal would go back to.
     pub(super) fn retire_checkpoints(&mut self) {
         let rules = retention::Rules::of_rung(&self.run, self.recorder.attempt.rung);
-        let steps = self.recorder.retire_superfluous(&rules, &BTreeSet::new());
+        let way_back = self.policy.proposed_way_back();
+        let spared =
+            way_back.and_then(|back| self.recorder.checkpoint_for(back.before, back.steps)).map(|(step, _)| step);
+        let steps = self.recorder.retire_superfluous(&rules, &spared.into_iter().collect());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.

@@ -8,7 +8,6 @@ use super::recorder::now_ms;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
-use crate::config::watch::span;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
@@ -293,7 +292,7 @@ impl Keeper {
         if state == RunState::Training && self.recorder.status.state != state {
             self.recorder.attempt.trains_again(now_ms());
         }
-        let progress = self.recorder.attempt.progress(span(self.run.watch.hang_min));
+        let progress = self.recorder.attempt.progress(self.run.watch.hang_min.duration());
         let status = &mut self.recorder.status;
         // A keeper that took the worker over keeps what its predecessor knew.
         status.progress = progress.or(status.progress);

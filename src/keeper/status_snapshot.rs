@@ -2,7 +2,7 @@
 
 use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
 use crate::config::run::Run;
-use crate::config::watch::{AGE_AT_LEAST, span};
+use crate::config::watch::AGE_AT_LEAST;
 use crate::policy::command::{COMPANION_WAIT, CommandLimits};
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
@@ -100,7 +100,7 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
 fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLimits {
     let foreign = ForeignProcess::of_run(run_dir);
     // `adopt --interval` is the time without news that its user accepts.
-    let old_after = if foreign.is_some() { span(run.watch.hang.first_steps) } else { AGE_AT_LEAST };
+    let old_after = if foreign.is_some() { run.watch.hang.first_steps.duration() } else { AGE_AT_LEAST };
     CommandLimits {
         old_after: spec.checkpoints.as_ref().map(|_| old_after),
         resumes: spec.level() >= Level::Checkpoints,

@@ -6,7 +6,6 @@ use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use crate::config::units::Every;
-use crate::config::watch::span;
 use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
@@ -89,7 +88,7 @@ impl Policy {
     }
 
     fn answer_limit(&self) -> Duration {
-        span(self.limits.watch.hang.checkpointing).max(self.worker.save * SLOWER)
+        self.limits.watch.hang.checkpointing.duration().max(self.worker.save * SLOWER)
     }
 
     /// Handles an expired deadline.

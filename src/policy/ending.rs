@@ -4,7 +4,6 @@ use super::event::{Effect, Signal};
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Then};
 use super::machine::Policy;
-use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -43,7 +42,7 @@ impl Policy {
                 let why = format!(
                     "the GPU does not cool: {celsius:.0} °C after a pause of {} min, {resume_c:.0} °C needed; check its fan, \
                      its airflow and other processes that use it, then `{}`",
-                    span(self.limits.watch.heat.give_up).as_secs() / 60,
+                    self.limits.watch.heat.give_up.duration().as_secs() / 60,
                     self.go_on_command()
                 );
                 self.finish_run(Outcome::NeedsPerson(why))
@@ -72,7 +71,7 @@ impl Policy {
         if let Some(rank) = self.watches.hang.describe_last_rank() {
             cause = format!("{cause}: {rank}");
         }
-        let grace = span(self.limits.watch.ending.grace).as_secs_f64();
+        let grace = self.limits.watch.ending.grace.duration().as_secs_f64();
         let told = format!("{cause}; the worker gets SIGTERM, and SIGKILL after {grace} s");
         let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
         let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
@@ -100,8 +99,8 @@ impl Policy {
                 let grace = self.stop_grace_of_command(pressure, checkpoint).unwrap_or_else(|| self.stop_grace());
                 (Effect::Order(Order::Stop { checkpoint }), grace)
             }
-            Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),
-            Pressure::Killed => (Effect::Signal(Signal::Kill), span(ending.kill)),
+            Pressure::Terminated => (Effect::Signal(Signal::Terminate), ending.grace.duration()),
+            Pressure::Killed => (Effect::Signal(Signal::Kill), ending.kill.duration()),
         };
         self.life = Lifecycle::Stopping { then, pressure, until: now + grace };
         vec![effect]

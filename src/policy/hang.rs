@@ -1,6 +1,6 @@
 //! Decides when silence is a hang: one limit per phase, learned from earlier steps.
 
-use crate::config::watch::{self, span};
+use crate::config::watch::{self};
 use crate::protocol::ranks::{Laggard, ProcessState, RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl HangWatch {
     /// Creates the watch of a worker that starts now.
     #[must_use]
     pub fn new(knobs: &watch::Watch, now: Duration) -> Self {
-        let (least, limits) = (span(knobs.hang_min), knobs.hang);
+        let (least, limits) = (knobs.hang_min.duration(), knobs.hang);
         Self {
             least,
             limits,
@@ -195,7 +195,7 @@ impl HangWatch {
             _ if !command.is_ended => active + limit,
             Phase::Starting => active + limit,
             // It may evaluate without saying so, for as long as it works.
-            Phase::Training => (active + limit).min(self.since + limit.max(span(self.limits.evaluating))),
+            Phase::Training => (active + limit).min(self.since + limit.max(self.limits.evaluating.duration())),
             // Only steps prove that training goes on.
             _ => self.since + limit,
         }
@@ -210,7 +210,7 @@ impl HangWatch {
     /// Returns how long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        let first_steps = span(self.limits.first_steps);
+        let first_steps = self.limits.first_steps.duration();
         match self.last_rank_of_training().map(|last| last.allowed) {
             Some(Allowed::Step) => return self.limit_of(Phase::Training),
             Some(Allowed::Input) => return self.limit_of(Phase::Training).max(UNANNOUNCED.min(first_steps)),
@@ -229,14 +229,14 @@ impl HangWatch {
     /// Returns the limit of a phase of any worker.
     fn limit_of(&self, phase: Phase) -> Duration {
         match phase {
-            Phase::Starting => span(self.limits.starting),
-            Phase::Compiling => span(self.limits.compiling),
-            Phase::Checkpointing => span(self.limits.checkpointing),
+            Phase::Starting => self.limits.starting.duration(),
+            Phase::Compiling => self.limits.compiling.duration(),
+            Phase::Checkpointing => self.limits.checkpointing.duration(),
             Phase::Evaluating => {
-                self.longest_eval.map_or(span(self.limits.evaluating), |longest| self.learned(longest))
+                self.longest_eval.map_or(self.limits.evaluating.duration(), |longest| self.learned(longest))
             }
             Phase::Training if self.took.len() >= LEARNED_AFTER => self.learned(self.longest_step()),
-            Phase::Training => span(self.limits.first_steps).max(self.least),
+            Phase::Training => self.limits.first_steps.duration().max(self.least),
         }
     }
 

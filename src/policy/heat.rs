@@ -38,7 +38,7 @@ impl HeatWatch {
     /// Reports whether the GPU has been hot for too long.
     #[must_use]
     pub fn must_cool(&self, knobs: watch::Heat, now: Duration) -> bool {
-        self.since.is_some_and(|since| now.saturating_sub(since) >= watch::span(knobs.act_after))
+        self.since.is_some_and(|since| now.saturating_sub(since) >= knobs.act_after.duration())
     }
 
     /// Reports whether the GPU is cool enough to resume.

@@ -1,7 +1,7 @@
 //! Detects a GPU that idles during training, and its reason. An idle GPU ends no worker: only a worker
 //! that takes no steps hangs, which [`super::hang`] handles.
 
-use crate::config::watch::{self, span};
+use crate::config::watch::{self};
 use crate::format::counted;
 use crate::protocol::worker::{Phase, Step};
 use std::fmt;
@@ -124,7 +124,7 @@ impl IdleWatch {
             (self.steps, self.waited_ms, self.computed_ms) = (0, 0.0, 0.0);
             now
         });
-        if self.told || now.saturating_sub(since) < span(knobs.after) {
+        if self.told || now.saturating_sub(since) < knobs.after.duration() {
             return None;
         }
         self.told = true;

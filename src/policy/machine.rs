@@ -10,7 +10,6 @@ use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::moves::Move;
 use super::refused::Wishes;
 use super::response::{Response, response};
-use crate::config::watch::span;
 use crate::format::count;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
@@ -255,7 +254,7 @@ impl Policy {
             }
             Lifecycle::Stopping { then: Then::End, .. } => self.end_as_asked(),
             Lifecycle::Stopping { then: Then::Cool(start), .. } => {
-                let give_up = span(self.limits.watch.heat.give_up);
+                let give_up = self.limits.watch.heat.give_up.duration();
                 self.life = Lifecycle::Cooling { start, until: now + give_up };
                 Vec::new()
             }
@@ -303,7 +302,7 @@ impl Policy {
             return self.launch_worker(start, now);
         }
         // Readings from before the worker exited are stale: wait for the next one.
-        let wait = span(self.limits.watch.ending.vram_wait);
+        let wait = self.limits.watch.ending.vram_wait.duration();
         let grace =
             if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { self.limits.release_time };
         self.life = Lifecycle::AwaitingVram { start, until: now + grace };

@@ -125,6 +125,15 @@ impl Policy {
         })
     }
 
+    /// Returns the rollback that waits for approval.
+    #[must_use]
+    pub fn proposed_way_back(&self) -> Option<Back> {
+        match self.ledger.proposal.as_ref()?.what {
+            Move::RollBack { back, .. } => Some(back),
+            _ => None,
+        }
+    }
+
     /// Drops an expired proposal.
     pub(super) fn expire_proposal(&mut self) {
         let now = self.current_step();

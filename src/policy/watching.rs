@@ -8,7 +8,7 @@ use super::lifecycle::{Back, Lifecycle};
 use super::machine::Policy;
 use super::moves::Move;
 use crate::config::knobs::Relief;
-use crate::config::watch::{Spike, span};
+use crate::config::watch::Spike;
 use crate::format::apart;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Phase, Skipped, Step};
@@ -146,7 +146,7 @@ impl Policy {
         }
         match self.watches.idle.measured(share, knobs, now) {
             Some(News::Idle(reason)) => {
-                let (below, long) = (knobs.below * 100.0, format_span(span(knobs.after)));
+                let (below, long) = (knobs.below * 100.0, format_span(knobs.after.duration()));
                 let soon = match reason {
                     Reason::NoSteps => {
                         let left = self.watches.hang.deadline().saturating_sub(now);

@@ -136,8 +136,7 @@ pub fn write_pieces(run_dir: &Path, contents: &Pieces<'_>) -> Result<Written, Ch
     let target = folder.join(&name);
     let manifest = Manifest::of(contents);
     let text = manifest.to_bytes();
-    let bytes = manifest.bytes() + text.len() as u64;
-    let written = Written { path: relative_path(contents.step), bytes };
+    let written = Written { path: relative_path(contents.step), bytes: manifest.bytes() };
     if verify(&target).is_ok_and(|found| found == manifest) {
         return Ok(written);
     }

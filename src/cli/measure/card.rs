@@ -78,7 +78,7 @@ impl Card {
     /// then belongs to others and is the baseline for the next attempt.
     pub fn clear(&mut self, ending: &Ending, is_over: impl Fn() -> bool) {
         let limit = self.before.map(|before| before.saturating_add(ending.vram_slack_mib << 20));
-        let deadline = Instant::now() + ending.vram_wait.duration().unwrap_or_default();
+        let deadline = Instant::now() + ending.vram_wait.duration();
         let mut now = self.update_peak();
         while self.before.is_some()
             && now.zip(limit).is_none_or(|(now, limit)| now > limit)

@@ -2,7 +2,7 @@
 //! GPU shared with other processes.
 
 use super::{ASKED, Scenario};
-use crate::config::units::Every;
+use crate::config::units::{Every, Time};
 use crate::policy::event::{Effect, Event, Limits, Signal};
 use crate::policy::ledger::Ledger;
 use crate::policy::lifecycle::{Lifecycle, Outcome};
@@ -14,8 +14,8 @@ use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order};
 fn watched(change: impl FnOnce(&mut Limits)) -> Scenario {
     let mut limits = limits();
     // No test here is about silence.
-    limits.watch.hang_min = Every::Seconds(1e6);
-    limits.watch.hang.first_steps = Every::Seconds(1e6);
+    limits.watch.hang_min = Time::seconds(1e6);
+    limits.watch.hang.first_steps = Time::seconds(1e6);
     change(&mut limits);
     Scenario::with_policy(Policy::new(limits, 0, Ledger::default(), None))
 }

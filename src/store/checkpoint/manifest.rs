@@ -98,10 +98,10 @@ impl Manifest {
         Self::new(contents.step, contents.samples, contents.build, contents.files.iter().map(entry).collect())
     }
 
-    /// Returns the total size of all listed files.
+    /// Returns the size of the checkpoint: of all listed files and of the manifest itself.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.files.iter().map(|file| file.bytes).sum::<u64>() + self.to_bytes().len() as u64
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {

@@ -221,7 +221,7 @@ fn complete(staged: &Path, contents: &StagedContents<'_>) -> Result<Completed, S
     let text = manifest.to_bytes();
     fill_file(&staged.join(MANIFEST), &[&text])?;
     sync_dir(staged)?;
-    Ok(Completed { bytes: manifest.bytes() + text.len() as u64, verified })
+    Ok(Completed { bytes: manifest.bytes(), verified })
 }
 
 /// Returns the names of the staged files, sorted.
