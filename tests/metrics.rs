@@ -52,6 +52,17 @@ fn a_metric_reaches_the_store_and_every_export() {
 }
 
 #[test]
+fn the_rows_of_a_script_that_names_no_samples_have_none() {
+    let place = Place::real();
+    let prints = "for step in 1 2 3; do echo step $step loss 0.5; sleep 0.05; done";
+    place.succeed(&["run", "--headless", "--device", "cpu", "--", "sh", "-c", prints]);
+    let rows = place.rows();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["samples"] == Value::Null), "{rows:?}");
+    let csv = place.succeed(&["export", "--format", "csv"]);
+    assert!(csv.lines().skip(1).all(|line| line.split(',').nth(3) == Some("")), "{csv}");
+}
+
+#[test]
 fn a_run_has_at_most_64_metrics() {
     let metrics: serde_json::Map<String, Value> = (0..80).map(|number| (format!("m{number:02}"), json!(1.0))).collect();
     let place = played(&Value::Object(metrics), &json!({}));
