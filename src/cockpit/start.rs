@@ -97,7 +97,7 @@ impl fmt::Display for Typed {
         let join =
             |command: &[String]| command.iter().map(|word| crate::format::quoted(word)).collect::<Vec<_>>().join(" ");
         match self {
-            Self::Empty => write!(formatter, "python train.py --lr 1e-3 · run my.yaml · init -- python train.py"),
+            Self::Empty => write!(formatter, "python a.py · run a.yaml · init -- python a.py"),
             Self::Command { command, .. } => write!(formatter, "starts {}", join(command)),
             Self::RunFile { file, .. } => {
                 write!(formatter, "starts the run file {file}; asks first if it names commands or libraries")

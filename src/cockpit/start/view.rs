@@ -8,7 +8,7 @@
 //!
 //!  start
 //!    a new run               handwritten digits, on the GPU if there is one
-//!    a command …             python train.py --lr 1e-3 · run my.yaml
+//!    a command …             python a.py · run a.yaml
 //!
 //!  recent
 //!    lora-20261121-090211    ⠑⠢⠤⣀⣀⣀⣀⣀  finished  1 200  100 %  eval loss 1.82
