@@ -110,7 +110,7 @@ fn farewell(dir: &RunDir) -> u8 {
     let name = dir.name();
     match live_status(dir) {
         None if !dir.path().exists() => {
-            say(&format!("{name} is deleted"));
+            say(&format!("{name} was moved or deleted; if it still trains, it ends within a minute"));
             0
         }
         Some(status) if status.state == RunState::Unattended => {

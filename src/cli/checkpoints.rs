@@ -312,7 +312,7 @@ fn none_to_load(run: &RunDir) -> String {
 fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
     let name = run.name();
     let command = run.run().ok().and_then(|run| run.command);
-    let from = command.and_then(|spec| train_on(run, &spec, Some(adopted.step)));
+    let from = command.and_then(|spec| train_on(run, Some(&spec), Some(adopted.step)));
     let from =
         from.map_or_else(|| format!("--from {name}@{} of `downshift run`", adopted.step), |line| format!("`{line}`"));
     format!(

@@ -10,7 +10,7 @@ use crate::init::kept::Kept;
 use crate::keeper::offline::OfflineKeeper;
 use crate::recipe::class::units_per_step;
 use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
-use crate::store::checkpoint::{self, Loaded, STATE, state::TrainState};
+use crate::store::checkpoint::{self, Loaded, STATE, STEPS, state::TrainState};
 use crate::store::companion::KnownCompanion;
 use crate::store::reader::live_status;
 use crate::store::run_dir::{RunDir, RunDirError};
@@ -172,11 +172,14 @@ fn state_on(loaded: &Loaded, run: &Run, rung: usize) -> Result<Vec<u8>, Failure>
     Ok(serde_json::to_vec_pretty(&TrainState { rung, rung_name, is_foreign: true, ..state })?)
 }
 
-/// Copies a checkpoint of downshift's into another run, with another state if one is given.
+/// Copies a checkpoint of downshift's into a new run, with another state if one is given. The rows that it carries are a part
+/// of the old run's curve, so they stay there: the curve, the time and the best evaluation of the new run are its own.
 pub fn copy_container(base: &RunDir, to: &RunDir, loaded: &Loaded, state: Option<&[u8]>) -> Result<(), Failure> {
     // Without it, the new run would not be known to resume.
     KnownCompanion::copy(base, to.path())?;
-    checkpoints::copy::write_copy(to.path(), loaded, state)?;
+    let replaced: Vec<(&str, &[u8])> =
+        state.map(|state| (STATE, state)).into_iter().chain([(STEPS, &[][..])]).collect();
+    checkpoints::copy::write_copy(to.path(), loaded, &replaced)?;
     Ok(())
 }
 

@@ -101,7 +101,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         Living::Asked | Living::Unheard => return look_on(&dir, args.headless, since_ms),
         Living::No => {}
     }
-    refuse_finished_command(&dir)?;
+    refuse_finished(&dir, args, trainer)?;
     let launch = match ready(&dir, args, trainer, 1)? {
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
@@ -216,21 +216,27 @@ fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, nodes: u32) -> 
     settle_launch(dir, &run, args, trainer, nodes)
 }
 
-/// Refuses a command that has finished: nothing tells how it would train on, and another start may replace its outputs.
-fn refuse_finished_command(dir: &RunDir) -> Result<(), Failure> {
-    let has_finished =
-        live_status(dir).is_some_and(|status| status.state == RunState::Finished && status.level.is_some());
-    if !has_finished {
-        return Ok(());
-    }
-    let run = dir.run().ok();
-    let command = run.as_ref().and_then(|run| run.command.as_ref());
-    let longer = command.and_then(|spec| train_on(dir, spec, None));
-    let longer = longer.map_or_else(String::new, |longer| {
-        format!("; to train it longer, change how long the script trains, then start a run from its end: `{longer}`")
-    });
-    let anew = command.map_or_else(String::new, |spec| format!("; `{}` starts over", start_anew(dir, spec).command));
-    Err(Failure::new(2, format!("{} has finished{longer}{anew}", dir.name())))
+/// Refuses a run that has taken its last step, before anything is asked for it. Of a command nothing tells how it would train
+/// on, and another start may replace its outputs.
+fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<(), Failure> {
+    let Some(status) = live_status(dir).filter(|status| status.state == RunState::Finished) else { return Ok(()) };
+    let Ok(run) = dir.run() else { return Ok(()) };
+    let longer = train_on(dir, run.command.as_ref(), None);
+    let why = if let Some(spec) = &run.command {
+        let anew = start_anew(dir, spec).command;
+        let change = "to train it longer, change how long the script trains, then start a run from its end";
+        let longer = longer.map_or_else(String::new, |longer| format!("; {change}: `{longer}`"));
+        format!("{longer}; `{anew}` starts over")
+    } else {
+        let rung = status.rung.min(run.rungs.len() - 1);
+        // Its length may have been raised since, and an older checkpoint has steps left.
+        let loaded = checkpoints::load_chosen(dir, None).ok().filter(|_| args.from.is_none());
+        let checked = loaded.map(|loaded| trainer.check_checkpoint(&run, rung, &loaded.files));
+        let Some(Err(refusal)) = checked else { return Ok(()) };
+        let longer = longer.map_or_else(String::new, |longer| format!("; `{longer}` begins a new run from its end"));
+        format!(": {refusal}{longer}")
+    };
+    Err(Failure::new(2, format!("{} has finished{why}", dir.name())))
 }
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone. One

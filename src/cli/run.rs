@@ -125,7 +125,9 @@ pub fn load_run_file(
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. }))
             if !path.is_dir() || shipped::run_file(path).is_none() =>
         {
-            let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?"));
+            let pictures = "; to train on a folder of pictures, begin with `downshift init pictures`";
+            let of_folder = || path.is_dir().then(|| pictures.to_owned());
+            let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
             return Err(Failure::new(13, format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),

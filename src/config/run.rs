@@ -199,8 +199,8 @@ impl Run {
         let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
-        let known = set.iter().map(|set| set.path.as_str()).filter(|path| problems.iter().all(|it| it.path != *path));
-        let unreached: Vec<Problem> = run.iter().flat_map(|run| run.unreached_knobs(known.clone())).collect();
+        let sound = set.iter().map(|set| set.path.as_str()).filter(|path| problems.iter().all(|it| it.path != *path));
+        let unreached: Vec<Problem> = run.iter().flat_map(|run| run.unreached_knobs(sound.clone())).collect();
         problems.extend(unreached);
         match run {
             Some(run) if problems.is_empty() => Ok(run),

@@ -12,10 +12,27 @@ const MAX_ROUNDS: usize = 64;
 const MAX_SUGGESTIONS: usize = 50;
 /// The largest number that a message repeats as the one to write.
 const MAX_WRITTEN: f64 = 1e15;
-/// Keys that are written in one section and belong into another.
-const MISPLACED: [(&str, &[&str], &str); 2] = [
+/// Keys that are written in one section, or in none, and belong into another.
+const MISPLACED: [(&str, &[&str], &str); 5] = [
     ("checkpoint", &["match", "complete", "copy"], "checkpoints"),
     ("checkpoints", &["every", "keep_best", "best", "proven_after"], "checkpoint"),
+    (
+        "",
+        &[
+            "epochs",
+            "steps",
+            "max_steps",
+            "micro_batch",
+            "batch_size",
+            "accumulation",
+            "grad_accum",
+            "precision",
+            "seed",
+        ],
+        "training",
+    ),
+    ("", &["lr", "learning_rate", "weight_decay", "max_norm", "max_grad_norm", "schedule"], "optimizer"),
+    ("", &["autopilot", "patience", "hang_min"], "watch"),
 ];
 /// Names that other programs give to keys, and other words for tasks.
 const ELSEWHERE: [(&[&str], &str); 8] = [
@@ -98,7 +115,10 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str, renamed: &mu
         }
     }
     let fix = |index: usize, key: &str| match home_of(section, key) {
-        Some(home) => format!("write it under `{home}`"),
+        Some(home) => {
+            let own = ELSEWHERE.iter().find(|(names, _)| names.contains(&key)).map_or(key, |(_, own)| own);
+            format!("write it as `{home}.{own}`")
+        }
         None if index < MAX_SUGGESTIONS => suggest(key, &known),
         None => "remove it".to_owned(),
     };

@@ -6,6 +6,7 @@ use crate::policy::event::Effect;
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
+use crate::store::run_dir::MAY_BE_MISSING;
 use rustix::process::{Pid, getppid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,9 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Interval between checks.
 const RHYTHM: Duration = Duration::from_secs(1);
-/// Time in which a moved directory may come back.
-const PATIENCE: Duration = Duration::from_mins(1);
-
 /// A directory that must stay in place.
 #[derive(Debug)]
 pub struct RunDirWatch {
@@ -70,7 +68,7 @@ impl RunDirWatch {
                 self.missing = Some(now);
                 Presence::Missing
             }
-            (false, Some(since)) if now.duration_since(since) >= PATIENCE => Presence::Lost,
+            (false, Some(since)) if now.duration_since(since) >= MAY_BE_MISSING => Presence::Lost,
             (true, None) | (false, Some(_)) => Presence::Same,
         }
     }
@@ -108,7 +106,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PATIENCE, Presence, RHYTHM, RunDirWatch};
+    use super::{MAY_BE_MISSING, Presence, RHYTHM, RunDirWatch};
     use std::fs;
     use std::time::Instant;
     use tempfile::TempDir;
@@ -134,6 +132,6 @@ mod tests {
         fs::rename(&here, &there).unwrap();
         fs::create_dir(&here).unwrap();
         assert_eq!(look(RHYTHM), Presence::Missing, "another directory of that name is not it");
-        assert_eq!(look(PATIENCE), Presence::Lost);
+        assert_eq!(look(MAY_BE_MISSING), Presence::Lost);
     }
 }

@@ -50,11 +50,11 @@ pub fn start_anew(dir: &RunDir, spec: &CommandSpec) -> Anew {
 }
 
 /// Returns the command that starts a new run from a checkpoint of this one, of a step or the newest; none if no run can
-/// begin from it, or it was not started by `run`.
+/// begin from it, or it was not started by `run`. `spec`: the run's command, if it has one.
 #[must_use]
-pub fn train_on(dir: &RunDir, spec: &CommandSpec, step: Option<u64>) -> Option<String> {
-    let resumes =
-        spec.level() >= Level::Checkpoints || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
+pub fn train_on(dir: &RunDir, spec: Option<&CommandSpec>, step: Option<u64>) -> Option<String> {
+    let resumes = spec.is_some_and(|spec| spec.level() >= Level::Checkpoints)
+        || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
     let resumes_script = resumes && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
     let line = without_option(&first_line(dir).filter(|_| has_checkpoint)?, "--from");

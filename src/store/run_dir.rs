@@ -16,6 +16,10 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the directory of a run that trains may be missing before the keeper ends the run.
+pub const MAY_BE_MISSING: Duration = Duration::from_mins(1);
 
 /// The directory of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
 use crate::format::{bytes, count};
-use crate::store::checkpoint::{self, Contents, Loaded, STATE};
+use crate::store::checkpoint::{self, Contents, Loaded};
 use crate::store::companion::KnownCompanion;
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
@@ -39,7 +39,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     // Without it, the copy would not be known to resume.
     KnownCompanion::copy(run, &place).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
-    let path = place.join(write_copy(&place, &loaded, None)?);
+    let path = place.join(write_copy(&place, &loaded, &[])?);
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if best.is_some() { "the best one, " } else { "" };
@@ -53,11 +53,11 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
 }
 
 /// Writes a checkpoint into a run directory: the same files in the same order, so that the manifest is identical unless
-/// another state is given.
-pub fn write_copy(place: &Path, loaded: &Loaded, state: Option<&[u8]>) -> Result<String, Failure> {
+/// some of them, by name, are replaced.
+pub fn write_copy(place: &Path, loaded: &Loaded, replaced: &[(&str, &[u8])]) -> Result<String, Failure> {
     let manifest = &loaded.manifest;
     let kept = |name: &str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
-    let file = |name: &str| state.filter(|_| name == STATE).unwrap_or_else(|| kept(name));
+    let file = |name: &str| replaced.iter().find(|(other, _)| *other == name).map_or_else(|| kept(name), |it| it.1);
     let files: Vec<(&str, &[u8])> =
         manifest.files.iter().map(|entry| (entry.name.as_str(), file(&entry.name))).collect();
     let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };

@@ -66,7 +66,7 @@ pub fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path,
 /// Refuses to start a command from weights alone: only its script can load them.
 fn refuse_weights(base: &RunDir, spec: &CommandSpec) -> Failure {
     let name = base.name();
-    let whole = train_on(base, spec, None).map_or_else(String::new, |line| {
+    let whole = train_on(base, Some(spec), None).map_or_else(String::new, |line| {
         format!("; `{line}` starts a new run from its newest checkpoint, with the optimizer")
     });
     Failure::new(2, format!("--as-base: {name} is a command, and only its script can load weights alone{whole}"))

@@ -15,7 +15,7 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
-const WIDTH: u16 = 56;
+const WIDTH: u16 = 72;
 
 fn title(state: &State) -> String {
     match state.subject.checkpoint {

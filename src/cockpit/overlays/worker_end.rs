@@ -119,6 +119,12 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
     let Some(status) = state.status() else { return Vec::new() };
     let text = match (kind, &state.command) {
         (WorkerEnd::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
+        (WorkerEnd::Stop, None) if state.facts.run_dir_missing_ms.is_some() => {
+            let step = count(status.step);
+            format!(
+                "The run directory is missing, so step {step} cannot be saved. Move it back first; to end the run without it, stop twice."
+            )
+        }
         (WorkerEnd::Stop, None) => {
             format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
         }

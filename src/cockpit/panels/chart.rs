@@ -3,6 +3,7 @@
 
 use super::curve::{Plot, draw_curve};
 use super::geometry::{Curve, Geometry};
+use crate::cockpit::action::Action;
 use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::{axis, braille::Braille};
 use crate::cockpit::quantity::Quantity;
@@ -20,6 +21,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 /// Draws the panel.
@@ -205,7 +207,10 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), state.curve_ends()) {
         let (start, end) = chart.window(ends);
         let from = name_place(state, chart.axis, start.ceil());
-        let text = format!("{from} to {}", format_place(state, chart.axis, end));
+        let mut text = format!("{from} to {}", format_place(state, chart.axis, end));
+        if !chart.follows() {
+            let _ = write!(text, ", {} follows", state.keys.key_of(Action::Follow));
+        }
         parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     }
     if plot.is_some_and(|plot| plot.geometry.scale.is_log()) {

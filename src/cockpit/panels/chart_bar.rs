@@ -7,6 +7,7 @@
 //! ```
 
 use super::chart::name_place;
+use crate::cockpit::action::Action;
 use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::panels::meters::gpu_hint;
 use crate::cockpit::quantity::Source;
@@ -186,7 +187,12 @@ fn page(state: &State, charts: &[Listed], shown: &Range<usize>, theme: &Theme) -
         1 => format!("chart {} of {}", shown.end, charts.len()),
         _ => format!("charts {} to {} of {}", shown.start + 1, shown.end, charts.len()),
     };
-    Line::styled(text, theme.dim)
+    let mut line = Line::styled(text, theme.dim);
+    if !state.screen.chart.follows() {
+        let held = format!("held, {} follows   ", state.keys.key_of(Action::Follow));
+        line.spans.insert(0, Span::styled(held, theme.accent));
+    }
+    line
 }
 
 /// Names the sensors without a chart: no GPU at all, or what the GPU does not report.

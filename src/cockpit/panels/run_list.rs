@@ -93,7 +93,7 @@ impl Cell {
     fn text(self, run: &RunSummary, state: &State) -> String {
         match self {
             Self::Name => run.name.clone(),
-            Self::State => cell::state(run, state.now_ms),
+            Self::State => cell::state(run, known_ms(run, state)),
             Self::Started => cell::started(run, state.now_ms, state.utc_offset_s),
             Self::Duration => cell::duration(run, state.now_ms),
             Self::Steps => cell::steps(run),
@@ -105,14 +105,19 @@ impl Cell {
         }
     }
 
-    fn style(self, run: &RunSummary, now_ms: i64, theme: &Theme) -> Style {
+    fn style(self, run: &RunSummary, state: &State, theme: &Theme) -> Style {
         match (self, &run.status) {
-            (Self::State, Some(status)) => ui::tone_style(theme, cell::state_tone(status, now_ms)),
+            (Self::State, Some(status)) => ui::tone_style(theme, cell::state_tone(status, known_ms(run, state))),
             (Self::State, None) | (Self::Started | Self::Duration | Self::Device | Self::Rung, _) => theme.dim,
             (Self::Tags, _) => theme.accent,
             _ => Style::new(),
         }
     }
+}
+
+/// Returns the time up to which the steps of a run are known: the open run tells its own, the others are read at intervals.
+fn known_ms(run: &RunSummary, state: &State) -> i64 {
+    if run.name == state.run_name() { state.now_ms } else { state.runs.listed_ms }
 }
 
 /// Columns between two cells, and before the first one.
@@ -215,6 +220,9 @@ fn header_line(state: &State, cells: &[(Cell, usize)], theme: &Theme) -> Line<'s
 
 fn run_line(state: &State, run: &RunSummary, cells: &[(Cell, usize)], width: usize, theme: &Theme) -> Line<'static> {
     let here = run.name == state.run_name();
+    let status = state.status().filter(|_| here && state.moment.is_none());
+    let own = status.map(|status| RunSummary { status: Some(status.clone()), ..run.clone() });
+    let run = own.as_ref().unwrap_or(run);
     let marked = state.runs.marked.iter().position(|marked| *marked == run.name);
     // This run takes the first colour, the marked ones those after it.
     let (sign, style) = match (here, marked) {
@@ -228,7 +236,7 @@ fn run_line(state: &State, run: &RunSummary, cells: &[(Cell, usize)], width: usi
         let text = if cell.is_number() { ui::pad_left(&text, *width) } else { ui::pad(&text, *width) };
         let strong = here && *cell == Cell::Name;
         line.push_span(if place == 0 { Span::styled(sign, style) } else { Span::raw(" ".repeat(GAP)) });
-        line.push_span(Span::styled(text, if strong { theme.strong } else { cell.style(run, state.now_ms, theme) }));
+        line.push_span(Span::styled(text, if strong { theme.strong } else { cell.style(run, state, theme) }));
     }
     // The cursor covers the whole row.
     let rest = width.saturating_sub(line.width());

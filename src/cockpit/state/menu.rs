@@ -2,7 +2,7 @@
 
 use super::State;
 use super::requests::Refusal;
-use crate::protocol::control::CheckpointRow;
+use crate::protocol::control::{CheckpointRow, RunState, Status};
 use crate::protocol::resume::GoOn;
 use crate::store::labels::Labels;
 
@@ -75,7 +75,7 @@ impl State {
         let archived = self.runs.row(&self.subject.run).is_some_and(|row| row.labels.archived);
         match (item, self.subject.checkpoint) {
             (MenuItem::Open, _) => "open",
-            (MenuItem::Resume, Some(_)) => "resume from here; sets newer ones aside",
+            (MenuItem::Resume, Some(_)) => "resume here; newer ones are set aside",
             (MenuItem::Resume, None) => "resume",
             (MenuItem::Branch, _) => "branch as a new run",
             (MenuItem::Export, _) => "export the weights …",
@@ -102,9 +102,11 @@ impl State {
         let is_lost = || is_open && matches!(self.go_on(), GoOn::Anew(_));
         let lost = || is_lost().then_some(Refusal::NothingResumes);
         let stored = || self.has_own_files().then_some(Refusal::OwnFiles);
+        let has_no_step_left = || self.subject.checkpoint.is_none() && self.subject_state() == Some(RunState::Finished);
+        let done = || has_no_step_left().then_some(Refusal::TrainedToItsEnd);
         match item {
             MenuItem::Open => begun(),
-            MenuItem::Resume => owned().or_else(alive).or_else(lost),
+            MenuItem::Resume => owned().or_else(alive).or_else(lost).or_else(done),
             MenuItem::Delete => owned().or_else(alive),
             MenuItem::Branch => owned().or_else(begun).or_else(stored).or_else(unsaved),
             MenuItem::Export => owned().or_else(stored),
@@ -136,10 +138,18 @@ impl State {
 
     /// Returns the newest step of the subject's run, if it ever began.
     fn subject_step(&self) -> Option<u64> {
+        self.subject_status().map(|status| status.step)
+    }
+
+    fn subject_state(&self) -> Option<RunState> {
+        self.subject_status().map(|status| status.state)
+    }
+
+    fn subject_status(&self) -> Option<&Status> {
         if self.subject.run == self.run_name() {
-            return self.status().map(|status| status.step);
+            return self.status();
         }
-        self.runs.row(&self.subject.run)?.status.as_ref().map(|status| status.step)
+        self.runs.row(&self.subject.run)?.status.as_ref()
     }
 
     /// Reports whether processes of the subject's run are alive.

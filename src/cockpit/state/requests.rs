@@ -52,6 +52,8 @@ pub enum Refusal {
     OwnFiles,
     /// The run's command is over, and nothing resumes it.
     NothingResumes,
+    /// A resume would take no step.
+    TrainedToItsEnd,
     /// The chosen run is the open one.
     AlreadyOpen,
     /// The chosen entry of the journal is shown in full; only faults have a box.
@@ -99,6 +101,7 @@ impl fmt::Display for Refusal {
             Self::NoCheckpoint => write!(formatter, "no checkpoint yet"),
             Self::OwnFiles => write!(formatter, "the checkpoints are files of the script"),
             Self::NothingResumes => write!(formatter, "nothing resumes this command; start it anew"),
+            Self::TrainedToItsEnd => write!(formatter, "finished; `run CONFIG --from RUN` trains longer"),
         }
     }
 }

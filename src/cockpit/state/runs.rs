@@ -36,6 +36,8 @@ pub struct Sort {
 /// The table, and the data read from its runs.
 #[derive(Debug, Clone, Default)]
 pub struct Runs {
+    /// When the rows were read, Unix milliseconds.
+    pub listed_ms: i64,
     /// Runs in the order of the table; `None` until they are listed.
     pub rows: Option<Vec<RunSummary>>,
     /// Name of the run under the cursor, if the user chose one.
@@ -119,6 +121,7 @@ impl Runs {
         self.chosen.get_or_insert_with(|| here.to_owned());
         self.marked.retain(|marked| rows.iter().any(|row| row.name == *marked));
         self.rows = Some(rows);
+        self.listed_ms = now_ms;
         self.sort_by(self.sort, now_ms);
     }
 

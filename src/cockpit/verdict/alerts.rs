@@ -34,7 +34,7 @@ pub fn alerts(state: &State) -> Vec<Alert> {
             (AlertKind::KeeperSilent, silent(state)),
             (AlertKind::RunDirMissing, run_dir_missing(state, status)),
             (AlertKind::Waiting, waiting(state, status).filter(|_| held_back)),
-            (AlertKind::NotSaved, not_saved(status)),
+            (AlertKind::NotSaved, not_saved(status).filter(|_| state.facts.run_dir_missing_ms.is_none())),
             (AlertKind::Stalled, stalled(state, status)),
             (AlertKind::Proposal, proposal(status)),
             (AlertKind::Skipping, skipping(state)),
@@ -77,7 +77,7 @@ impl Alert {
             AlertKind::Broken => "fix the cause, then resume the run or start it anew",
             AlertKind::KeeperLost => "wait: the keeper restarts by itself",
             AlertKind::KeeperSilent => "wait; if it stays silent, see keeper.log in the run directory",
-            AlertKind::RunDirMissing => "move the run directory back",
+            AlertKind::RunDirMissing => "move the run directory back; to end the run without it, stop twice",
             AlertKind::NotSaved => {
                 "free some space, or mend what keeps the files from being written; training continues"
             }

@@ -10,6 +10,8 @@ use crate::format::{age, bytes, count, percent, rate};
 use crate::protocol::control::Status;
 use crate::protocol::probe::Gpu;
 use crate::protocol::resume::{GoOn, describe_ignored};
+use crate::store::run_dir::MAY_BE_MISSING;
+use std::time::Duration;
 
 /// Milliseconds per step, as a multiple of the usual.
 const SLOW: Threshold = Threshold { begins: 1.0 / 0.6, ends: 1.25 };
@@ -41,8 +43,9 @@ pub(super) fn silent(state: &State) -> Option<Verdict> {
 
 /// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
 pub(super) fn run_dir_missing(state: &State, status: &Status) -> Option<Verdict> {
-    let since = age(state.now_ms.saturating_sub(state.facts.run_dir_missing_ms?));
-    let text = format!("run directory missing for {since}; move it back, or the run ends: {}", status.run_dir);
+    let missing = Duration::from_millis(state.now_ms.abs_diff(state.facts.run_dir_missing_ms?));
+    let left = age(i64::try_from(MAY_BE_MISSING.saturating_sub(missing).as_millis()).unwrap_or(0));
+    let text = format!("run directory missing: {left} to move it back; then the run ends: {}", status.run_dir);
     Some(Verdict::new(Tone::Danger, text))
 }
 
