@@ -3,13 +3,15 @@
 
 mod exercise;
 
+use super::client;
 use super::devices::devices_of;
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, line};
+use crate::format::count;
 use crate::keeper::Launch;
 use crate::probe::drill::Drill;
 use crate::protocol::claim::ClaimRequest;
-use crate::protocol::control::{RunState, StageName, Status};
+use crate::protocol::control::{Request, RunState, StageName, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;
 use crate::store::run_dir::RunDir;
@@ -25,10 +27,10 @@ const HOT: f64 = 93.0;
 const HEAT_AT: u64 = 600;
 /// Faults that the worker injects itself.
 const INJECT: &str = "oom@120,nan@240-244,hang@360,kill@480";
-/// Overrides of the shipped run: shorter, and with shorter timeouts.
-const SHORTER: [(&str, &str); 8] = [
+/// Overrides of the shipped run: shorter timeouts, and more steps than a drill takes, which ends once every response was seen.
+const OVERRIDES: [(&str, &str); 8] = [
     ("name", "drill"),
-    ("training.steps", "1600"),
+    ("training.steps", "20000"),
     ("checkpoint.every", "25 steps"),
     ("checkpoint.proven_after", "50"),
     ("watch.hang_min", "2 s"),
@@ -43,17 +45,10 @@ pub struct DrillArgs {
     /// The device to train on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// Number of steps instead of 1600; the last fault occurs at step 600
-    #[arg(long, hide = true)]
-    steps: Option<u64>,
 }
 
 pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
-    let mut overrides: Vec<(String, String)> =
-        SHORTER.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
-    if let Some(steps) = args.steps {
-        overrides[1].1 = steps.to_string();
-    }
+    let overrides = OVERRIDES.map(|(path, value)| (path.to_owned(), value.to_owned()));
     let run = prepare(None, &overrides, &args.device, runs, trainer)?;
     let dir = RunDir::create(runs, &run)?;
     set_temperature(&dir, COOL)?;
@@ -67,12 +62,11 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let faults: Vec<_> = FAULTS.iter().map(|fault| (fault, tracks.find_recovery(fault))).collect();
     let climb = tracks.find_recovery(&CLIMB);
     print_table(faults.iter().map(|(fault, recovery)| (*fault, recovery.as_ref())));
-    if climb.is_some() {
-        print_row(&CLIMB, climb.as_ref());
-    }
+    print_row(&CLIMB, climb.as_ref());
     let mended = faults.iter().filter(|(_, recovery)| recovery.as_ref().is_some_and(Recovery::is_complete)).count();
-    line!("{} at step {}; {mended} of 5 faults recovered", status.state.word(), status.step);
-    Ok(u8::from(mended < 5 || status.state != RunState::Finished))
+    line!("{} at step {}; {mended} of 5 faults recovered", status.state.word(), count(status.step));
+    let is_complete = mended == FAULTS.len() && climb.is_some_and(|climb| climb.is_complete());
+    Ok(u8::from(!is_complete || !matches!(status.state, RunState::Stopped | RunState::Finished)))
 }
 
 /// Sets the temperature of the simulated GPU.
@@ -81,16 +75,23 @@ fn set_temperature(dir: &RunDir, temperature_c: f64) -> Result<(), Failure> {
     Ok(dir.write_atomically(DRILL_FILE, text.as_bytes())?)
 }
 
-/// Follows the run to its end. Heats the GPU on the way, and cools it once the keeper has paused for it. Returns the
-/// last status, and when the GPU got hot.
+/// Follows the run to its end. Heats the GPU on the way, cools it once the keeper has paused for it, and stops the run when it
+/// has recovered from that and climbed. Returns the last status, and when the GPU got hot.
 fn follow_run(watched: Watched) -> Result<(Status, Option<i64>), Failure> {
-    let mut heated_ms = None;
+    let (mut heated_ms, mut is_stopping) = (None, false);
     let status = watched.follow(|dir, status| {
         if status.step >= HEAT_AT && heated_ms.is_none() {
             heated_ms = Some(jiff::Timestamp::now().as_millisecond());
             return set_temperature(dir, HOT);
         }
-        if heated_ms.is_some() && is_cooling(status) { set_temperature(dir, COOL) } else { Ok(()) }
+        if heated_ms.is_some() && is_cooling(status) {
+            return set_temperature(dir, COOL);
+        }
+        if heated_ms.is_some() && !is_stopping && Tracks::read(dir, heated_ms)?.are_complete() {
+            is_stopping = true;
+            client::send_request(dir, &Request::Stop)?;
+        }
+        Ok(())
     })?;
     Ok((status, heated_ms))
 }
@@ -112,6 +113,6 @@ fn print_table<'a>(rows: impl Iterator<Item = (&'a Exercise, Option<&'a Recovery
 fn print_row(exercise: &Exercise, recovery: Option<&Recovery>) {
     let took = recovery.and_then(|recovery| recovery.took_ms);
     let took = took.map_or("–".to_owned(), |took| format!("{:.1} s", took as f64 / 1e3));
-    let did: String = recovery.map_or("no response", |recovery| &recovery.response).chars().take(90).collect();
+    let did = recovery.map_or("no response", |recovery| &recovery.response);
     line!("{:<38} {took:>14}   {did}", exercise.name);
 }

@@ -34,7 +34,7 @@ pub const FAULTS: [Exercise; 5] = [
     fault("hot GPU", FailureClass::Overheating, Ordering::Equal),
 ];
 
-/// The climb back to a faster rung, if the run is long enough for it.
+/// The climb back to a faster rung.
 pub const CLIMB: Exercise = Exercise { name: "climb back", class: None, rung: Ordering::Less };
 
 /// The response to a fault.
@@ -72,6 +72,13 @@ impl Tracks {
         let injected = journal.iter().filter(|row| row.kind == JournalKind::Injected).map(|row| row.time_ms);
         let faults = injected.chain(heated_ms).collect();
         Ok(Self { attempts: reader.attempts()?, causes: reader.causes().into_iter().collect(), steps, faults })
+    }
+
+    /// Reports whether the run has recovered from the last fault, and climbed.
+    pub fn are_complete(&self) -> bool {
+        [&FAULTS[FAULTS.len() - 1], &CLIMB]
+            .into_iter()
+            .all(|it| self.find_recovery(it).is_some_and(|it| it.is_complete()))
     }
 
     /// Finds the attempt that the exercise ended, and the one that followed as expected.

@@ -350,7 +350,7 @@ fn a_missing_run_directory_is_reported_until_it_is_back() {
     update(&mut state, Msg::RunDirExists(false));
     update(&mut state, Msg::Tick(NOW + 2_300));
     let (tone, text, _) = verdict_text(&state);
-    assert!(tone == Tone::Danger && text.starts_with("run directory missing: 57 s to move it back"), "{text}");
+    assert!(tone == Tone::Danger && text.starts_with("run directory missing: 58 s to move it back"), "{text}");
     update(&mut state, Msg::RunDirExists(true));
     assert!(verdict_text(&state).1.starts_with("accumulate → plain"));
 }
