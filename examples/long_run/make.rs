@@ -257,6 +257,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         rollbacks: 0,
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         unguarded: 0,
+        not_finite: 0,
         progress: None,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),

@@ -104,8 +104,8 @@ fn facts(status: &Status, now_ms: i64) -> String {
         let _ = write!(line, "  {level}");
     }
     let _ = write!(line, "  step {}{}", count(status.step), percent(status));
-    if let Some(loss) = status.loss {
-        let _ = write!(line, "  loss {}", figure(loss));
+    if let Some(loss) = status.format_loss() {
+        let _ = write!(line, "  loss {loss}");
     }
     if let Some(steps_per_s) = speed(status).filter(|_| stalled.is_none()) {
         let _ = write!(line, "  {} steps/s", rate(steps_per_s));
@@ -173,7 +173,7 @@ fn tmux(status: &Status, now_ms: i64) -> String {
     };
     // The start time is useless in a narrow space.
     let name = escape_for_tmux(without_stamp(&status.run));
-    let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
+    let loss = status.format_loss().map_or_else(String::new, |loss| format!(" loss {loss}"));
     let (state, rung) = (stalled.as_deref().unwrap_or(status.state.word()), &status.rung_name);
     let rung = if status.rungs.len() > 1 { format!(" {}", escape_for_tmux(rung)) } else { String::new() };
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))

@@ -64,6 +64,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         rollbacks: 0,
         skipped: 3,
         unguarded: 0,
+        not_finite: 0,
         progress: Some(Progress { since_ms: NOW, patience_ms: 4_000 }),
         loss: Some(0.312),
         eval: Some(Eval {

@@ -83,7 +83,7 @@ pub fn done_text(run: &RunSummary) -> String {
 pub fn best(run: &RunSummary) -> String {
     let Some(status) = &run.status else { return String::new() };
     let eval = || status.eval.as_ref().map(summarize_eval);
-    let loss = || status.loss.map(|loss| format!("loss {}", figure(loss)));
+    let loss = || status.format_loss().map(|loss| format!("loss {loss}"));
     let newest = || eval().or_else(loss).map(|newest| format!("last {newest}"));
     saved_best(run).or_else(newest).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use super::{HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{Level, RestartPolicy, names_checkpoint};
 use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
-use crate::store::adopted::{self, Adopted, WrittenCheckpoint};
+use crate::store::adopted::{self, Adopted, WrittenCheckpoint, step_in_name};
 use crate::store::checkpoint::state::TrainState;
 use crate::store::checkpoint::{self, Entry, Newest, STATE};
 use crate::store::companion::KnownCompanion;
@@ -178,7 +178,11 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     let Some(spec) = &args.spec.checkpoints else { return };
     let run_dir = args.run_dir.path();
     let Some(Ok(mut watch)) = watch_checkpoints(args, &context_of(args, None), notes) else { return };
-    let listed: Vec<PathBuf> = adopted::list(run_dir).into_iter().map(|adopted| adopted.path).collect();
+    let adopted = adopted::list(run_dir);
+    let listed: Vec<&PathBuf> = adopted.iter().map(|adopted| &adopted.path).collect();
+    // Once a name held another number than the step, it counts epochs.
+    let counts_steps =
+        adopted.iter().all(|it| step_in_name(&it.original().path).is_none_or(|number| number == it.step));
     let went_back = adopted::went_back(run_dir);
     let is_given_up = |found: &Candidate| {
         let written = look_at(&found.path);
@@ -186,14 +190,14 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     };
     while let Some(found) = watch.look(Moment::BeforeStart) {
         // A listed one changed while nothing watched it, so it may be damaged.
-        if listed.contains(&found.path) || is_given_up(&found) {
+        if listed.contains(&&found.path) || is_given_up(&found) {
             if watch.ignore(&found.path).is_err() {
                 break;
             }
             continue;
         }
         // Without a number in its name, the step of a checkpoint is unknown by now.
-        let Some(step) = found.step else { break };
+        let Some(step) = found.step.filter(|_| counts_steps) else { break };
         let samples = step.saturating_mul(size_of(args).0);
         let adopt = if spec.copy { adopted::adopt_copy } else { adopted::adopt };
         match adopt(run_dir, step, samples, &found.path) {

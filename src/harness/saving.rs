@@ -2,6 +2,7 @@
 
 use super::checkpoints::{Candidate, Moment};
 use super::ending::Reason;
+use super::progress::step_held;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
@@ -82,14 +83,15 @@ impl Harness {
             let _ = watch.ignore(&candidate.path);
             return self.link.send(&Event::Note { level: Level::Warn, text });
         }
-        let step = candidate.step.or_else(|| self.step_at(candidate.modified_ns)).unwrap_or(self.progress.step);
+        let step = self.step_held(candidate.step, candidate.modified_ns);
         let samples = self.progress.samples(step);
         self.adopt(Candidate { step: Some(step), ..candidate }, samples);
     }
 
-    /// Returns the step that had been taken at a time of a file, in Unix nanoseconds.
-    pub(super) fn step_at(&self, file_ns: i64) -> Option<u64> {
-        self.progress.trail.find_step(self.since_begin(file_ns)?)
+    /// Returns the step of a checkpoint with this number in its name, written at this time, in Unix nanoseconds.
+    pub(super) fn step_held(&self, named: Option<u64>, written_ns: i64) -> u64 {
+        let written_at = self.since_begin(written_ns).and_then(|time| self.progress.trail.find_step(time));
+        step_held(named, written_at).unwrap_or(self.progress.step)
     }
 
     /// Returns the time from the begin of this harness to a time of a file; none if that is earlier.

@@ -83,7 +83,7 @@ impl Harness {
         }
         let path = self.args.spec.directory.join(&found.newest);
         let written = found.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
-        let step = step_in_name(&path).or_else(|| self.step_at(written)).unwrap_or(self.progress.step);
+        let step = self.step_held(step_in_name(&path), written);
         let known = WrittenCheckpoint::now(step, self.progress.samples(step), &path);
         let waiting: Vec<_> = known.into_iter().map(|known| WrittenCheckpoint { unmatched: true, ..known }).collect();
         if let Err(error) = adopted::record_written(self.args.run_dir.path(), &waiting) {

@@ -293,9 +293,11 @@ impl Keeper {
             self.recorder.attempt.trains_again(now_ms());
         }
         let progress = self.recorder.attempt.progress(self.run.watch.hang_min.duration());
+        let streak = self.recorder.open_streak();
         let status = &mut self.recorder.status;
         // A keeper that took the worker over keeps what its predecessor knew.
         status.progress = progress.or(status.progress);
+        status.not_finite = streak;
         status.awaits_companion = status.companion.is_none() && over.is_none() && self.policy.awaits_companion(now);
         status.state = state;
         status.why = why;

@@ -41,6 +41,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         rollbacks: 0,
         skipped: 0,
         unguarded: 0,
+        not_finite: 0,
         progress: None,
         loss: None,
         eval: None,

@@ -24,7 +24,8 @@ impl Joiner {
             if reading.count_started_over.is_some() {
                 self.flush(readings);
             }
-            pass_on(reading, readings);
+            // The step before it may still be open, such as the last one of a bar.
+            pass_on(reading, self.step(), readings);
             return;
         }
         match &mut self.open {
@@ -57,7 +58,7 @@ impl Joiner {
         if self.last.as_ref().is_some_and(|last| adds_nothing(&open, last)) {
             return;
         }
-        pass_on(open.clone(), readings);
+        pass_on(open.clone(), open.step, readings);
         match &mut self.last {
             Some(last) if last.step == open.step => last.merge(open),
             last => *last = Some(open),
@@ -65,17 +66,17 @@ impl Joiner {
     }
 }
 
-/// Adds a reading; values of an evaluation follow in a reading of their own.
-fn pass_on(reading: Reading, readings: &mut Vec<Reading>) {
+/// Adds a reading; values of an evaluation follow in a reading of their own, at the step that was evaluated.
+fn pass_on(reading: Reading, evaluated: Option<u64>, readings: &mut Vec<Reading>) {
     let Reading { step, count_started_over, total_steps, epoch, values } = reading;
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
     let (evaluation, training): (Vec<_>, Vec<_>) = values.into_iter().partition(of_evaluation);
-    let part = |values| Reading { step, count_started_over, total_steps, epoch, values };
+    let part = |step, values| Reading { step, count_started_over, total_steps, epoch, values };
     if !training.is_empty() || evaluation.is_empty() {
-        readings.push(part(training));
+        readings.push(part(step, training));
     }
     if !evaluation.is_empty() {
-        readings.push(part(evaluation));
+        readings.push(part(evaluated, evaluation));
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
         }
         let first = reading(Some(1), &[("loss", 3.0), ("lr", 0.1)]);
         let evaluation = reading(Some(1), &[("eval_f1", 0.5)]);
-        assert_eq!(out, [reading(None, &[("eval_loss", 1.0)]), first, evaluation]);
+        assert_eq!(out, [reading(Some(1), &[("eval_loss", 1.0)]), first, evaluation]);
         joiner.flush(&mut out);
         joiner.flush(&mut out);
         assert_eq!(out[3..], [reading(Some(2), &[])]);

@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::ranks::RankRow;
 use super::resume::Resume;
 use super::worker::{Eval, KernelCount, ReducedRate};
+use crate::format::figure;
 use crate::recipe::learning::Setback;
 use serde::{Deserialize, Serialize};
 
@@ -240,6 +241,9 @@ pub struct Status {
     /// Steps that were not finite and that the script took anyway, because nothing guards it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unguarded: u64,
+    /// Newest steps in a row that were not finite.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_finite: u64,
     /// When the run last took a step, and how long it usually takes to the next one; none before a worker's first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -304,6 +308,12 @@ impl Status {
         let level = format!("level {}", self.level?);
         let resume = self.resume.as_ref().and_then(Resume::word);
         Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
+    }
+
+    /// Formats the loss of the newest step: `0.312`, or `NaN` if it was not finite.
+    #[must_use]
+    pub fn format_loss(&self) -> Option<String> {
+        if self.not_finite > 0 { Some("NaN".to_owned()) } else { self.loss.map(figure) }
     }
 
     /// Returns the time without a step in milliseconds, if the run trains and this exceeds its longest usual pause.

@@ -6,7 +6,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::verdict;
 use crate::config::theme::Theme;
-use crate::format::{count, figure};
+use crate::format::count;
 use crate::series::{Axis, Metric};
 use ratatui::{Frame, layout::Rect, text::Line};
 
@@ -15,7 +15,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let width = usize::from(area.width);
     let mut lines = Vec::new();
     if let Some(status) = state.status() {
-        let loss = status.loss.map_or_else(String::new, |loss| format!("  loss {}", figure(loss)));
+        let loss = status.format_loss().map_or_else(String::new, |loss| format!("  loss {loss}"));
         let words = format!("{}  step {}{loss}", status.state.word(), count(status.step));
         lines.push(Line::styled(ui::cut(&words, width), theme.strong));
     }

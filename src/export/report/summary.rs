@@ -50,8 +50,8 @@ fn write_progress(page: &mut Page<'_>, facts: &Facts, status: &Status) {
 }
 
 fn write_learning(page: &mut Page<'_>, status: &Status) {
-    if let Some(loss) = status.loss {
-        page.remarked_pair("loss", &figure(loss), "newest step");
+    if let Some(loss) = status.format_loss() {
+        page.remarked_pair("loss", &loss, "newest step");
     }
     if let Some(eval) = &status.eval {
         let shown = eval.loss.map(|loss| (metrics::LOSS, loss));

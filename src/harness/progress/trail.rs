@@ -42,9 +42,21 @@ impl Trail {
     }
 }
 
+/// Difference below which the number in a name and the step at which it was written agree, however few steps were taken.
+const NEAR: u64 = 8;
+
+/// Returns the step that a checkpoint holds: the number in its name, or else the step at which it was written. A number far
+/// from that step counts something else: epochs, or the days of a date.
+#[must_use]
+pub fn step_held(named: Option<u64>, written_at: Option<u64>) -> Option<u64> {
+    let (Some(number), Some(step)) = (named, written_at.filter(|step| *step > 0)) else { return named.or(written_at) };
+    let is_far = number.abs_diff(step) > NEAR && (number <= step / 2 || number / 2 >= step);
+    Some(if is_far { step } else { number })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Trail;
+    use super::{Trail, step_held};
     use std::time::Duration;
 
     fn trail(readings: &[(u64, u64)]) -> Trail {
@@ -76,6 +88,25 @@ mod tests {
         }
         assert_eq!(trail(&[(100, 1)]).find_step(Duration::from_millis(50)), None, "before the first step");
         assert_eq!(Trail::default().find_step(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn a_number_far_from_the_step_at_which_a_checkpoint_was_written_is_not_its_step() {
+        for (named, written_at, step) in [
+            (Some(1), Some(50), 50),
+            (Some(12), Some(600), 600),
+            (Some(20_261_128), Some(600), 600),
+            (Some(500), Some(500), 500),
+            // Lines are printed every thousand steps, or every fifth.
+            (Some(1900), Some(1000), 1900),
+            (Some(8), Some(5), 8),
+            (Some(2), Some(5), 2),
+            (Some(500), None, 500),
+            (Some(500), Some(0), 500),
+            (None, Some(70), 70),
+        ] {
+            assert_eq!(step_held(named, written_at), Some(step), "{named:?} written at {written_at:?}");
+        }
     }
 
     #[test]
