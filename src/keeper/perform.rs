@@ -236,11 +236,11 @@ impl Keeper {
         }
         let (level, text) = match &outcome {
             Outcome::Finished => {
-                let (status, streak) = (&self.recorder.status, self.recorder.open_streak());
+                let (status, since) = (&self.recorder.status, self.recorder.not_finite_since());
                 let text = sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step());
                 let unsaved = status.failed_saves.as_ref().map_or_else(String::new, |saves| format!(", but {saves}"));
-                let level = if streak == 0 && unsaved.is_empty() { Level::Info } else { Level::Warn };
-                (level, text + &sentences::ends_in_streak(streak) + &unsaved)
+                let level = if since.is_none() && unsaved.is_empty() { Level::Info } else { Level::Warn };
+                (level, text + &sentences::ends_in_streak(since) + &unsaved)
             }
             Outcome::Stopped if let Some(pid) = ForeignProcess::watched(&self.run_dir) => {
                 let resume = self.run_dir.command("resume");

@@ -104,15 +104,11 @@ pub fn skipped(skipped: &Skipped) -> String {
     )
 }
 
-/// Describes the end of a streak of steps that were not finite.
+/// Describes the end of a streak of steps that were not finite, from the first to the last.
 #[must_use]
-pub fn end_of_skips(count: u64, step: u64, were_taken: bool) -> String {
-    let step = grouped(step);
-    if were_taken {
-        format!("{count} steps in a row were not finite and not skipped, up to step {step}")
-    } else {
-        format!("skipped {count} steps in a row, up to step {step}")
-    }
+pub fn end_of_skips((first, last): (u64, u64), were_taken: bool) -> String {
+    let steps = format!("{} to {}", grouped(first), grouped(last));
+    if were_taken { format!("steps {steps} were not finite and not skipped") } else { format!("skipped steps {steps}") }
 }
 
 /// Describes a finished run. `took_no_step`: its last worker counted none.
@@ -127,13 +123,9 @@ pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
     format!("finished at step {}{measured}{nothing}", grouped(step))
 }
 
-/// Warns of a run whose newest steps were not finite.
-pub fn ends_in_streak(count: u64) -> String {
-    match count {
-        0 => String::new(),
-        1 => "; its last step was not finite (NaN or infinity)".to_owned(),
-        count => format!("; its last {} steps were not finite (NaN or infinity)", grouped(count)),
-    }
+/// Warns of a run whose steps were not finite from this one to the end.
+pub fn ends_in_streak(since: Option<u64>) -> String {
+    since.map_or_else(String::new, |step| format!("; its loss was NaN or infinite from step {} on", grouped(step)))
 }
 
 /// Describes a run that the user ended; `resume` is the command that continues it.

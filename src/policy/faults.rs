@@ -44,7 +44,8 @@ impl Policy {
             _ => self
                 .end_of_command(fault)
                 .or_else(|| self.end_of_ignored(fault, response))
-                .or_else(|| self.end_of_exceptions(fault)),
+                .or_else(|| self.end_of_exceptions(fault))
+                .or_else(|| self.end_of_nan(fault)),
         };
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
@@ -74,6 +75,19 @@ impl Policy {
         again.then(|| {
             let way = format!("correct the script, then `{}`", self.go_on_command());
             Outcome::NeedsPerson(format!("{}, twice in the same way before the first step: {way}", fault.text))
+        })
+    }
+
+    /// Returns the end of the run if no step was finite since the last restart for this reason, and no rung helps: checkpoints
+    /// that are saved meanwhile are no progress.
+    fn end_of_nan(&mut self, fault: &Fault) -> Option<Outcome> {
+        let relief = Relief::Numerics;
+        let is_unrelieved = fault.class == FailureClass::NonFinite && self.nearest_rung(relief).is_none();
+        let again = is_unrelieved && self.ledger.ended_in_nan;
+        self.ledger.ended_in_nan = is_unrelieved;
+        again.then(|| {
+            let (unrelieved, rung) = (self.describe_unrelieved(relief), self.suggest_rung(relief, "add"));
+            Outcome::NeedsPerson(format!("{}, and no finite step since the restart; {unrelieved}: {rung}", fault.text))
         })
     }
 
@@ -166,7 +180,7 @@ impl Policy {
                     _ => None,
                 };
                 let advice = relief.map_or_else(String::new, |relief| {
-                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief))
+                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, "add"))
                 });
                 let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
                 let acquitted = match &innocent[..] {

@@ -33,6 +33,8 @@ pub struct Ledger {
     pub poison: Option<(u64, String)>,
     /// The exception of the script that ended the last worker before the first step.
     pub raised: Option<String>,
+    /// The last worker ended since too many steps were not finite, which no rung relieves, and none was finite since.
+    pub ended_in_nan: bool,
     /// First step of the last jump of the loss that a rollback answered without leaving out data.
     pub jumped_at: Option<u64>,
     /// Reliefs that no lower rung offered when needed; each is reported once.
@@ -75,6 +77,6 @@ impl Ledger {
         self.unrelieved.clear();
         // The user may have changed the script.
         self.ignored.clear();
-        self.jumped_at = None;
+        (self.jumped_at, self.ended_in_nan) = (None, false);
     }
 }

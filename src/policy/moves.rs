@@ -262,7 +262,8 @@ impl Policy {
             return None;
         }
         self.ledger.unrelieved.push(relief);
-        let text = format!("{}, so {so}; {}", self.describe_unrelieved(relief), self.suggest_rung(relief));
+        let unrelieved = self.describe_unrelieved(relief);
+        let text = format!("{unrelieved}, so {so}; {}", self.suggest_rung(relief, "stop the run, add"));
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
@@ -275,12 +276,12 @@ impl Policy {
         }
     }
 
-    /// Suggests what you can do about it.
-    pub(super) fn suggest_rung(&self, relief: Relief) -> String {
+    /// Suggests a rung that would; `add` is what to do with it, which depends on whether the run trains.
+    pub(super) fn suggest_rung(&self, relief: Relief, add: &str) -> String {
         let knobs = if self.limits.command.is_some() { suggest_for_script(relief) } else { suggest_knobs(relief) };
         let rung = format!("a rung with `relieves: [{relief}]` ({knobs})");
         match self.if_lost() {
-            None => format!("stop the run, add {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command()),
+            None => format!("{add} {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command()),
             Some(Anew { init: Some(init), .. }) => {
                 format!("write a run file with `{init}`, and add {rung} to its ladder")
             }

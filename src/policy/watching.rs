@@ -21,6 +21,7 @@ impl Policy {
         self.expire_proposal();
         let (watch, mut effects) = (self.limits.watch.clone(), self.end_silence());
         let _ = self.watches.skips.observe(false, &watch);
+        self.ledger.ended_in_nan &= step.loss.is_none();
         if self.ledger.climb.record_step(step.step, watch.climb) {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));

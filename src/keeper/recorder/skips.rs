@@ -12,9 +12,10 @@ const NOTE_EVERY: u64 = 100;
 /// Steps in a row that were not finite, skipped or taken.
 #[derive(Debug, Default)]
 pub(super) struct Streak {
+    /// How many were reported: a script may print every tenth step only.
     count: u64,
-    /// The last of them.
-    step: u64,
+    /// The first and the last of them.
+    steps: (u64, u64),
     /// The script took it anyway.
     was_taken: bool,
     /// The loss scale was lowered for it.
@@ -25,7 +26,8 @@ impl Recorder {
     pub(super) fn record_skip(&mut self, skipped: &Skipped) {
         let count = self.skips.count + 1;
         let Skipped { step, applied: was_taken, rescaled, .. } = *skipped;
-        self.skips = Streak { count, step, was_taken, rescaled };
+        let first = if self.skips.count == 0 { step } else { self.skips.steps.0 };
+        self.skips = Streak { count, steps: (first, step), was_taken, rescaled };
         let counted = if skipped.applied { &mut self.status.unguarded } else { &mut self.status.skipped };
         *counted += 1;
         self.proving.skipped(step);
@@ -42,11 +44,16 @@ impl Recorder {
         if self.skips.rescaled { 0 } else { self.skips.count }
     }
 
+    /// Returns the first step of that streak; none while the newest step is finite.
+    pub(crate) fn not_finite_since(&self) -> Option<u64> {
+        (self.open_streak() > 0).then_some(self.skips.steps.0)
+    }
+
     /// Ends a streak before a step that is finite.
     pub(super) fn end_skips(&mut self) {
-        let Streak { count, step, was_taken, .. } = mem::take(&mut self.skips);
+        let Streak { count, steps, was_taken, .. } = mem::take(&mut self.skips);
         if count > 1 {
-            self.note(Level::Warn, JournalKind::Skip, sentences::end_of_skips(count, step, was_taken));
+            self.note(Level::Warn, JournalKind::Skip, sentences::end_of_skips(steps, was_taken));
         }
     }
 }
@@ -85,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_step_that_the_script_took_anyway_is_not_called_skipped() {
-        assert_eq!(record(false), (2, 0, "skipped 2 steps in a row, up to step 2".to_owned()));
-        assert_eq!(record(true), (0, 2, "2 steps in a row were not finite and not skipped, up to step 2".to_owned()));
+        assert_eq!(record(false), (2, 0, "skipped steps 1 to 2".to_owned()));
+        assert_eq!(record(true), (0, 2, "steps 1 to 2 were not finite and not skipped".to_owned()));
     }
 }

@@ -167,7 +167,7 @@ fn a_cause_that_no_rung_relieves_is_reported_once_with_the_fix() {
     let Lifecycle::Over(Outcome::NeedsPerson(why)) = scenario.policy.life() else {
         panic!("{:?}", scenario.policy.life())
     };
-    assert!(why.contains("no rung below full relieves memory: stop the run, add a rung"), "{why}");
+    assert!(why.contains("no rung below full relieves memory: add a rung"), "{why}");
     let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
     scenario.steps(10, 1.0);
     let effects = scenario.skip(30);
@@ -175,6 +175,26 @@ fn a_cause_that_no_rung_relieves_is_reported_once_with_the_fix() {
         .iter()
         .filter(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("relieves numerics")));
     assert_eq!(told.count(), 1, "{effects:?}");
+}
+
+#[test]
+fn losses_that_stay_nan_end_the_run_at_the_second_restart_and_saves_meanwhile_are_no_progress() {
+    let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
+    scenario.steps(10, 1.0);
+    scenario.save();
+    assert_eq!(starts(&scenario.fail(FailureClass::NonFinite)), [0]);
+    scenario.steps(20, 1.0);
+    scenario.save();
+    let effects = scenario.fail(FailureClass::NonFinite);
+    assert_eq!(starts(&effects), [0], "steps were finite in between: {effects:?}");
+    scenario.skip(30);
+    scenario.save();
+    scenario.fail(FailureClass::NonFinite);
+    let Lifecycle::Over(Outcome::NeedsPerson(why)) = scenario.policy.life() else {
+        panic!("{:?}", scenario.policy.life())
+    };
+    let told = "no finite step since the restart; no rung below full relieves numerics: add a rung";
+    assert!(why.contains(told), "{why}");
 }
 
 const GIB: u64 = 1 << 30;
