@@ -113,6 +113,8 @@ fn a_run_killed_with_its_parent_is_resumed_by_the_user() {
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
     place.curve(200, 8);
+    let told = journal(&run).into_iter().find(|row| row.text.starts_with("cut off after step ")).unwrap();
+    assert!(told.text.ends_with(" ago: its keeper and the keeper's parent were killed"), "{}", told.text);
 }
 
 #[test]

@@ -7,8 +7,10 @@ use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
 use super::quality::CLOSING;
+use super::recorder::now_ms;
 use super::retention::is_adopted;
-use crate::format::{count, counted};
+use super::sentences::grouped;
+use crate::format::{age, count, counted};
 use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
@@ -224,6 +226,9 @@ impl Keeper {
 
     /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
     pub(super) fn note_start(&mut self, asked_by: Option<&str>) -> RunState {
+        if asked_by.is_some() {
+            self.note_cut_off();
+        }
         let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
         if let Some(asked_by) = asked_by {
             self.recorder.status.pauses += u64::from(before == RunState::Paused);
@@ -256,6 +261,22 @@ impl Keeper {
             let text = format!("the keeper could not run for {lasting} s, {starts} failed: {failure}");
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
+    }
+
+    /// Notes in the journal that the keeper and its parent ended without a word: killed, or with the machine.
+    fn note_cut_off(&mut self) {
+        let status = &self.recorder.status;
+        if status.state.is_over() || status.state == RunState::Paused || status.attempts == 0 {
+            return;
+        }
+        let boot = owners::worker_record(&self.run_dir).map(|record| record.owner.boot);
+        let how = match boot {
+            Some(boot) if boot != Identity::own().boot => "the machine was started again since",
+            _ => "its keeper and the keeper's parent were killed",
+        };
+        let ago = status.progress.map(|last| format!(", {} ago", age(now_ms().saturating_sub(last.since_ms))));
+        let text = format!("cut off after step {}{}: {how}", grouped(status.step), ago.unwrap_or_default());
+        self.recorder.note(Level::Error, JournalKind::Run, text);
     }
 
     /// Replaces the parent as the author of a signal by the author whose signal the parent passed on.

@@ -20,6 +20,8 @@ pub(super) struct Told {
     printed: BTreeMap<String, f64>,
     /// The count in the output.
     count: Count,
+    /// It reports evaluations, so those in the output are the same again.
+    evaluates: bool,
     /// The training took its own last step.
     pub(super) ended: bool,
 }
@@ -66,8 +68,11 @@ impl Progress {
         let known = introduction.samples.filter(|samples| *samples > 0);
         let first = known.map_or((0, 0), |samples| (self.step, samples));
         let (clock, per_step) = before.as_ref().map_or((first, None), |told| (told.clock, told.per_step));
+        // The Trainers always do.
+        let evaluates = before.as_ref().is_some_and(|told| told.evaluates)
+            || matches!(framework, Framework::Transformers | Framework::Lightning);
         let (printed, count) = before.map(|told| (told.printed, told.count)).unwrap_or_default();
-        self.told = Some(Told { framework, clock, per_step, printed, count, ended: false });
+        self.told = Some(Told { framework, clock, per_step, printed, count, evaluates, ended: false });
         self.total = introduction.total_steps.filter(|total| *total > 0).or(self.total);
     }
 
@@ -123,7 +128,12 @@ impl Progress {
                 self.began |= phase == Phase::Training;
                 self.flush().into_iter().chain([Event::Phase { phase }]).collect()
             }
-            other => self.flush().into_iter().chain([other]).collect(),
+            other => {
+                if let (Event::Eval(_), Some(told)) = (&other, &mut self.told) {
+                    told.evaluates = true;
+                }
+                self.flush().into_iter().chain([other]).collect()
+            }
         }
     }
 
@@ -185,14 +195,11 @@ impl Progress {
     pub(super) fn take_beside_companion(&mut self, reading: &Reading) -> Vec<Event> {
         let Some(told) = &mut self.told else { return Vec::new() };
         if is_eval(reading) {
-            // The Trainers report their evaluations themselves.
-            let is_ours = !matches!(told.framework, Framework::Transformers | Framework::Lightning);
+            if told.evaluates {
+                return Vec::new();
+            }
             let step = reading.step.and_then(|printed| told.count.place(printed, self.step)).unwrap_or(self.step);
-            return if is_ours {
-                self.flush().into_iter().chain([self.eval(step, reading)]).collect()
-            } else {
-                Vec::new()
-            };
+            return self.flush().into_iter().chain([self.eval(step, reading)]).collect();
         }
         if let Some(printed) = reading.step {
             told.count.observe(printed, self.step);
@@ -212,7 +219,7 @@ mod tests {
     use super::Progress;
     use crate::log_metrics::Reading;
     use crate::protocol::companion::{Framework, Introduction};
-    use crate::protocol::worker::{Event, Phase, Skipped, Step};
+    use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
     use serde_json::json;
     use std::time::Duration;
 
@@ -288,6 +295,9 @@ mod tests {
             let events = progress.take(&reading(None, &[("eval_loss", 0.5)]), at(205));
             let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
             assert_eq!(eval.step, 203);
+            progress.take_told(Event::Eval(Eval::default()), at(206));
+            let again = progress.take(&reading(None, &[("eval_loss", 0.5)]), at(207));
+            assert!(again.is_empty(), "the companion tells the same: {again:?}");
         }
     }
 
