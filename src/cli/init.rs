@@ -9,6 +9,7 @@ use super::run::load_run_file;
 use super::{Failure, Outcome, first_checkpoint, line, refuse_existing};
 use crate::config::check::check_name;
 use crate::config::command::Level;
+use crate::config::command::invocation::Target;
 use crate::init::attached::Attached;
 use crate::init::flag::Declared;
 use crate::init::kept::Kept;
@@ -86,6 +87,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
     refuse_existing(&file, "--output")?;
+    if let (Target::Module(module), None) = (&found.invocation.target, &found.program) {
+        line!("no module `{module}` in this folder: unless it is installed, run `init` in the folder that has it");
+    }
     let mut declared = found.declared()?;
     if declared.flags.is_empty() {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
