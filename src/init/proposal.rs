@@ -50,6 +50,8 @@ pub struct Proposal {
     pub checkpoints: Option<Checkpoints>,
     /// The ladder below `full`.
     pub rungs: Vec<Rung>,
+    /// A rung that changes the training: written as a comment.
+    pub offered: Option<Rung>,
     /// The recognised arguments, in the order of the table.
     pub recognised: Vec<Recognised>,
     /// The roles that no argument has.
@@ -121,6 +123,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         roles,
         command: Command::new(&facts.words, facts.flags),
         rungs: Vec::new(),
+        offered: None,
         notes: Vec::new(),
         batch_by_companion: false,
         outputs: None,
@@ -139,6 +142,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         batch_by_companion: draft.batch_by_companion,
         checkpoints,
         rungs: draft.rungs,
+        offered: draft.offered,
         recognised,
         missing,
         notes: draft.notes,
@@ -151,6 +155,7 @@ struct Draft<'a> {
     roles: BTreeMap<Role, Vec<usize>>,
     command: Command<'a>,
     rungs: Vec<Rung>,
+    offered: Option<Rung>,
     notes: Vec<Note>,
     batch_by_companion: bool,
     /// The argument that has got each run's own output directory.

@@ -54,7 +54,10 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
          against.\nladder:\n",
     );
     for rung in &proposal.rungs {
-        write_rung(&mut text, rung);
+        text.push_str(&write_rung(rung));
+    }
+    if let Some(rung) = &proposal.offered {
+        text.extend(write_rung(rung).lines().map(|line| format!("  # {}\n", line[2..].trim_start_matches("# "))));
     }
     text
 }
@@ -152,7 +155,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     }
 }
 
-fn write_rung(text: &mut String, rung: &Rung) {
+fn write_rung(rung: &Rung) -> String {
     let from = if rung.from_full { "    from: full\n" } else { "" };
     let settings: Vec<String> = rung.set.iter().map(|(path, value)| format!("{path}: {}", scalar(value))).collect();
     let mut set = format!("    set: {{ {} }}\n", settings.join(", "));
@@ -161,7 +164,7 @@ fn write_rung(text: &mut String, rung: &Rung) {
     }
     let relieves: Vec<String> = rung.relieves.iter().map(ToString::to_string).collect();
     let (why, name, relieves) = (rung.why, rung.name, relieves.join(", "));
-    let _ = write!(text, "  # {why}\n  - name: {name}\n    relieves: [{relieves}]\n{from}{set}");
+    format!("  # {why}\n  - name: {name}\n    relieves: [{relieves}]\n{from}{set}")
 }
 
 /// Writes a value as YAML, quoted where it would read as something else.

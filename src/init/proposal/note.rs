@@ -9,6 +9,8 @@ use std::fmt;
 pub enum Note {
     /// A micro-batch without accumulation.
     NoAccumulation,
+    /// The same, and a rung with half the batch is offered.
+    HalfBatch,
     /// A micro-batch of one sample.
     SmallestBatch,
     /// A value that only running the script would tell.
@@ -36,6 +38,10 @@ impl fmt::Display for Note {
         match self {
             Self::NoAccumulation => formatter.write_str(
                 "no argument for accumulation, so no rung halves the micro-batch: the effective batch would change",
+            ),
+            Self::HalfBatch => formatter.write_str(
+                "no argument for accumulation, so half the micro-batch is another effective batch: that rung is a comment in \
+                 the file",
             ),
             Self::SmallestBatch => formatter.write_str("the micro-batch is already 1"),
             Self::Unknown(spelling) => {

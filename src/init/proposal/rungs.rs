@@ -51,8 +51,7 @@ impl Draft<'_> {
         }
         let Some(batch) = self.flag(Role::MicroBatch) else { return };
         let Some(accumulation) = self.flag(Role::Accumulation) else {
-            self.notes.push(Note::NoAccumulation);
-            return;
+            return self.offer_half_batch(batch);
         };
         let mut numbers = Vec::new();
         for flag in [batch, accumulation] {
@@ -74,6 +73,23 @@ impl Draft<'_> {
             let set = vec![(batch, (size / factor).into()), (accumulation, (steps * factor).into())];
             let why = "A smaller micro-batch with more accumulation: the same effective batch in less memory.";
             self.push("accumulate", why, Relief::Memory, set);
+        }
+    }
+
+    /// Half the batch of a script that cannot accumulate: another effective batch, so you have to allow it.
+    fn offer_half_batch(&mut self, batch: usize) {
+        let path = self.path(Role::MicroBatch, batch);
+        let size = self.whole(batch).filter(|size| (2..1 << 32).contains(size));
+        let size = size.filter(|size| self.command.add_knob(batch, &path, (*size).into()));
+        self.notes.push(if size.is_some() { Note::HalfBatch } else { Note::NoAccumulation });
+        if let Some(size) = size {
+            self.offered = Some(Rung {
+                name: "half-batch",
+                why: "Half the batch in less memory. The effective batch changes, so you have to allow it: remove the # signs.",
+                relieves: vec![Relief::Memory],
+                from_full: true,
+                set: vec![(path, (size / 2).into())],
+            });
         }
     }
 
