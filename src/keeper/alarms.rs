@@ -70,9 +70,9 @@ impl Alarms {
     /// Raises the alarm of an attempt that ended unasked.
     pub fn raise_cause(&mut self, cause: &Cause, now: Duration) {
         let key = format!("{} {:?}", cause.class.word(), cause.xid);
-        let first = cause.evidence.first().map_or("", String::as_str);
+        let text = cause.evidence.first().into_iter().chain([&cause.advice]).cloned().collect::<Vec<_>>().join("; ");
         let level = if cause.restart_helps { Level::Warn } else { Level::Error };
-        self.raise(&key, level, &cause.class.to_string(), &format!("{first}. {}", cause.advice), now);
+        self.raise(&key, level, &cause.class.to_string(), &text, now);
     }
 
     /// Takes in a reading. Returns the alarms raised now, for the journal. A GPU that the run does not use is ignored.

@@ -158,7 +158,7 @@ impl Policy {
                 let text =
                     format!("step {} failed twice in the same way; its data is skipped from now on", count(step + 1));
                 let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
-                vec![told, Effect::LeaveOut { from: clock, units: 1 }]
+                vec![told, Effect::LeaveOut { from: clock, units: self.position.pace.units_per_step() }]
             }
             _ => Vec::new(),
         }

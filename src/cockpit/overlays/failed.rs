@@ -76,10 +76,13 @@ fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &The
     let log = state.facts.log.iter().rev().filter(|text| says_something(text)).take(LOG);
     let mut log: Vec<_> = log.map(|text| Line::styled(log::fit(text, width), theme.dim)).collect();
     let least = log.len().min(room.div_ceil(3));
-    if events.len() > room - least {
-        events.truncate((room - least).saturating_sub(1));
-        events.push(Line::styled("…", theme.dim));
+    let most = room - least;
+    if events.len() > most {
+        // The newest say the most.
+        events.drain(..=events.len() - most.max(1));
+        events.insert(0, Line::styled("…", theme.dim));
     }
+    events.truncate(most);
     log.truncate(room.saturating_sub(events.len()));
     events.extend(log.into_iter().rev());
     events

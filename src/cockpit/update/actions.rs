@@ -40,7 +40,7 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Autopilot => toggle_autopilot(state),
         Action::Accept => accept_proposal(state),
         Action::Stop => worker_end::request(state, WorkerEnd::Stop),
-        Action::View(view) => switch_view(state, view),
+        Action::View(view) => uncover_view(state, view),
         Action::NextPanel => move_focus(state, 1),
         Action::PreviousPanel => move_focus(state, -1),
         Action::Up => scroll_panel(state, state.screen.focus, 1),
@@ -230,6 +230,12 @@ fn accept_proposal(state: &mut State) -> Vec<Effect> {
         return refuse_action(state, &Refusal::NoProposal);
     }
     send_request(state, Request::Accept, "proposal accepted")
+}
+
+/// Shows a view that was asked for, without the box over it that tells why the run is over.
+fn uncover_view(state: &mut State, view: View) -> Vec<Effect> {
+    state.screen.trouble_hidden |= state.is_orphaned() || state.is_broken();
+    switch_view(state, view)
 }
 
 /// Switches to a view, and focuses one of its panels.

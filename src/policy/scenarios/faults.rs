@@ -116,7 +116,7 @@ fn data_that_fail_twice_are_left_out() {
         scenario.tell(Event::Tick);
         scenario.resume(Some(50));
     }
-    assert!(last.contains(&Effect::LeaveOut { from: 149 * 32, units: 1 }), "{last:?}");
+    assert!(last.contains(&Effect::LeaveOut { from: 149 * 32, units: 32 }), "{last:?}");
     let mut kills = Scenario::begin(true);
     for _ in 0..2 {
         kills.steps(149, 1.0);

@@ -63,6 +63,8 @@ fn a_recovery_that_fails_asks_for_attention() {
     let effects = update(&mut state, stored(RunState::NeedsPerson));
     assert!(effects.contains(&Effect::Bell) && effects.contains(&Effect::ReadLog), "{effects:?}");
     assert!(state.is_broken() && !state.screen.trouble_hidden);
+    update(&mut state, letter('4'));
+    assert!(state.screen.view == View::Log && state.screen.trouble_hidden, "a view that was asked for is not covered");
 }
 
 #[test]
