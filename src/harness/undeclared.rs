@@ -8,7 +8,7 @@ use crate::store::adopted::{self, WrittenCheckpoint, step_in_name};
 use crate::untrusted::text;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirEntry};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -47,7 +47,8 @@ impl Harness {
         }
         let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
         let own = args.run_dir.path().canonicalize().ok();
-        std::thread::spawn(move || sender.send(find(&folder, began, own.as_deref())));
+        let named = named_paths(&args.spec.command);
+        std::thread::spawn(move || sender.send(newest(find(&folder, began, own.as_deref()), &named)));
         let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
         let newest = text::path(&found.newest);
         let pattern = text::escape_line(&found.pattern);
@@ -92,9 +93,15 @@ impl Harness {
     }
 }
 
-/// Finds the checkpoints below a folder that are newer than `since`; of several patterns, the one written last. Folders
-/// near the top are searched first, so that one with many files hides no other. Runs but `own` write theirs themselves.
-fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> Option<Undeclared> {
+/// Returns the paths that a command may name: its words, and what follows `=` in them.
+fn named_paths(command: &[String]) -> Vec<PathBuf> {
+    let values = command.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
+    values.map(|value| Path::new(value).components().filter(|part| *part != Component::CurDir).collect()).collect()
+}
+
+/// Finds the checkpoints below a folder that are newer than `since`, by their patterns. Folders near the top are searched
+/// first, so that one with many files hides no other. Runs but `own` write theirs themselves.
+fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> BTreeMap<String, Undeclared> {
     let is_other_run = |path: &Path| path.join("run.db").is_file() && path.canonicalize().ok().as_deref() != own;
     let mut found: BTreeMap<String, Undeclared> = BTreeMap::new();
     let mut waiting = VecDeque::from([(PathBuf::new(), DEPTH)]);
@@ -121,7 +128,7 @@ fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> Option<Undeclar
             }
         }
     }
-    newest(found)
+    found
 }
 
 fn changed_since(entry: &DirEntry, since: SystemTime) -> Option<SystemTime> {
@@ -169,17 +176,40 @@ fn pattern_of(path: &str) -> String {
     pattern + &path[ending..]
 }
 
-/// Returns the pattern written last; numbered files count before `best.pt`.
-fn newest(found: BTreeMap<String, Undeclared>) -> Option<Undeclared> {
-    found.into_values().max_by_key(|found| (found.pattern.contains('*'), found.modified))
+/// Returns the pattern written last. Those below a path that the command names come first, since others in the folder may be
+/// those of another training; then numbered files, before `best.pt`.
+fn newest(found: BTreeMap<String, Undeclared>, named: &[PathBuf]) -> Option<Undeclared> {
+    let is_below = |found: &Undeclared, path: &PathBuf| path.iter().next().is_some() && found.newest.starts_with(path);
+    let is_named = |found: &Undeclared| named.iter().any(|path| is_below(found, path));
+    found.into_values().max_by_key(|found| (is_named(found), found.pattern.contains('*'), found.modified))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{find, pattern_of};
+    use super::{Undeclared, named_paths, newest, pattern_of};
     use std::fs;
     use std::path::Path;
     use std::time::{Duration, SystemTime};
+
+    fn find(folder: &Path, since: SystemTime, own: Option<&Path>) -> Option<Undeclared> {
+        newest(super::find(folder, since, own), &[])
+    }
+
+    #[test]
+    fn of_two_trainings_in_one_folder_the_one_that_the_command_names_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["o_exc/ckpt-100.pt", "o_nan/ckpt-300.pt"] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        let command = |word: &str| ["python".to_owned(), word.to_owned()];
+        for (word, pattern) in [("--out=./o_exc/", "o_exc/ckpt-*.pt"), ("o_nan", "o_nan/ckpt-*.pt")] {
+            let found = super::find(folder.path(), SystemTime::UNIX_EPOCH, None);
+            let named = named_paths(&command(word));
+            assert_eq!(newest(found, &named).unwrap().pattern, pattern, "{word}");
+        }
+    }
 
     #[test]
     fn the_checkpoints_of_another_run_are_not_the_commands() {
