@@ -78,7 +78,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
             .runs
             .row(entry.name)
             .and_then(cell::saved_best)
-            .map_or_else(String::new, |best| format!("best {best}   "));
+            .map_or_else(String::new, |best| format!("  best {best}   "));
         let width = usize::from(inner.width).saturating_sub(text.width() + 6);
         let best = if best.width() + 24 <= width { best } else { String::new() };
         Line::from(vec![

@@ -21,6 +21,7 @@ use unicode_width::UnicodeWidthStr;
 
 /// A run whose config is compared with the open one's.
 struct Compared<'a> {
+    name: &'a str,
     config: Result<&'a OtherRun, Missing<'a>>,
     /// Index of its line's colour.
     colour: usize,
@@ -94,14 +95,14 @@ pub fn describe_difference(state: &State) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-fn find_config<'a>(state: &'a State, name: &str) -> Compared<'a> {
+fn find_config<'a>(state: &'a State, name: &'a str) -> Compared<'a> {
     let config = match state.runs.read.get(name) {
         Some(Ok(other)) => Ok(&**other),
         Some(Err(error)) => Err(Missing::Failed(error)),
         None => Err(Missing::Reading),
     };
     let colour = state.runs.marked.iter().position(|marked| marked == name).map_or(0, |place| place + 1);
-    Compared { config, colour }
+    Compared { name, config, colour }
 }
 
 /// A knob, and its value in the open run and in each compared one; none while a config is missing.
@@ -204,16 +205,16 @@ fn pair_line(path: &str, values: &[Option<String>], width: usize, theme: &Theme)
     Line::from(vec![Span::styled(ui::pad(path, left), theme.dim), Span::raw(" "), Span::raw(text)])
 }
 
-/// A header of coloured strokes, then a row per knob; values that differ from the open run's stand out.
+/// A header of the ends of the runs' names, which differ, then a row per knob; values that differ from the open run's stand out.
 fn table_lines(rows: &[Row], compared: &[Compared<'_>], width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let columns = compared.len() + 1;
     let paths = rows.iter().map(|(path, _)| path.width()).max().unwrap_or(0);
     let path_width = paths.min(width.saturating_sub(columns * 6).min(32));
     let column = (width.saturating_sub(path_width) / columns).saturating_sub(1).clamp(1, 16);
     let mut header = Line::from(" ".repeat(path_width));
-    for colour in std::iter::once(0).chain(compared.iter().map(|run| run.colour)) {
+    for (name, colour) in std::iter::once(("open run", 0)).chain(compared.iter().map(|run| (run.name, run.colour))) {
         header.push_span(Span::raw(" "));
-        header.push_span(Span::styled(ui::pad_left("━━", column), theme.line(colour)));
+        header.push_span(Span::styled(ui::pad_left(&ui::cut_start(name, column), column), theme.line(colour)));
     }
     let mut lines = vec![header];
     for (path, values) in rows {

@@ -95,12 +95,17 @@ fn caption(shown: &ShownSample, width: usize, theme: &Theme) -> [Line<'static>; 
     let sure = sure.unwrap_or_default();
     let room = width.saturating_sub(if sure.is_empty() { 0 } else { sure.width() + 1 });
     let loss = sample.loss.map(|loss| Line::styled(format!("loss {}", figure(f64::from(loss))), theme.dim));
+    let mut second = None;
     let spans = match (&sample.label, &sample.answer) {
         (Some(label), Some(answer)) if is_wrong(shown) => {
-            let both = room.saturating_sub(3);
-            let label = ui::cut(&one_line(label), (both / 2).max(both.saturating_sub(one_line(answer).width())));
-            let answer = ui::cut(&one_line(answer), both.saturating_sub(label.width()));
-            vec![Span::raw(label), Span::styled(" → ", theme.dim), Span::styled(answer, theme.danger)]
+            let (label, answer) = (one_line(label), one_line(answer));
+            if label.width() + answer.width() + 3 <= room {
+                vec![Span::raw(label), Span::styled(" → ", theme.dim), Span::styled(answer, theme.danger)]
+            } else {
+                // Whole names say more than the loss.
+                second = Some(Line::styled(ui::cut(&format!("is {label}"), width), theme.dim));
+                vec![Span::styled(ui::cut(&answer, room), theme.danger)]
+            }
         }
         (_, Some(answer)) => vec![Span::styled(ui::cut(&one_line(answer), room), theme.good)],
         (Some(label), None) => vec![Span::raw(ui::cut(&one_line(label), room))],
@@ -109,7 +114,7 @@ fn caption(shown: &ShownSample, width: usize, theme: &Theme) -> [Line<'static>; 
     let mut first = Line::from(spans);
     let gap = width.saturating_sub(first.width() + sure.width());
     first.push_span(Span::styled(format!("{}{sure}", " ".repeat(gap)), theme.dim));
-    [first, loss.or_else(name).unwrap_or_default()]
+    [first, second.or(loss).or_else(name).unwrap_or_default()]
 }
 
 #[cfg(test)]

@@ -43,7 +43,11 @@ impl Images {
         let named = named.collect::<Vec<_>>().join(", ");
         let more = if counts.len() > MOST { ", …" } else { "" };
         let (least, most) = (counts.iter().min()?, counts.iter().max()?);
-        let rare = if most / least.max(&1) >= 5 { "; a class with few pictures is learnt badly" } else { "" };
+        let rare = match least {
+            0..5 => "; a class with few pictures is learnt badly, and may be missing from the validation set",
+            _ if most / least >= 5 => "; a class with few pictures is learnt badly",
+            _ => "",
+        };
         Some(format!("{} classes: {named}{more}{rare}", counts.len()))
     }
 

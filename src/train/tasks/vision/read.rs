@@ -24,9 +24,9 @@ pub const EMBEDDED: &str = "embedded:";
 /// The image set shipped with downshift.
 pub const DIGITS: &str = "embedded:digits";
 
-const SUPPORTED: &str = "a folder with MNIST-style files (train-images-idx3-ubyte and train-labels-idx1-ubyte, \
-     plain or .gz), with the binary version of CIFAR-10 (data_batch_1.bin) or CIFAR-100 (train.bin), or with one \
-     folder of png or jpeg files per class; or embedded:digits, which needs no files";
+const SUPPORTED: &str = "a folder with one folder of png or jpeg files per class, with MNIST-style files \
+     (train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz), or with the binary version of CIFAR-10 \
+     (data_batch_1.bin) or CIFAR-100 (train.bin); or embedded:digits, which needs no files";
 
 /// Reads the set at `source`. Pictures in folders are resized to `size` × `size` pixels if `size` is given.
 ///
@@ -53,6 +53,12 @@ pub fn read_image_set(source: &str, size: Option<usize>) -> Result<ImageSet, Dat
     }
     if let Some(set) = folder::read_class_folders(&entries, size)? {
         return Ok(set);
+    }
+    if entries.iter().any(|path| folder::is_picture(path)) {
+        let above = root.parent().unwrap_or(root).display();
+        let fix =
+            format!("each class needs a folder of its own, and data.source names the one above them, such as {above}");
+        return Err(files::data_error(root, format!("holds pictures and no folders of classes; {fix}")));
     }
     let found = files::describe_entries(&entries);
     Err(files::data_error(root, format!("contains no known image set ({found}); set data.source to {SUPPORTED}")))
@@ -91,6 +97,9 @@ mod tests {
             assert!(error.message.contains(wanted), "{error}");
             assert!(error.message.contains("embedded:digits"), "{error}");
         }
+        std::fs::write(root.join("empty/1.png"), "").unwrap();
+        let error = read_image_set(root.join("empty").to_str().unwrap(), None).unwrap_err();
+        assert!(error.message.ends_with(&format!("such as {}", root.display())), "{error}");
         for (source, wanted) in [
             ("emtpy", format!("did you mean `{}`?", root.join("empty").display())),
             ("~/pictures", "in full".to_owned()),

@@ -105,7 +105,7 @@ fn pictures_in(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), DataError>
     Ok(files::list_folder(folder)?.into_iter().partition(|file| is_picture(file)))
 }
 
-fn is_picture(file: &Path) -> bool {
+pub(super) fn is_picture(file: &Path) -> bool {
     file.extension().is_some_and(|end| ENDINGS.iter().any(|known| end.eq_ignore_ascii_case(known)))
 }
 
