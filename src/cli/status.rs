@@ -49,7 +49,13 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     };
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
-        LineFormat::Json => line!("{}", serde_json::to_string_pretty(&status)?),
+        LineFormat::Json => {
+            let mut shown = serde_json::to_value(&status)?;
+            if let Some(stalled_ms) = status.stalled_ms(now_ms()) {
+                shown["stalled_ms"] = stalled_ms.into();
+            }
+            line!("{}", serde_json::to_string_pretty(&shown)?);
+        }
         LineFormat::Text => print_text(&run, &status),
         LineFormat::Tmux => line!("{}", tmux(&status, now_ms())),
     }

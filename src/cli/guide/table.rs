@@ -72,7 +72,7 @@ const STEER: Group = Group {
             "downshift attach digits --read-only" => "opens it without sending anything to the run"),
         entry!("status",
             "downshift status" => "prints the state, step and loss of the newest run",
-            "downshift status --format json" => "prints the same for programs"),
+            "downshift status --format json" => "prints the same for programs; `stalled_ms` is there while a step takes longer than usual"),
         entry!("wait",
             "downshift wait" => "waits until the newest run is over; the exit code is 0 if it finished",
             "downshift wait digits --timeout 2h" => "gives up after two hours with exit code 124; the run goes on"),

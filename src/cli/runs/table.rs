@@ -104,6 +104,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
         "run_dir": dir.path().display().to_string(),
         "state": status.map(|status| status.state),
         "alive": run.is_alive(),
+        "stalled_ms": status.and_then(|status| status.stalled_ms(now_ms)),
         "started_ms": run.times.started_ms,
         "duration_ms": run.duration_ms(now_ms),
         "steps": status.map(|status| status.step),

@@ -103,14 +103,14 @@ pub fn measure_box(within: Rect, kind: WorkerEnd, state: &State) -> ((u16, u16),
     let confirm = match (kind, &state.command) {
         (WorkerEnd::Stop, _) if state.run_state() == Some(RunState::Stopping) => "stop now",
         (WorkerEnd::Stop, Some(_)) if state.watched_process().is_some() => "stop watching",
-        (WorkerEnd::Stop, Some(_)) => "stop",
-        (WorkerEnd::Stop, None) => "save and stop",
+        (WorkerEnd::Stop, None) if has_begun(state) => "save and stop",
+        (WorkerEnd::Stop, _) => "stop",
         (WorkerEnd::Pause, _) => "pause",
         (WorkerEnd::Restart, _) => "restart",
     };
     let keys = ui::KeyLine(vec![
         (state.keys.key_of(Action::Confirm), confirm, Action::Confirm),
-        (state.keys.key_of(Action::Back), "keep training", Action::Back),
+        (state.keys.key_of(Action::Back), if has_begun(state) { "keep training" } else { "keep it" }, Action::Back),
     ]);
     ((60, high), keys)
 }
@@ -119,6 +119,7 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
     let Some(status) = state.status() else { return Vec::new() };
     let text = match (kind, &state.command) {
         (WorkerEnd::Stop, _) if status.state == RunState::Stopping => stop_again_question(status),
+        (WorkerEnd::Stop, _) if !has_begun(state) => "Stop the run before its first worker starts?".to_owned(),
         (WorkerEnd::Stop, None) if state.facts.run_dir_missing_ms.is_some() => {
             let step = count(status.step);
             format!(
@@ -139,6 +140,11 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
         }
     };
     ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))
+}
+
+/// Reports whether a worker was started: until then the run waits, and has nothing to save.
+fn has_begun(state: &State) -> bool {
+    state.status().is_none_or(|status| status.attempts > 0)
 }
 
 fn stop_again_question(status: &Status) -> String {
