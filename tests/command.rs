@@ -202,13 +202,13 @@ fn a_stopped_command_that_nothing_resumes_stays_stopped() {
 fn a_failed_command_is_explained_and_its_undeclared_checkpoints_are_named() {
     let script = "mkdir -p out; echo 'step 1 loss 0.5'; touch out/w.txt; echo x > out/step_1.pt; echo 'step 2 loss 0.4'\n\
                   echo x > out/step_2.pt; echo 'no space for me'; exit 7\n";
-    let run = |more: &str| {
+    let run = |script: &str, more: &str| {
         let place = place_with(&format!("name: plain\ntask: command\ncommand: [sh, train.sh]\n{more}"));
         fs::write(place.dir.path().join("train.sh"), script).unwrap();
         let said = shown(&place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]));
         (place, said)
     };
-    let (place, said) = run("");
+    let (place, said) = run(script, "");
     for wanted in [
         "the script wrote 2 outputs that may be checkpoints, the newest out/step_2.pt, and no run file declares that",
         "`checkpoints: { match: \"out/step_*.pt\" }`",
@@ -223,9 +223,12 @@ fn a_failed_command_is_explained_and_its_undeclared_checkpoints_are_named() {
     let absent = place.output(&["triage", "absent"]);
     assert!(shown(&absent).contains("absent is neither a file nor a run in "), "{}", shown(&absent));
     let other = "checkpoints: { match: 'out/ckpt_*.pt' }\nresume: { arguments: [\"{checkpoint}\"] }\n";
-    let (_, said) = run(other);
+    let (_, said) = run(script, other);
     assert!(said.contains("but `checkpoints.match: out/ckpt_*.pt` matched nothing; `out/step_*.pt` would"), "{said}");
-    let (place, said) = run("checkpoints: { match: 'out/step_*.pt' }\n");
+    // Nothing would have resumed a run that ended well, either.
+    let (_, said) = run(&script.replace("exit 7", "exit 0"), other);
+    assert!(said.contains("finished at step 2") && said.contains("matched nothing; `out/step_*.pt` would"), "{said}");
+    let (place, said) = run(script, "checkpoints: { match: 'out/step_*.pt' }\n");
     assert!(!said.contains("may be checkpoints"), "{said}");
     drop(place);
 }

@@ -378,7 +378,7 @@ impl Harness {
         let own = || (self.command.pid, self.nodes.end_of_command(self.exit.unwrap_or_default()));
         let (pid, exit) = of_rank.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
         let (events, code) = conclude(&reason, pid, exit, &self.progress, cause.failed);
-        if code != 0 && !matches!(reason, Reason::Asked | Reason::Signalled) {
+        if (code != 0 || self.args.spec.checkpoints.is_some()) && !matches!(reason, Reason::Asked | Reason::Signalled) {
             self.note_undeclared_checkpoints();
         }
         for event in &events {
