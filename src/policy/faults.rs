@@ -3,6 +3,7 @@
 use super::budget::Verdict;
 use super::event::Effect;
 use super::fault::Fault;
+use super::ledger::Raised;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
 use super::moves::Move;
@@ -65,16 +66,25 @@ impl Policy {
         effects
     }
 
-    /// Returns the end of the run if its script raised the same exception twice before the first step: a mistake in the
-    /// script, which another start repeats. With a checkpoint, that one may be the cause.
+    /// Returns the end of the run if its script raised the same exception twice before the first step, or at one step after
+    /// different checkpoints: a mistake in the script, which another start repeats. Else the checkpoint may be the cause, or
+    /// the order of the data.
     fn end_of_exceptions(&mut self, fault: &Fault) -> Option<Outcome> {
-        let is_at_begin = self.position.loaded.is_none() && self.position.step.unwrap_or(0) == 0;
-        let raised = (fault.class == FailureClass::Exception && is_at_begin).then(|| fault.text.clone());
-        let again = raised.is_some() && self.ledger.raised == raised;
-        self.ledger.raised = raised;
+        let (step, loaded) = (self.position.step.unwrap_or(0), self.position.loaded);
+        let raised =
+            (fault.class == FailureClass::Exception).then(|| Raised { text: fault.text.clone(), step, loaded });
+        let is_same = |before: &Raised, now: &Raised| {
+            let is_at_begin = now.step == 0 && now.loaded.is_none();
+            before.text == now.text && before.step == now.step && (is_at_begin || now.loaded != before.loaded)
+        };
+        let again =
+            self.ledger.raised_at.as_ref().zip(raised.as_ref()).is_some_and(|(before, now)| is_same(before, now));
+        self.ledger.raised_at = raised;
         again.then(|| {
+            let place =
+                if step == 0 { "before the first step".to_owned() } else { format!("after step {}", count(step)) };
             let way = format!("correct the script, then `{}`", self.go_on_command());
-            Outcome::NeedsPerson(format!("{}, twice in the same way before the first step: {way}", fault.text))
+            Outcome::NeedsPerson(format!("{}, twice in the same way {place}: {way}", fault.text))
         })
     }
 

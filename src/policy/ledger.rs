@@ -31,8 +31,8 @@ pub struct Ledger {
     pub lean: bool,
     /// Step and key of the last fault that the data may have caused.
     pub poison: Option<(u64, String)>,
-    /// The exception of the script that ended the last worker before the first step.
-    pub raised: Option<String>,
+    /// The exception of the script that ended the last worker.
+    pub raised_at: Option<Raised>,
     /// The last worker ended since too many steps were not finite, which no rung relieves, and none was finite since.
     pub ended_in_nan: bool,
     /// First step of the last jump of the loss that a rollback answered without leaving out data.
@@ -49,6 +49,17 @@ pub struct Ledger {
     pub finished_at: Option<u64>,
     /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.
     pub left_out: Option<u64>,
+}
+
+/// An exception of the script that ended a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// What it says.
+    pub text: String,
+    /// The newest step; 0 before the first.
+    pub step: u64,
+    /// The checkpoint that the worker had loaded.
+    pub loaded: Option<u64>,
 }
 
 impl Ledger {
@@ -73,7 +84,7 @@ impl Ledger {
     /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
-        (self.heat_pauses, self.hung_at, self.lean, self.poison, self.raised) = (0, None, false, None, None);
+        (self.heat_pauses, self.hung_at, self.lean, self.poison, self.raised_at) = (0, None, false, None, None);
         self.unrelieved.clear();
         // The user may have changed the script.
         self.ignored.clear();

@@ -12,10 +12,10 @@ fn raise(what: &str) -> Event {
     Event::Exited(Exit::with_code(1), Cause::new(FailureClass::Exception, vec![what.to_owned()]))
 }
 
-/// Ends the worker by this exception; returns whether another one starts. It takes a step if asked to.
-fn starts_after(policy: &mut Policy, what: &str, takes_step: bool) -> bool {
-    if takes_step {
-        policy.decide(step(1), seconds(1));
+/// Ends the worker by this exception, after a step if one is given; returns whether another worker starts.
+fn starts_after(policy: &mut Policy, what: &str, taken: Option<u64>) -> bool {
+    if let Some(taken) = taken {
+        policy.decide(step(taken), seconds(1));
     }
     let mut effects = policy.decide(raise(what), seconds(2));
     effects.extend(policy.decide(Event::Tick, seconds(60)));
@@ -26,13 +26,27 @@ fn starts_after(policy: &mut Policy, what: &str, takes_step: bool) -> bool {
 #[test]
 fn the_same_exception_twice_before_the_first_step_needs_the_user() {
     let mut policy = begun(RESUMES);
-    assert!(starts_after(&mut policy, "NameError: modle", false));
-    assert!(!starts_after(&mut policy, "NameError: modle", false));
+    assert!(starts_after(&mut policy, "NameError: modle", None));
+    assert!(!starts_after(&mut policy, "NameError: modle", None));
 
     let mut changes = begun(RESUMES);
-    assert!(starts_after(&mut changes, "ConnectionError: try 1", false));
-    assert!(starts_after(&mut changes, "ConnectionError: try 2", false), "it may go away");
+    assert!(starts_after(&mut changes, "ConnectionError: try 1", None));
+    assert!(starts_after(&mut changes, "ConnectionError: try 2", None), "it may go away");
     let mut trains = begun(RESUMES);
-    assert!(starts_after(&mut trains, "ValueError: bad sample", true));
-    assert!(starts_after(&mut trains, "ValueError: bad sample", true), "each took a step");
+    assert!(starts_after(&mut trains, "ValueError: bad sample", Some(1)));
+    assert!(starts_after(&mut trains, "ValueError: bad sample", Some(1)), "each took a step");
+}
+
+#[test]
+fn the_same_exception_at_one_step_after_different_checkpoints_needs_the_user() {
+    let fails = "KeyError: 'label_17'";
+    let mut policy = begun(RESUMES);
+    assert!(starts_after(&mut policy, fails, Some(220)), "from the beginning");
+    policy.decide(hello_from("cpu", Some(200)), seconds(62));
+    assert!(!starts_after(&mut policy, fails, Some(220)));
+
+    let mut moves = begun(RESUMES);
+    assert!(starts_after(&mut moves, fails, Some(220)));
+    moves.decide(hello_from("cpu", Some(200)), seconds(62));
+    assert!(starts_after(&mut moves, fails, Some(230)), "at another step");
 }
