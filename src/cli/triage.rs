@@ -1,6 +1,5 @@
 //! `triage`: diagnoses a training log, including those of other programs.
 
-mod losses;
 mod memory;
 
 use super::line;
@@ -89,12 +88,12 @@ pub fn triage(args: &TriageArgs, runs: &Path) -> Outcome {
             let lines = match verdict.class {
                 Some(_) if found.findings.iter().any(others) => format_causes(&found, others),
                 Some(_) => vec!["worker.log names no other cause.".to_owned()],
-                None if verdict.warned && found.findings.is_empty() && found.own_frame().is_none() => {
+                None if verdict.warned && found.findings.is_empty() && found.own_frame.is_none() => {
                     vec!["worker.log names no cause.".to_owned()]
                 }
                 None => format_causes(&found, |_| true),
             };
-            let diverged = found.findings.is_empty().then(|| source.divergence()).flatten();
+            let diverged = found.divergence.clone().filter(|_| found.findings.is_empty());
             for line in verdict.lines.into_iter().chain(lines).chain(diverged) {
                 line!("{line}");
             }
@@ -144,14 +143,6 @@ impl Source {
         match self {
             Self::Stdin => Ok(Box::new(io::stdin().lock())),
             Self::File(_) | Self::Run(_) => Ok(Box::new(BufReader::with_capacity(1 << 18, open(&self.path())?))),
-        }
-    }
-
-    /// Describes losses that diverge, in a log that can be read twice.
-    fn divergence(&self) -> Option<String> {
-        match self {
-            Self::Stdin => None,
-            Self::File(_) | Self::Run(_) => losses::describe_divergence(&self.path()).ok()?,
         }
     }
 
@@ -212,7 +203,7 @@ fn has_input() -> bool {
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {
     let root = scan.root_cause();
     let mark = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));
-    let own_frame = scan.own_frame();
+    let own_frame = scan.own_frame.as_ref();
     let of_frame = own_frame.and_then(|frame| scan.finding_at(frame));
     let arose_there = |finding| of_frame.is_some_and(|found| std::ptr::eq(found, finding));
     let findings = scan.findings.iter();
@@ -254,10 +245,10 @@ fn format_causes(scan: &Scan, is_wanted: impl Fn(&Finding) -> bool) -> Vec<Strin
             return vec!["The log is empty.".to_owned(), SILENT_END.to_owned()];
         }
         let none = format!("No known failure in {}.", counted(lines, "line"));
-        let own_frame = scan.own_frame().map(|frame| describe(frame, frame.describe_with_exception()));
+        let own_frame = scan.own_frame.as_ref().map(|frame| describe(frame, frame.describe_with_exception()));
         return vec![none, own_frame.unwrap_or_else(|| SILENT_END.to_owned())];
     };
-    let own_frame = scan.own_frame().filter(|_| root.is_some());
+    let own_frame = scan.own_frame.as_ref().filter(|_| root.is_some());
     let of_frame = own_frame.and_then(|frame| scan.finding_at(frame)).map(|finding| &finding.name);
     let own_frame = own_frame.map(|frame| describe(frame, frame.to_string()));
     let mut names: Vec<&str> = vec![&first.name];

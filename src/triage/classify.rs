@@ -6,7 +6,8 @@
 
 use super::catalogue::Catalogue;
 use super::kernel::is_same_gpu;
-use super::scan::{Finding, root_cause, scan_line};
+use super::ranking::root_cause;
+use super::scan::{Finding, scan_line};
 use super::traceback::OwnFrame;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;

@@ -2,7 +2,7 @@
 //!
 //! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
 
-use super::scan::{next_line, strip_colours};
+use super::line::{next_line, strip_colours};
 use regex::{Captures, Regex};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -37,7 +37,7 @@ fn with_kernel(mut evidence: Evidence, lines: &[&str]) -> Evidence {
 
 fn with_log(evidence: Evidence, log: &str) -> Evidence {
     let scan = scan(&mut log.as_bytes(), &CATALOGUE).unwrap();
-    Evidence { frame: scan.own_frame().cloned(), log: scan.findings, last_lines: scan.last_lines, ..evidence }
+    Evidence { frame: scan.own_frame, log: scan.findings, last_lines: scan.last_lines, ..evidence }
 }
 
 const XID_31: &str = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=exe, MMU Fault";
