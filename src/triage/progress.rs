@@ -28,6 +28,14 @@ pub struct Progress {
     pub is_bar: bool,
 }
 
+impl Progress {
+    /// Reports whether the training, or the newest bar, reached its end.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.total == Some(self.count)
+    }
+}
+
 impl fmt::Display for Progress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = self.line;
@@ -35,7 +43,7 @@ impl fmt::Display for Progress {
             Some(total) => format!("{} of {}", count(self.count), count(total)),
             None => count(self.count),
         };
-        match (self.is_bar, self.total == Some(self.count)) {
+        match (self.is_bar, self.is_complete()) {
             (true, true) => write!(formatter, "The last progress bar reached its end, {at} (line {line})."),
             (true, false) => write!(formatter, "The log stops in a progress bar at {at} (line {line})."),
             (false, true) => write!(formatter, "The training reached its last step, {at} (line {line})."),
@@ -50,6 +58,8 @@ pub struct ProgressReader {
     output: OutputReader,
     readings: Vec<Reading>,
     newest: Option<Progress>,
+    /// The step that was named last: a count that starts over names none.
+    named: Option<u64>,
     bar: Option<Progress>,
     /// The lines of the newest advances to another step, oldest first.
     advances: [u64; WENT_ON],
@@ -66,6 +76,7 @@ impl Default for ProgressReader {
             output: OutputReader::new(&[]),
             readings: Vec::new(),
             newest: None,
+            named: None,
             bar: None,
             advances: [0; WENT_ON],
             failure: 0,
@@ -103,7 +114,9 @@ impl ProgressReader {
         self.output.push(line, &mut self.readings);
         self.output.push(b"\n", &mut self.readings);
         self.take_readings(number);
-        if let Some(step) = self.output.step() {
+        let step = self.output.step().filter(|step| self.named != Some(*step));
+        if let Some(step) = step {
+            self.named = Some(step);
             self.take_step(step, number);
         }
         let bar = self.output.take_bar();

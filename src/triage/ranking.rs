@@ -76,14 +76,15 @@ fn mark_survived(findings: &mut [Finding], evidence: &Evidence<'_>) {
     }
 }
 
-/// Marks what the most likely cause brings about elsewhere: the GPU fails its programs, and the kernel kills them.
+/// Marks what the most likely cause brings about elsewhere: the GPU fails its programs, the kernel kills them, and labels out
+/// of range trip a check of the device.
 fn mark_consequences(findings: &mut [Finding]) {
-    use FailureClass::{DeviceFault, GpuLost, HostOutOfMemory, Killed, Xid};
+    use FailureClass::{Data, DeviceFault, GpuLost, HostOutOfMemory, Killed, Xid};
     let Some((name, class)) = root_cause(findings).map(|root| (root.name.clone(), root.class)) else { return };
     for finding in findings.iter_mut().filter(|finding| finding.name != name) {
         finding.symptom |= matches!(
             (class, finding.class),
-            (HostOutOfMemory, Killed) | (Xid, DeviceFault | GpuLost) | (GpuLost, DeviceFault)
+            (HostOutOfMemory, Killed) | (Xid, DeviceFault | GpuLost) | (GpuLost | Data, DeviceFault)
         );
     }
 }
