@@ -5,14 +5,18 @@
 //! assets/catalogue.yaml + the user's ─▶ Catalogue ─▶ scan(log) ─▶ findings ─┐
 //! exit code or signal, the worker's report, kernel log, cgroup, probe ───┴─▶ classify ─▶ Cause
 //! ```
-//! Reading (`scan`, `traceback`, `kernel`, `cgroup`) is separate from judging (`classify`), which is a pure function
-//! of its evidence.
+//! Reading (`scan`, `traceback`, `progress`, `kernel`, `cgroup`) is separate from judging (`ranking` for one log,
+//! `classify` for all evidence), which are pure functions.
 
 pub mod catalogue;
 pub mod cgroup;
 pub mod classify;
 pub mod kernel;
+mod line;
+mod losses;
 pub mod memory;
+pub mod progress;
 pub mod python_stack;
+pub mod ranking;
 pub mod scan;
 pub mod traceback;

@@ -110,6 +110,13 @@ fn a_run_killed_with_its_parent_is_resumed_by_the_user() {
     kill_keepers(child, &before);
     let dead = wait_status(&run, "no process", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
     assert_eq!(dead.state, RunState::Interrupted);
+    let told = String::from_utf8(place.output(&["triage"]).stdout).unwrap();
+    let end = "ended without a word while the machine ran on: something killed them all\n  last step ";
+    let resume = format!("  do: `downshift resume {}` continues it", run.name());
+    assert!(told.contains(end) && told.contains(&resume), "{told}");
+    let json = place.output(&["triage", "--format", "json"]).stdout;
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
+    assert_eq!((&list[0]["class"], &list[0]["likely"]), (&"killed".into(), &true.into()), "{list:?}");
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
     place.curve(200, 8);

@@ -196,7 +196,10 @@ fn the_command_prints_json_and_words() {
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(list.len(), 1);
     let keys: BTreeSet<&str> = list[0].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, BTreeSet::from(["class", "line", "text", "meaning", "advice", "keeper", "symptom", "likely"]));
+    assert_eq!(
+        keys,
+        BTreeSet::from(["class", "line", "text", "meaning", "advice", "keeper", "symptom", "earlier", "likely"])
+    );
     assert_eq!((list[0]["class"].as_str(), list[0]["line"].as_u64()), (Some("device_fault"), Some(2)));
 
     let words = String::from_utf8(run_triage(&["-"], log, None).stdout).unwrap();
@@ -219,6 +222,58 @@ fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
     let words = String::from_utf8(run_triage(&["-"], log, None).stdout).unwrap();
     assert!(words.starts_with("host_out_of_memory: ") && words.contains("most likely the cause"), "{words}");
     assert!(words.contains(&format!("in a run, the keeper {}", list[1]["keeper"].as_str().unwrap())), "{words}");
+}
+
+#[test]
+fn several_logs_are_each_diagnosed_under_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let memory = path("a.log", b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n");
+    let disk = path("b.log", b"OSError: [Errno 28] No space left on device\n");
+    let noise = path("noise", &(0..=u8::MAX).cycle().take(300_000).collect::<Vec<_>>());
+    let both = run_triage(&[&memory, &disk], b"", None);
+    let words = String::from_utf8(both.stdout).unwrap();
+    let at = |part: String| words.find(&part).unwrap_or_else(|| panic!("{part}: {words}"));
+    let places = [format!("{memory}:\ndevice_out_of_memory: "), format!("\n\n{disk}:\ndisk_full: ")].map(at);
+    assert!(places.is_sorted(), "{words}");
+    let list: Vec<Value> =
+        serde_json::from_slice(&run_triage(&[&memory, &disk, "--format", "json"], b"", None).stdout).unwrap();
+    assert_eq!(list.iter().map(|entry| entry["file"].as_str().unwrap()).collect::<Vec<_>>(), [&memory, &disk]);
+    let mixed = run_triage(&[&noise, &disk], b"", None);
+    assert_eq!(mixed.status.code(), Some(1));
+    assert!(String::from_utf8(mixed.stdout).unwrap().contains("disk_full: "), "the others are read");
+    assert!(String::from_utf8(mixed.stderr).unwrap().contains("noise is not text"));
+    // A pipe named as a file, as a shell passes it: `triage <(…)`.
+    let piped = run_triage(&["/dev/stdin"], b"OSError: [Errno 28] No space left on device\n", None);
+    assert!(String::from_utf8(piped.stdout).unwrap().starts_with("disk_full: "));
+}
+
+#[test]
+fn a_log_without_a_cause_says_how_far_it_got_and_one_of_two_starts_which_failed_last() {
+    let said = |log: &str| String::from_utf8(run_triage(&["-"], log.as_bytes(), None).stdout).unwrap();
+    let bars: Vec<String> =
+        (0..=430).step_by(5).map(|count| format!("\r 4%|█  | {count}/900 [00:01<00:10, 3it/s]")).collect();
+    let cut = said(&bars.concat());
+    assert!(cut.contains("The log stops in a progress bar at 430 of 900 (line 1).\nA process that is killed"), "{cut}");
+    let whole = said("step 1/2 loss 2.0\nstep 2/2 loss 1.5\ntraining finished\n");
+    assert_eq!(whole, "No known failure in 3 lines.\nThe training reached its last step, 2 of 2 (line 2).\n");
+    let steps: Vec<String> = (1..=9).map(|step| format!("step {step} loss 1.9\n")).collect();
+    let steps = steps.concat();
+    let memory = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
+    let raised = "Traceback (most recent call last):\n  File \"t.py\", line 7, in f\n    x\nKeyError: 'acc'\n";
+    let twice = said(&format!("{steps}{memory}{steps}{raised}"));
+    assert!(twice.starts_with("exception: the log ends with an exception of the script\n"), "{twice}");
+    assert!(twice.contains("a GPU memory allocation failed  (earlier in this log: "), "{twice}");
+    let went_on = said(&format!("{steps}{memory}{steps}"));
+    assert!(
+        went_on.starts_with("No known failure at the end of 19 lines.\nThe log stops at step 9 (line 19).\n"),
+        "{went_on}"
+    );
+    assert!(!went_on.contains("most likely the cause"), "{went_on}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn complete_argument(argument: Arg) -> Arg {
     let sources: Vec<Source> = names.iter().flat_map(|name| name.split([' ', '|'])).filter_map(Source::of).collect();
     let listed = !argument.get_possible_values().is_empty() || !argument.get_action().takes_values();
     let hint = match names.first().map(String::as_str) {
-        Some("FILE" | "LOG") => ValueHint::FilePath,
+        Some("FILE") => ValueHint::FilePath,
         Some("DIR") => ValueHint::DirPath,
         Some("COMMAND") => ValueHint::CommandWithArguments,
         _ => ValueHint::Unknown,
@@ -75,6 +75,7 @@ fn complete_argument(argument: Arg) -> Arg {
 #[derive(Debug, Clone, PartialEq)]
 enum Source {
     Runs,
+    Logs,
     RunFiles,
     Shipped,
     Templates,
@@ -88,6 +89,7 @@ impl Source {
     fn of(name: &str) -> Option<Self> {
         match name {
             "RUN" | "[RUN]" => Some(Self::Runs),
+            "LOG" => Some(Self::Logs),
             "CONFIG" => Some(Self::RunFiles),
             "SHIPPED" => Some(Self::Shipped),
             "TEMPLATE" => Some(Self::Templates),
@@ -102,6 +104,7 @@ impl Source {
     fn values(&self) -> Vec<String> {
         match self {
             Self::Runs => run_names(&runs_dir(std::env::args_os())),
+            Self::Logs => Vec::new(),
             Self::RunFiles => shipped::names().into_iter().map(str::to_owned).collect(),
             Self::Shipped => shipped::FILES.iter().map(|file| file.name.to_owned()).collect(),
             Self::Templates => template::names(cfg!(feature = "train")).into_iter().map(str::to_owned).collect(),
@@ -114,6 +117,7 @@ impl Source {
     fn paths(&self, begun: &str) -> Option<PathCompleter> {
         match self {
             Self::Runs if begun.contains('/') => Some(PathCompleter::dir()),
+            Self::Logs => Some(PathCompleter::file()),
             Self::RunFiles => {
                 let is_yaml = |path: &Path| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
                 Some(PathCompleter::any().filter(move |path| path.is_dir() || is_yaml(path)))
@@ -168,13 +172,18 @@ mod tests {
         for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             for argument in command.get_arguments() {
                 let names = argument.get_value_names().unwrap_or_default();
-                if names.iter().any(|name| ["RUN", "CONFIG"].contains(&name.as_str()) || name.starts_with("[RUN]")) {
+                if names
+                    .iter()
+                    .any(|name| ["RUN", "CONFIG", "LOG|RUN"].contains(&name.as_str()) || name.starts_with("[RUN]"))
+                {
                     assert!(argument.get::<ArgValueCompleter>().is_some(), "{} {names:?}", command.get_name());
                     completed += 1;
                 }
             }
         }
         assert!(completed > 20, "only {completed} arguments were seen");
+        let logs = [Source::of("LOG"), Source::of("RUN")].map(Option::unwrap);
+        assert_eq!(logs, [Source::Logs, Source::Runs], "triage reads both");
     }
 
     #[test]

@@ -255,6 +255,6 @@ fn triage(log: File) -> Option<String> {
     let lines = found.findings.iter().map(|finding| {
         format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)
     });
-    let own = found.own_frame().map(|frame| format!("your code: {frame}"));
+    let own = found.own_frame.as_ref().map(|frame| format!("your code: {frame}"));
     Some(lines.chain(own).collect::<Vec<_>>().join("\n"))
 }

@@ -11,7 +11,6 @@ use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
 use crate::triage::kernel::{KernelLog, is_same_gpu};
 use crate::triage::scan::{Scan, scan};
-use crate::triage::traceback::OwnFrame;
 use crate::untrusted::file::open;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -139,13 +138,13 @@ impl Witness {
         let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
         let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
         let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
-        let (log, frame) = load_catalogue().map(|catalogue| self.read_log(catalogue)).unwrap_or_default();
+        let log = load_catalogue().map(|catalogue| self.read_log(catalogue)).unwrap_or_default();
         let evidence = Evidence {
             exit: ending.exit,
             pid: ending.pid,
             ended_for: ending.ended_for.clone(),
             failed: ending.failed.cloned(),
-            frame,
+            frame: log.own_frame,
             log: log.findings,
             last_lines: log.last_lines,
             kernel: self.seen.iter().map(|(_, line)| line.clone()).collect(),
@@ -163,21 +162,20 @@ impl Witness {
         Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
     }
 
-    /// Scans the end of the attempt's part of the log. Returns also the place in the user's own files that it names.
-    fn read_log(&self, catalogue: &Catalogue) -> (Scan, Option<OwnFrame>) {
-        let Ok(mut file) = open(&self.log) else { return Default::default() };
+    /// Scans the end of the attempt's part of the log.
+    fn read_log(&self, catalogue: &Catalogue) -> Scan {
+        let Ok(mut file) = open(&self.log) else { return Scan::default() };
         let end = file.metadata().map_or(0, |log| log.len());
         let from = self.begins.0.max(end.saturating_sub(TAIL));
         let before = lines_until(&self.log, self.begins, from);
         if file.seek(SeekFrom::Start(from)).is_err() {
-            return Default::default();
+            return Scan::default();
         }
         let mut scan = scan(&mut BufReader::new(file.take(TAIL)), catalogue).unwrap_or_default();
-        let frame = scan.own_frame().cloned();
         let number = |line: u64| before.map_or(0, |before| before + line);
         scan.findings.iter_mut().for_each(|finding| finding.line = number(finding.line));
         scan.last_lines.iter_mut().for_each(|(line, _)| *line = number(*line));
-        (scan, frame)
+        scan
     }
 }
 

@@ -66,6 +66,11 @@ impl OutputReader {
         self.content.joiner.step()
     }
 
+    /// Takes the count of the newest progress bar, and the count that it ends at.
+    pub fn take_bar(&mut self) -> Option<(u64, u64)> {
+        self.content.bar.take()
+    }
+
     /// Adds the readings that are held back: call it when the stream pauses. A bar without a line end is read; any
     /// other unfinished line is not, since it may be cut in the middle of a number.
     pub fn flush(&mut self, readings: &mut Vec<Reading>) {
@@ -93,6 +98,8 @@ struct Content {
     /// The step that a pattern named last.
     own_step: Option<u64>,
     progress: Progress,
+    /// The counts of the newest bar, of any kind.
+    bar: Option<(u64, u64)>,
     /// Steps of lines that name them.
     lines: LineClock,
     has_line_steps: bool,
@@ -111,6 +118,7 @@ impl Content {
             own_steps: patterns.iter().any(Pattern::names_step),
             own_step: None,
             progress: Progress::default(),
+            bar: None,
             lines: LineClock::default(),
             has_line_steps: false,
             announced: None,
@@ -129,6 +137,7 @@ impl Content {
         if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
             self.take_own(line, readings);
         } else if let Some(bar) = Bar::read(text) {
+            self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
             if !self.own_steps && !self.has_line_steps {
                 self.take_bar(&bar, end, readings);
             }

@@ -11,7 +11,7 @@ pub struct Cause {
     /// Xid number, if the class is an Xid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xid: Option<u32>,
-    /// Whether restarting the worker can help: false for a GPU that needs a reset.
+    /// Whether restarting the worker can help: false for a GPU that needs a reset, or a mistake in the script.
     pub restart_helps: bool,
     /// Evidence, strongest first: `killed by SIGKILL`, `kernel log: …`.
     pub evidence: Vec<String>,

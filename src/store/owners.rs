@@ -6,7 +6,7 @@
 
 use super::checkpoint;
 use super::file_system::is_shared;
-use super::identity::Identity;
+use super::identity::{Identity, boot_id};
 use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
 use super::run_dir::RunDir;
 use super::shared_folder::lease::{self, Lease};
@@ -117,6 +117,14 @@ pub fn may_be_written(run_dir: &Path) -> bool {
 #[must_use]
 pub fn worker_record(run: &RunDir) -> Option<Record> {
     lock::record(&run.file(WORKER))
+}
+
+/// Reports whether the machine was started again since the run's last processes; `None` if they left no record.
+#[must_use]
+pub fn was_booted_since(run: &RunDir) -> Option<bool> {
+    let records = [KEEPER, WORKER, PARENT].into_iter().filter_map(|name| lock::record(&run.file(name)));
+    let booted = |boot: String| !boot.is_empty() && boot != boot_id();
+    records.map(|record| record.owner.boot).map(booted).reduce(|one, other| one && other)
 }
 
 /// Reads the lock of the keeper's parent, if the parent is alive.

@@ -6,7 +6,8 @@
 
 use super::catalogue::Catalogue;
 use super::kernel::is_same_gpu;
-use super::scan::{Finding, root_cause, scan_line};
+use super::ranking::root_cause;
+use super::scan::{Finding, scan_line};
 use super::traceback::OwnFrame;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
@@ -59,7 +60,15 @@ pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let restart_helps = match (class, known) {
         (FailureClass::Xid, Some(xid)) => xid.restart,
         (FailureClass::DeviceFault, _) => verdict.catalogue_finding().is_none_or(|finding| finding.name != "ecc"),
-        (FailureClass::GpuLost | FailureClass::Driver | FailureClass::Config | FailureClass::Data, _) => false,
+        // A mistake in the script fails again, too.
+        (
+            FailureClass::GpuLost
+            | FailureClass::Driver
+            | FailureClass::Config
+            | FailureClass::Data
+            | FailureClass::Exception,
+            _,
+        ) => false,
         _ => true,
     };
     Cause { class, xid, restart_helps, evidence: verdict.lines(class, xid), advice }
@@ -123,9 +132,16 @@ impl Judge<'_> {
         if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault | FailureClass::Unknown) {
             return class;
         }
+        // The device only reports that its check failed; the check itself names the data.
+        let of_data = self.root().is_some_and(|root| root.class == FailureClass::Data && !root.symptom);
+        if class == FailureClass::DeviceFault && of_data {
+            return FailureClass::Data;
+        }
         let found =
             self.catalogue_finding().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
-        let raised = self.evidence.exit.of_command && self.log_class() == Some(FailureClass::Exception);
+        // Of several ranks, each reports an exception of no known class.
+        let is_told = self.evidence.failed.is_some() || self.log_class() == Some(FailureClass::Exception);
+        let raised = self.evidence.exit.of_command && is_told;
         match (class, found) {
             (FailureClass::Unknown, None) if raised => FailureClass::Exception,
             (FailureClass::Panic | FailureClass::Unknown, Some(found)) => found,
@@ -189,9 +205,12 @@ impl Judge<'_> {
 
     fn advice(&self, class: FailureClass) -> Option<String> {
         let named = self.catalogue_finding().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        let reported = self.evidence.failed.as_ref().map(|failed| failed.class);
+        let of_log = || self.root().filter(|root| root.class == class && reported != Some(class));
+        let named = named.or_else(|| of_log().map(|root| root.advice.clone()));
         // The worker's messages on run file, data and checkpoints already contain the fix.
-        let said = self.evidence.failed.is_some()
-            && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
+        let said =
+            reported.is_some() && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
         named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
     }
 
@@ -249,11 +268,11 @@ impl Judge<'_> {
         lines
     }
 
-    /// Reports whether a line of the log repeats what the worker reported.
+    /// Reports whether a line of the log repeats what the worker reported, which may name the rank before it.
     fn is_reported(&self, finding: &Finding) -> bool {
         let reported =
             self.evidence.failed.as_ref().map(|failed| failed.message.as_str()).filter(|text| !text.is_empty());
-        reported.is_some_and(|text| finding.text.contains(text))
+        reported.is_some_and(|text| finding.text.contains(text) || text.ends_with(finding.text.as_str()))
     }
 
     /// Reports whether the class comes from the log alone: the process reported nothing, and its exit code has no meaning.

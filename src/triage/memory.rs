@@ -2,7 +2,7 @@
 //!
 //! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
 
-use super::scan::{next_line, strip_colours};
+use super::line::{next_line, strip_colours};
 use regex::{Captures, Regex};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use std::sync::LazyLock;
 
 /// Maximum lines kept with their figures; beyond it every second one is dropped.
 const KEPT: usize = 1000;
+/// A petabyte in MiB: no machine has it, but a difference below zero is printed as more.
+const IMPOSSIBLE: f64 = (1_u64 << 30) as f64;
 /// Length of the prefix searched for a line's time and device.
 const START: usize = 64;
 
@@ -281,7 +283,8 @@ fn device_name(found: &Captures<'_>) -> Option<String> {
     gpu.or_else(|| found.name("rank").map(|rank| format!("rank {}", rank.as_str())))
 }
 
-/// Converts an amount such as `1,234.5 MiB` to MiB; returns none if no unit is given or known.
+/// Converts an amount such as `1,234.5 MiB` to MiB; returns none if no unit is given or known, or
+/// the amount is impossible.
 fn parse_mib(amount: &str, unit: &str) -> Option<f64> {
     let digits = amount.find(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(amount.len());
     let (number, own) = amount.split_at(digits);
@@ -295,7 +298,7 @@ fn parse_mib(amount: &str, unit: &str) -> Option<f64> {
         b'T' => 1_048_576.0,
         _ => return None,
     };
-    Some(number * factor)
+    Some(number * factor).filter(|mib| *mib < IMPOSSIBLE)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Thread {
 pub fn find_main_thread(text: &str) -> Option<MainThread> {
     let mut threads: Vec<Thread> = Vec::new();
     for line in text.lines() {
-        if line.contains("hread 0x") {
+        if is_thread(line) {
             threads.push(Thread { is_current: line.starts_with("Current thread"), frames: Vec::new() });
         } else if let Some(thread) = threads.last_mut() {
             thread.frames.extend(parse_frame(line));
@@ -70,8 +70,13 @@ pub fn find_main_thread(text: &str) -> Option<MainThread> {
     Some(MainThread { frames: threads.swap_remove(main).frames, threads: count })
 }
 
+/// Reports whether a line begins the stack of a thread.
+pub(super) fn is_thread(line: &str) -> bool {
+    line.contains("hread 0x")
+}
+
 /// Parses `  File "/home/me/data.py", line 33 in __getitem__`.
-fn parse_frame(line: &str) -> Option<Frame> {
+pub(super) fn parse_frame(line: &str) -> Option<Frame> {
     let (file, rest) = line.trim_start().strip_prefix("File \"")?.rsplit_once("\", line ")?;
     let (line, function) = rest.split_once(" in ")?;
     Some(Frame { file: file.to_owned(), line: line.parse().ok()?, function: function.trim_end().to_owned() })

@@ -1,24 +1,29 @@
 //! Scans a log line by line in bounded memory, and keeps the lines that match the catalogue.
+//!
+//! ```text
+//! lines ─┬─▶ Catalogue ──────▶ findings ─┐
+//!        ├─▶ TracebackReader ▶ exceptions ┼─▶ ranking: causes, what follows from them, earlier starts
+//!        └─▶ ProgressReader ─▶ progress ──┘
+//! ```
 
 use super::catalogue::{Catalogue, Entry};
 use super::kernel;
-use super::traceback::{OwnFrame, TracebackReader, frame_of};
+use super::line::{excerpt, next_line, plain, rank_of};
+use super::progress::{Progress, ProgressReader};
+use super::ranking::{self, Evidence};
+use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
 use crate::protocol::class::FailureClass;
 use crate::protocol::xid as xid154;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
-/// Maximum bytes examined per line.
-const MAX_LINE: usize = 64 << 10;
-/// Maximum lines kept per entry; the rest is counted.
+/// Maximum lines kept per entry: the first ones and the newest; the rest is counted.
 const MAX_LINES: usize = 1000;
-/// Maximum characters of an excerpt.
-const SHOWN: usize = 400;
-/// Lines that may follow the exception that ended a log, before the summary of a launcher.
-const LAST: u64 = 5;
 /// Begins the summary of torchrun.
 const SUMMARY: &[u8] = b"torch.distributed.elastic";
+/// In that summary, before the rank that failed first.
+const BLAMES: &[u8] = b"Root Cause (first observed failure)";
 /// Lines at the end of a log that are kept for a failure that nothing explains.
 const KEPT_LAST: usize = 2;
 
@@ -44,6 +49,9 @@ pub struct Finding {
     /// Whether the line is only a symptom of another failure.
     #[serde(skip)]
     pub symptom: bool,
+    /// Whether the training went on after it, or was started again.
+    #[serde(skip)]
+    pub earlier: bool,
 }
 
 /// The result of a scan.
@@ -55,26 +63,21 @@ pub struct Scan {
     pub lines: u64,
     /// Number of findings dropped beyond the limit, by entry.
     pub left_out: BTreeMap<String, u64>,
-    /// The last frame in the user's own files of each Python traceback.
-    pub frames: Vec<OwnFrame>,
+    /// The place in the user's own files where the most likely cause arose, or that the newest traceback names.
+    pub own_frame: Option<OwnFrame>,
     /// The last lines that are not blank, with their numbers.
     pub last_lines: Vec<(u64, String)>,
-    /// Lines after the newest exception that are neither blank nor a launcher's summary.
-    after_exception: u64,
+    /// How far the training got.
+    pub progress: Option<Progress>,
+    /// How the loss diverged, if it did.
+    pub divergence: Option<String>,
 }
 
 impl Scan {
     /// Returns the most likely cause.
     #[must_use]
     pub fn root_cause(&self) -> Option<&Finding> {
-        root_cause(&self.findings)
-    }
-
-    /// Returns the place in the user's own files where the most likely cause arose.
-    #[must_use]
-    pub fn own_frame(&self) -> Option<&OwnFrame> {
-        let line = self.root_cause().map_or(u64::MAX, |root| root.line);
-        frame_of(&self.frames, line)
+        ranking::root_cause(&self.findings)
     }
 
     /// Returns the finding that this place belongs to: the exception raised there, else the most likely cause.
@@ -84,8 +87,7 @@ impl Scan {
     }
 
     fn keep_last(&mut self, line: &[u8]) {
-        let plain = strip_colours(line);
-        let drawn = plain.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        let drawn = line.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let text = excerpt(drawn, 0);
         if text.trim().is_empty() {
             return;
@@ -95,48 +97,6 @@ impl Scan {
         }
         self.last_lines.push((self.lines, text));
     }
-
-    /// Returns the exception that ended the log, unless the catalogue explains it or names another cause of an end. Bad
-    /// numbers alone end no script.
-    fn unexplained_exception(&self, catalogue: &Catalogue) -> Option<Finding> {
-        let frame = self.frames.last().filter(|_| self.after_exception <= LAST)?;
-        let ends_script = |cause: &Finding| !cause.symptom && !is_bad_numbers(cause.class);
-        let is_explained = self.findings.iter().any(|cause| ends_script(cause) || cause.line == frame.exception_line);
-        let class = FailureClass::Exception;
-        (!is_explained && !frame.exception.is_empty()).then(|| Finding {
-            class,
-            line: frame.exception_line,
-            text: frame.exception.clone(),
-            meaning: "the log ends with an exception of the script".to_owned(),
-            advice: catalogue.class_advice(class).unwrap_or_default().to_owned(),
-            name: class.word().to_owned(),
-            keeper: catalogue.keeper_response(class).to_owned(),
-            // A script may check its numbers itself.
-            symptom: tells_bad_numbers(&frame.exception) || tells_bad_numbers(&frame.code),
-        })
-    }
-}
-
-/// Returns the most likely cause: the first finding that explains itself. Bad numbers alone end no script, and a kill gives
-/// no reason, so they rank behind; symptoms of other failures rank last.
-#[must_use]
-pub fn root_cause(findings: &[Finding]) -> Option<&Finding> {
-    findings.iter().min_by_key(|finding| match (finding.symptom, finding.class) {
-        (true, _) => 3,
-        (false, FailureClass::Killed) => 2,
-        (false, class) => u8::from(is_bad_numbers(class)),
-    })
-}
-
-/// Reports whether an exception, or the line that raised it, is about numbers that are not finite.
-fn tells_bad_numbers(text: &str) -> bool {
-    let words = ["nan", "nans", "isnan", "finite", "isfinite", "nonfinite"];
-    text.split(|letter: char| !letter.is_ascii_alphabetic())
-        .any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
-}
-
-fn is_bad_numbers(class: FailureClass) -> bool {
-    matches!(class, FailureClass::NonFinite | FailureClass::LossSpike)
 }
 
 /// Scans a log.
@@ -144,40 +104,133 @@ fn is_bad_numbers(class: FailureClass) -> bool {
 /// # Errors
 /// Returns an error when the log cannot be read.
 pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
-    let mut scan = Scan::default();
-    let mut kept: BTreeMap<String, usize> = BTreeMap::new();
+    let mut reader = Reader {
+        catalogue,
+        scan: Scan::default(),
+        kept: BTreeMap::new(),
+        tracebacks: TracebackReader::default(),
+        progress: ProgressReader::default(),
+        launcher: Launcher::default(),
+        after_exception: 0,
+    };
     let mut line = Vec::new();
-    let (mut tracebacks, mut is_summary) = (TracebackReader::default(), false);
     while next_line(log, &mut line)? {
-        scan.lines += 1;
-        let ends_traceback = tracebacks.push(&line, scan.lines);
-        is_summary = !ends_traceback && (is_summary || line.windows(SUMMARY.len()).any(|part| part == SUMMARY));
-        let is_blank = line.iter().all(u8::is_ascii_whitespace);
-        if ends_traceback {
-            scan.after_exception = 0;
-        } else {
-            scan.after_exception += u64::from(!is_blank && !is_summary);
+        reader.push(&plain(&line));
+    }
+    Ok(reader.finish())
+}
+
+/// A log that is being scanned.
+struct Reader<'a> {
+    catalogue: &'a Catalogue,
+    scan: Scan,
+    /// Number of findings by entry, and the place of the newest.
+    kept: BTreeMap<String, (usize, usize)>,
+    tracebacks: TracebackReader,
+    progress: ProgressReader,
+    launcher: Launcher,
+    /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
+    after_exception: u64,
+}
+
+impl Reader<'_> {
+    fn push(&mut self, line: &[u8]) {
+        self.scan.lines += 1;
+        let number = self.scan.lines;
+        let part = self.tracebacks.push(line, number);
+        let is_summary = self.launcher.push(line, part);
+        match part {
+            Part::Exception if !is_summary => self.after_exception = 0,
+            Part::Outside if !is_summary => {
+                self.after_exception += u64::from(!line.iter().all(u8::is_ascii_whitespace));
+            }
+            _ => {}
         }
-        scan.keep_last(&line);
-        let Some(finding) = scan_line(&line, scan.lines, catalogue) else { continue };
-        let count = kept.entry(finding.name.clone()).or_default();
-        *count += 1;
-        if *count > MAX_LINES {
-            *scan.left_out.entry(finding.name).or_default() += 1;
-        } else {
-            scan.findings.push(finding);
+        self.progress.push(line, number);
+        self.scan.keep_last(line);
+        let finding = find_in(line, number, self.catalogue);
+        if finding.is_some() || part == Part::Exception {
+            self.progress.note_failure(number);
+        }
+        if let Some(finding) = finding {
+            self.keep(finding);
         }
     }
-    scan.frames = tracebacks.finish();
-    let exception = scan.unexplained_exception(catalogue);
-    scan.findings.extend(exception);
-    Ok(scan)
+
+    fn keep(&mut self, finding: Finding) {
+        let findings = &mut self.scan.findings;
+        let (count, newest) = self.kept.entry(finding.name.clone()).or_default();
+        *count += 1;
+        if *count > MAX_LINES {
+            *self.scan.left_out.entry(finding.name.clone()).or_default() += 1;
+            findings[*newest] = finding;
+        } else {
+            *newest = findings.len();
+            findings.push(finding);
+        }
+    }
+
+    fn finish(mut self) -> Scan {
+        let exceptions = self.tracebacks.finish();
+        let evidence = Evidence {
+            exceptions: &exceptions,
+            blamed: self.launcher.blamed,
+            after_exception: self.after_exception,
+            went_on_after: &|line| self.progress.went_on_after(line),
+        };
+        let mut findings = self.scan.findings;
+        findings.sort_by_key(|finding| finding.line);
+        self.scan.findings = ranking::rank(findings, &evidence, self.catalogue);
+        (self.scan.progress, self.scan.divergence) = self.progress.finish();
+        let own_frame = match self.scan.root_cause() {
+            Some(root) => frame_of(&exceptions, root.line, rank_of(&root.text)),
+            None => exceptions
+                .last()
+                .filter(|last| !self.progress.went_on_after(last.line))
+                .and_then(|last| last.own.as_ref()),
+        };
+        self.scan.own_frame = own_frame.cloned();
+        self.scan
+    }
+}
+
+/// What torchrun says about its ranks.
+#[derive(Debug, Default)]
+struct Launcher {
+    /// Whether its summary has begun.
+    is_summary: bool,
+    /// Whether it is about to name the rank that failed first.
+    blames: bool,
+    blamed: Option<u32>,
+}
+
+impl Launcher {
+    /// Reads a line; reports whether it belongs to the summary.
+    fn push(&mut self, line: &[u8], part: Part) -> bool {
+        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+        // An exception of the script ends the summary of an earlier start.
+        self.is_summary = contains(SUMMARY) || self.is_summary && part != Part::Exception;
+        if self.is_summary && self.blamed.is_none() {
+            self.blames |= contains(BLAMES);
+            self.blamed = std::str::from_utf8(line).ok().filter(|_| self.blames).and_then(parse_rank);
+        }
+        self.is_summary
+    }
+}
+
+/// Parses `  rank      : 1 (local_rank: 1)`.
+fn parse_rank(line: &str) -> Option<u32> {
+    let rest = line.trim_start().strip_prefix("rank")?.trim_start().strip_prefix(':')?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns the catalogue's finding for one line.
 #[must_use]
 pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
-    let plain = strip_colours(line);
+    find_in(&plain(line), number, catalogue)
+}
+
+fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
         let hit = catalogue.find(part)?;
@@ -197,6 +250,7 @@ fn build_finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: 
         name: entry.name.clone(),
         keeper,
         symptom: entry.symptom,
+        earlier: false,
     };
     if entry.class == FailureClass::Xid
         && let Some((_, number)) = kernel::parse_xid(&String::from_utf8_lossy(line))
@@ -234,150 +288,5 @@ fn explain_xid(finding: &mut Finding, number: u32, text: &str, catalogue: &Catal
     }
 }
 
-/// Returns the part of a line around the match that fits on a screen.
-fn excerpt(line: &[u8], at: usize) -> String {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_end();
-    if text.chars().count() <= SHOWN {
-        return text.trim_start().to_owned();
-    }
-    let before = String::from_utf8_lossy(&line[..at]).chars().count();
-    let from = before.saturating_sub(SHOWN / 4);
-    let part: String = text.chars().skip(from).take(SHOWN).collect();
-    let dots = |is: bool| if is { "…" } else { "" };
-    format!("{}{}{}", dots(from > 0), part.trim(), dots(text.chars().count() > from + SHOWN))
-}
-
-/// Strips terminal colour sequences from a line.
-pub(super) fn strip_colours(line: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(line.len());
-    let mut bytes = line.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        match (byte, bytes.peek()) {
-            (0x1b, Some(b'[')) => {
-                bytes.next();
-                while bytes.next().is_some_and(|byte| !(0x40..=0x7e).contains(&byte)) {}
-            }
-            (0, _) => {}
-            _ => plain.push(byte),
-        }
-    }
-    while plain.last() == Some(&b'\r') {
-        plain.pop();
-    }
-    plain
-}
-
-/// Reads the next line without its end; returns false at the end of the log. Bytes beyond the limit are
-/// read and discarded.
-pub(super) fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    line.clear();
-    let mut any = false;
-    loop {
-        let available = match log.fill_buf() {
-            Ok(available) => available,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if available.is_empty() {
-            return Ok(any);
-        }
-        any = true;
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let part = &available[..end.unwrap_or(available.len())];
-        line.extend_from_slice(&part[..part.len().min(MAX_LINE.saturating_sub(line.len()))]);
-        let used = part.len() + usize::from(end.is_some());
-        log.consume(used);
-        if end.is_some() {
-            return Ok(true);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::{MAX_LINES, scan};
-    use crate::protocol::class::FailureClass;
-    use crate::triage::catalogue::Catalogue;
-    use proptest::prelude::*;
-    use std::io::BufReader;
-    use std::sync::LazyLock;
-
-    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::build(None).unwrap());
-
-    fn scan_bytes(text: &[u8]) -> super::Scan {
-        // A small buffer, so that lines are assembled from parts.
-        scan(&mut BufReader::with_capacity(7, text), &CATALOGUE).unwrap()
-    }
-
-    #[test]
-    fn lines_are_counted_and_colours_progress_bars_and_odd_bytes_do_no_harm() {
-        let log =
-            b"ok\n\x1b[31mRuntimeError: CUDA out of \x1b[0mmemory. Tried to allocate 2.00 GiB\x1b[0m\r\n\xff\xfe\n\
-                    10%|#\r20%|##\rRuntimeError: No space left on device\rx";
-        let scan = scan_bytes(log);
-        assert_eq!(scan.lines, 4);
-        let seen: Vec<_> = scan.findings.iter().map(|found| (found.class, found.line, found.text.as_str())).collect();
-        assert_eq!(
-            seen,
-            [
-                (FailureClass::DeviceOutOfMemory, 2, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
-                (FailureClass::DiskFull, 4, "RuntimeError: No space left on device"),
-            ]
-        );
-    }
-
-    #[test]
-    fn an_exception_after_bad_numbers_is_told_beside_them() {
-        let traceback = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in <module>\n    \
-                         save(path)\n";
-        let classes = |log: String| -> Vec<FailureClass> {
-            scan_bytes(log.as_bytes()).findings.iter().map(|found| found.class).collect()
-        };
-        let ended = |by: &str| classes(format!("step 7 loss: nan\n{traceback}{by}\n"));
-        let cause = |by: &str| {
-            let scan = scan_bytes(format!("step 7 loss: nan\n{traceback}{by}\n").as_bytes());
-            scan.root_cause().map(|root| root.class)
-        };
-        assert_eq!(cause("KeyError: 'step'"), Some(FailureClass::Exception), "NaN ends no script");
-        assert_eq!(cause("AssertionError: loss is not finite"), Some(FailureClass::NonFinite), "but its check does");
-        assert_eq!(ended("KeyError: 'step'"), [FailureClass::NonFinite, FailureClass::Exception]);
-        assert_eq!(ended("ValueError: Input contains NaN"), [FailureClass::NonFinite; 2]);
-        let out_of_memory = format!("CUDA out of memory. Tried to allocate 2.00 GiB\n{traceback}KeyError: 'step'\n");
-        assert_eq!(classes(out_of_memory), [FailureClass::DeviceOutOfMemory]);
-    }
-
-    #[test]
-    fn a_flood_is_counted_not_kept() {
-        let log = "loss: nan\n".repeat(MAX_LINES + 500);
-        let scan = scan_bytes(log.as_bytes());
-        assert_eq!((scan.findings.len(), scan.left_out["loss-nan"]), (MAX_LINES, 500));
-    }
-
-    #[test]
-    fn a_line_without_end_is_bounded_and_shown_in_part() {
-        let log =
-            format!("{}RuntimeError: CUDA out of memory. Tried to allocate{}", "x ".repeat(3000), "y".repeat(90_000));
-        let scan = scan_bytes(log.as_bytes());
-        assert!(scan.findings[0].text.contains("CUDA out of memory"));
-        assert!(scan.findings[0].text.chars().count() < 420);
-    }
-
-    #[test]
-    fn an_xid_has_its_own_meaning_and_symptoms_give_way() {
-        let scan = scan_bytes(b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=python\nNVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n");
-        assert!(scan.findings[0].symptom);
-        let root = scan.root_cause().unwrap();
-        assert_eq!((root.class, root.line), (FailureClass::Xid, 2));
-        assert!(root.meaning.contains("Xid 79") && root.meaning.contains("bus"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_log_brings_the_scan_down(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let lines = scan(&mut bytes.as_slice(), &CATALOGUE).unwrap().lines;
-            let ends = bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
-            prop_assert!(lines == ends || lines == ends + 1);
-        }
-    }
-}
+mod tests;

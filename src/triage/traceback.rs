@@ -1,4 +1,5 @@
-//! Python tracebacks in a log: the last frame of each in the user's own files, where a mistake is likely to be found.
+//! Python tracebacks in a log: the exception that ended each, and the last frame in the user's own files, where a mistake
+//! is likely to be found.
 //!
 //! ```text
 //! Traceback (most recent call last):
@@ -8,22 +9,30 @@
 //! torch.OutOfMemoryError: CUDA out of memory.
 //! ```
 //! Launchers put a prefix such as `[rank0]: ` before each line, so the tracebacks of several processes may alternate.
+//! Those of exception groups are indented, and rich draws its own in a box (`traceback/boxed.rs`). A process that
+//! crashes in native code leaves a stack instead (`traceback/fatal.rs`).
 
-use super::scan::strip_colours;
+mod boxed;
+mod fatal;
+mod heading;
+
+use super::line::rank_of;
 use crate::untrusted::text::clip_line;
+use fatal::FatalReader;
+use heading::{Heading, Headings};
 use serde::Serialize;
 use std::fmt;
 
 /// Maximum tracebacks that are read at the same time, one a process.
 const OPEN: usize = 64;
-/// Maximum tracebacks kept; later ones replace the last.
+/// Maximum exceptions kept; later ones replace the last.
 const KEPT: usize = 64;
 /// Maximum bytes of a line that are read.
 const LINE: usize = 2_000;
 /// Maximum letters of an exception that are shown.
 const SHOWN: usize = 200;
-/// The first line of a traceback.
-const HEAD: &str = "Traceback (most recent call last):";
+/// Lines before a finding in which the traceback that belongs to it may end.
+const NEAR: u64 = 50;
 
 /// A frame in one of the user's own files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -63,11 +72,58 @@ impl fmt::Display for OwnFrame {
     }
 }
 
+/// An exception that ended a traceback, or a fatal error with the stack of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// Its line in the log.
+    pub line: u64,
+    /// Its text, as Python printed it.
+    pub text: String,
+    /// The prefix of the process that raised it, and the name of a child process or thread.
+    pub source: String,
+    /// Whether it was raised while the one before it from the same source was handled, or because of that one.
+    pub is_chained: bool,
+    /// The last frame in the user's own files.
+    pub own: Option<OwnFrame>,
+    /// Whether it holds the exceptions that follow it.
+    is_group: bool,
+}
+
+impl Exception {
+    /// Returns the rank that raised it, where a launcher names it.
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        rank_of(&self.source)
+    }
+}
+
+/// How a line relates to a traceback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It is outside of any.
+    Outside,
+    /// It belongs to one, or announces it.
+    Inside,
+    /// It is the exception that ends one.
+    Exception,
+}
+
 /// Reads tracebacks line by line.
 #[derive(Debug, Default)]
 pub struct TracebackReader {
     open: Vec<Traceback>,
-    frames: Vec<OwnFrame>,
+    headings: Headings,
+    fatal: FatalReader,
+    exceptions: Vec<Exception>,
+}
+
+/// The way a traceback is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// By Python.
+    Plain,
+    /// By rich, in a box.
+    Boxed,
 }
 
 /// A traceback that has not reached its exception yet.
@@ -75,32 +131,32 @@ pub struct TracebackReader {
 struct Traceback {
     /// The text before each of its lines.
     prefix: String,
+    form: Form,
+    heading: Option<Heading>,
     own: Option<OwnFrame>,
     /// Whether any frame was read.
     has_frames: bool,
     /// Whether the next line is the code of the frame in `own`.
     expects_code: bool,
+    /// Whether it is part of an exception group.
+    is_member: bool,
 }
 
 impl TracebackReader {
-    /// Reads a line and its number. Reports whether it is the exception that ends a traceback.
-    pub fn push(&mut self, line: &[u8], number: u64) -> bool {
-        let line = strip_colours(&line[..line.len().min(LINE)]);
-        let text = String::from_utf8_lossy(&line);
+    /// Reads a line and its number.
+    pub fn push(&mut self, line: &[u8], number: u64) -> Part {
+        let text = String::from_utf8_lossy(&line[..line.len().min(LINE)]);
         let text = text.trim_end();
-        if let Some(at) = text.find(HEAD) {
-            let prefix = &text[..at];
+        if let Some(opened) = self.begin(text, number) {
             // A second one of the same process belongs to an exception raised while the first was handled.
-            self.open.retain(|traceback| traceback.prefix != prefix);
+            self.open.retain(|traceback| traceback.prefix != opened.prefix);
             if self.open.len() < OPEN {
-                self.open.push(Traceback {
-                    prefix: prefix.to_owned(),
-                    own: None,
-                    has_frames: false,
-                    expects_code: false,
-                });
+                self.open.push(opened);
             }
-            return false;
+            return Part::Inside;
+        }
+        if self.headings.push(text, number) || self.fatal.push(text, number) {
+            return Part::Inside;
         }
         self.drop_text_before_head(text);
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
@@ -108,16 +164,54 @@ impl TracebackReader {
         let matching: Vec<(usize, usize)> =
             matching.map(|(index, traceback)| (index, traceback.prefix.len())).collect();
         // A line with a known prefix belongs to that process alone.
-        let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else { return false };
-        let ends = self.open[index].read(&text[length..], number);
-        if ends {
-            let traceback = self.open.swap_remove(index);
-            if let Some(frame) = traceback.own {
-                self.frames.truncate(KEPT - 1);
-                self.frames.push(frame);
-            }
+        let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else {
+            return Part::Outside;
+        };
+        if !self.open[index].read(&text[length..]) {
+            return Part::Inside;
         }
-        ends
+        let traceback = self.open.swap_remove(index);
+        self.end(traceback, clip_line(text[length..].trim(), SHOWN), number)
+    }
+
+    /// Returns the traceback that a line begins.
+    fn begin(&mut self, text: &str, number: u64) -> Option<Traceback> {
+        let head = heading::find_head(text)?;
+        let heading = if head.is_retold { Some(Heading::Chained) } else { self.headings.take(&head.prefix, number) };
+        Some(Traceback {
+            prefix: head.prefix,
+            form: if head.is_boxed { Form::Boxed } else { Form::Plain },
+            heading,
+            own: None,
+            has_frames: false,
+            expects_code: false,
+            is_member: head.is_member,
+        })
+    }
+
+    /// Takes the exception of a traceback that has ended.
+    fn end(&mut self, traceback: Traceback, text: String, line: u64) -> Part {
+        if traceback.heading == Some(Heading::Ignored) {
+            return Part::Inside;
+        }
+        // The first member of a group stands for it; the others follow.
+        let group = self.exceptions.pop_if(|last| traceback.is_member && last.is_group);
+        let (group_own, follows) = group.map_or((None, traceback.is_member), |group| (group.own, group.is_chained));
+        let own = traceback.own.or(group_own);
+        let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
+        let mut source = traceback.prefix.trim_end_matches([' ', '|']).to_owned();
+        let is_chained = follows || traceback.heading == Some(Heading::Chained);
+        if let Some(Heading::Child(name)) = traceback.heading {
+            source.push_str(&name);
+        }
+        let is_group = text.split(':').next().is_some_and(|name| name.ends_with("ExceptionGroup"));
+        self.keep(Exception { line, text, source, is_chained, own, is_group });
+        Part::Exception
+    }
+
+    fn keep(&mut self, exception: Exception) {
+        self.exceptions.truncate(KEPT - 1);
+        self.exceptions.push(exception);
     }
 
     /// Drops what stood before the head on its line, if its first frame does not have it: a progress bar has no line end.
@@ -129,16 +223,40 @@ impl TracebackReader {
         }
     }
 
-    /// Returns the own frame of each traceback.
+    /// Returns the exceptions in log order.
     #[must_use]
-    pub fn finish(self) -> Vec<OwnFrame> {
-        self.frames
+    pub fn finish(mut self) -> Vec<Exception> {
+        if let Some(fatal) = std::mem::take(&mut self.fatal).finish() {
+            self.keep(fatal);
+        }
+        self.exceptions.sort_by_key(|exception| exception.line);
+        self.exceptions
     }
 }
 
 impl Traceback {
     /// Reads a line; returns true at the exception, which ends the traceback.
-    fn read(&mut self, line: &str, number: u64) -> bool {
+    fn read(&mut self, line: &str) -> bool {
+        match self.form {
+            Form::Boxed => match boxed::read(line) {
+                boxed::Line::Frame(frame) => {
+                    self.own = Some(frame).filter(|frame| is_own(&frame.file)).or_else(|| self.own.take());
+                    false
+                }
+                boxed::Line::Code(code) => {
+                    if let Some(own) = &mut self.own {
+                        own.code = code;
+                    }
+                    false
+                }
+                boxed::Line::Other => false,
+                boxed::Line::Outside => true,
+            },
+            Form::Plain => self.read_plain(line),
+        }
+    }
+
+    fn read_plain(&mut self, line: &str) -> bool {
         if let Some(place) = line.trim_start().strip_prefix("File \"").filter(|_| line.starts_with(' ')) {
             self.has_frames = true;
             let frame = parse_frame(place).filter(|frame| is_own(&frame.file));
@@ -153,10 +271,6 @@ impl Traceback {
             self.expects_code = false;
             return false;
         }
-        if let Some(own) = &mut self.own {
-            own.exception_line = number;
-            own.exception = clip_line(line.trim(), SHOWN);
-        }
         true
     }
 }
@@ -165,102 +279,47 @@ impl Traceback {
 fn parse_frame(text: &str) -> Option<OwnFrame> {
     let (file, rest) = text.split_once("\", line ")?;
     let (line, function) = rest.split_once(", in ").unwrap_or((rest, ""));
-    Some(OwnFrame {
+    Some(frame(file, line.trim().parse().ok()?, function))
+}
+
+fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
+    OwnFrame {
         file: file.to_owned(),
-        line: line.trim().parse().ok()?,
+        line,
         function: function.to_owned(),
         code: String::new(),
         exception_line: 0,
         exception: String::new(),
-    })
+    }
 }
 
 /// Where files that are not the user's own lie: installed packages, and downshift's companion.
 const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/downshift/companion-"];
 
-/// Reports whether a file is the user's own: neither an installed package nor a part of Python.
+/// Reports whether a file is the user's own: neither an installed package or program nor a part of Python.
 pub(super) fn is_own(file: &str) -> bool {
     let installed = INSTALLED.iter().any(|part| file.contains(part));
+    let program = file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']));
     let library =
         file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
-    !(file.starts_with('<') || installed || library)
+    !(file.starts_with('<') || installed || program || library)
 }
 
-/// Returns the frame of the traceback that ends in this line of the log, or near it; else that of the last one.
+/// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
+/// later, else one that ended shortly before. One without own frames has that of the exception it led to.
 #[must_use]
-pub fn frame_of(frames: &[OwnFrame], line: u64) -> Option<&OwnFrame> {
-    frames.iter().find(|frame| frame.exception_line >= line).or(frames.last())
+pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Option<&OwnFrame> {
+    let of_rank = |exception: &&Exception| rank.is_none() || exception.rank().is_none() || exception.rank() == rank;
+    let of_rank = || exceptions.iter().filter(of_rank);
+    let mut from_here = of_rank().skip_while(|exception| exception.line != line);
+    if let Some(exact) = from_here.next() {
+        let led_to = from_here.take_while(|next| next.is_chained && next.source == exact.source);
+        return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
+    }
+    let own = || of_rank().filter_map(|exception| exception.own.as_ref());
+    let before = own().rfind(|frame| frame.exception_line.saturating_add(NEAR) > line);
+    own().find(|frame| frame.exception_line >= line).or(before)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{OwnFrame, TracebackReader, frame_of};
-    use proptest::prelude::*;
-    use std::fmt::Write as _;
-
-    fn frames(log: &str) -> Vec<OwnFrame> {
-        let mut reader = TracebackReader::default();
-        for (index, line) in log.lines().enumerate() {
-            reader.push(line.as_bytes(), index as u64 + 1);
-        }
-        reader.finish()
-    }
-
-    const LOG: &str = "step 1\nTraceback (most recent call last):\n  File \"/home/me/train.py\", line 40, in <module>\n    \
-        main()\n    ~~~~^^\n  File \"/home/me/model.py\", line 12, in forward\n    return self.fc(x)\n           ^^^^^^^^^^\n  \
-        File \"/venv/lib/python3.12/site-packages/torch/nn/functional.py\", line 9, in linear\n    return linear(x)\n  \
-        File \"/usr/lib/python3.12/runpy.py\", line 5, in run\n  File \"<frozen importlib._bootstrap>\", line 1, in f\n\
-        torch.OutOfMemoryError: CUDA out of memory.\nafter\n";
-
-    #[test]
-    fn the_last_own_frame_is_found_behind_those_of_packages() {
-        let found = frames(LOG);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].to_string(), "/home/me/model.py:12, in forward: return self.fc(x)");
-        assert_eq!(found[0].exception_line, 13);
-        assert_eq!(
-            found[0].describe_with_exception(),
-            "torch.OutOfMemoryError: CUDA out of memory. at /home/me/model.py:12, in forward: return self.fc(x)"
-        );
-    }
-
-    #[test]
-    fn ranks_that_print_at_the_same_time_are_told_apart() {
-        let mut log = String::new();
-        for (line, second) in LOG.lines().skip(1).zip(LOG.replace("model.py", "other.py").lines().skip(1)) {
-            let _ = write!(log, "[rank0]: {line}\n[rank1]: {second}\nnoise\n");
-        }
-        let files: Vec<String> = frames(&log).into_iter().map(|frame| frame.file).collect();
-        assert_eq!(files, ["/home/me/model.py", "/home/me/other.py"]);
-    }
-
-    #[test]
-    fn the_traceback_of_the_cause_is_chosen_and_one_without_own_frames_is_none() {
-        let second = "\nDuring handling of the above exception, another exception occurred:\n\n\
-                      Traceback (most recent call last):\n  File \"/home/me/save.py\", line 3, in save\nOSError: no space\n";
-        let found = frames(&format!("{LOG}{second}"));
-        assert_eq!(frame_of(&found, 13).unwrap().file, "/home/me/model.py");
-        assert_eq!(frame_of(&found, 20).unwrap().file, "/home/me/save.py");
-        assert_eq!(frame_of(&found, 999).unwrap().file, "/home/me/save.py");
-        let after_a_bar = frames(
-            "\r  7%|#   | 99/1000 [00:04<00:40, 22it/s]Traceback (most recent call last):\n  File \"/home/me/a.py\", \
-                                  line 9, in <module>\n    raise ValueError(\"x\")\nValueError: x\n\r  7%|#   | 99/1000\n",
-        );
-        assert_eq!((after_a_bar[0].line, after_a_bar[0].exception.as_str()), (9, "ValueError: x"));
-        let alien = "Traceback (most recent call last):\n  File \"/x/site-packages/a.py\", line 1, in f\nValueError\n";
-        assert_eq!(frames(alien), []);
-        assert_eq!(frames(&alien.replace("/x/site-packages", "/c/downshift/companion-1a2b/downshift")), []);
-        let syntax =
-            "Traceback (most recent call last):\n  File \"t.py\", line 1\n    x = = 1\nSyntaxError: invalid syntax\n";
-        assert_eq!(frames(syntax)[0].to_string(), "t.py:1: x = = 1");
-    }
-
-    proptest! {
-        #[test]
-        fn no_log_brings_it_down(parts in proptest::collection::vec(prop::sample::select(vec![
-            "Traceback (most recent call last):", "\n", "  File \"", "a.py", "\", line ", "7", ", in f", "    code", "[rank0]: ", "é"
-        ]), 0..60)) {
-            frames(&parts.concat());
-        }
-    }
-}
+mod tests;

@@ -126,6 +126,25 @@ pub fn open(path: &Path) -> Result<File, ReadError> {
     if about.is_file() { Ok(file) } else { Err(ReadError::Kind(FileKind::of_type(about.file_type()))) }
 }
 
+/// Opens a file, a pipe or a character device that is read once, from its start to its end; returns its kind unless it is
+/// a regular file. Opening never blocks: a pipe without a writer is empty.
+///
+/// # Errors
+/// Returns an error when it cannot be opened, or is of another kind.
+pub fn open_stream(path: &Path) -> Result<(File, Option<FileKind>), ReadError> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok((file, None));
+    }
+    if !(kind.is_fifo() || kind.is_char_device()) {
+        return Err(ReadError::Kind(FileKind::of_type(kind)));
+    }
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
+    Ok((file, Some(FileKind::of_type(kind))))
+}
+
 /// Reads the bytes of a regular file.
 ///
 /// # Errors

@@ -127,6 +127,7 @@ const CAUSES: Group = Group {
         entry!("triage",
             "downshift triage train.log" => "names the causes in any training log, with lines and advice",
             "downshift triage digits" => "says why the run failed, and what else is in its log",
+            "downshift triage rank0.log rank1.log" => "diagnoses each of several logs",
             "downshift triage train.log --memory" => "lists its memory figures over time"),
         entry!("watch", "downshift watch --once" => "prints GPU, processes, RAM and disk once, without a run"),
         entry!("bundle", "downshift bundle" => "writes an archive of the newest run for a bug report, without secrets"),

@@ -37,7 +37,7 @@ fn with_kernel(mut evidence: Evidence, lines: &[&str]) -> Evidence {
 
 fn with_log(evidence: Evidence, log: &str) -> Evidence {
     let scan = scan(&mut log.as_bytes(), &CATALOGUE).unwrap();
-    Evidence { frame: scan.own_frame().cloned(), log: scan.findings, last_lines: scan.last_lines, ..evidence }
+    Evidence { frame: scan.own_frame, log: scan.findings, last_lines: scan.last_lines, ..evidence }
 }
 
 const XID_31: &str = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=exe, MMU Fault";
@@ -214,6 +214,39 @@ fn an_exception_that_nothing_explains_is_a_cause_and_other_ends_show_the_last_li
     let silent = judge(&with_log(command(Some(3), None), "a\n\nb\nc\rbye\nd\n"));
     let wanted = ["exit code 3", "worker.log line 4: bye", "worker.log line 5: d"];
     assert_eq!((silent.class, silent.evidence), (Class::Unknown, wanted.map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn the_report_of_a_rank_is_an_exception_with_the_frame_of_that_rank() {
+    let trace = |rank: u32, line: u64, error: &str| {
+        format!(
+            "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"ddp.py\", line {line}, in f\n\
+             [rank{rank}]:     f()\n[rank{rank}]: {error}\n"
+        )
+    };
+    let log = trace(1, 9, "IndexError: list index out of range")
+        + &trace(0, 4, "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:33123");
+    let reported = || Evidence {
+        exit: Exit::of_command(Some(1), None),
+        ..said(Class::Unknown, "rank 1 of 2: IndexError: list index out of range")
+    };
+    let cause = judge(&with_log(reported(), &log));
+    assert_eq!((cause.class, cause.restart_helps), (Class::Exception, false));
+    assert_eq!(Some(cause.advice.as_str()), CATALOGUE.class_advice(Class::Exception));
+    assert!(cause.evidence.contains(&"your code: ddp.py:9, in f: f()".to_owned()), "{cause:?}");
+    assert_eq!(cause.evidence.iter().filter(|line| line.contains("IndexError")).count(), 1, "{cause:?}");
+    assert_eq!(judge(&reported()).class, Class::Exception, "its output may lie elsewhere");
+}
+
+#[test]
+fn labels_out_of_range_are_no_fault_of_the_device() {
+    let log = "../aten/src/ATen/native/cuda/Loss.cu:245: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: \
+               [0,0,0] Assertion `t >= 0 && t < n_classes` failed.\nRuntimeError: CUDA error: device-side assert triggered\n";
+    for evidence in [code(1), said(Class::DeviceFault, "CUDA error: device-side assert triggered")] {
+        let cause = judge(&with_log(evidence, log));
+        assert_eq!((cause.class, cause.restart_helps), (Class::Data, false), "{cause:?}");
+        assert!(cause.advice.contains("number of classes"), "{cause:?}");
+    }
 }
 
 proptest! {

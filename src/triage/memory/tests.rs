@@ -158,3 +158,10 @@ proptest! {
         let _ = (read_line(&bytes, 1), read_line(text.as_bytes(), 1));
     }
 }
+
+#[test]
+fn an_amount_that_no_machine_has_is_left_out() {
+    let line = b"GPU 0 has a total capacity of 15.99 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use.";
+    let figures: Vec<Figure> = read_line(line, 1).into_iter().map(|reading| reading.figure).collect();
+    assert_eq!(figures, [Free]);
+}

@@ -1,14 +1,8 @@
 //! The course of the loss in a log: a training that diverges prints nothing else that is wrong.
 
 use crate::format::{count, figure};
-use crate::log_metrics::OutputReader;
-use crate::untrusted::file;
 use std::collections::VecDeque;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
 
-/// Bytes read from the end of a log.
-const NEWEST: u64 = 64 << 20;
 /// Losses in a mean.
 const WINDOW: usize = 8;
 /// Losses below which a log says nothing about their course.
@@ -25,7 +19,7 @@ struct Mean {
 
 /// The means of the losses of a log.
 #[derive(Debug, Default)]
-struct Course {
+pub struct Losses {
     window: VecDeque<f64>,
     seen: usize,
     first: Option<Mean>,
@@ -33,8 +27,9 @@ struct Course {
     last: Option<Mean>,
 }
 
-impl Course {
-    fn push(&mut self, step: Option<u64>, loss: f64) {
+impl Losses {
+    /// Takes a loss.
+    pub fn push(&mut self, step: Option<u64>, loss: f64) {
         if !loss.is_finite() {
             return;
         }
@@ -57,7 +52,8 @@ impl Course {
     }
 
     /// Describes a loss that rose far again after it had fallen.
-    fn describe(&self) -> Option<String> {
+    #[must_use]
+    pub fn describe_divergence(&self) -> Option<String> {
         let (first, lowest, last) = (self.first?, self.lowest?, self.last?);
         let fell = (first.loss - lowest.loss).max(lowest.loss.abs());
         if self.seen < ENOUGH
@@ -79,43 +75,18 @@ impl Course {
     }
 }
 
-/// Describes how the losses of a log diverge; none if they do not, or the log has too few.
-///
-/// # Errors
-/// Returns the system's error.
-pub fn describe_divergence(log: &Path) -> io::Result<Option<String>> {
-    // A pipe can be read only once.
-    let Ok(mut file) = file::open(log) else { return Ok(None) };
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(NEWEST)))?;
-    let (mut reader, mut course, mut bytes) = (OutputReader::new(&[]), Course::default(), vec![0; 1 << 18]);
-    let mut rest = file.take(NEWEST);
-    loop {
-        let read = rest.read(&mut bytes)?;
-        for reading in reader.read(&bytes[..read], read == 0) {
-            if let Some((_, loss)) = reading.values.iter().find(|(name, _)| name == "loss") {
-                course.push(reading.step, *loss);
-            }
-        }
-        if read == 0 {
-            return Ok(course.describe());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::describe_divergence;
+    use super::Losses;
 
     fn described(loss: impl Fn(u64) -> f64) -> Option<String> {
         written(1..=300, loss)
     }
 
     fn written(steps: impl Iterator<Item = u64>, loss: impl Fn(u64) -> f64) -> Option<String> {
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let lines: Vec<String> = steps.map(|step| format!("step {step} loss {:.4}\n", loss(step))).collect();
-        std::fs::write(log.path(), lines.concat()).unwrap();
-        describe_divergence(log.path()).unwrap()
+        let mut losses = Losses::default();
+        steps.for_each(|step| losses.push(Some(step), loss(step)));
+        losses.describe_divergence()
     }
 
     #[test]

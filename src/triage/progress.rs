@@ -1,0 +1,223 @@
+//! The progress of a training in its log: how far it got, whether it went on after a failure, and whether its loss diverged.
+
+use super::losses::Losses;
+use crate::format::count;
+use crate::log_metrics::{OutputReader, Reading};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Distinct steps after a failure that show that the training went on. Other ranks may still print the one they are in.
+const WENT_ON: usize = 2;
+/// How far a step may fall behind the newest one before it belongs to another start: ranks print at different times.
+const BEHIND: u64 = 2;
+/// Lines that are all read. Of later ones, only the last, those after a failure, and one block in each period are.
+const WHOLE: u64 = 100_000;
+const PERIOD: u64 = 1024;
+const BLOCK: usize = 64;
+
+/// How far a training got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The newest step, or the count of the newest bar.
+    pub count: u64,
+    /// The count at which the training or the bar ends, if the log names it.
+    pub total: Option<u64>,
+    /// The line that told it last.
+    pub line: u64,
+    /// Whether a bar told it, which may be one of several.
+    pub is_bar: bool,
+}
+
+impl Progress {
+    /// Reports whether the training, or the newest bar, reached its end.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.total == Some(self.count)
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = self.line;
+        let at = match self.total.filter(|total| *total >= self.count) {
+            Some(total) => format!("{} of {}", count(self.count), count(total)),
+            None => count(self.count),
+        };
+        match (self.is_bar, self.is_complete()) {
+            (true, true) => write!(formatter, "The last progress bar reached its end, {at} (line {line})."),
+            (true, false) => write!(formatter, "The log stops in a progress bar at {at} (line {line})."),
+            (false, true) => write!(formatter, "The training reached its last step, {at} (line {line})."),
+            (false, false) => write!(formatter, "The log stops at step {at} (line {line})."),
+        }
+    }
+}
+
+/// Reads the progress of a log line by line.
+#[derive(Debug)]
+pub struct ProgressReader {
+    output: OutputReader,
+    readings: Vec<Reading>,
+    newest: Option<Progress>,
+    /// The step that was named last: a count that starts over names none.
+    named: Option<u64>,
+    bar: Option<Progress>,
+    /// The lines of the newest advances to another step, oldest first.
+    advances: [u64; WENT_ON],
+    /// The line of the newest failure.
+    failure: u64,
+    /// The newest lines that were not read, with their numbers.
+    skipped: VecDeque<(u64, Vec<u8>)>,
+    losses: Losses,
+}
+
+impl Default for ProgressReader {
+    fn default() -> Self {
+        Self {
+            output: OutputReader::new(&[]),
+            readings: Vec::new(),
+            newest: None,
+            named: None,
+            bar: None,
+            advances: [0; WENT_ON],
+            failure: 0,
+            skipped: VecDeque::new(),
+            losses: Losses::default(),
+        }
+    }
+}
+
+impl ProgressReader {
+    /// Reads a line without its end, and its number.
+    pub fn push(&mut self, line: &[u8], number: u64) {
+        let awaits_steps = self.failure > 0 && !self.went_on_after(self.failure);
+        if number > WHOLE && !awaits_steps && number % PERIOD >= BLOCK as u64 {
+            self.skipped.truncate(BLOCK - 1);
+            self.skipped.push_front((number, line.to_vec()));
+        } else {
+            self.read_skipped();
+            self.read(line, number);
+        }
+    }
+
+    /// Notes that a line tells of a failure.
+    pub fn note_failure(&mut self, line: u64) {
+        self.failure = line;
+    }
+
+    fn read_skipped(&mut self) {
+        while let Some((number, line)) = self.skipped.pop_back() {
+            self.read(&line, number);
+        }
+    }
+
+    fn read(&mut self, line: &[u8], number: u64) {
+        self.output.push(line, &mut self.readings);
+        self.output.push(b"\n", &mut self.readings);
+        self.take_readings(number);
+        let step = self.output.step().filter(|step| self.named != Some(*step));
+        if let Some(step) = step {
+            self.named = Some(step);
+            self.take_step(step, number);
+        }
+        let bar = self.output.take_bar();
+        let bar = bar.map(|(count, total)| Progress { count, total: Some(total), line: number, is_bar: true });
+        self.bar = bar.or(self.bar);
+    }
+
+    fn take_step(&mut self, step: u64, line: u64) {
+        let newest = self.newest.map(|newest| newest.count);
+        if newest.is_some_and(|newest| step <= newest && step.saturating_add(BEHIND) >= newest) {
+            return;
+        }
+        self.advances.rotate_left(1);
+        self.advances[WENT_ON - 1] = line;
+        let total = self.newest.and_then(|newest| newest.total);
+        self.newest = Some(Progress { count: step, total, line, is_bar: false });
+    }
+
+    fn take_readings(&mut self, line: u64) {
+        for reading in std::mem::take(&mut self.readings) {
+            if let Some(step) = reading.step.or(reading.count_started_over) {
+                self.take_step(step, line);
+            }
+            if let Some(newest) = &mut self.newest {
+                newest.total = reading.total_steps.or(newest.total);
+            }
+            if let Some(loss) = reading.value("loss") {
+                self.losses.push(reading.step, loss);
+            }
+        }
+    }
+
+    /// Reports whether the training went on after a line.
+    #[must_use]
+    pub fn went_on_after(&self, line: u64) -> bool {
+        self.advances[0] > line
+    }
+
+    /// Reads the end of the log. Returns how far it got, and how its loss diverged.
+    pub fn finish(&mut self) -> (Option<Progress>, Option<String>) {
+        self.read_skipped();
+        self.output.flush(&mut self.readings);
+        self.take_readings(self.newest.map_or(0, |newest| newest.line));
+        let bar = self.bar.filter(|bar| self.newest.is_none_or(|step| step.total.is_none() && bar.line >= step.line));
+        (bar.or(self.newest), self.losses.describe_divergence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProgressReader;
+
+    fn read(log: &str) -> ProgressReader {
+        let mut reader = ProgressReader::default();
+        for (line, number) in log.split('\n').zip(1..) {
+            reader.push(line.as_bytes(), number);
+        }
+        reader
+    }
+
+    #[test]
+    fn a_log_tells_how_far_the_training_got() {
+        let told = |log: &str| read(log).finish().0.map(|progress| progress.to_string());
+        let bar = |count: u64| format!("\r 1%|█  | {count}/900 [00:01<00:10, 3.1it/s, loss=2.0]");
+        let cut = (425..=430).map(bar).collect::<String>();
+        assert_eq!(told(&format!("start\n{cut}")).unwrap(), "The log stops in a progress bar at 430 of 900 (line 2).");
+        let whole = (1..=900).map(bar).collect::<String>();
+        assert_eq!(
+            told(&format!("{whole}\ntraining finished")).unwrap(),
+            "The last progress bar reached its end, 900 of 900 (line 1)."
+        );
+        assert_eq!(told("step 1 loss 2.0\nstep 2 loss 1.9\nbye").unwrap(), "The log stops at step 2 (line 2).");
+        assert_eq!(told("step 2/2 loss 1.9").unwrap(), "The training reached its last step, 2 of 2 (line 1).");
+        assert_eq!(told("nothing"), None);
+    }
+
+    #[test]
+    fn the_end_and_what_follows_a_failure_are_read_in_a_log_of_any_length() {
+        let mut reader = ProgressReader::default();
+        let push =
+            |reader: &mut ProgressReader, step: u64| reader.push(format!("step {step} loss 1.0").as_bytes(), step);
+        (1..=300_500).for_each(|step| push(&mut reader, step));
+        reader.note_failure(300_500);
+        (300_500..=300_501).for_each(|step| push(&mut reader, step));
+        assert!(!reader.went_on_after(300_500));
+        (300_502..=400_700).for_each(|step| push(&mut reader, step));
+        assert!(reader.went_on_after(300_500));
+        assert_eq!(reader.finish().0.map(|progress| progress.count), Some(400_700));
+    }
+
+    #[test]
+    fn ranks_that_finish_their_step_do_not_go_on_and_another_start_does() {
+        let mut reader = read("step 20 loss 1.0\n");
+        let failed = 2;
+        for number in 3..9 {
+            reader.push(format!("step {} loss 1.0", 20 + number % 2).as_bytes(), number);
+        }
+        assert!(!reader.went_on_after(failed));
+        for step in 0..2_u64 {
+            reader.push(format!("step {step} loss 1.0").as_bytes(), 9 + step);
+        }
+        assert!(reader.went_on_after(failed));
+    }
+}

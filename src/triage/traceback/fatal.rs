@@ -1,0 +1,64 @@
+//! The stack that `faulthandler` writes when a process crashes in native code.
+//!
+//! ```text
+//! Fatal Python error: Segmentation fault
+//!
+//! Current thread 0x00007f6e3edd1b80 (most recent call first):
+//!   File "/home/me/ops.py", line 12 in fwd
+//! ```
+
+use super::{Exception, OwnFrame, SHOWN, frame, is_own};
+use crate::triage::python_stack::{is_thread, parse_frame};
+use crate::untrusted::text::clip_line;
+
+const HEAD: &str = "Fatal Python error: ";
+const CURRENT: &str = "Current thread ";
+
+/// Reads the newest crash of a log.
+#[derive(Debug, Default)]
+pub struct FatalReader(Option<Fatal>);
+
+#[derive(Debug)]
+struct Fatal {
+    /// The text before each of its lines.
+    prefix: String,
+    text: String,
+    line: u64,
+    own: Option<OwnFrame>,
+    /// Whether the frames of this thread count: the current one, or the first until that comes.
+    counts: bool,
+    threads: usize,
+}
+
+impl FatalReader {
+    /// Reads a line; reports whether it belongs to the stack.
+    pub fn push(&mut self, text: &str, line: u64) -> bool {
+        if let Some(at) = text.find(HEAD) {
+            let (prefix, text) = (text[..at].to_owned(), clip_line(&text[at..], SHOWN));
+            self.0 = Some(Fatal { prefix, text, line, own: None, counts: false, threads: 0 });
+            // The line names the failure by itself.
+            return false;
+        }
+        let Some(fatal) = &mut self.0 else { return false };
+        let Some(text) = text.strip_prefix(&fatal.prefix) else { return false };
+        if is_thread(text) {
+            fatal.threads += 1;
+            fatal.counts = text.starts_with(CURRENT) || fatal.threads == 1;
+            fatal.own = fatal.own.take().filter(|_| !text.starts_with(CURRENT));
+            return true;
+        }
+        let Some(found) = parse_frame(text) else { return false };
+        // The innermost comes first.
+        if fatal.counts && fatal.own.is_none() && is_own(&found.file) {
+            fatal.own = Some(frame(&found.file, found.line, &found.function));
+        }
+        true
+    }
+
+    /// Returns the crash with the innermost frame in the user's own files.
+    pub fn finish(self) -> Option<Exception> {
+        let Fatal { prefix: source, text, line, own, .. } = self.0?;
+        let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
+        Some(Exception { line, text, source, is_chained: false, own, is_group: false })
+    }
+}
