@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use trail::Trail;
 
-pub(super) use trail::step_held;
-
 /// Time in which readings of one step are merged.
 const MERGED: Duration = Duration::from_millis(500);
 /// Names that belong to a pass over validation data, or begin such names.

@@ -2,7 +2,6 @@
 
 use super::checkpoints::{Candidate, Moment};
 use super::ending::Reason;
-use super::progress::step_held;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
@@ -88,10 +87,13 @@ impl Harness {
         self.adopt(Candidate { step: Some(step), ..candidate }, samples);
     }
 
-    /// Returns the step of a checkpoint with this number in its name, written at this time, in Unix nanoseconds.
+    /// Returns the step of a checkpoint with this number in its name, written at this time, in Unix nanoseconds. A count that
+    /// is not certain contradicts no name.
     pub(super) fn step_held(&self, named: Option<u64>, written_ns: i64) -> u64 {
-        let written_at = self.since_begin(written_ns).and_then(|time| self.progress.trail.find_step(time));
-        step_held(named, written_at).unwrap_or(self.progress.step)
+        let (written, trail) = (self.since_begin(written_ns), &self.progress.trail);
+        let counts_epochs = |number: u64| written.is_some_and(|written| trail.is_beyond(number, written));
+        let number = named.filter(|number| self.companion.count_is_uncertain() || !counts_epochs(*number));
+        number.or_else(|| trail.find_step(written?)).unwrap_or(self.progress.step)
     }
 
     /// Returns the time from the begin of this harness to a time of a file; none if that is earlier.

@@ -16,7 +16,7 @@ pub(in crate::harness) struct OutputSteps {
     /// They count, although a companion counts its own.
     pub(super) has_steps: bool,
     /// They started over, and none is certain any more.
-    is_uncertain: bool,
+    pub(super) is_uncertain: bool,
     /// Losses that no step was named for.
     stepless: u32,
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 const MOST: usize = 16_384;
 /// Uncertainty of a step that is read off the trail: a bar is drawn before its step or after it, and not for each one.
 const STEPS: f64 = 1.0;
+/// Difference below which a number and the step beside it may be the same.
+const NEAR: u64 = 4;
 /// Intervals at which scripts save.
 const ROUND: [u64; 4] = [1000, 500, 100, 10];
 
@@ -26,6 +28,19 @@ impl Trail {
         }
     }
 
+    /// Reports whether a number in the name of a checkpoint is too low to be the step of a file written at this time: it
+    /// counts epochs. A count with wide gaps around that time proves nothing.
+    #[must_use]
+    pub fn is_beyond(&self, number: u64, at: Duration) -> bool {
+        let after = self.0.partition_point(|(time, _)| *time < at).min(self.0.len().saturating_sub(1));
+        let (Some((_, before)), Some((_, behind))) = (after.checked_sub(1).and_then(|at| self.0.get(at)), self.0.get(after))
+        else {
+            return false;
+        };
+        let gap = behind - before;
+        number < before / 2 && before - number > 2 * gap + NEAR
+    }
+
     /// Returns the step that had been taken at a time; none if that is not remembered. Among those that it may be, a round
     /// number is the likeliest: scripts save every 10 or 100 steps.
     #[must_use]
@@ -42,21 +57,9 @@ impl Trail {
     }
 }
 
-/// Difference below which the number in a name and the step at which it was written agree, however few steps were taken.
-const NEAR: u64 = 8;
-
-/// Returns the step that a checkpoint holds: the number in its name, or else the step at which it was written. A number far
-/// from that step counts something else: epochs, or the days of a date.
-#[must_use]
-pub fn step_held(named: Option<u64>, written_at: Option<u64>) -> Option<u64> {
-    let (Some(number), Some(step)) = (named, written_at.filter(|step| *step > 0)) else { return named.or(written_at) };
-    let is_far = number.abs_diff(step) > NEAR && (number <= step / 2 || number / 2 >= step);
-    Some(if is_far { step } else { number })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Trail, step_held};
+    use super::Trail;
     use std::time::Duration;
 
     fn trail(readings: &[(u64, u64)]) -> Trail {
@@ -91,21 +94,26 @@ mod tests {
     }
 
     #[test]
-    fn a_number_far_from_the_step_at_which_a_checkpoint_was_written_is_not_its_step() {
-        for (named, written_at, step) in [
-            (Some(1), Some(50), 50),
-            (Some(12), Some(600), 600),
-            (Some(20_261_128), Some(600), 600),
-            (Some(500), Some(500), 500),
-            // Lines are printed every thousand steps, or every fifth.
-            (Some(1900), Some(1000), 1900),
-            (Some(8), Some(5), 8),
-            (Some(2), Some(5), 2),
-            (Some(500), None, 500),
-            (Some(500), Some(0), 500),
-            (None, Some(70), 70),
+    fn a_number_counts_epochs_if_it_is_far_below_the_steps_around_it() {
+        let every = |gap: u64| -> Vec<(u64, u64)> { (1..=60).map(|step| (step * 100, step * gap)).collect() };
+        for (readings, number, written_ms, counts_epochs) in [
+            (&every(1)[..], 1, 5050, true),
+            (&every(3), 3, 5050, true),
+            (&every(1), 12, 6100, true),
+            (&every(1), 50, 5050, false),
+            (&every(1), 60, 6100, false),
+            // Lines are printed for the first step and then for every hundredth, or every fifth.
+            (&[(0, 1)], 40, 4000, false),
+            (&[(0, 1), (9900, 100)], 40, 4000, false),
+            (&[(0, 1), (9900, 100)], 140, 14_000, false),
+            (&every(1000), 1900, 195, false),
+            (&every(5), 2, 150, false),
+            // A count that begins again in each epoch, of which the trail has the first.
+            (&every(1), 120, 12_000, false),
+            (&[], 7, 100, false),
         ] {
-            assert_eq!(step_held(named, written_at), Some(step), "{named:?} written at {written_at:?}");
+            let found = trail(readings).is_beyond(number, Duration::from_millis(written_ms));
+            assert_eq!(found, counts_epochs, "{number} at {written_ms} ms in {readings:?}");
         }
     }
 
