@@ -93,6 +93,12 @@ pub trait Trainer {
         Ok(())
     }
 
+    /// Returns why a run on this rung has no step left after a checkpoint, given by its state file; none if it has, or if that
+    /// is not known.
+    fn end_of_run(&self, _run: &Run, _rung: usize, _state: &[u8]) -> Option<String> {
+        None
+    }
+
     /// Estimates the memory of each rung, or returns the reason why it is unknown.
     fn estimate_memory(&self, run: &Run, _site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         run.rungs.iter().map(|_| Err(NoAnswer::NoTrainer)).collect()

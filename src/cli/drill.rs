@@ -89,7 +89,8 @@ fn follow_run(watched: Watched) -> Result<(Status, Option<i64>), Failure> {
         }
         if heated_ms.is_some() && !is_stopping && Tracks::read(dir, heated_ms)?.are_complete() {
             is_stopping = true;
-            client::send_request(dir, &Request::Stop)?;
+            // It may have taken its last step meanwhile.
+            client::send_request(dir, &Request::Stop).ok();
         }
         Ok(())
     })?;

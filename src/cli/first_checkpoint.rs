@@ -173,7 +173,7 @@ fn state_on(loaded: &Loaded, run: &Run, rung: usize) -> Result<Vec<u8>, Failure>
 }
 
 /// Copies a checkpoint of downshift's into a new run, with another state if one is given. The rows that it carries are a part
-/// of the old run's curve, so they stay there: the curve, the time and the best evaluation of the new run are its own.
+/// of the old run's curve, so they stay there: the new run has a curve of its own.
 pub fn copy_container(base: &RunDir, to: &RunDir, loaded: &Loaded, state: Option<&[u8]>) -> Result<(), Failure> {
     // Without it, the new run would not be known to resume.
     KnownCompanion::copy(base, to.path())?;

@@ -21,7 +21,7 @@ use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{Request, RunState, Target};
 use crate::store::adopted;
-use crate::store::checkpoint;
+use crate::store::checkpoint::{self, STATE};
 use crate::store::command_line::record_command_line;
 use crate::store::foreign::ForeignProcess;
 use crate::store::go_on::{is_lost, start_anew, train_on};
@@ -30,6 +30,7 @@ use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use clap::Args;
 use new_run::{Origin, begin_from};
@@ -230,11 +231,12 @@ fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Re
     } else {
         let rung = status.rung.min(run.rungs.len() - 1);
         // Its length may have been raised since, and an older checkpoint has steps left.
-        let loaded = checkpoints::load_chosen(dir, None).ok().filter(|_| args.from.is_none());
-        let checked = loaded.map(|loaded| trainer.check_checkpoint(&run, rung, &loaded.files));
-        let Some(Err(refusal)) = checked else { return Ok(()) };
-        let longer = longer.map_or_else(String::new, |longer| format!("; `{longer}` begins a new run from its end"));
-        format!(": {refusal}{longer}")
+        let newest = checkpoint::list(dir.path()).into_iter().next().filter(|_| args.from.is_none());
+        let state = newest.and_then(|newest| file::read(&newest.path.join(STATE), Limit::Record).ok());
+        let Some(end) = state.and_then(|state| trainer.end_of_run(&run, rung, &state)) else { return Ok(()) };
+        let unit = if run.rungs[rung].preset.training.epochs.is_some() { "epochs" } else { "steps" };
+        let set = |line: String| format!("; `{line} --set training.{unit}=N` begins a new run from its end");
+        format!(": {end}{}", longer.map_or_else(String::new, set))
     };
     Err(Failure::new(2, format!("{} has finished{why}", dir.name())))
 }

@@ -126,7 +126,8 @@ pub fn load_run_file(
             if !path.is_dir() || shipped::run_file(path).is_none() =>
         {
             let pictures = "; to train on a folder of pictures, begin with `downshift init pictures`";
-            let of_folder = || path.is_dir().then(|| pictures.to_owned());
+            let has_folders = || path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
+            let of_folder = || has_folders().then(|| pictures.to_owned());
             let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
             return Err(Failure::new(13, format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
         }

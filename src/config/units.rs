@@ -105,7 +105,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// Creates a time of so many seconds.
+    /// Creates a time from its seconds.
     #[must_use]
     pub const fn seconds(seconds: f64) -> Self {
         Self { seconds }

@@ -129,6 +129,11 @@ impl Companion {
         self.link.as_ref().is_some_and(CompanionLink::is_connected)
     }
 
+    /// Reports whether the steps that the output counts started over, and none is certain any more.
+    pub fn count_is_uncertain(&self) -> bool {
+        self.output.is_uncertain
+    }
+
     /// Reports whether it saves checkpoints.
     pub fn has_checkpoints(&self) -> bool {
         self.news.as_ref().is_some_and(|news| news.saves)

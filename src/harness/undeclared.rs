@@ -47,7 +47,7 @@ impl Harness {
         }
         let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
         let own = args.run_dir.path().canonicalize().ok();
-        let named = named_paths(&args.spec.command);
+        let named = named_paths(&args.spec.command, &folder);
         std::thread::spawn(move || sender.send(newest(find(&folder, began, own.as_deref()), &named)));
         let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
         let newest = text::path(&found.newest);
@@ -93,10 +93,11 @@ impl Harness {
     }
 }
 
-/// Returns the paths that a command may name: its words, and what follows `=` in them.
-fn named_paths(command: &[String]) -> Vec<PathBuf> {
+/// Returns the paths in a folder that a command may name: its words, and what follows `=` in them.
+fn named_paths(command: &[String], folder: &Path) -> Vec<PathBuf> {
     let values = command.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
-    values.map(|value| Path::new(value).components().filter(|part| *part != Component::CurDir).collect()).collect()
+    let plain = |path: &Path| path.components().filter(|part| *part != Component::CurDir).collect();
+    values.map(|value| plain(Path::new(value).strip_prefix(folder).unwrap_or(Path::new(value)))).collect()
 }
 
 /// Finds the checkpoints below a folder that are newer than `since`, by their patterns. Folders near the top are searched
@@ -204,9 +205,12 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         let command = |word: &str| ["python".to_owned(), word.to_owned()];
-        for (word, pattern) in [("--out=./o_exc/", "o_exc/ckpt-*.pt"), ("o_nan", "o_nan/ckpt-*.pt")] {
+        let absolute = folder.path().join("o_exc").display().to_string();
+        for (word, pattern) in
+            [("--out=./o_exc/", "o_exc/ckpt-*.pt"), ("o_nan", "o_nan/ckpt-*.pt"), (&absolute, "o_exc/ckpt-*.pt")]
+        {
             let found = super::find(folder.path(), SystemTime::UNIX_EPOCH, None);
-            let named = named_paths(&command(word));
+            let named = named_paths(&command(word), folder.path());
             assert_eq!(newest(found, &named).unwrap().pattern, pattern, "{word}");
         }
     }

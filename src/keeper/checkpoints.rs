@@ -212,13 +212,11 @@ impl Keeper {
         }
     }
 
-    /// Deletes the checkpoints beyond retention, but not the one that an open proposal would go back to.
+    /// Deletes the checkpoints beyond retention, but not the one that a planned or proposed rollback goes to.
     pub(super) fn retire_checkpoints(&mut self) {
         let rules = retention::Rules::of_rung(&self.run, self.recorder.attempt.rung);
-        let way_back = self.policy.proposed_way_back();
-        let spared =
-            way_back.and_then(|back| self.recorder.checkpoint_for(back.before, back.steps)).map(|(step, _)| step);
-        let steps = self.recorder.retire_superfluous(&rules, &spared.into_iter().collect());
+        let spared = self.policy.way_back().and_then(|back| self.recorder.checkpoint_for(back.before, back.steps));
+        let steps = self.recorder.retire_superfluous(&rules, &spared.iter().map(|(step, _)| *step).collect());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.

@@ -183,7 +183,11 @@ impl OfflineKeeper {
         }
         let run = self.run_dir.run()?;
         let rung = self.recorder.status.rung.min(run.rungs.len() - 1);
-        let steps = self.recorder.retire_superfluous(&retention::Rules::of_rung(&run, rung), &damaged);
+        let ledger = Reader::open(&self.run_dir).ok().and_then(|store| store.fact::<Ledger>("ledger"));
+        let back = ledger.and_then(|ledger| ledger.proposal?.way_back());
+        let target = back.and_then(|back| self.recorder.checkpoint_for(back.before, back.steps));
+        let spared: BTreeSet<u64> = damaged.into_iter().chain(target.map(|(step, _)| step)).collect();
+        let steps = self.recorder.retire_superfluous(&retention::Rules::of_rung(&run, rung), &spared);
         pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         pruned.aside.extend(adopted::delete_copies_aside(self.run_dir.path()));

@@ -293,7 +293,7 @@ impl Keeper {
             self.recorder.attempt.trains_again(now_ms());
         }
         let progress = self.recorder.attempt.progress(self.run.watch.hang_min.duration());
-        let streak = self.recorder.open_streak();
+        let streak = self.recorder.open_streak_of_losses();
         let status = &mut self.recorder.status;
         // A keeper that took the worker over keeps what its predecessor knew.
         status.progress = progress.or(status.progress);

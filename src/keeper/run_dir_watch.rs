@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between checks.
 const RHYTHM: Duration = Duration::from_secs(1);
+
 /// A directory that must stay in place.
 #[derive(Debug)]
 pub struct RunDirWatch {

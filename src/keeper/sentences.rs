@@ -104,11 +104,16 @@ pub fn skipped(skipped: &Skipped) -> String {
     )
 }
 
-/// Describes the end of a streak of steps that were not finite, from the first to the last.
+/// Describes the end of a streak of steps that were not finite, from the first to the last. Those that were taken are known as
+/// far as the script printed them.
 #[must_use]
 pub fn end_of_skips((first, last): (u64, u64), were_taken: bool) -> String {
     let steps = format!("{} to {}", grouped(first), grouped(last));
-    if were_taken { format!("steps {steps} were not finite and not skipped") } else { format!("skipped steps {steps}") }
+    if were_taken {
+        format!("what was printed from step {steps} was not finite, and the steps were taken")
+    } else {
+        format!("skipped steps {steps}")
+    }
 }
 
 /// Describes a finished run. `took_no_step`: its last worker counted none.
@@ -123,9 +128,9 @@ pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
     format!("finished at step {}{measured}{nothing}", grouped(step))
 }
 
-/// Warns of a run whose steps were not finite from this one to the end.
-pub fn ends_in_streak(since: Option<u64>) -> String {
-    since.map_or_else(String::new, |step| format!("; its loss was NaN or infinite from step {} on", grouped(step)))
+/// Warns of a run whose loss or gradient was not finite from a step to the end.
+pub fn ends_in_streak(since: Option<(&str, u64)>) -> String {
+    since.map_or_else(String::new, |(what, step)| format!("; its {what} was not finite from step {} on", grouped(step)))
 }
 
 /// Describes a run that the user ended; `resume` is the command that continues it.

@@ -18,6 +18,7 @@ use crate::protocol::worker::{Eval, Level};
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
+use crate::store::file_system::is_shared;
 use crate::store::foreign::ForeignProcess;
 use crate::store::identity::Identity;
 use crate::store::owners;
@@ -186,7 +187,7 @@ impl Keeper {
             return Ok(());
         }
         match end_orphan(&self.run_dir).await {
-            Ok(false) => {}
+            Ok(false) => self.note_cut_off(before, by_person),
             Ok(true) => {
                 let text = "a worker of the previous keeper was still alive; it has saved and ended".to_owned();
                 self.recorder.note(Level::Warn, JournalKind::Run, text);
@@ -226,9 +227,6 @@ impl Keeper {
 
     /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
     pub(super) fn note_start(&mut self, asked_by: Option<&str>) -> RunState {
-        if asked_by.is_some() {
-            self.note_cut_off();
-        }
         let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
         if let Some(asked_by) = asked_by {
             self.recorder.status.pauses += u64::from(before == RunState::Paused);
@@ -263,20 +261,23 @@ impl Keeper {
         }
     }
 
-    /// Notes in the journal that the keeper and its parent ended without a word: killed, or with the machine.
-    fn note_cut_off(&mut self) {
+    /// Notes in the journal that the keeper, its parent and the worker of a run that the user resumes ended without a word:
+    /// killed, or with the machine. `before`: the state that the last keeper left.
+    fn note_cut_off(&mut self, before: RunState, by_person: bool) {
         let status = &self.recorder.status;
-        if status.state.is_over() || status.state == RunState::Paused || status.attempts == 0 {
+        if !by_person || before.is_over() || before == RunState::Paused || status.attempts == 0 {
             return;
         }
         let boot = owners::worker_record(&self.run_dir).map(|record| record.owner.boot);
         let how = match boot {
+            // Another host has another boot.
+            _ if is_shared(self.run_dir.path()) => "its keeper ended without a word",
             Some(boot) if boot != Identity::own().boot => "the machine was started again since",
             _ => "its keeper and the keeper's parent were killed",
         };
         let ago = status.progress.map(|last| format!(", {} ago", age(now_ms().saturating_sub(last.since_ms))));
         let text = format!("cut off after step {}{}: {how}", grouped(status.step), ago.unwrap_or_default());
-        self.recorder.note(Level::Error, JournalKind::Run, text);
+        self.recorder.note(Level::Warn, JournalKind::Run, text);
     }
 
     /// Replaces the parent as the author of a signal by the author whose signal the parent passed on.

@@ -6,7 +6,8 @@ use super::fault::Fault;
 use super::ledger::Raised;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
-use super::moves::Move;
+use super::moves::{At, Move};
+use super::relapse::is_soon;
 use super::response::{Response, is_outside, response};
 use crate::config::knobs::Relief;
 use crate::format::count;
@@ -51,6 +52,7 @@ impl Policy {
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
             effects.retain(|_| matches!(outcome, Outcome::NeedsPerson(_)));
+            effects.extend(self.acquit_checkpoints(fault));
             effects.extend(self.finish_run(outcome));
             return effects;
         }
@@ -88,16 +90,25 @@ impl Policy {
         })
     }
 
-    /// Returns the end of the run if no step was finite since the last restart for this reason, and no rung helps: checkpoints
-    /// that are saved meanwhile are no progress.
+    /// Puts checkpoints back that an exception of the script seemed to blame, now that it came after another one, too.
+    fn acquit_checkpoints(&mut self, fault: &Fault) -> Option<Effect> {
+        let (loaded, step) = (self.position.loaded, self.position.step);
+        let kind = fault.kind.as_deref().filter(|_| fault.class == FailureClass::Exception);
+        let relapse = &mut self.ledger.budget.relapse;
+        relapse.fault(loaded, step, kind);
+        Some(relapse.take_innocent(self.position.durable)).filter(|steps| !steps.is_empty()).map(Effect::PutBack)
+    }
+
+    /// Returns the end of the run if no loss was finite since the last restart for this reason, and no rung helps: checkpoints
+    /// that are saved meanwhile are no progress. Soon after a load, the checkpoint may be the cause, and an older one helps.
     fn end_of_nan(&mut self, fault: &Fault) -> Option<Outcome> {
         let relief = Relief::Numerics;
         let is_unrelieved = fault.class == FailureClass::NonFinite && self.nearest_rung(relief).is_none();
-        let again = is_unrelieved && self.ledger.ended_in_nan;
+        let again = is_unrelieved && self.ledger.ended_in_nan && !is_soon(self.position.loaded, self.position.step);
         self.ledger.ended_in_nan = is_unrelieved;
         again.then(|| {
-            let (unrelieved, rung) = (self.describe_unrelieved(relief), self.suggest_rung(relief, "add"));
-            Outcome::NeedsPerson(format!("{}, and no finite step since the restart; {unrelieved}: {rung}", fault.text))
+            let (unrelieved, rung) = (self.describe_unrelieved(relief), self.suggest_rung(relief, At::End));
+            Outcome::NeedsPerson(format!("{}, and no finite loss since the restart; {unrelieved}: {rung}", fault.text))
         })
     }
 
@@ -190,7 +201,7 @@ impl Policy {
                     _ => None,
                 };
                 let advice = relief.map_or_else(String::new, |relief| {
-                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, "add"))
+                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, At::End))
                 });
                 let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
                 let acquitted = match &innocent[..] {

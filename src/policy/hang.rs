@@ -1,6 +1,6 @@
 //! Decides when silence is a hang: one limit per phase, learned from earlier steps.
 
-use crate::config::watch::{self};
+use crate::config::watch;
 use crate::protocol::ranks::{Laggard, ProcessState, RankPhase, RankRow, find_laggard};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;

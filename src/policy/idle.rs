@@ -1,7 +1,7 @@
 //! Detects a GPU that idles during training, and its reason. An idle GPU ends no worker: only a worker
 //! that takes no steps hangs, which [`super::hang`] handles.
 
-use crate::config::watch::{self};
+use crate::config::watch;
 use crate::format::counted;
 use crate::protocol::worker::{Phase, Step};
 use std::fmt;

@@ -49,6 +49,15 @@ pub enum Move {
     TakeTunedKernels,
 }
 
+/// When a rung is suggested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// The run trains on.
+    Training,
+    /// The run ends.
+    End,
+}
+
 /// A move that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -58,6 +67,17 @@ pub struct Proposal {
     pub why: String,
     /// The step at which it was proposed.
     pub step: u64,
+}
+
+impl Proposal {
+    /// Returns the rollback that it proposes, if it does.
+    #[must_use]
+    pub fn way_back(&self) -> Option<Back> {
+        match self.what {
+            Move::RollBack { back, .. } => Some(back),
+            _ => None,
+        }
+    }
 }
 
 impl Policy {
@@ -125,13 +145,18 @@ impl Policy {
         })
     }
 
-    /// Returns the rollback that waits for approval.
+    /// Returns the rollback that waits for approval, or for the end of the worker.
     #[must_use]
-    pub fn proposed_way_back(&self) -> Option<Back> {
-        match self.ledger.proposal.as_ref()?.what {
-            Move::RollBack { back, .. } => Some(back),
+    pub fn way_back(&self) -> Option<Back> {
+        let planned = match &self.life {
+            Lifecycle::Stopping { then: Then::Start(start) | Then::Cool(start), .. }
+            | Lifecycle::AwaitingTurn { start, .. }
+            | Lifecycle::AwaitingVram { start, .. }
+            | Lifecycle::BackingOff { start, .. }
+            | Lifecycle::Cooling { start, .. } => start.back,
             _ => None,
-        }
+        };
+        planned.or_else(|| self.ledger.proposal.as_ref()?.way_back())
     }
 
     /// Drops an expired proposal.
@@ -263,7 +288,7 @@ impl Policy {
         }
         self.ledger.unrelieved.push(relief);
         let unrelieved = self.describe_unrelieved(relief);
-        let text = format!("{unrelieved}, so {so}; {}", self.suggest_rung(relief, "stop the run, add"));
+        let text = format!("{unrelieved}, so {so}; {}", self.suggest_rung(relief, At::Training));
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
@@ -276,12 +301,15 @@ impl Policy {
         }
     }
 
-    /// Suggests a rung that would; `add` is what to do with it, which depends on whether the run trains.
-    pub(super) fn suggest_rung(&self, relief: Relief, add: &str) -> String {
+    /// Suggests a rung that would.
+    pub(super) fn suggest_rung(&self, relief: Relief, at: At) -> String {
         let knobs = if self.limits.command.is_some() { suggest_for_script(relief) } else { suggest_knobs(relief) };
         let rung = format!("a rung with `relieves: [{relief}]` ({knobs})");
         match self.if_lost() {
-            None => format!("{add} {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command()),
+            None => {
+                let first = if at == At::Training { "stop the run, " } else { "" };
+                format!("{first}add {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command())
+            }
             Some(Anew { init: Some(init), .. }) => {
                 format!("write a run file with `{init}`, and add {rung} to its ladder")
             }

@@ -33,13 +33,18 @@ impl Suspects {
     }
 }
 
+/// Reports whether a worker failed soon after it had loaded a checkpoint.
+pub(super) fn is_soon(loaded: Option<u64>, step: Option<u64>) -> bool {
+    loaded.zip(step).is_some_and(|(loaded, step)| step.saturating_sub(loaded) <= NEAR)
+}
+
 impl Relapse {
     /// Counts a fault at `step` of a worker that had loaded the checkpoint of step `loaded`. `kind`
     /// identifies equal faults; it is none for faults from outside, which say nothing about the
     /// checkpoint. Returns true when the next start should go one checkpoint back.
     pub fn fault(&mut self, loaded: Option<u64>, step: Option<u64>, kind: Option<&str>) -> bool {
         let Some(kind) = kind else { return false };
-        let near = loaded.zip(step).filter(|(loaded, step)| step.saturating_sub(*loaded) <= NEAR);
+        let near = loaded.zip(step).filter(|_| is_soon(loaded, step));
         if let Some(((suspects, loaded), step)) = self.suspects.as_mut().zip(loaded).zip(step) {
             suspects.are_innocent |= !suspects.steps.contains(&loaded);
             self.suspects.take_if(|suspects| !suspects.resemble(step, kind));

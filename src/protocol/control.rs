@@ -241,7 +241,7 @@ pub struct Status {
     /// Steps that were not finite and that the script took anyway, because nothing guards it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unguarded: u64,
-    /// Newest steps in a row that were not finite.
+    /// Newest steps in a row whose loss was not finite.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_finite: u64,
     /// When the run last took a step, and how long it usually takes to the next one; none before a worker's first step.
@@ -310,10 +310,10 @@ impl Status {
         Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
     }
 
-    /// Formats the loss of the newest step: `0.312`, or `NaN` if it was not finite.
+    /// Formats the loss of the newest step: `0.312`, or `not finite`.
     #[must_use]
     pub fn format_loss(&self) -> Option<String> {
-        if self.not_finite > 0 { Some("NaN".to_owned()) } else { self.loss.map(figure) }
+        if self.not_finite > 0 { Some("not finite".to_owned()) } else { self.loss.map(figure) }
     }
 
     /// Returns the time without a step in milliseconds, if the run trains and this exceeds its longest usual pause.

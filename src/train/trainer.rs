@@ -2,7 +2,7 @@
 
 use super::device::{self, DeviceError};
 use super::first_checkpoint::{check_fit, check_length};
-use super::registry::{AnyTask, Registry};
+use super::registry::{AnyTask, Registry, Sizes};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
 use crate::config::knobs::{Precision, Preset, Training};
@@ -13,6 +13,7 @@ use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::metrics::Metrics;
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::recipe::batch::BatchPlan;
+use crate::store::checkpoint::STATE;
 use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -81,13 +82,19 @@ impl Trainer for Registry {
         let Some(task) = self.get(&run.task) else { return Ok(()) };
         let preset = &run.rungs[rung].preset;
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, error.to_string()))?;
-        let Training { micro_batch, accumulation, .. } = preset.training;
-        let plan = BatchPlan { epoch_samples: sizes.training as u64, units: sizes.units, micro_batch, accumulation };
+        let plan = batch_plan(&sizes, &preset.training);
         // A rung with `warm_start` takes the weights that fit.
         let fit =
             if run.rungs[rung].warm_start { Ok(()) } else { check_fit(files, &sizes.shapes, sizes.classes.as_ref()) };
         fit.and_then(|()| check_length(files, &preset.training, &plan))
             .map_err(|misfit| Refusal::new(misfit.exit_code(), misfit.to_string()))
+    }
+
+    fn end_of_run(&self, run: &Run, rung: usize, state: &[u8]) -> Option<String> {
+        let preset = &run.rungs[rung].preset;
+        let plan = batch_plan(&self.get(&run.task)?.sizes(preset).ok()?, &preset.training);
+        let files = BTreeMap::from([(STATE.to_owned(), state.to_vec())]);
+        Some(check_length(&files, &preset.training, &plan).err()?.to_string())
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
@@ -128,6 +135,11 @@ impl Trainer for Registry {
         };
         task.export(&run.rungs[rung].preset, weights, format).map_err(|error| Refusal::new(14, error.to_string()))
     }
+}
+
+fn batch_plan(sizes: &Sizes, training: &Training) -> BatchPlan {
+    let &Training { micro_batch, accumulation, .. } = training;
+    BatchPlan { epoch_samples: sizes.training as u64, units: sizes.units, micro_batch, accumulation }
 }
 
 fn find_task<'a>(registry: &'a Registry, run: &Run) -> Result<&'a dyn AnyTask, Refusal> {

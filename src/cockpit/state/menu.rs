@@ -102,8 +102,11 @@ impl State {
         let is_lost = || is_open && matches!(self.go_on(), GoOn::Anew(_));
         let lost = || is_lost().then_some(Refusal::NothingResumes);
         let stored = || self.has_own_files().then_some(Refusal::OwnFiles);
-        let has_no_step_left = || self.subject.checkpoint.is_none() && self.subject_state() == Some(RunState::Finished);
-        let done = || has_no_step_left().then_some(Refusal::TrainedToItsEnd);
+        // A checkpoint before the end has steps left.
+        let is_at_end =
+            |status: &Status| status.state == RunState::Finished && status.durable_step == Some(status.step);
+        let is_done = || self.subject.checkpoint.is_none() && self.subject_status().is_some_and(is_at_end);
+        let done = || is_done().then_some(Refusal::TrainedToItsEnd);
         match item {
             MenuItem::Open => begun(),
             MenuItem::Resume => owned().or_else(alive).or_else(lost).or_else(done),
@@ -139,10 +142,6 @@ impl State {
     /// Returns the newest step of the subject's run, if it ever began.
     fn subject_step(&self) -> Option<u64> {
         self.subject_status().map(|status| status.step)
-    }
-
-    fn subject_state(&self) -> Option<RunState> {
-        self.subject_status().map(|status| status.state)
     }
 
     fn subject_status(&self) -> Option<&Status> {

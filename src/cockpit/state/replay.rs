@@ -99,7 +99,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         shifts: journaled(JournalKind::Shift),
         skipped: not_finite - unguarded,
         unguarded,
-        not_finite: facts.recent.iter().rev().take_while(|row| row.loss.is_none()).count() as u64,
+        not_finite: facts.recent.iter().rev().take_while(|row| row.skipped).count() as u64,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval.clone()),
         best: past.best().and_then(|row| {

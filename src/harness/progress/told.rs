@@ -68,7 +68,7 @@ impl Progress {
         let known = introduction.samples.filter(|samples| *samples > 0);
         let first = known.map_or((0, 0), |samples| (self.step, samples));
         let (clock, per_step) = before.as_ref().map_or((first, None), |told| (told.clock, told.per_step));
-        // The Trainers always do.
+        // The Trainers of Hugging Face and Lightning always do.
         let evaluates = before.as_ref().is_some_and(|told| told.evaluates)
             || matches!(framework, Framework::Transformers | Framework::Lightning);
         let (printed, count) = before.map(|told| (told.printed, told.count)).unwrap_or_default();

@@ -33,7 +33,8 @@ impl Trail {
     #[must_use]
     pub fn is_beyond(&self, number: u64, at: Duration) -> bool {
         let after = self.0.partition_point(|(time, _)| *time < at).min(self.0.len().saturating_sub(1));
-        let (Some((_, before)), Some((_, behind))) = (after.checked_sub(1).and_then(|at| self.0.get(at)), self.0.get(after))
+        let (Some((_, before)), Some((_, behind))) =
+            (after.checked_sub(1).and_then(|at| self.0.get(at)), self.0.get(after))
         else {
             return false;
         };

@@ -8,6 +8,8 @@ use std::mem;
 
 /// Steps between journal notes in a streak of such steps; the first one is always noted.
 const NOTE_EVERY: u64 = 100;
+/// The loss, among what may not be finite.
+const LOSS: &str = "loss";
 
 /// Steps in a row that were not finite, skipped or taken.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(super) struct Streak {
     count: u64,
     /// The first and the last of them.
     steps: (u64, u64),
+    /// What was not finite in the last: `loss`, `gradient`.
+    what: String,
     /// The script took it anyway.
     was_taken: bool,
     /// The loss scale was lowered for it.
@@ -24,10 +28,11 @@ pub(super) struct Streak {
 
 impl Recorder {
     pub(super) fn record_skip(&mut self, skipped: &Skipped) {
-        let count = self.skips.count + 1;
         let Skipped { step, applied: was_taken, rescaled, .. } = *skipped;
-        let first = if self.skips.count == 0 { step } else { self.skips.steps.0 };
-        self.skips = Streak { count, steps: (first, step), was_taken, rescaled };
+        // A run that went back begins another.
+        let continues = self.skips.count > 0 && step > self.skips.steps.1;
+        let (count, first) = if continues { (self.skips.count + 1, self.skips.steps.0) } else { (1, step) };
+        self.skips = Streak { count, steps: (first, step), what: skipped.what.clone(), was_taken, rescaled };
         let counted = if skipped.applied { &mut self.status.unguarded } else { &mut self.status.skipped };
         *counted += 1;
         self.proving.skipped(step);
@@ -44,9 +49,14 @@ impl Recorder {
         if self.skips.rescaled { 0 } else { self.skips.count }
     }
 
-    /// Returns the first step of that streak; none while the newest step is finite.
-    pub(crate) fn not_finite_since(&self) -> Option<u64> {
-        (self.open_streak() > 0).then_some(self.skips.steps.0)
+    /// Returns how many of them had a loss that was not finite, if that was so for the newest.
+    pub(crate) fn open_streak_of_losses(&self) -> u64 {
+        if self.skips.what == LOSS { self.open_streak() } else { 0 }
+    }
+
+    /// Returns what was not finite in the newest step, and the first step of that streak.
+    pub(crate) fn not_finite_since(&self) -> Option<(&str, u64)> {
+        (self.open_streak() > 0).then_some((self.skips.what.as_str(), self.skips.steps.0))
     }
 
     /// Ends a streak before a step that is finite.
@@ -93,6 +103,9 @@ mod tests {
     #[test]
     fn a_step_that_the_script_took_anyway_is_not_called_skipped() {
         assert_eq!(record(false), (2, 0, "skipped steps 1 to 2".to_owned()));
-        assert_eq!(record(true), (0, 2, "steps 1 to 2 were not finite and not skipped".to_owned()));
+        assert_eq!(
+            record(true),
+            (0, 2, "what was printed from step 1 to 2 was not finite, and the steps were taken".to_owned())
+        );
     }
 }

@@ -193,7 +193,7 @@ fn losses_that_stay_nan_end_the_run_at_the_second_restart_and_saves_meanwhile_ar
     let Lifecycle::Over(Outcome::NeedsPerson(why)) = scenario.policy.life() else {
         panic!("{:?}", scenario.policy.life())
     };
-    let told = "no finite step since the restart; no rung below full relieves numerics: add a rung";
+    let told = "no finite loss since the restart; no rung below full relieves numerics: add a rung";
     assert!(why.contains(told), "{why}");
 }
 
