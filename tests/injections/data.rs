@@ -61,7 +61,7 @@ fn numbers() -> Vec<Case> {
             fault: "a sample that makes the worker panic",
             model: "step_ms: 2, trouble: [{ samples: 1400, class: panic }]",
             cause: "failed twice in the same way",
-            response: "skipping the samples from 1 400 to 1 401",
+            response: "skipping the samples from 1 400 to 1 408",
             whole: false,
             ..PLAIN
         },
