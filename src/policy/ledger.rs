@@ -54,7 +54,7 @@ pub struct Ledger {
 /// An exception of the script that ended a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// The newest step; 0 before the first.
     pub step: u64,

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// Lines that may follow the exception that ended a log, before the summary of a launcher.
 const LAST: u64 = 5;
 
-/// What a log says beside its findings.
+/// Facts of a log beside its findings.
 pub struct Evidence<'a> {
     /// The exceptions that ended a traceback, in log order.
     pub exceptions: &'a [Exception],

@@ -194,7 +194,7 @@ impl Reader<'_> {
     }
 }
 
-/// What torchrun says about its ranks.
+/// The account of torchrun about its ranks.
 #[derive(Debug, Default)]
 struct Launcher {
     /// Whether its summary has begun.

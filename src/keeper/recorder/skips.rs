@@ -18,7 +18,7 @@ pub(super) struct Streak {
     count: u64,
     /// The first and the last of them.
     steps: (u64, u64),
-    /// What was not finite in the last: `loss`, `gradient`.
+    /// The part of the last that was not finite: `loss`, `gradient`.
     what: String,
     /// The script took it anyway.
     was_taken: bool,
