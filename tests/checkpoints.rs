@@ -242,6 +242,10 @@ fn a_run_begins_with_a_checkpoint_of_another_if_it_fits_the_model() {
         assert!(said.contains("on rung `full`: the checkpoint does not match the model"), "{said}");
         assert_eq!(place.newest().unwrap(), base, "no run was created");
     }
+    let said = says(&place, 2, &["resume", "--headless"]);
+    let (over, way) =
+        ("has finished: it has trained for 2 epochs", "--set training.epochs=N` begins a new run from its end");
+    assert!(said.contains(over) && said.contains(way), "a resume would take no step: {said}");
     let said = begin(13, &base, &["digits", "--set", "training.epochs=2"]);
     assert!(said.contains("it has trained for 2 epochs, and this run ends after 2"), "{said}");
     assert_eq!(place.newest().unwrap(), base);

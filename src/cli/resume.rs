@@ -230,8 +230,9 @@ fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Re
         format!("{longer}; `{anew}` starts over")
     } else {
         let rung = status.rung.min(run.rungs.len() - 1);
-        // Its length may have been raised since, and an older checkpoint has steps left.
+        // Its length may have been raised since. An older checkpoint has steps left, also if the newest is damaged.
         let newest = checkpoint::list(dir.path()).into_iter().next().filter(|_| args.from.is_none());
+        let newest = newest.filter(|newest| checkpoint::verify(&newest.path).is_ok());
         let state = newest.and_then(|newest| file::read(&newest.path.join(STATE), Limit::Record).ok());
         let Some(end) = state.and_then(|state| trainer.end_of_run(&run, rung, &state)) else { return Ok(()) };
         let unit = if run.rungs[rung].preset.training.epochs.is_some() { "epochs" } else { "steps" };

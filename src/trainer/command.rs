@@ -72,6 +72,10 @@ impl Trainer for WithCommands<'_> {
         if run.command.is_some() { Ok(()) } else { self.trainer.check_checkpoint(run, rung, files) }
     }
 
+    fn end_of_run(&self, run: &Run, rung: usize, state: &[u8]) -> Option<String> {
+        if run.command.is_some() { None } else { self.trainer.end_of_run(run, rung, state) }
+    }
+
     fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         if run.command.is_none() {
             return self.trainer.estimate_memory(run, site);

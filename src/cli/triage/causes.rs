@@ -94,7 +94,7 @@ fn describe(scan: &Scan, groups: &[Group<'_>], is_ranked: bool, out: &mut Vec<St
         let left_out = scan.left_out.get(&first.name).copied().unwrap_or(0);
         let more = shown.len().saturating_sub(LISTED) as u64 + left_out;
         if more > 0 {
-            out.push(format!("  and {more} more lines like these"));
+            out.push(format!("  and {} like these", counted(more, "more line")));
         }
         if let Some(earlier) = group.0.first().filter(|earlier| earlier.earlier && !is_earlier) {
             out.push(format!("  also earlier in this log, from line {} on", earlier.line));
