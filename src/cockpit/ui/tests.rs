@@ -31,6 +31,12 @@ fn a_sentence_is_cut_behind_a_clause() {
     assert_eq!(cut_clause(sentence, 70), "full → slow in 2.1 s: step 3 150 → 3 050, 150 steps again…");
     assert_eq!(cut_clause(sentence, 16), "full → slow in …", "no clause is whole");
     assert_eq!(cut_clause(sentence, 80), sentence);
+    let sentence = "full → slow in 3.3 s (start 2.5 s, first step 0.8 s): step 160 → 122, 40 steps again";
+    assert_eq!(
+        cut_clause(sentence, 50),
+        "full → slow in 3.3 s (start 2.5 s, first step 0.8…",
+        "not within parentheses"
+    );
 }
 
 #[test]

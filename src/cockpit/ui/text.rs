@@ -68,11 +68,13 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// Truncates a sentence to `width` columns, behind its last whole clause if that keeps half of them.
+/// Truncates a sentence to `width` columns, behind its last whole clause if that keeps half of them. A clause does not end
+/// within parentheses.
 #[must_use]
 pub fn cut_clause(sentence: &str, width: usize) -> String {
     let kept = cut(sentence, width);
-    match kept.rfind([',', ';']) {
+    let is_outside = |at: usize| kept[..at].matches('(').count() == kept[..at].matches(')').count();
+    match kept.rmatch_indices([',', ';']).map(|(at, _)| at).find(|at| is_outside(*at)) {
         Some(end) if kept != sentence && kept[..end].width() * 2 >= width => format!("{}…", &kept[..end]),
         _ => kept,
     }

@@ -50,7 +50,6 @@ pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
             palette::press_key(state, code, chosen)
         }
         Mode::Help { from } => match action {
-            Action::Quit => vec![Effect::Quit],
             Action::Up => scroll_help(state, from.saturating_sub(1)),
             Action::Down => scroll_help(state, from + 1),
             Action::PageUp => scroll_help(state, from.saturating_sub(10)),
