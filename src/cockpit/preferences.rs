@@ -52,8 +52,9 @@ impl Preferences {
     pub fn from_screen(screen: &Screen, themes: &[Theme]) -> Self {
         let theme = themes.get(screen.theme % themes.len().max(1)).map(|theme| theme.name.clone());
         let axis = AXES.iter().find(|(axis, _)| *axis == screen.chart.axis).map(|(_, name)| (*name).to_owned());
-        // The list of runs is only a stopover, so it is not remembered.
-        let view = if screen.view == View::Runs { View::Overview } else { screen.view };
+        // The list of runs is only a stopover, and another run may have neither samples nor layers.
+        let is_passing = matches!(screen.view, View::Runs | View::Samples | View::Layers);
+        let view = if is_passing { View::Overview } else { screen.view };
         Self {
             view: Some(view.name().to_owned()),
             theme,
