@@ -125,7 +125,10 @@ fn a_single_cause_is_the_root_and_lines_are_counted_in_english() {
     assert!(with_cause.starts_with("device_out_of_memory: "), "{with_cause}");
     assert!(with_cause.contains("(follows from another failure)"), "{with_cause}");
     let silent = said("all is well\n");
-    assert!(silent.starts_with("No known failure in 1 line.\nA process that is killed, hangs"), "{silent}");
+    assert!(
+        silent.starts_with("No known failure in 1 line.\nIf it ended too early: a process that is killed, hangs"),
+        "{silent}"
+    );
     assert!(said("all\nis well\n").starts_with("No known failure in 2 lines.\n"));
 }
 
@@ -258,7 +261,12 @@ fn a_log_without_a_cause_says_how_far_it_got_and_one_of_two_starts_which_failed_
     let bars: Vec<String> =
         (0..=430).step_by(5).map(|count| format!("\r 4%|█  | {count}/900 [00:01<00:10, 3it/s]")).collect();
     let cut = said(&bars.concat());
-    assert!(cut.contains("The log stops in a progress bar at 430 of 900 (line 1).\nA process that is killed"), "{cut}");
+    assert!(
+        cut.contains(
+            "The log stops in a progress bar at 430 of 900 (line 1).\nIf it ended too early: a process that is killed"
+        ),
+        "{cut}"
+    );
     let whole = said("step 1/2 loss 2.0\nstep 2/2 loss 1.5\ntraining finished\n");
     assert_eq!(whole, "No known failure in 3 lines.\nThe training reached its last step, 2 of 2 (line 2).\n");
     let steps: Vec<String> = (1..=9).map(|step| format!("step {step} loss 1.9\n")).collect();

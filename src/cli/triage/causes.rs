@@ -7,8 +7,8 @@ use crate::triage::traceback::OwnFrame;
 /// Maximum lines listed per cause.
 const LISTED: usize = 3;
 /// Advice where the log tells nothing.
-const SILENT_END: &str = "A process that is killed, hangs or calls exit writes nothing: look at its exit code (137: SIGKILL) \
-                          and at `dmesg`, where the kernel names what it killed for memory";
+const SILENT_END: &str = "If it ended too early: a process that is killed, hangs or calls exit writes nothing. Look at its exit code (137: \
+                          SIGKILL) and at `dmesg`, where the kernel names what it killed for memory";
 
 /// Describes the causes in a log, the most likely one first and earlier starts last.
 pub fn of_log(scan: &Scan) -> Vec<String> {
