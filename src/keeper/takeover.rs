@@ -18,7 +18,6 @@ use crate::protocol::worker::{Eval, Level};
 use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
-use crate::store::file_system::is_shared;
 use crate::store::foreign::ForeignProcess;
 use crate::store::identity::Identity;
 use crate::store::owners;
@@ -268,12 +267,10 @@ impl Keeper {
         if !by_person || before.is_over() || before == RunState::Paused || status.attempts == 0 {
             return;
         }
-        let boot = owners::worker_record(&self.run_dir).map(|record| record.owner.boot);
-        let how = match boot {
-            // Another host has another boot.
-            _ if is_shared(self.run_dir.path()) => "its keeper ended without a word",
-            Some(boot) if boot != Identity::own().boot => "the machine was started again since",
-            _ => "its keeper and the keeper's parent were killed",
+        let how = match owners::was_booted_since(&self.run_dir) {
+            Some(true) => "the machine was started again since",
+            Some(false) => "its keeper and the keeper's parent were killed",
+            None => "its keeper ended without a word",
         };
         let ago = status.progress.map(|last| format!(", {} ago", age(now_ms().saturating_sub(last.since_ms))));
         let text = format!("cut off after step {}{}: {how}", grouped(status.step), ago.unwrap_or_default());

@@ -119,12 +119,12 @@ pub fn worker_record(run: &RunDir) -> Option<Record> {
     lock::record(&run.file(WORKER))
 }
 
-/// Reports whether the machine was started again since the run's last processes; `None` if they left no record.
+/// Reports whether the machine was started again since the run's newest worker; `None` without a worker, or where it may have
+/// run on another host, which has another boot.
 #[must_use]
 pub fn was_booted_since(run: &RunDir) -> Option<bool> {
-    let records = [KEEPER, WORKER, PARENT].into_iter().filter_map(|name| lock::record(&run.file(name)));
-    let booted = |boot: String| !boot.is_empty() && boot != boot_id();
-    records.map(|record| record.owner.boot).map(booted).reduce(|one, other| one && other)
+    let boot = worker_record(run).filter(|_| !is_shared(run.path()))?.owner.boot;
+    Some(boot != boot_id()).filter(|_| !boot.is_empty())
 }
 
 /// Reads the lock of the keeper's parent, if the parent is alive.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a log that are looked at before it is read.
 const START: usize = 1 << 18;
-/// One control character in so many others, or more, shows that a file is not text.
+/// A file with more than one control character in this many is not text.
 const CONTROLS: usize = 50;
 
 /// A log that is diagnosed.

@@ -128,12 +128,13 @@ impl Progress {
                 self.began |= phase == Phase::Training;
                 self.flush().into_iter().chain([Event::Phase { phase }]).collect()
             }
-            other => {
-                if let (Event::Eval(_), Some(told)) = (&other, &mut self.told) {
+            Event::Eval(eval) => {
+                if let Some(told) = &mut self.told {
                     told.evaluates = true;
                 }
-                self.flush().into_iter().chain([other]).collect()
+                self.flush().into_iter().chain([Event::Eval(eval)]).collect()
             }
+            other => self.flush().into_iter().chain([other]).collect(),
         }
     }
 

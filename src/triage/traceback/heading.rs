@@ -55,7 +55,7 @@ pub fn find_head(text: &str) -> Option<Head> {
     Some(Head { prefix, is_retold, is_member, is_boxed: false })
 }
 
-/// What a traceback is about, as the line before it says.
+/// The role of a traceback, named by the line before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heading {
     /// An exception that follows from the one before it.
