@@ -8,6 +8,7 @@ mod bundle;
 mod check;
 mod checkpoints;
 mod client;
+mod climb_plan;
 mod compare_knob;
 mod completions;
 mod delete;
@@ -15,6 +16,7 @@ mod devices;
 mod doctor;
 mod drill;
 mod elsewhere;
+mod environment;
 mod errand;
 mod export;
 mod first_checkpoint;
@@ -30,6 +32,7 @@ mod man;
 mod measure;
 mod notify;
 mod occupied;
+mod output;
 mod patience;
 mod plan;
 mod plot;
@@ -44,6 +47,7 @@ mod run;
 mod runs;
 mod samples;
 mod sbatch;
+mod settings_copies;
 mod show;
 mod start;
 mod status;
@@ -66,7 +70,6 @@ use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -116,7 +119,7 @@ enum Command {
     Run(run::RunArgs),
     /// Write or submit a Slurm job that keeps a run across requeues
     Sbatch(sbatch::SbatchArgs),
-    /// Watch a training process that already runs, by its tmux session or its id
+    /// Adopt a training process that already runs, by its tmux session or its id
     Adopt(adopt::AdoptArgs),
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
@@ -148,7 +151,7 @@ enum Command {
     Restart(Which),
     /// Accept the keeper's proposal (with the autopilot off)
     Accept(Which),
-    /// Run for a few minutes and print a checklist; exits with 0 only if every item passes
+    /// Run for a few minutes and print a checklist; exits with 1 if an item fails
     Trial(trial::TrialArgs),
     /// Demonstrate recovery: the default run through out of memory, NaN, a hang, a kill and heat
     Drill(drill::DrillArgs),
@@ -285,7 +288,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         None => start::start(&cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Sbatch(args)) => sbatch::sbatch(&args, runs, trainer),
-        Some(Command::Adopt(args)) => adopt::adopt(&args, runs),
+        Some(Command::Adopt(args)) => adopt::adopt(&args, runs, trainer),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs(args)) => runs::print_list(&args, runs),
         Some(Command::Tag(args)) => labels::tag(&args, runs),
@@ -346,45 +349,12 @@ fn find_gpu() -> Option<String> {
     read_once(Path::new("."), 0).ok()?.gpu.ok().map(|gpu| gpu.name)
 }
 
-/// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as
-/// `head` does, is not a failure.
-fn print(line: &std::fmt::Arguments<'_>) {
-    let text = line.to_string();
-    let written = writeln!(std::io::stdout().lock(), "{}", text::escape_lines(&text));
-    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
-        std::process::exit(0);
-    }
-}
-
-/// Prints a text that another program reads, byte for byte.
-fn print_raw(text: &str) {
-    let written = std::io::stdout().lock().write_all(text.as_bytes());
-    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
-        std::process::exit(0);
-    }
-}
-
 /// `println!` for commands whose reader may close the pipe early.
 macro_rules! line {
     ($($words:tt)*) => { $crate::cli::print(&format_args!($($words)*)) };
 }
 use line;
-
-/// Prints a sentence on stderr.
-#[expect(clippy::print_stderr, reason = "the one place that writes to stderr outside the cockpit")]
-fn say(message: &str) {
-    eprintln!("downshift: {}", text::escape_lines(message));
-}
-
-/// Asks a question on the terminal. Anything but yes means no.
-fn confirm(question: &str) -> std::io::Result<bool> {
-    let mut terminal = std::io::stderr().lock();
-    write!(terminal, "{question} [y/N] ")?;
-    terminal.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().take(64).read_line(&mut answer)?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
-}
+use output::{confirm, print, print_raw, say};
 
 /// Injected faults, as given on the command line.
 #[derive(Debug, Clone, Default)]
@@ -397,3 +367,6 @@ impl FromStr for Faults {
         Inject::parse_list(text).map(Self)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,10 @@
 //! Whoever can write there decides what runs inside a training. So the folder belongs to the user alone, has the hash of
 //! its content in its name, and is compared with this program before each start.
 
-use crate::store::user_folder::user_folder;
+use crate::format::quoted;
+use crate::store::permissions::{Exposed, exposed_above};
+use crate::store::socket_place::private_folder;
+use crate::store::user_folder::{self, user_folder};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use rustix::process::geteuid;
@@ -34,6 +37,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/accelerate.py",
     "downshift/batches.py",
     "downshift/best.py",
+    "downshift/blame.py",
     "downshift/border.py",
     "downshift/excepthook.py",
     "downshift/fetch.py",
@@ -48,8 +52,10 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/knobs.py",
     "downshift/lightning.py",
     "downshift/lightning_checkpoint.py",
+    "downshift/lightning_epochs.py",
     "downshift/lightning_training.py",
     "downshift/loader_state.py",
+    "downshift/loads.py",
     "downshift/loop.py",
     "downshift/optimizer_hook.py",
     "downshift/order.py",
@@ -58,11 +64,14 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/rank_check.py",
     "downshift/rank_file.py",
     "downshift/ranks.py",
+    "downshift/rate_in_force.py",
     "downshift/rates.py",
     "downshift/report.py",
+    "downshift/rhythm.py",
     "downshift/safetensors.py",
     "downshift/sample.py",
     "downshift/saver.py",
+    "downshift/scaler_hook.py",
     "downshift/shield.py",
     "downshift/snapshot.py",
     "downshift/stacks.py",
@@ -82,6 +91,12 @@ pub enum UnpackError {
     /// Another user can change the folder.
     #[error("{} belongs to another user, or others can write to it; remove it", text::path(.0))]
     Foreign(PathBuf),
+    /// Another user can exchange the folder.
+    #[error(
+        "{0}; take their right to write away (`chmod go-w {path}`), or set XDG_CACHE_HOME to a folder of yours",
+        path = quoted(&text::path(&.0.path))
+    )]
+    Exposed(Exposed),
     /// The system refused.
     #[error("{}: {source}", text::path(.path))]
     Io {
@@ -107,12 +122,17 @@ enum Found {
     Changed,
 }
 
-/// Returns the folder with the package, unpacked if it is not there or differs.
+/// Returns the folder with the package, unpacked if it is not there or differs. If other users can exchange what is in the
+/// cache, it is unpacked beside the user's sockets instead.
 ///
 /// # Errors
 /// Returns why there is none.
 pub fn unpack() -> Result<PathBuf, UnpackError> {
-    unpack_into(&user_folder("XDG_CACHE_HOME", ".cache").ok_or(UnpackError::NoCache)?)
+    let cache = user_folder("XDG_CACHE_HOME", ".cache").ok_or(UnpackError::NoCache)?;
+    unpack_into(&cache).or_else(|error| match error {
+        UnpackError::Exposed(_) => private_folder().ok().map_or(Err(error), |private| unpack_into(&private)),
+        _ => Err(error),
+    })
 }
 
 /// Puts the package's folder in front of the folders that Python searches already. None of them is empty: Python would
@@ -129,6 +149,11 @@ pub fn search_path(package: &Path, existing: Option<&OsStr>) -> OsString {
 
 fn unpack_into(cache: &Path) -> Result<PathBuf, UnpackError> {
     prepare_cache(cache)?;
+    if let Some(exposed) = exposed_above(cache).map_err(UnpackError::of(cache))? {
+        return Err(UnpackError::Exposed(exposed));
+    }
+    // Python finds the package by the path that was checked, not by a link that leads there now.
+    let cache = &cache.canonicalize().map_err(UnpackError::of(cache))?;
     let folder = cache.join(format!("companion-{}", &content_hash().to_hex()[..16]));
     if look_at(&folder)? == Found::Whole {
         return Ok(folder);
@@ -154,7 +179,7 @@ fn create_draft(cache: &Path) -> Result<PathBuf, UnpackError> {
 /// what is in it.
 fn prepare_cache(cache: &Path) -> Result<(), UnpackError> {
     if let Some(parent) = cache.parent() {
-        fs::create_dir_all(parent).map_err(UnpackError::of(parent))?;
+        user_folder::create(parent).map_err(UnpackError::of(parent))?;
     }
     match DirBuilder::new().mode(0o700).create(cache) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(UnpackError::of(cache)(error)),
@@ -308,6 +333,22 @@ mod tests {
         }
         fs::set_permissions(cache.path(), Permissions::from_mode(0o755)).unwrap();
         assert!(unpack_into(cache.path()).is_ok(), "others may read the cache");
+    }
+
+    #[test]
+    fn a_cache_that_others_can_exchange_is_not_used() {
+        let home = TempDir::new().unwrap();
+        let cache = home.path().join("cache");
+        assert!(unpack_into(&cache.join("downshift")).is_ok());
+        assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700, "closed, as the folders of XDG are");
+        fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
+        let refused = unpack_into(&cache.join("downshift")).unwrap_err().to_string();
+        assert!(refused.contains("cache (owner") && refused.contains("`chmod go-w "), "{refused}");
+        fs::set_permissions(&cache, Permissions::from_mode(0o1777)).unwrap();
+        assert!(unpack_into(&cache.join("downshift")).is_ok(), "as in /tmp");
+        fs::set_permissions(&cache, Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(home.path(), Permissions::from_mode(0o757)).unwrap();
+        assert!(matches!(unpack_into(&cache.join("downshift")), Err(UnpackError::Exposed(_))), "any folder above");
     }
 
     #[test]

@@ -10,14 +10,18 @@
 //! the command blocks or fails before the keeper has ended it. The harness itself ends everything it started.
 
 mod activity;
+mod attempt_dir;
 mod backlog;
 mod checkpoints;
 mod companion;
 mod companion_link;
 mod companion_socket;
 mod container_state;
+mod copies;
 mod ending;
+mod finish;
 mod foreign;
+mod hello;
 mod holder;
 mod job_nodes;
 mod keeper_link;
@@ -41,6 +45,8 @@ mod rank_files;
 mod rank_marks;
 mod rank_watch;
 mod ranks;
+mod readings;
+mod resume_check;
 mod resume_point;
 mod run_loop;
 mod save_signal;
@@ -48,6 +54,7 @@ mod save_timer;
 mod saving;
 mod setup;
 mod signals;
+mod skips;
 mod stacks;
 mod standby;
 mod takeover;
@@ -59,6 +66,7 @@ pub use job_nodes::JobNodes;
 pub use launch::exec_command;
 pub use node_guard::guard_command;
 pub use node_host::host_command;
+pub use undeclared::find_output;
 
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Preset;
@@ -77,6 +85,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The environment variable that holds the folder of the attempt.
 const ATTEMPT_DIR_VARIABLE: &str = "DOWNSHIFT_ATTEMPT_DIR";
@@ -102,6 +111,8 @@ pub struct HarnessArgs {
     pub device: String,
     /// NaN losses in a row that end the command.
     pub skips_in_a_row: u64,
+    /// The shortest silence that counts as a hang.
+    pub silence: Duration,
     /// Faults for the companion to cause.
     pub inject: Vec<Inject>,
     /// Failures of earlier attempts.

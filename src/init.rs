@@ -25,6 +25,7 @@ pub mod run_file;
 pub mod saves;
 mod settings;
 pub mod shell;
+pub mod user_settings;
 pub mod writes;
 
 use crate::config::yaml;

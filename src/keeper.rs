@@ -18,12 +18,15 @@ mod checkpoints;
 mod companion;
 mod delay;
 pub mod detach;
+mod environment;
 mod failure;
 mod file_watch;
+mod footing;
 pub mod keeper_parent;
 mod keeper_state;
 pub mod lifeline;
 mod metric_names;
+mod notice;
 pub mod offline;
 mod perform;
 mod planned;
@@ -33,8 +36,9 @@ mod proving;
 mod quality;
 mod readings;
 mod recorder;
-mod retention;
-mod run_dir_watch;
+#[cfg(test)]
+mod responses;
+pub mod retention;
 mod run_loop;
 pub mod sentences;
 pub mod set_aside;
@@ -56,11 +60,11 @@ pub use perform::ENDED_BY_SIGNAL;
 pub use run_loop::{KeeperArgs, Launch, keep_run};
 
 use crate::protocol::control::Request;
-use crate::protocol::exit::Exit;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker;
 use author::Author;
 use tokio::sync::mpsc;
+use worker_process::WorkerEnd;
 
 /// The keeper's inputs.
 #[derive(Debug)]
@@ -68,7 +72,7 @@ enum Input {
     /// A message of this attempt's worker.
     Worker(u64, worker::Event),
     /// This attempt's worker has exited, and all of its output was read.
-    Exited(u64, Exit),
+    Exited(u64, WorkerEnd),
     /// A probe was started.
     ProbeStarted(u32),
     /// A reading of the probe.

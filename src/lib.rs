@@ -18,6 +18,7 @@ mod cli;
 mod companion;
 mod diagnose;
 mod export;
+mod faults;
 mod harness;
 mod notify;
 mod policy;
@@ -80,11 +81,13 @@ pub use train::task::{
 #[cfg(feature = "train")]
 #[must_use]
 pub fn main_with(tasks: &Registry) -> std::process::ExitCode {
+    store::umask::narrow();
     cli::main(tasks)
 }
 
 /// Runs the program without a trainer: the cockpit, the keeper and every command that reads runs.
 #[cfg(not(feature = "train"))]
 pub fn main_without_training() -> std::process::ExitCode {
+    store::umask::narrow();
     cli::main(&config::run::AsWritten)
 }

@@ -29,8 +29,11 @@ mod progress;
 mod protobuf;
 mod record;
 mod screen;
+mod shares;
+mod skips;
 mod tail;
 mod tensorboard;
+mod test_set;
 mod token;
 mod trackio;
 mod wandb;
@@ -39,8 +42,10 @@ pub use error::FileError;
 pub use file::FileReader;
 pub use names::{MAX_NAME, MAX_NAMES};
 pub use numbers::read_numbers;
-pub use output::OutputReader;
+pub use output::{Mark, OutputReader};
 pub use pattern::{Pattern, PatternError};
+pub use shares::Shares;
+pub use skips::{Skip, Span, skip_counts};
 
 /// Values that a training reported together: those of a step, or those of an evaluation (`eval_…`), never both.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -56,6 +61,8 @@ pub struct Reading {
     /// Metrics by name, each name once: `loss`, `lr`, `grad_norm`, `eval_loss`, `accuracy`; others by their own
     /// name in lower case. NaN and infinity stay.
     pub values: Vec<(String, f64)>,
+    /// A sentence about an update that was left out; then the reading holds nothing else.
+    pub skip: Option<Skip>,
 }
 
 impl Reading {

@@ -26,6 +26,7 @@ pub mod fault;
 mod faults;
 pub mod hang;
 pub mod heat;
+mod homeless;
 mod idle;
 mod ignored;
 pub mod ledger;
@@ -34,17 +35,18 @@ mod machine;
 pub mod moves;
 mod pace;
 pub mod plan;
+pub mod recurrence;
 pub mod refusal;
 mod refused;
 pub mod relapse;
 mod requests;
-pub mod response;
 pub mod room;
+pub mod shift;
 mod skips;
 pub mod spike;
 mod turn;
+mod updates;
 mod watching;
-pub mod xid;
 
 #[cfg(test)]
 mod fuzz;

@@ -11,7 +11,7 @@ use crate::config::integrations::Notify;
 use crate::notify;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
-use assigned::Assigned;
+use assigned::{Assigned, holds_secret};
 use known::Known;
 use regex::Regex;
 
@@ -24,6 +24,8 @@ const TAIL: u64 = 1 << 20;
 pub struct Redactor {
     /// Exact strings and their replacements, longest first.
     words: Vec<(String, String)>,
+    /// Variables that the run's settings take secrets from.
+    names: Vec<String>,
     shapes: Vec<(Regex, &'static str)>,
     assigned: Assigned,
 }
@@ -66,7 +68,20 @@ impl Redactor {
 
     fn of(known: Known) -> Self {
         let assigned = Assigned::new(known.names());
-        Self { words: known.into_words(), shapes: shapes::token_patterns(), assigned }
+        let names = known.names().to_vec();
+        Self { words: known.into_words(), names, shapes: shapes::token_patterns(), assigned }
+    }
+
+    /// Reports whether a variable holds a secret: by its name, or by what its value contains.
+    #[must_use]
+    pub fn is_secret(&self, name: &str, value: &str) -> bool {
+        let removes = |instead: &str| instead.contains(GONE);
+        !value.is_empty()
+            && (holds_secret(name)
+                || self.names.iter().any(|known| known == name)
+                || self.words.iter().any(|(word, instead)| removes(instead) && value.contains(word))
+                || self.shapes.iter().any(|(shape, instead)| removes(instead) && shape.is_match(value))
+                || self.assigned.clean(value) != value)
     }
 
     /// Returns the text without private information.

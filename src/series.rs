@@ -33,6 +33,8 @@ pub struct Column {
     pub skipped: u32,
     /// Steps in the column.
     pub rows: u32,
+    /// Steps that its values stand for: those since the value before it, of which a script may report few.
+    pub steps: u32,
 }
 
 /// Statistics of skipped steps.

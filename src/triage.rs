@@ -11,6 +11,7 @@
 pub mod catalogue;
 pub mod cgroup;
 pub mod classify;
+mod ends;
 pub mod kernel;
 mod line;
 mod losses;

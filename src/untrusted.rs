@@ -11,6 +11,7 @@
 //! listener ─ accept ─▶ the next connection, also after too many open files
 //! SQLite file ─ database ─▶ a connection whose schema runs no code
 //! program ─ child ─▶ its exit, or none after a limit
+//! work ─ thread ─▶ a thread of its own, or this one where the system refuses another
 //! bytes ─ checksum ─▶ proof that a record is what its writer wrote
 //! ```
 
@@ -23,4 +24,5 @@ pub mod glob;
 pub mod peer;
 pub mod port;
 pub mod text;
+pub mod thread;
 pub mod words;

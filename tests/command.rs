@@ -2,11 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
+#[path = "command/best.rs"]
+mod best;
 #[path = "command/checkpoints.rs"]
 mod checkpoints;
 #[path = "command/first_checkpoint.rs"]
 mod first_checkpoint;
 mod helper;
+#[path = "command/resumes.rs"]
+mod resumes;
+#[path = "command/settings_files.rs"]
+mod settings_files;
+#[path = "command/shifts.rs"]
+mod shifts;
+#[path = "command/skips.rs"]
+mod skips;
 
 use downshift::protocol::control::RunState;
 use downshift::store::reader::live_status;
@@ -166,6 +176,21 @@ fn a_file_and_a_typed_command_exclude_each_other() {
 }
 
 #[test]
+fn a_run_has_the_name_that_its_start_gives_it() {
+    let place = place_with("name: plain\ntask: command\ncommand: [sh, -c, 'true']\n");
+    for from in [&["run.yaml", "--trust"][..], &["--", "true"]] {
+        let words = [&["run", "--headless", "--device", "cpu", "--name", "low-rate"], from].concat();
+        let out = place.output(&words);
+        let name = place.newest().unwrap().name();
+        assert!(name.starts_with("low-rate-"), "{name}: {}", shown(&out));
+        fs::remove_dir_all(place.newest().unwrap().path()).unwrap();
+    }
+    let out = place.output(&["run", "--name", "a/b", "--", "true"]);
+    assert_eq!(out.status.code(), Some(13), "{}", shown(&out));
+    assert!(shown(&out).contains("a name consists of letters"), "{}", shown(&out));
+}
+
+#[test]
 fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
     let place = Place::real();
     let out =
@@ -258,6 +283,18 @@ fn a_step_that_begins_again_in_each_epoch_is_added_up_or_the_journal_says_why_no
     assert!(said.contains("finished at step 10") && said.contains("begin again at 5 after step 10"), "{said}");
     let said = run("for s in 64 128 192 256; do echo \"Train Epoch: 1 [$s/6000 (1%)]  Loss: 0.5\"; done\n");
     assert!(said.contains("the output names losses and no step"), "{said}");
+}
+
+#[test]
+fn a_step_of_another_counter_leaves_the_curve_as_it_is() {
+    let place = place_with("name: wild\ntask: command\ncommand: [sh, train.sh]\n");
+    let script = "for s in $(seq 1 40); do echo \"step $s loss 0.5\"\n\
+                  if [ $s = 20 ]; then echo 'step 123456789 loss 7'; fi; done\n";
+    fs::write(place.dir.path().join("train.sh"), script).unwrap();
+    let said = shown(&place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]));
+    assert!(said.contains("finished at step 40"), "{said}");
+    let steps: Vec<u64> = place.rows().iter().map(|row| row["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, (1..=40).collect::<Vec<_>>(), "{said}");
 }
 
 /// Ignores SIGTERM, as a script may while it loads its libraries, and takes its steps then.

@@ -3,7 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
+#[path = "harness/ends.rs"]
+mod ends;
 mod helper;
+#[path = "harness/log.rs"]
+mod log;
 #[path = "harness/zoo.rs"]
 mod zoo;
 
@@ -179,7 +183,7 @@ fn a_save_signal_comes_before_the_end_and_a_checkpoint_is_adopted() {
 }
 
 /// Starts a run of the awkward script under a keeper.
-fn keep(place: &Place, arguments: &[&str], more: &str) -> (std::process::Child, RunDir, String) {
+pub fn keep(place: &Place, arguments: &[&str], more: &str) -> (std::process::Child, RunDir, String) {
     let marker = format!("zoo-{}", place.dir.path().file_name().unwrap().to_string_lossy());
     let words = [&["train", "--marker", &marker], arguments].concat();
     write_run(place.dir.path(), &example("awkward_script"), &words, more);
@@ -295,9 +299,9 @@ fn a_training_that_runs_already_is_watched_and_started_again_when_it_dies() {
         .spawn()
         .unwrap();
     let (pid, script) = (by_hand.id().to_string(), script.display().to_string());
-    let wrong = place.output(&["adopt", "--pid", &pid, "--output-dir", "no-such-folder"]);
+    let wrong = place.output(&["adopt", "--pid", &pid, "--log", "no-such-file"]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(wrong.status.code() == Some(2) && said.contains("--output-dir no-such-folder: No such file"), "{said}");
+    assert!(wrong.status.code() == Some(2) && said.contains("--log no-such-file: No such file"), "{said}");
     let words = ["adopt", "--pid", &pid, "--log", log.to_str().unwrap(), "--max-restarts", "1", "--headless"];
     let again = ["--restart", "--", &script, "train", "--seed", "1", "--steps", "50", "--marker", &marker];
     let out = std::fs::File::create(place.dir.path().join("out.txt")).unwrap();

@@ -1,18 +1,14 @@
-//! The commands that inspect the machine, and the notifications that a run sends.
+//! The commands that inspect the machine.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
 
-use helper::{Place, example, wait_for, wait_status};
+use helper::{Place, example, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
 
 /// Returns a command that sees the GPU of this script, or no GPU.
 fn with_card(place: &Place, script: Option<&Value>, words: &[&str]) -> Command {
@@ -195,96 +191,4 @@ fn a_bundle_does_not_wait_for_a_pipe_in_place_of_the_users_settings() {
     let mut bundle = place.command(&["bundle", "--out", "b.tar.gz"]).stdout(Stdio::null()).spawn().unwrap();
     let ended = wait_for("the bundle", || bundle.try_wait().unwrap());
     assert!(ended.success(), "{ended:?}");
-}
-
-/// Starts a server that accepts every request; returns its address and the request bodies.
-fn server() -> (String, Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/s3cret-hook", listener.local_addr().unwrap());
-    let (tell, bodies) = mpsc::channel();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut headers = String::new();
-            while !headers.ends_with("\r\n\r\n") {
-                reader.read_line(&mut headers).unwrap();
-            }
-            let headers = headers.to_lowercase();
-            let length = headers.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-            let mut body = vec![0; length.parse().unwrap()];
-            reader.read_exact(&mut body).unwrap();
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-            if tell.send(String::from_utf8(body).unwrap()).is_err() {
-                break;
-            }
-        }
-    });
-    (url, bodies)
-}
-
-#[test]
-fn a_run_notifies_of_a_fault_and_its_end_without_revealing_the_secret() {
-    let place = Place::scripted();
-    let (url, bodies) = server();
-    let secret = place.dir.path().join("hook");
-    fs::write(&secret, &url).unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    let notify = format!(
-        "watch: {{ disk_free_mib: 0 }}\nnotify: {{ bell: false, desktop: false, level: info, webhooks: [{{ kind: json, url: 'file:{}' }}] }}\n",
-        secret.display()
-    );
-    place.script("{ step_ms: 2, save_ms: 1 }", &notify);
-    let (mut child, run) = place.start(&["--trust", "--inject", "oom@60,oom@120"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
-    let told: Vec<Value> = wait_for("both messages", || {
-        thread::park_timeout(std::time::Duration::from_millis(50));
-        let all: Vec<Value> = bodies.try_iter().map(|body| serde_json::from_str(&body).unwrap()).collect();
-        (all.len() >= 2).then_some(all)
-    });
-    let titles: Vec<&str> = told.iter().map(|body| body["title"].as_str().unwrap()).collect();
-    assert_eq!(titles.len(), 2, "the second fault of the kind is not told again: {titles:?}");
-    assert!(titles[0].ends_with("out of device memory") && titles[1].ends_with("finished"), "{titles:?}");
-    for name in ["run.yaml", "run.db", "run.db-wal", "keeper.log", "worker.log"] {
-        let bytes = fs::read(run.file(name)).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&bytes).contains("s3cret-hook"), "{name} holds the secret");
-    }
-}
-
-#[test]
-fn notify_test_says_which_channel_took_the_message() {
-    let place = Place::scripted();
-    let (url, bodies) = server();
-    let path = place.dir.path().join("config/downshift/notify.yaml");
-    let hooks = "webhooks:\n  - { kind: ntfy, url: 'env:HOOK' }\n  - { kind: discord, url: 'env:NO_SUCH_HOOK' }\n";
-    fs::write(&path, format!("bell: false\ndesktop: false\n{hooks}")).unwrap();
-    let tried = place.command(&["notify", "test"]).env("HOOK", url).output().unwrap();
-    assert_eq!(tried.status.code(), Some(1));
-    let words = text(&tried);
-    assert!(words.contains("ok    ntfy") && words.contains("NO_SUCH_HOOK is not set"), "{words}");
-    assert_eq!(bodies.iter().next().unwrap(), "A run will notify you this way when it needs attention.");
-}
-
-#[test]
-fn a_hot_gpu_is_reported_once_and_the_run_file_names_the_library() {
-    let place = Place::scripted();
-    let library = place.dir.path().join("libhot.so");
-    fs::copy(example("libfake_nvml.so"), &library).unwrap();
-    let script = json!({"nvmlDeviceGetTemperature": [{"value": 91}]});
-    fs::write(library.with_extension("json"), script.to_string()).unwrap();
-    let (url, bodies) = server();
-    let around = format!(
-        "probe: {{ nvml: libhot.so }}\nwatch: {{ disk_free_mib: 0 }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
-    );
-    place.script("{ step_ms: 20, save_ms: 1, device: \"cuda:0 fake\" }", &around);
-    let (_child, run) = place.start(&["--trust"]);
-    let told: Value = serde_json::from_str(&bodies.recv_timeout(helper::LIMIT).unwrap()).unwrap();
-    assert!(told["title"].as_str().unwrap().ends_with(": hot"), "{told}");
-    assert!(told["text"].as_str().unwrap().contains("91 °C"), "{told}");
-    // Two more readings at the same temperature.
-    let now = wait_status(&run, "a status", |_| true).step;
-    wait_status(&run, "two more seconds", |status| status.step > now + 100);
-    assert_eq!(bodies.try_iter().count(), 0, "told once");
-    place.output(&["stop"]);
 }

@@ -27,7 +27,7 @@ fn plots_are_written_as_svg_and_png() {
         let svg = fs::read_to_string(place.dir.path().join("a.svg")).unwrap();
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "NaN or infinity in a picture");
-        for word in ["Loss", "Learning rate", "Evaluation loss", "made-", ">full<", "best "] {
+        for word in ["Loss", "Learning rate", "Validation loss", "made-", ">full<", "best "] {
             assert!(svg.contains(word), "{word} in {theme}");
         }
         // At least the skips of the streak at the midpoint.

@@ -90,7 +90,7 @@ fn a_report_holds_the_whole_run_and_loads_nothing() {
     assert!(marks.iter().any(|mark| mark["kind"] == "restart" && mark["fault"] == true), "{marks:?}");
     let lowered = marks.iter().find(|mark| mark["kind"] == "rate").expect("the learning rate was lowered");
     assert_eq!((&lowered["step"], &lowered["label"]), (&3750.into(), &"lr 2.5e-4".into()));
-    assert!(lowered["text"].as_str().unwrap().ends_with("evaluation loss has not improved for 4 evaluations"));
+    assert!(lowered["text"].as_str().unwrap().ends_with("validation loss has not improved for 4 evaluations"));
     assert!(!data["skipped"].as_array().unwrap().is_empty() && !data["checkpoints"].as_array().unwrap().is_empty());
 }
 

@@ -2,11 +2,20 @@
 #![cfg(feature = "train")]
 
 mod helper;
+#[cfg(test)]
+#[path = "tmux/shift.rs"]
+mod shift;
+#[cfg(test)]
+#[path = "tmux/terminal.rs"]
+#[expect(dead_code, reason = "the tests of the cockpit use the rest")]
+mod terminal;
 
-use helper::{Place, journal_says, wait_status};
+use downshift::protocol::control::RunState;
+use helper::{Place, journal_says, wait_for, wait_state, wait_status};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use terminal::Terminal;
 
 /// A short run of the shipped digits, in the folder of the place.
 const SHORT: [&str; 8] = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2", "--set"];
@@ -274,4 +283,16 @@ fn a_lasting_hang_is_ended_and_the_run_continues() {
     let run = place.newest().unwrap();
     assert!(journal_says(&run, "hang: no progress"));
     wait_status(&run, "one restart", |status| status.restarts == 1);
+}
+
+#[test]
+fn the_shipped_digits_are_learnt_and_shifted() {
+    let place = Place::real();
+    let terminal = Terminal::open(&place, (80, 24));
+    terminal.enter(&format!("{} run --device cpu", env!("CARGO_BIN_EXE_downshift")));
+    let run = wait_for("a run directory", || place.newest());
+    shift::shift_down(&place, &terminal, &run);
+    terminal.press(&["x"]);
+    terminal.confirm("stop the run");
+    wait_state(&run, RunState::Stopped);
 }

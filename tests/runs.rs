@@ -2,16 +2,20 @@
 //! a start. The real program with the scripted worker.
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
+#[path = "runs/environment.rs"]
+mod environment;
 mod helper;
 
 use downshift::format::rate;
 use downshift::protocol::control::RunState;
+use downshift::protocol::worker::Level;
 use downshift::store::owners;
 use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::Writer;
-use helper::{Place, kill, kill_keepers, send_signal, wait_for, wait_state, wait_status};
+use helper::{Place, QUICK, journal, kill, kill_keepers, send_signal, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -201,7 +205,7 @@ fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
     assert_eq!(RunDir::all(&place.dir.path().join("runs")).len(), 1, "a directory was made");
     let listed = place.output(&["check", "run.yaml", "--preflight"]);
     assert_eq!(listed.status.code(), Some(2), "{}", text(&listed));
-    assert!(text(&listed).contains("warn  others"), "{}", text(&listed));
+    assert!(text(&listed).contains("fail  others"), "{}", text(&listed));
     let trial = place.output(&["trial", "run.yaml", "--for", "1s"]);
     assert_eq!(trial.status.code(), Some(2), "{}", text(&trial));
     // Another GPU is another device, and a paused run holds none.
@@ -344,7 +348,8 @@ fn the_autostart_setup_has_absolute_paths() {
     let unit = print("systemd");
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     assert!(
-        line.starts_with("\"/") && line.ends_with(&format!("--interrupted --runs-dir \"{}\"", runs.display())),
+        line.starts_with("\"/")
+            && line.ends_with(&format!("--interrupted --everywhere --runs-dir \"{}\"", runs.display())),
         "{line}"
     );
     let task = print("windows");
@@ -358,4 +363,23 @@ fn the_autostart_setup_has_absolute_paths() {
     if let Ok(parsed) = Command::new("python3").args(["-c", parse, "task.xml"]).current_dir(place.dir.path()).output() {
         assert!(parsed.status.success(), "{}", text(&parsed));
     }
+}
+
+#[test]
+fn an_override_that_leaves_a_rung_no_safer_is_named_and_the_list_of_runs_shows_it() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let set = ["--set", "optimizer.lr=0.04"];
+    let wanted = "rung safe relieves numerics, but its optimizer.lr of 0.05 is above the 0.04 that the run begins with";
+    let checked = place.output(&[&["check", "run.yaml"][..], &set].concat());
+    assert!(text(&checked).contains(&format!("warning: {wanted}")), "{}", text(&checked));
+    assert!(!text(&place.output(&["check", "run.yaml"])).contains("warning: "));
+    let done = place.output(&[&["run", "run.yaml", "--headless"][..], &set].concat());
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    let rows = journal(&place.newest().unwrap());
+    let told = rows.iter().filter(|row| row.level == Level::Warn && row.text.starts_with(wanted));
+    assert_eq!(told.count(), 1, "{rows:#?}");
+    assert!(place.succeed(&["runs"]).contains("  lr=0.04"), "{}", place.succeed(&["runs"]));
+    let listed: Value = serde_json::from_str(&place.succeed(&["runs", "--format", "json"])).unwrap();
+    assert_eq!(listed[0]["overrides"], serde_json::json!(["optimizer.lr=0.04"]), "{listed}");
 }

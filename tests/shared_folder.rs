@@ -156,7 +156,7 @@ fn the_cockpit_follows_and_steers_a_run_on_another_host() {
     terminal.wait("the host", |screen| screen.contains("● training") && screen.contains("on host node7"));
     terminal.press(&["d"]);
     terminal.wait("the preview", |screen| screen.contains("accumulate"));
-    terminal.press(&["Enter"]);
+    terminal.confirm("Enter shift");
     terminal.wait("the next rung", |screen| screen.contains("rung 1 accumulate"));
     assert_eq!(shifts(&run), 1);
     let keeper = hosts.place.status_json()["pid_keeper"].as_u64().unwrap();
@@ -211,6 +211,16 @@ fn a_run_of_another_host_is_refused_by_name_whether_its_keeper_lives_or_not() {
 
     // A keeper whose parent sees its end would give the lease back.
     let lost: Vec<u32> = hosts.place.processes().into_iter().chain([child.id()]).collect();
+    // Half a transaction could be taken back on the other host alone.
+    let signal = |signal| lost.iter().for_each(|pid| send_signal(*pid, signal));
+    wait_for("a moment between two transactions", || {
+        signal(Signal::STOP);
+        let between = !fs::metadata(run.file("run.db-journal")).is_ok_and(|journal| journal.len() > 0);
+        if !between {
+            signal(Signal::CONT);
+        }
+        between.then_some(())
+    });
     cut_power(&lost);
     child.wait().unwrap();
     second();

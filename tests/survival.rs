@@ -4,6 +4,7 @@
 
 mod helper;
 
+use downshift::format::count;
 use downshift::protocol::control::{Request, RunState};
 use downshift::protocol::line;
 use downshift::store::owners;
@@ -21,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -277,4 +278,82 @@ fn a_place_that_cannot_hold_runs_is_refused_at_once() {
         assert!(refused.status.code() == Some(1) && said.contains(words), "{said}");
         assert!(asked.elapsed() < Duration::from_secs(5));
     }
+}
+
+#[test]
+fn a_run_whose_end_cannot_be_stored_needs_attention_for_every_command() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    // In KiB: room for the attempt, and not for the whole run.
+    let mut limited =
+        within("ulimit -f 600", &place, &["run", "run.yaml", "--headless", "--set", "training.steps=8000"]);
+    let ended = limited.output().unwrap();
+    let printed = String::from_utf8_lossy(&ended.stdout);
+    assert!(printed.contains("run.db cannot be written"), "the limit is too high: {printed}");
+    assert_eq!(ended.status.code(), Some(4), "{printed}");
+    let needs = format!("needs attention: the run ended at step {}, but run.db cannot be written", count(8000));
+    assert!(printed.contains(&needs), "{printed}");
+    assert!(printed.contains("lost: make room, or raise the limit (`ulimit -f`"), "{printed}");
+    let run = place.newest().unwrap();
+    wait_parent_end(&run);
+    let status = live_status(&run).unwrap();
+    assert_eq!((status.state, status.exit_code), (RunState::NeedsPerson, Some(4)), "{status:#?}");
+    assert_eq!(place.status_json()["exit_code"], 4);
+    let resumed = place.output(&["resume", &run.name(), "--headless"]);
+    assert_eq!(resumed.status.code(), Some(0), "{resumed:?}");
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
+}
+
+#[test]
+fn a_keeper_that_gets_no_thread_reports_a_failure_that_may_pass() {
+    let (place, run) = finish_run();
+    let owned = Command::new("chown").args(["-R", "65534:65534"]).arg(place.dir.path()).output();
+    if !owned.is_ok_and(|said| said.status.success()) {
+        let _ = writeln!(std::io::stderr(), "not tested here: only root may start a process as another user");
+        return;
+    }
+    let words = ["keeper", "--by-person", "--run-dir", run.path().to_str().unwrap()];
+    let limited = within("ulimit -u 1", &place, &words);
+    let mut keeper = Command::new("setpriv");
+    keeper
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(limited.get_program())
+        .args(limited.get_args());
+    keeper.envs(limited.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(place.dir.path());
+    let ended = keeper.output().unwrap();
+    let (told, wrong) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(1), "{told} {wrong}");
+    assert!(told.contains("\"class\":\"transient\"") && told.contains("ulimit -u"), "{told} {wrong}");
+    assert!(!wrong.contains("panicked"), "{wrong}");
+}
+
+#[test]
+fn a_read_only_folder_is_refused_in_one_sentence_with_a_way_out() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let Some(disk) = Disk::mount(place.dir.path().join("disk")) else { return };
+    let made = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).output();
+    assert!(made.is_ok_and(|said| said.status.success()), "it was mounted, so it can be mounted again");
+    let runs = disk.0.join("runs");
+    let refused = place.output(&["run", "run.yaml", "--headless", "--runs-dir", runs.to_str().unwrap()]);
+    let (told, wrong) = (String::from_utf8_lossy(&refused.stdout), String::from_utf8_lossy(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(1), "{told} {wrong}");
+    assert!(told.contains("fail  disk") && told.contains("→ choose another folder with --runs-dir"), "{told}");
+    assert_eq!(wrong.lines().count(), 1, "{wrong}");
+    assert!(wrong.contains("cannot be written: Read-only file system") && wrong.contains("--runs-dir"), "{wrong}");
+}
+
+/// Returns the command under a limit of the shell.
+fn within(limit: &str, place: &Place, words: &[&str]) -> Command {
+    let given = place.command(words);
+    let mut limited = Command::new("bash");
+    limited.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(given.get_program()).args(given.get_args());
+    limited.current_dir(place.dir.path()).stdin(Stdio::null());
+    for (name, value) in given.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
 }

@@ -1,5 +1,4 @@
-//! The cockpit as a user sees it: a real terminal (in its own tmux server), a real keeper, and a worker that is
-//! scripted or, with a trainer built in, trains the shipped digits.
+//! The cockpit as a user sees it: a real terminal (in its own tmux server), a real keeper, and a scripted worker.
 
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
@@ -11,6 +10,9 @@ mod helper;
 #[cfg(test)]
 #[path = "tmux/keys.rs"]
 mod keys;
+#[cfg(test)]
+#[path = "tmux/shift.rs"]
+mod shift;
 #[cfg(test)]
 #[path = "tmux/start.rs"]
 mod start;
@@ -24,6 +26,7 @@ use downshift::protocol::control::{JournalKind, RunState};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
+use shift::{shift_down, shown_step};
 use std::time::{Duration, Instant};
 use terminal::Terminal;
 
@@ -39,45 +42,6 @@ fn open_cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
     let run = wait_for("a run directory", || place.newest());
     terminal.wait("steps", |screen| screen.contains("● training") && shown_step(screen) > Some(5));
     (terminal, run)
-}
-
-/// Returns the step in the first line.
-fn shown_step(screen: &str) -> Option<u64> {
-    let text = screen.lines().next()?.split_once("step ")?.1;
-    text.split("  ").next()?.replace(' ', "").parse().ok()
-}
-
-/// The main task: the loss falls; `d`, Enter; the run continues from the same step on the next rung.
-fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
-    terminal.wait("falling loss", |screen| screen.contains("loss falling") && shown_step(screen) >= Some(40));
-    terminal.press(&["d"]);
-    terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same problem", "Enter shift"]);
-    let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
-    terminal.press(&["Enter"]);
-    terminal.wait_words(&["shifted: full → accumulate", "save at the next step", "first step", "total"]);
-    terminal.wait_words(&["rung 1 accumulate", "● full → accumulate in "]);
-    let told = wait_for("the journal", || {
-        journal(run).into_iter().map(|row| row.text).find(|text| text.starts_with("shifted full → accumulate in "))
-    });
-    for part in ["save", "stop", "start and load", "first step"] {
-        assert!(told.contains(part), "how long each part took: {told}");
-    }
-    let steps = told.split_once("step ").and_then(|(_, rest)| rest.split_once(", loss")).unwrap().0.replace(' ', "");
-    let (last, next) = steps.split_once('→').unwrap();
-    let (last, next): (u64, u64) = (last.parse().unwrap(), next.parse().unwrap());
-    assert!(last >= before.step && next == last + 1, "{told}");
-    let after = wait_status(run, "more steps", |status| status.step > next + 20);
-    assert_eq!((after.rung, after.attempts, after.shifts, after.restarts), (1, 2, 1, 0));
-    let rows = place.rows();
-    let attempts: Vec<(u64, u64)> =
-        rows.iter().map(|row| (row["step"].as_u64().unwrap(), row["attempt"].as_u64().unwrap())).collect();
-    let expected: Vec<(u64, u64)> = (1..).zip(attempts.iter().map(|(step, _)| 1 + u64::from(*step > last))).collect();
-    assert_eq!(attempts, expected, "every step once, in order, the shift at its place");
-    let samples = |step: u64| rows[step as usize - 1]["samples"].as_u64().unwrap();
-    // The last step of an epoch takes the remaining samples.
-    let (batch, epoch) = (samples(1), after.epoch_samples.unwrap());
-    let expected = |step: u64| step / epoch.div_ceil(batch) * epoch + step % epoch.div_ceil(batch) * batch;
-    assert!((1..=next + 20).all(|step| samples(step) == expected(step)), "samples go on");
 }
 
 /// Presses the keys that act on the run, except shift and stop.
@@ -137,7 +101,7 @@ fn every_key(size: (u16, u16)) {
     keys::read_help(&terminal);
     terminal.press(&["x"]);
     terminal.wait_words(&["╭ stop the run", "Enter save and stop"]);
-    terminal.press(&["Enter"]);
+    terminal.confirm("Enter save and stop");
     let stopped = wait_state(&run, RunState::Stopped);
     assert_eq!(stopped.durable_step, Some(stopped.step));
     terminal.wait_words(&["○ stopped", "stopped at step"]);
@@ -154,18 +118,6 @@ fn the_user_shifts_down_and_uses_every_key_on_80_columns() {
 #[test]
 fn the_user_shifts_down_and_uses_every_key_on_200_columns() {
     every_key(LARGE);
-}
-
-#[cfg(feature = "train")]
-#[test]
-fn the_shipped_digits_are_learnt_and_shifted() {
-    let place = Place::real();
-    let terminal = Terminal::open(&place, SMALL);
-    terminal.enter(&format!("{DOWNSHIFT} run --device cpu"));
-    let run = wait_for("a run directory", || place.newest());
-    shift_down(&place, &terminal, &run);
-    terminal.press(&["x", "Enter"]);
-    wait_state(&run, RunState::Stopped);
 }
 
 #[test]

@@ -136,17 +136,66 @@ fn a_script_without_a_seed_and_one_that_cannot_resume_are_told_apart() {
     assert_nothing_left(&place);
 }
 
+/// Trains for 30 steps, evaluates twice and saves.
+const WHOLE: &str = r#"
+import sys, time
+for step in range(1, 31):
+    time.sleep(0.15)
+    print("step", step, "loss", round(1 / step, 4), flush=True)
+    if step % 15 == 0:
+        print("step", step, "val_loss", round(2 / step, 4), flush=True)
+open(sys.argv[1] + "/model.pt", "w").write("weights")
+"#;
+
 #[test]
-fn a_command_that_does_not_say_how_it_resumes_is_refused() {
-    let place = with_run_file("", "out", "checkpoints: { match: 'out/*' }\n");
-    let out = trial(&place, &[]);
-    assert_eq!(out.status.code(), Some(2), "{}", words(&out));
-    assert!(
-        words(&out).contains("the run file has no `resume:` (how it continues from them), and no companion"),
-        "{}",
-        words(&out)
-    );
-    assert_nothing_left(&place);
+fn a_command_that_nothing_resumes_gets_a_checklist_and_nothing_is_claimed_that_was_not_seen() {
+    let checklist = |script: &str, time: &str| {
+        let place = Place::real();
+        let text = "name: plain\ntask: command\ncommand: [python3, train.py, '{run_dir}']\n";
+        fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+        fs::write(place.dir.path().join("train.py"), script).unwrap();
+        let out = trial(&place, &["--for", time]);
+        let said = words(&out);
+        let (before, after) =
+            said.split_once("it cannot prove a resume: the run file has no").unwrap_or_else(|| panic!("{said}"));
+        assert!(before.contains("trial of plain for") && after.contains("started"), "{said}");
+        assert_nothing_left(&place);
+        assert_eq!(proofs(&place), Vec::<Value>::new(), "nothing is proven");
+        (out.status.code(), said)
+    };
+    let (code, said) = checklist(WHOLE, "10m");
+    assert_eq!(code, Some(0), "{said}");
+    for check in [
+        "✓ started                  step 30 after",
+        "✓ no fault                 it ended with exit code 0",
+        "✓ memory stable",
+        "✓ loss falls               0.4083 → 0.0365",
+        "✓ evaluation improves      loss 0.1333 → 0.0667",
+        "✓ full cycle seen          trained to step 30, evaluated at step 30, wrote model.pt",
+        "6 of 6 checks passed, 0 failed, 0 unknown",
+    ] {
+        assert!(said.contains(check), "{check}: {said}");
+    }
+    let (code, said) = checklist("import time\ntime.sleep(600)\n", "2s");
+    assert_eq!(code, Some(0), "{said}");
+    for check in [
+        "– started                  it ran for ",
+        " s and named no step",
+        "✓ no fault                 it ran for ",
+        "– memory stable",
+        "– loss falls               0 of 10 losses seen",
+        "– evaluation improves      0 evaluations seen",
+        "– full cycle seen          not seen: a step, an evaluation, a save",
+    ] {
+        assert!(said.contains(check), "{check}: {said}");
+    }
+    let (code, said) = checklist("print('boom: no data')\nraise SystemExit(7)\n", "10m");
+    assert_eq!(code, Some(1), "{said}");
+    for check in
+        ["✗ started", "✗ no fault                 the command failed after step 0: exit code 7", "boom: no data"]
+    {
+        assert!(said.contains(check), "{check}: {said}");
+    }
 }
 
 #[test]

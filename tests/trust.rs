@@ -207,7 +207,7 @@ fn the_preflight_list_names_pending_approvals_and_what_is_missing() {
     };
     let (code, shown) = preflight(&trap);
     assert_eq!(code, Some(13), "{shown}");
-    assert!(shown.contains("warn  approval") && shown.contains("probe.nvml") && shown.contains(&trap.url), "{shown}");
+    assert!(shown.contains("fail  approval") && shown.contains("probe.nvml") && shown.contains(&trap.url), "{shown}");
     let start = ["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=10"];
     assert_eq!(trap.place.output(&start).status.code(), Some(0));
     let (code, shown) = preflight(&trap);
@@ -332,4 +332,34 @@ fn a_run_directory_that_others_can_write_is_not_resumed() {
         assert_eq!(refused.status.code(), Some(1));
         assert!(stderr(&refused).contains("belongs to user 1"), "{}", stderr(&refused));
     }
+}
+
+#[test]
+fn a_run_file_that_changes_what_it_starts_is_not_started_at_the_next_attempt() {
+    let place = Place::scripted();
+    let script = "if [ ! -e \"$1\" ]; then echo $$ > first.new; mv first.new first.pid; exec sleep 600; fi\n";
+    fs::write(place.dir.path().join("train.sh"), script).unwrap();
+    let text = "name: changed\ntask: command\ncommand: [sh, train.sh, go]\nrestart: from_start\n";
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    let (mut child, run) = place.start(&["--trust", "--device", "cpu"]);
+    let first = place.dir.path().join("first.pid");
+    let pid = wait_for("the command", || fs::read_to_string(&first).ok()?.trim().parse::<u32>().ok());
+    let stored = fs::read_to_string(run.file("run.yaml")).unwrap();
+    let changed = stored.replace("- go", "- planted");
+    assert_ne!(stored, changed, "{stored}");
+    fs::write(run.file("run.yaml"), changed).unwrap();
+    fs::write(place.dir.path().join("planted"), "").unwrap();
+    wait_for("a warning", || journal_says(&run, "nobody has approved that").then_some(()));
+    // Not even a keeper that never saw the other file starts it.
+    let keeper = wait_status(&run, "the keeper", |status| status.pid_keeper.is_some()).pid_keeper.unwrap();
+    kill(keeper);
+    wait_status(&run, "another keeper", |status| status.pid_keeper.is_some_and(|pid| pid != keeper));
+    kill(pid);
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    let status = wait_state(&run, RunState::NeedsPerson);
+    assert!(status.why.is_some_and(|why| why.contains("asks for approval")), "{:?}", status.attempts);
+    assert_eq!(status.attempts, 1, "nothing was started");
+    let refused = place.output(&["resume"]);
+    assert_eq!(refused.status.code(), Some(13), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("needs your approval for"), "{}", stderr(&refused));
 }

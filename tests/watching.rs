@@ -165,7 +165,7 @@ fn a_run_that_no_longer_learns_is_reported_once_until_it_does() {
     place.script("{ step_ms: 1, save_ms: 1, eval_losses: [0.01, 0.5, 0.6, 0.7, 0.8, 0.9] }", "");
     let (mut child, _) = place.start(&["--set", "training.steps=70"]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let rising = told(&place, "evaluation loss rising for 4 evaluations");
+    let rising = told(&place, "validation loss rising for 4 evaluations");
     assert_eq!(rising.len(), 1, "{rising:?}");
 }
 

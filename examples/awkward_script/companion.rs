@@ -256,7 +256,7 @@ impl Training<'_> {
         loop {
             match self.orders.recv_timeout(Duration::from_secs(30)) {
                 Ok(CompanionOrder::Published { step: published }) if published == step => return Ok(None),
-                Ok(CompanionOrder::PublishFailed { step: refused, message }) if refused == step => {
+                Ok(CompanionOrder::PublishFailed { step: refused, message, .. }) if refused == step => {
                     println!("refused {message}");
                     return Ok(Some(message));
                 }

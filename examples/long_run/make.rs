@@ -216,8 +216,8 @@ fn best(step: u64, loss: f64) -> Best {
     Best { step, eval_loss: Some(loss), metric: LOSS.to_owned(), value: loss }
 }
 
-fn status(dir: &RunDir, steps: u64) -> Status {
-    let rung = |name: &str, steps| RungRecord {
+fn rung(name: &str, steps: u64) -> RungRecord {
+    RungRecord {
         name: name.to_owned(),
         steps,
         steps_per_s: Some(1000.0 / STEP_MS as f64),
@@ -226,7 +226,11 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         ram_bytes: None,
         planned_bytes: None,
         fault: None,
-    };
+        unusable: None,
+    }
+}
+
+fn status(dir: &RunDir, steps: u64) -> Status {
     Status {
         run: dir.name(),
         state: RunState::Finished,
@@ -239,6 +243,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         rung_name: "full".to_owned(),
         level: None,
         resume: None,
+        resumed: None,
         companion: None,
         awaits_companion: false,
         ranks: Vec::new(),
@@ -255,7 +260,8 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         shifts: 1,
         failed_saves: None,
         rollbacks: 0,
-        skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
+        skipped: Some((1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64),
+        updates: None,
         unguarded: 0,
         not_finite: 0,
         progress: None,

@@ -47,11 +47,18 @@ class Run:
         )  # fmt: skip
         for name in ("STATE", "CACHE", "CONFIG"):
             self.environment["XDG_{}_HOME".format(name)] = os.path.join(self.folder, name.lower())
-        command = [PROGRAM, "run", "run.yaml", "--headless", "--device", "cpu", "--trust", *options]
         self.log = open(os.path.join(self.folder, "headless.log"), "w", encoding="utf-8")
+        self._begin("run", "run.yaml", "--headless", "--device", "cpu", "--trust", *options)
+
+    def _begin(self, *words):
         self.process = subprocess.Popen(
-            command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
-        )
+            [PROGRAM, *words], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=self.log,
+        )  # fmt: skip
+
+    def resume(self, *options):
+        """Resumes a run that has ended."""
+        self._begin("resume", "--headless", "--trust", *options)
 
     def close(self):
         if self.process.poll() is None:
@@ -144,6 +151,22 @@ class Frameworks(unittest.TestCase):
     def test_lightning_restarts_exactly(self):
         self.check_exact("lightning_train.py", ["--epochs=40", "--workers=2"])
 
+    def test_lightning_restarts_at_the_end_of_an_epoch_and_then_within_one(self):
+        arguments = ["--epochs=4", "--wait-at=10,15"]
+        whole = self.start("lightning_train.py", arguments[:1])
+        self.assertEqual(whole.finish(), 0, whole.said()[-3000:])
+        run = self.start("lightning_train.py", arguments)
+        # Requested before a step is reported, they are carried out behind it: 10 is the end of the first epoch.
+        for attempt, step in ((2, 9), (3, 14)):
+            run.wait_for_step(step)
+            self.assertEqual(run.call("restart")[0], 0)
+            run.wait(lambda: (run.status().get("attempts") or 0) >= attempt, "the restart")
+        self.assertEqual(run.finish(), 0, run.said()[-3000:])
+        self.assertRegex(run.said(), r"resumed at step 10\b")
+        self.assertRegex(run.said(), r"resumed at step 15\b")
+        self.assertEqual(run.weights(), whole.weights())
+        self.assertIn("STEP 40", run.weights())
+
     def test_a_shift_is_read_back(self):
         run = self.start("hf_train.py", ["--out={run_dir}/out", "--epochs=40"])
         run.wait_for_step(15)
@@ -172,6 +195,20 @@ class Frameworks(unittest.TestCase):
         status = run.status()
         self.assertEqual((status["step"], status["skipped"]), (40, 1), run.said()[-3000:])
 
+    def test_a_loop_whose_last_step_does_not_fit_the_disk_is_not_finished(self):
+        # Two ranks take half as many steps.
+        for rest, steps in (("", 24), ("ranks: 2\n", 12)):
+            with self.subTest(rest):
+                run = self.start("full_disk.py", ["--room={run_dir}/room"], rest=rest)
+                self.assertEqual(run.finish(), 4, run.said()[-3000:])
+                self.assertIn("disk full: ", run.said())
+                self.assertIn("the last step, {}, could not be saved".format(steps), run.said())
+                (run_dir,) = glob.glob(os.path.join(run.folder, "runs", "kept-*"))
+                open(os.path.join(run_dir, "room"), "w").close()
+                code, said = run.call("resume", "--headless", "--trust")
+                self.assertEqual(code, 0, said[-3000:])
+                self.assertEqual(run.status()["step"], steps, said[-3000:])
+
     def test_a_bar_that_counts_within_epochs_does_not_move_a_resume(self):
         rest = "resume: {arguments: [--resume, '{checkpoint}']}\ncheckpoints: {match: '{run_dir}/out/step_*.pt'}\n"
         # Step 25 is in epoch 0, whose bar begins again; step 50 is in epoch 1, which may be the first or the second one.
@@ -190,6 +227,48 @@ class Frameworks(unittest.TestCase):
                 attempt, step = names.index("attempt"), names.index("step")
                 resumed = [int(row[step]) for row in rows if row[attempt] == "2"]
                 self.assertEqual(resumed, list(range(checkpoint + 1, 121)), said[-3000:])
+
+    def test_what_a_script_loads_by_itself_is_what_is_said_of_its_resume(self):
+        rest = "resume: {}\ncheckpoints: {match: '{run_dir}/out-8/step_*.pt'}\n"
+        run = self.start("torch_finds.py", ["--out={run_dir}/out-{training.micro_batch}"], rest=rest)
+
+        def wait_resumed(attempt, state):
+            return run.wait(
+                lambda: (
+                    (status := run.status()).get("attempts") == attempt
+                    and (status.get("resumed") or {}).get("state") == state
+                    and status
+                ),
+                "attempt {} {}".format(attempt, state),
+            )
+
+        run.wait(lambda: run.status().get("durable_step") == 60, "the last checkpoint")
+        run.wait_for_step(70)
+        os.kill(run.script_pid(), signal.SIGKILL)
+        resumed = wait_resumed(2, "verified")["resumed"]
+        self.assertEqual((resumed["step"], os.path.basename(resumed["file"])), (60, "step_60.pt"))
+        self.assertRegex(run.said(), r"resumed at step 60 \(.*step_60.pt was loaded\)")
+        run.call("stop")
+        self.assertEqual(run.finish(), 3, run.said()[-3000:])
+        run.resume("--from", "20")
+        found = wait_resumed(3, "contradicted")["resumed"]
+        self.assertEqual((found["asked"], found["found"]["from"], found["found"]["step"]), (20, "checkpoint", 60))
+        run.wait_for_step(62)
+        # The next rung has another folder, which is empty.
+        code, said = run.call("shift", "accumulate")
+        self.assertEqual(code, 0, said)
+        status = wait_resumed(4, "contradicted")
+        self.assertEqual(status["resumed"]["found"], {"from": "beginning"}, run.said()[-3000:])
+        status = run.wait(lambda: (status := run.status()).get("step") and status, "a step")
+        self.assertLess(status["step"], 60, "its steps count from the beginning")
+        run.call("stop")
+        self.assertEqual(run.finish(), 3, run.said()[-3000:])
+        self.assertIn("but the script starts from scratch", run.said())
+        code, rows = run.call("export", "--format", "csv")
+        names, *rows = [row.split(",") for row in rows.splitlines()]
+        attempt, step = names.index("attempt"), names.index("step")
+        firsts = [min(int(row[step]) for row in rows if row[attempt] == number) for number in "234"]
+        self.assertEqual(firsts, [61, 61, 1], run.said()[-3000:])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""A plain loop under the real program: `kill -9` of script, harness and keeper at random moments changes nothing.
+"""A training under the real program: `kill -9` of script, harness and keeper at random moments changes nothing.
 
-Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_loop.py [--kills 200] [--seed 7]
-[--program DOWNSHIFT]`. Losses, sample ids, draws and final weights are compared bit by bit with those of an unbroken run.
+Run by the interpreter whose PyTorch the script uses: `python python/tests/end_to_end_loop.py [--trainer transformers]
+[--standby] [--kills 200] [--seed 7] [--program DOWNSHIFT]`. Losses, sample ids, draws and final weights are compared bit by
+bit with those of an unbroken run. With --standby, a restart is requested before each kill, and the process that was started
+ahead for it is killed in its turn.
 """
 
 from __future__ import annotations
@@ -21,6 +23,12 @@ from program import PROGRAM
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 SCRIPT = os.path.join(HERE, "plain_loop.py")
+LOGGED = os.path.join(HERE, "scripts", "logged_steps.py")
+COMMANDS = {
+    "loop": [SCRIPT, "{run_dir}/steps.log", "--workers=2", "--batch-size=4", "--accumulation=2"],
+    "transformers": [LOGGED, "{run_dir}/steps.log", "--framework=transformers", "--out={run_dir}/out"],
+    "lightning": [LOGGED, "{run_dir}/steps.log", "--framework=lightning", "--out={run_dir}/out"],
+}
 LIMIT = 180.0
 STEPS_PER_KILL = 60
 STEPS_PER_EPOCH = 12
@@ -28,7 +36,7 @@ STEPS_PER_EPOCH = 12
 RUN_FILE = """\
 name: loop
 task: command
-command: [{python}, {script}, "{{run_dir}}/steps.log", --workers=2, --batch-size=4, --accumulation=2, --epochs={epochs}, --step-ms={step_ms}]
+command: {command}
 knobs: {{ seed: 5 }}
 watch:
   autopilot: false
@@ -87,6 +95,8 @@ class Run:
 
     def pid_of(self, role):
         """Returns the process that plays a role now, or none."""
+        if role == "standby":
+            return find_standby(self.folder, self.pid_of("script"))
         name = {"keeper": "keeper.lock", "harness": "worker.lock", "script": "worker.lock"}[role]
         try:
             with open(os.path.join(self.run_dir(), name), encoding="utf-8") as file:
@@ -123,14 +133,14 @@ class Run:
         code, text = self.call("status", "--format", "json")
         return json.loads(text)["total_samples"] if code == 0 else None
 
-    def kill_at_random(self, kills, moments, length=None):
+    def kill_at_random(self, kills, moments, length=None, standby=False):
         """Kills the processes of all roles in a random order at random moments. Returns how often each. Whoever was killed,
         the run stays as long as `length` says."""
-        done, roles = dict.fromkeys(self.ROLES, 0), []
+        done, roles = dict.fromkeys(self.ROLES + ("standby",) * standby, 0), []
         while sum(done.values()) < kills:
             if not self.wait_lines(self.count_lines() + 8):
                 self.fail("the run was over after {} of {} kills".format(sum(done.values()), kills))
-            self.call("checkpoint")
+            self.call("restart" if standby else "checkpoint")
             if length is not None and self.length() not in (None, 0, length):
                 self.fail("the run has {} samples and not {}".format(self.length(), length))
             time.sleep(moments.uniform(0.0, 0.6))
@@ -157,23 +167,44 @@ class Run:
         """Waits until they have ended."""
 
 
-def run_file(epochs, step_ms):
-    return RUN_FILE.format(python=sys.executable, script=SCRIPT, epochs=epochs, step_ms=step_ms)
+def run_file(trainer, epochs, step_ms):
+    options = ["--epochs={}".format(epochs), "--step-ms={}".format(step_ms)]
+    return RUN_FILE.format(command=json.dumps([sys.executable] + COMMANDS[trainer] + options))
 
 
 def find_child(parent):
     """Returns the training script below a harness."""
     with open("/proc/{0}/task/{0}/children".format(parent), encoding="utf-8") as file:
         children = file.read().split()
-    for child in children:
-        with open("/proc/{}/cmdline".format(child), "rb") as file:
-            if SCRIPT.encode() in file.read().split(b"\0"):
-                return int(child)
+    return next((int(child) for child in children if is_script(child)), None)
+
+
+def is_script(pid):
+    with open("/proc/{}/cmdline".format(pid), "rb") as file:
+        words = file.read().split(b"\0")
+    return SCRIPT.encode() in words or LOGGED.encode() in words
+
+
+def find_standby(folder, script):
+    """Returns a process in a folder that waits to train after this script."""
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/{}/environ".format(name), "rb") as file:
+                is_ours = folder.encode() in file.read()
+            with open("/proc/{}/stat".format(name), encoding="utf-8") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            # A loader process is a child of a script.
+            if is_ours and int(name) != script and is_script(name) and not is_script(parent):
+                return int(name)
+        except (OSError, ValueError):
+            continue
     return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trainer", choices=sorted(COMMANDS), default="loop")
+    parser.add_argument("--standby", action="store_true")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--program", default=PROGRAM)
@@ -183,14 +214,14 @@ def main():
 
     epochs = 3 + given.kills * STEPS_PER_KILL // STEPS_PER_EPOCH
     with tempfile.TemporaryDirectory() as folder:
-        straight = Run(program, folder, run_file(epochs, 0))
+        straight = Run(program, folder, run_file(given.trainer, epochs, 0))
         straight.wait_end()
         expected, length = plain_loop.read_log(straight.log()), straight.length()
     if expected[1] is None or len(expected[0]) != epochs * STEPS_PER_EPOCH:
         sys.exit("the unbroken run did not take its {} steps".format(epochs * STEPS_PER_EPOCH))
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(program, folder, run_file(epochs, 20))
-        done = run.kill_at_random(given.kills, random.Random(given.seed), length)
+        run = Run(program, folder, run_file(given.trainer, epochs, 20))
+        done = run.kill_at_random(given.kills, random.Random(given.seed), length, given.standby)
         run.wait_end()
         found = plain_loop.read_log(run.log())
         code, text = run.call("checkpoints", "verify")

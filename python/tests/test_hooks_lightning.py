@@ -113,26 +113,26 @@ class Lightning(unittest.TestCase):
 
     def test_the_run_saves_where_the_script_does(self):
         own = os.path.join(self.harness.folder, "own")
-        for more, steps in (([], [11, 21]), (["--val"], [11, 21]), (["--save-every", "7"], [7, 14, 21, 28])):
+        for more, steps in (([], [10, 20, 30]), (["--val"], [10, 20, 30]), (["--save-every", "7"], [7, 14, 21, 28])):
             arguments = ["--epochs", "3", "--writes", own, *more]
             whole = self.run_script(*arguments)
             self.assertEqual(whole.code, 0, whole.output[-3000:])
             saved = whole.of("wrote")
             self.assertEqual([event["step"] for event in saved], steps, more)
-            newest = saved[-1]
+            kept = saved[-2]
             shutil.rmtree(own)
-            resume = {"kind": "script", "path": newest["path"], "step": newest["step"], "samples": newest["samples"]}
+            resume = {"kind": "script", "path": kept["path"], "step": kept["step"], "samples": kept["samples"]}
             second = self.run_script(*arguments, resume=resume)
-            self.assert_continues(whole, second, newest["step"])
+            self.assert_continues(whole, second, kept["step"])
             self.assertEqual(second.hello()["grade"], "exact")
             shutil.rmtree(own)
 
-    def test_a_stop_at_the_end_of_an_epoch_waits_for_the_validation(self):
-        whole = self.run_script("--epochs", "3", "--val")
-        first = self.run_script("--epochs", "3", "--val", orders={10: STOP})
-        self.assertEqual((first.one("stopping")["step"], len(first.of("eval"))), (11, 1), first.output[-3000:])
-        second = self.run_script("--epochs", "3", "--val", resume=first.resume())
-        self.assert_continues(whole, second, 11)
+    def test_a_save_at_the_end_of_an_epoch_waits_for_the_validation(self):
+        whole, resume = self.save_at(10, "--epochs", "3", "--val")
+        kinds = [event["event"] for event in whole.events if event["event"] in ("eval", "wrote")]
+        self.assertEqual(kinds, ["eval", "wrote"] * 3)
+        second = self.run_script("--epochs", "3", "--val", resume=resume)
+        self.assert_continues(whole, second, 10)
         self.assertEqual(len(second.of("eval")), 2)
 
     def test_epochs_of_one_step_are_saved_and_stopped_too(self):

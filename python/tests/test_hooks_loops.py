@@ -50,6 +50,43 @@ class Loops(unittest.TestCase):
         self.assertEqual((stopped.code, sorted(stopped.losses())), (0, [1, 2, 3, 4]))
         self.assertEqual(stopped.one("injected")["fault"], "exit0@5")
 
+    def test_steps_that_a_scaler_leaves_out_are_counted(self):
+        for arguments in ((), ("--fused",), ("--rate=50",)):
+            run = self.harness.run("torch_scaler.py", *arguments)
+            self.assertEqual(run.code, 0, run.output[-3000:])
+            self.assertIn("LEFT OUT 5", run.output)
+            self.assertEqual([event["step"] for event in run.of("skipped")], [8, 16, 24, 32, 40], arguments)
+            self.assertEqual(len(run.of("step")), 35, arguments)
+            self.assertTrue(all(event["rescaled"] and not event["applied"] for event in run.of("skipped")), run.of("skipped"))
+            self.assertTrue(run.hello()["counts_skips"])
+
+    def test_a_disabled_scaler_is_no_scaler(self):
+        run = self.harness.run("torch_scaler.py", "--disabled")
+        self.assertEqual((run.code, len(run.of("step")), run.of("skipped")), (0, 40, []), run.output[-3000:])
+
+    def test_a_loop_shows_that_it_leaves_out_nothing_by_a_step_for_every_batch(self):
+        for arguments, wanted in ((("4",), True), (("4", "--drop"), False), (("1",), True), (("0",), False)):
+            run = self.harness.run("torch_batches.py", *arguments)
+            self.assertEqual(run.code, 0, run.output[-3000:])
+            self.assertEqual(run.hello()["counts_skips"], wanted, arguments)
+            self.assertEqual(run.of("skipped"), [], "why a batch was dropped is not known")
+
+    def test_a_rate_that_is_set_by_hand_is_that_which_was_asked_for(self):
+        def rates(*arguments, wanted):
+            run = self.harness.run("torch_by_hand.py", *arguments, knobs={"optimizer": {"lr": wanted}})
+            self.assertEqual(run.code, 0, run.output[-3000:])
+            return [hello["knobs"]["optimizer.lr"] for hello in run.of("companion")]
+
+        state = "--restore=" + os.path.join(self.harness.folder, "state.pt")
+        self.assertEqual(rates("--lr=0.1", "--warmup=50", state, wanted=0.1), [0.1])
+        self.assertEqual(rates("--lr=0.05", "--warmup=50", state, wanted=0.05), [None, 0.05], "restored, and then set")
+        self.assertEqual(rates("--lr=0.05", "--warmup=90", "--restore=", wanted=0.1), [None], "it moves: nobody knows")
+        self.assertEqual(rates("--lr=0.05", "--constant", "--restore=", wanted=0.1), [None, 0.05])
+        # A rate that `load_state_dict` brings back stays in force.
+        state += "-2"
+        self.assertEqual(rates("--lr=0.1", "--constant", state, wanted=0.1), [0.1])
+        self.assertEqual(rates("--lr=0.05", "--constant", state, wanted=0.05), [None, 0.1])
+
     def test_a_loop_that_loads_an_earlier_state_counts_on(self):
         run = self.harness.run("torch_goes_back.py")
         self.assertEqual(run.code, 0, run.output[-3000:])

@@ -8,9 +8,11 @@ import json
 import math
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import zlib
 
@@ -21,8 +23,8 @@ import numpy
 import safetensors.torch
 import torch
 
-from downshift import batches, excepthook, gradients, inject, order, random_state, rates, safetensors as files
-from downshift import sample, snapshot, values, wire
+from downshift import batches, blame, excepthook, gradients, inject, order, random_state, rates
+from downshift import safetensors as files, sample, snapshot, values, wire
 from harness_double import HarnessDouble
 
 torch.set_num_threads(1)
@@ -491,7 +493,37 @@ class Faults(unittest.TestCase):
             (torch.AcceleratorError("x"), "device_fault"),
             (KeyError("x"), None),
         ):
-            self.assertEqual(excepthook.classify(error), expected, repr(error))
+            self.assertEqual(excepthook.find_cause(error)[0], expected, repr(error))
+
+    def test_a_failure_that_the_companion_took_is_not_the_cause_of_a_later_one(self):
+        def fail_while_saving(takes):
+            try:
+                try:
+                    raise OSError(28, "No space left")
+                except OSError as error:
+                    if takes:
+                        blame.take(error)
+                    raise RuntimeError("a loader died")
+            except RuntimeError as error:
+                return error
+
+        died = fail_while_saving(takes=True)
+        self.assertEqual(excepthook.find_cause(died), (None, died))
+        full = fail_while_saving(takes=False)
+        self.assertEqual(excepthook.find_cause(full), ("disk_full", full.__context__))
+
+    def test_an_exception_of_a_signal_handler_belongs_to_the_script(self):
+        def die(*_):
+            raise RuntimeError("a loader died")
+
+        before = signal.signal(signal.SIGUSR1, die)
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        with self.assertRaisesRegex(RuntimeError, "a loader died"):
+            try:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(60)
+            except RuntimeError as error:
+                blame.take(error)
 
 
 class TheLine(unittest.TestCase):

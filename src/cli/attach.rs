@@ -7,6 +7,7 @@ use crate::cockpit::connect::KeeperSource;
 use crate::cockpit::errand::Errand;
 use crate::cockpit::glyphs::Glyphs;
 use crate::cockpit::pictures;
+use crate::cockpit::preferences::Preferences;
 use crate::cockpit::readers;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::state::screen::View;
@@ -55,7 +56,7 @@ fn open_cockpit(dir: &RunDir, read_only: bool) -> Outcome {
         let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} returns to it"));
         attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
-        preferences::remember(&outcome.preferences);
+        preferences::remember(&Preferences { run: Some(dir.name()), ..outcome.preferences });
         match outcome.errand {
             Some(Errand::Open(name)) => {
                 before = Some(dir.name());
@@ -78,7 +79,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let colours = Colours::detect(variable);
     let own = UserFiles::read().map_err(|error| Failure::new(1, error.to_string()))?;
     let wrong = own.wrong.into_iter().next().or_else(|| preferences::tmux_clash(&own.keys));
-    let (glyphs, preferences) = (Glyphs::detect(variable), preferences::remembered());
+    let (glyphs, preferences) = (Glyphs::detect(variable), preferences::remembered().for_run(&dir.name()));
     Ok(Attach {
         run_dir: dir.path().to_owned(),
         keeper: KeeperSource {

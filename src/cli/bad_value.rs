@@ -36,3 +36,9 @@ pub fn parse_number(text: &str, least: f64, most: f64) -> Result<f64, BadValue> 
     let number = text.parse::<f64>().ok().filter(|number| (least..=most).contains(number));
     number.ok_or(BadValue::Number { least, most })
 }
+
+/// Parses a knob and its value.
+pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
+    let (path, value) = text.split_once('=').ok_or(BadValue::Override)?;
+    Ok((path.trim().to_owned(), value.trim().to_owned()))
+}

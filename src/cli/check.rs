@@ -1,18 +1,22 @@
 //! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
+use super::climb_plan;
 use super::first_checkpoint;
 use super::kept_script::KeptScript;
 use super::line;
 use super::patience::{READING_DATA, explain_wait};
 use super::preflight::{Preflight, Start, find_missing_script};
 use super::run::{self, Overrides};
+use super::settings_copies;
 use super::undeclared::undeclared_arguments;
 use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, Level, first_launch};
+use crate::config::ladder::Rung;
+use crate::config::mildness;
 use crate::config::numerics;
 use crate::config::quality::Quality;
 use crate::config::run::Run;
@@ -56,7 +60,12 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     run::note_same_name(&args.config);
     if args.preflight {
         let loaded = run::load_run_file(Some(&args.config), set, device, trainer);
-        return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false, nodes: 1 }).report());
+        if let Ok(run) = &loaded {
+            climb_plan::warn(run, Some(&args.config));
+        }
+        return Ok(
+            Preflight::of(loaded, Start { device, runs, trainer, approved: false, nodes: 1, shares: false }).report()
+        );
     }
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     let table = format_table(&run);
@@ -65,7 +74,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     for row in rows {
         line!("{row}");
     }
-    if !run.plan.is_empty() {
+    if let Some(refusal) = climb_plan::refuse(&run, Some(&args.config)) {
+        line!("\nnote: {refusal}");
+    } else if !run.plan.is_empty() {
         let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
         line!("\nclimb plan: {}", climb::describe_plan(&run.plan, &names));
     }
@@ -77,22 +88,21 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         describe_trial(&run);
         describe_ranks(&run);
     }
+    for row in settings_copies::diff::describe(&run) {
+        line!("{row}");
+    }
+    for note in settings_copies::notes(&run) {
+        line!("\nnote: {note}");
+    }
     if let Some(quality) = &run.quality {
         line!("\n{}", describe_quality(quality));
     }
-    let full = &run.rungs[0].preset;
-    for rung in &run.rungs[1..] {
-        if let Some(advice) = batch_advice(full, &rung.preset) {
-            line!("\nnote: rung {}: {advice}", rung.name);
-        }
-    }
-    if let Some(advice) = numerics::advise(&run.rungs) {
-        line!("\nnote: {advice}");
-    }
+    print_advice(&run.rungs);
     let grants = Grants::from_run(&run);
     if !grants.is_empty() {
         line!("\nrunning it needs your approval for:\n{}", grants.lines().join("\n"));
     }
+    settings_copies::refuse(&run)?;
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match explain_wait(READING_DATA, || trainer.consider(&run, device)).and_then(examined) {
         Ok(prospect) => {
@@ -104,6 +114,22 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             Ok(0)
         }
         Err(refusal) => Err(super::Failure::of(refusal)),
+    }
+}
+
+/// Prints what the values of the rungs make advisable: batch sizes, numerics, rungs that are no safer.
+fn print_advice(rungs: &[Rung]) {
+    let full = &rungs[0].preset;
+    for rung in &rungs[1..] {
+        if let Some(advice) = batch_advice(full, &rung.preset) {
+            line!("\nnote: rung {}: {advice}", rung.name);
+        }
+    }
+    if let Some(advice) = numerics::advise(rungs) {
+        line!("\nnote: {advice}");
+    }
+    for rung in mildness::find_no_safer(rungs) {
+        line!("\nwarning: {rung}");
     }
 }
 
@@ -169,7 +195,7 @@ fn describe_trial(run: &Run) {
 /// Notes that no argument names the folder of the files that a command gets.
 fn note_lost_files(command: &CommandSpec) {
     let mut texts = command.command.iter().chain(command.resume.iter().flat_map(|resume| &resume.arguments));
-    if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}")) {
+    if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}") || text.contains("{files.")) {
         line!(
             "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
         );

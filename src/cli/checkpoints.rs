@@ -10,8 +10,10 @@ use crate::config::command::Level;
 use crate::config::typed::nearest;
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
+use crate::keeper::retention::{find_unmatched, is_adopted, newest_evaluations};
+use crate::keeper::sentences::keeps_all;
 use crate::keeper::set_aside;
-use crate::protocol::control::{CheckpointRow, Request};
+use crate::protocol::control::{CheckpointRow, EvalRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
@@ -72,10 +74,10 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
     if action == "compare" || args.format.is_some() {
         permissions::check(&run)?;
     }
-    if ["export", "copy"].contains(&action) && !adopted::list(run.path()).is_empty() {
+    if action == "export" && !adopted::list(run.path()).is_empty() {
         let text = format!(
-            "the checkpoints of {name} are files of its command, which `checkpoints {action}` cannot read; `downshift \
-             checkpoints {name} list` shows where they are",
+            "the checkpoints of {name} are files of its command, which `checkpoints export` cannot read; `downshift \
+             checkpoints {name} list` shows where they are, `copy --to DIR` copies one",
             name = run.name()
         );
         return Err(Failure::new(14, text));
@@ -189,8 +191,9 @@ fn list_checkpoints(run: &RunDir) -> u8 {
     for found in there {
         let row = rows.iter().find(|row| row.step == found.step());
         let size = found.bytes().map_or_else(|error| error.to_string(), bytes);
-        let mut eval =
-            row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {}", figure(loss)));
+        let mut eval = row
+            .and_then(|row| row.eval_loss)
+            .map_or_else(String::new, |loss| format!("  validation loss {}", figure(loss)));
         for (name, value) in row.iter().flat_map(|row| &row.metrics).filter(|(name, _)| !is_of_class(name)) {
             let _ = write!(eval, "  {name} {}", figure(*value));
         }
@@ -198,12 +201,28 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(found.step()), text::path(found.path()));
     }
+    if let Some(unmatched) = find_unmatched_in(run, &rows) {
+        line!("{unmatched}");
+    }
     let containers = aside::list_aside(run.path()).into_iter().map(|entry| (entry.step, entry.path));
     let adopted = adopted::still_aside(run.path()).into_iter().map(|adopted| (adopted.step, adopted.path));
     for (step, path) in containers.chain(adopted) {
         line!("step {:>9}  set aside  {}", count(step), text::path(&path));
     }
     0
+}
+
+/// Returns what is not known of the best checkpoint of a command, and whether that keeps all of them on disk.
+fn find_unmatched_in(run: &RunDir, rows: &[CheckpointRow]) -> Option<String> {
+    let config = run.run().ok()?;
+    let keeps = config.command.as_ref()?.checkpoints.as_ref()?.keep_last.is_some();
+    let reader = Reader::open(run).ok()?;
+    let rung = reader.status().map_or(0, |status| status.rung).min(config.rungs.len() - 1);
+    let evals: Vec<EvalRow> = newest_evaluations(reader.evals().ok()?.into_iter());
+    let adopted: Vec<CheckpointRow> = rows.iter().filter(|row| is_adopted(row)).cloned().collect();
+    let ranking = &config.rungs[rung].preset.checkpoint.best;
+    let unmatched = find_unmatched(&adopted, evals.iter().map(|row| &row.eval), ranking)?;
+    Some(if keeps { keeps_all(&unmatched) } else { unmatched.to_string() })
 }
 
 /// Says that checkpoints of the script would not be known.
@@ -271,7 +290,7 @@ fn prune(run: &RunDir) -> Outcome {
 /// Returns the step of the best checkpoint, if any was evaluated.
 pub(super) fn best_step(run: &RunDir) -> Result<Option<u64>, Failure> {
     let Some(row) = checkpoint_rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
-    if run.path().join(&row.path).is_dir() {
+    if run.path().join(&row.path).exists() {
         return Ok(Some(row.step));
     }
     let (name, step) = (run.name(), count(row.step));

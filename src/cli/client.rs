@@ -222,7 +222,7 @@ fn silence(run: &RunDir, error: &std::io::Error) -> String {
     )
 }
 
-fn absent(run: &RunDir) -> Failure {
+pub(super) fn absent(run: &RunDir) -> Failure {
     let name = run.name();
     if let Some(keeper) = owners::keeper(run) {
         let (pid, socket) = (keeper.pid, run.socket());

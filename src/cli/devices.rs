@@ -8,6 +8,9 @@ use crate::protocol::device::{CardName, CardNames, DeviceChoice, UnknownDevice};
 use crate::trainer;
 use clap::Args;
 
+/// The variable that hides cards from a process.
+pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
 /// Options for a device that other runs use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Sharing {
@@ -53,19 +56,29 @@ fn may_use_several(run: &Run) -> bool {
 
 /// Returns the devices that a run will use: of those requested, the trainer has found the first.
 pub fn devices_of_start(run: &Run, requested: &str, found: &str) -> Devices {
-    devices_of(if may_use_several(run) { requested } else { found })
+    devices_of_later_start(run, requested, found, visible_here().as_deref())
+}
+
+/// Does the same for a start that may see other cards than this process. `visible`: its `CUDA_VISIBLE_DEVICES`.
+pub fn devices_of_later_start(run: &Run, requested: &str, found: &str, visible: Option<&str>) -> Devices {
+    devices_among(if may_use_several(run) { requested } else { found }, visible)
+}
+
+fn visible_here() -> Option<String> {
+    std::env::var(VISIBLE).ok()
 }
 
 /// Returns the devices behind a name: a value of `--device`, or a display name such as `cuda:0 NVIDIA H100`. Anything
 /// else may use every card that this process sees, or the CPU if there is none.
 pub fn devices_of(name: &str) -> Devices {
+    devices_among(name, visible_here().as_deref())
+}
+
+fn devices_among(name: &str, visible: Option<&str>) -> Devices {
     match DeviceChoice::from_display_name(name) {
         Some(DeviceChoice::Cpu) => Devices::Cpu,
         Some(DeviceChoice::Cuda(names)) => named_cards(&names, &list_cards()),
-        Some(DeviceChoice::Auto) | None => {
-            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            visible_cards(visible.as_deref(), &list_cards())
-        }
+        Some(DeviceChoice::Auto) | None => visible_cards(visible, &list_cards()),
     }
 }
 

@@ -65,6 +65,7 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     print_row(&CLIMB, climb.as_ref());
     let mended = faults.iter().filter(|(_, recovery)| recovery.as_ref().is_some_and(Recovery::is_complete)).count();
     line!("{} at step {}; {mended} of 5 faults recovered", status.state.word(), count(status.step));
+    line!("no notification was sent; the journal holds those that a run would send");
     let is_complete = mended == FAULTS.len() && climb.is_some_and(|climb| climb.is_complete());
     Ok(u8::from(!is_complete || !matches!(status.state, RunState::Stopped | RunState::Finished)))
 }

@@ -3,6 +3,7 @@
 use super::{Failure, say};
 use crate::cockpit::errand::Errand;
 use crate::format::quoted;
+use crate::store::umask;
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,7 +16,7 @@ pub fn carry_out(errand: &Errand, runs: &Path) -> Result<(), Failure> {
     say(&shown.join(" "));
     // Also correct after a rebuild during the run.
     let mut command = Command::new("/proc/self/exe");
-    command.arg("--runs-dir").arg(runs).args(&words);
+    command.arg("--runs-dir").arg(runs).args(&words).envs(umask::for_child());
     if !errand.returns() {
         return Err(command.exec().into());
     }

@@ -8,6 +8,7 @@ use crate::config::run::Run;
 use crate::format::{age, count};
 use crate::init::kept::Kept;
 use crate::keeper::offline::OfflineKeeper;
+use crate::protocol::exit_code::CHECKPOINT;
 use crate::recipe::class::units_per_step;
 use crate::store::adopted::{self, Adopted, find_complete, step_in_name};
 use crate::store::checkpoint::{self, Loaded, STATE, STEPS, state::TrainState};
@@ -20,9 +21,6 @@ use crate::untrusted::text;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-/// Exit code of a checkpoint that cannot be used.
-const CHECKPOINT: u8 = 14;
 
 /// A checkpoint to begin from.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod help;
 pub mod script;
+mod swap;
 pub mod template;
 
 use super::preflight::missing_script;
@@ -17,6 +18,7 @@ use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
+use crate::init::user_settings;
 use crate::trainer::Trainer;
 use crate::trainer::program::refuse_lone_script;
 use crate::untrusted::text;
@@ -42,6 +44,9 @@ pub struct InitArgs {
     /// Run COMMAND --help, without asking, if the script's source declares no arguments: without GPUs, for at most 10 s
     #[arg(long)]
     run_help: bool,
+    /// A settings file for a rung, in place of the one that the command names; once for each rung, also after the command
+    #[arg(long = "rung", value_name = "FILE", conflicts_with = "template")]
+    rungs: Vec<PathBuf>,
     /// The command that starts the training, as you would type it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -74,7 +79,14 @@ impl InitArgs {
 pub fn init(args: &InitArgs, trainer: &dyn Trainer) -> Outcome {
     match args.begin_with(trainer)? {
         BeginWith::Template(name) => template::write_template(name, args.output.as_deref(), trainer),
-        BeginWith::Command(command) => write_proposal(command, args, trainer),
+        BeginWith::Command(command) => {
+            let (command, more) = swap::take_rungs(command);
+            let rungs = [args.rungs.as_slice(), &more].concat();
+            if rungs.is_empty() {
+                return write_proposal(command, args, trainer);
+            }
+            swap::write_swaps(command, &rungs, args.output.as_deref())
+        }
     }
 }
 
@@ -91,7 +103,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
         line!("no module `{module}` in this folder: unless it is installed, run `init` in the folder that has it");
     }
     let mut declared = found.declared()?;
-    if declared.flags.is_empty() {
+    let arguments: Vec<String> = found.words.fixed.iter().chain(&found.words.arguments).cloned().collect();
+    let settings = user_settings::find(&arguments, found.words.fixed.len(), Path::new(""));
+    if declared.flags.is_empty() && settings.settings.is_none() {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
     let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
@@ -99,8 +113,12 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let saved = found.program.as_ref().map(saved_paths).unwrap_or_default();
     let kept = found.program.as_ref().and_then(|program| Kept::find(program, &found.invocation));
     let words = found.words.clone();
-    let facts = Facts { words, flags: &declared.flags, mentions: &mentions, attached, kept, saved };
-    let proposal = propose(&facts, &Table::load()?);
+    let table = Table::load()?;
+    let (flags, ambiguous) = user_settings::merge(&declared.flags, &arguments, &settings, &table);
+    let user_settings::Found { settings, several, .. } = settings;
+    let facts =
+        Facts { words, flags: &flags, mentions: &mentions, attached, kept, saved, settings, ambiguous, several };
+    let proposal = propose(&facts, &table);
     let directory = working_directory(&file)?;
     let shown = text::path(&file);
     let heading = Heading { name: &name, file: &shown, directory: &directory };
@@ -146,6 +164,7 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     let script = text::path(&found.script);
     let sources: Vec<String> = declared.libraries.iter().map(ToString::to_string).collect();
     match declared.flags.len() {
+        0 if proposal.copy.is_some() => line!("{script}: its settings are read from the file that the command names"),
         0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),
         1 => line!("{script}: 1 argument ({})", sources.join(", ")),
         count => line!("{script}: {count} arguments ({})", sources.join(", ")),

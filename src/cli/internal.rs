@@ -4,9 +4,11 @@ use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
 use crate::harness::{self, HarnessArgs, JobNodes, Purpose};
+use crate::keeper::detach::Asked;
 use crate::keeper::lifeline::Lifetime;
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::claim::ClaimRequest;
+use crate::protocol::environment::EnvironmentNews;
 use crate::protocol::line;
 use crate::quality::{self, QualityArgs};
 use crate::recipe::class::{self, Class};
@@ -19,7 +21,7 @@ use crate::trainer::{Trainer, WorkerArgs};
 use crate::untrusted::file::{Limit, read};
 use crate::untrusted::port::find_free_port;
 use clap::{Args, Subcommand, ValueEnum};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -165,6 +167,9 @@ pub struct KeeperArgs {
     /// The user asked for it, with this process.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "an unknown process")]
     by_person: Option<String>,
+    /// How the environment compares with that of the first start, as JSON.
+    #[arg(long, value_parser = parse_news, requires = "by_person")]
+    environment: Option<EnvironmentNews>,
     /// Detach from the terminal and exit; the parent continues in the background.
     #[arg(long)]
     detach: bool,
@@ -185,6 +190,14 @@ impl KeeperArgs {
         let device = self.device.clone()?;
         Some(Launch { device, claim: self.claim.clone(), inject: self.inject.0.clone() })
     }
+
+    fn asked(&self) -> Option<Asked> {
+        Some(Asked { by: self.by_person.clone()?, environment: self.environment.clone().unwrap_or_default() })
+    }
+}
+
+fn parse_news(text: &str) -> Result<EnvironmentNews, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 fn parse_claim(text: &str) -> Result<ClaimRequest, serde_json::Error> {
@@ -245,7 +258,14 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
     trainer.work(&worker).map_err(Failure::of)
 }
 
+/// Lets a write beyond the file size limit (`ulimit -f`) fail with an error: its signal would kill the process.
+fn outlive_file_limit() -> io::Result<()> {
+    let signal = rustix::process::Signal::XFSZ.as_raw();
+    signal_hook::flag::register(signal, std::sync::Arc::default()).map(drop)
+}
+
 pub fn harness(args: HarnessCommand) -> Outcome {
+    outlive_file_limit()?;
     let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
     let rung = &run.rungs[args.rung];
     let purpose = args.purpose();
@@ -265,6 +285,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         token: args.token,
         device: args.device,
         skips_in_a_row: run.watch.skips_in_a_row,
+        silence: run.watch.shortest_silence(),
         inject: args.inject.0,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         purpose,
@@ -289,7 +310,11 @@ pub fn help(helper: &Helper) -> ExitCode {
     match helper {
         Helper::ExecCommand { argv } => return ExitCode::from(harness::exec_command(argv)),
         Helper::NodeCommand => return ExitCode::from(harness::host_command()),
-        Helper::HoldOutput => harness::hold_output(),
+        Helper::HoldOutput => {
+            // Without it, the command would lose its reader at the limit.
+            let _ = outlive_file_limit();
+            harness::hold_output();
+        }
         Helper::GuardCommand { token } => harness::guard_command(token),
     }
     ExitCode::SUCCESS
@@ -311,16 +336,17 @@ fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
 }
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {
+    outlive_file_limit()?;
     if !args.detach && !args.parent {
         return run_keeper(args);
     }
     let run = RunDir::open(&args.run_dir)?;
     let launch = args.launch();
     if args.detach {
-        detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
+        detach::leave_terminal(&run, launch.as_ref(), args.asked().as_ref())?;
         return Ok(0);
     }
-    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref(), args.lifetime())?)
+    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.asked().as_ref(), args.lifetime())?)
 }
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
@@ -329,7 +355,7 @@ fn run_keeper(args: &KeeperArgs) -> Outcome {
     let keeping = keeper::KeeperArgs {
         run_dir: args.run_dir.clone(),
         launch: args.launch(),
-        asked_by: args.by_person.clone(),
+        asked: args.asked(),
         lifetime: args.lifetime(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -342,7 +368,7 @@ fn run_keeper(args: &KeeperArgs) -> Outcome {
     outcome.map_err(|error| {
         let word = error.last_word();
         if let Ok(line) = line::encode(&word) {
-            let _ = std::io::stdout().write_all(line.as_bytes());
+            let _ = io::stdout().write_all(line.as_bytes());
         }
         Failure::new(word.code, word.why)
     })

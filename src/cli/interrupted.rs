@@ -2,6 +2,7 @@
 
 use super::client::is_abandoned;
 use super::elsewhere::{is_of_this_machine, take_over_ended};
+use super::environment::{NextStart, Precedence};
 use super::poll::poll;
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
@@ -14,11 +15,12 @@ use crate::store::command_line::record_command_line;
 use crate::store::identity::Identity;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::store::runs_directories::RunsDirectories;
 use crate::store::{owners, permissions};
 use crate::untrusted::text;
 use clap::Args;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Interval between two checks on the runs.
@@ -27,18 +29,23 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Arguments of `resume --interrupted`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Interrupted {
     /// After a reboot: continue every run that was alive when the machine went down
     #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]
+    #[expect(clippy::struct_field_names, reason = "the name of the option")]
     pub interrupted: bool,
     /// With --interrupted: return once these runs are over
     #[arg(long, requires = "interrupted")]
     pub wait: bool,
+    /// With --interrupted: also in every other runs directory that you have started a run in
+    #[arg(long, requires = "interrupted")]
+    pub everywhere: bool,
 }
 
 /// The state of a run after the boot.
-enum Found {
+#[derive(Debug)]
+pub(super) enum Found {
     /// It was alive when the machine went down; holds the durable step.
     Interrupted(Option<u64>),
     /// It has a keeper.
@@ -51,45 +58,81 @@ enum Found {
     Unknown(Option<UnreadableStore>),
 }
 
-/// Starts a keeper for every run in the folder that was alive when the machine went down. With `wait` it
-/// returns only once these runs are over: the caller may keep the machine up until then.
-pub fn resume_all(runs: &Path, wait: bool) -> u8 {
-    let (mut resumed, mut told, mut failed) = (Vec::new(), 0, 0);
-    let mut tell = |dir: &RunDir, words: &str| {
-        told += 1;
-        line!("{}: {words}", dir.name());
-    };
-    for dir in RunDir::all(runs).into_iter().rev() {
+/// Starts a keeper for every run that was alive when the machine went down, in this folder or in all that the user has
+/// used. With `wait` it returns only once these runs are over: the caller may keep the machine up until then.
+pub fn resume_all(runs: &Path, args: Interrupted) -> u8 {
+    let folders = if args.everywhere { all_folders(runs) } else { vec![runs.to_owned()] };
+    let mut report = Report::default();
+    for folder in &folders {
+        for dir in RunDir::all(folder).into_iter().rev() {
+            report.resume_one(dir);
+        }
+    }
+    if report.told == 0 {
+        let folders: Vec<String> = folders.iter().map(|folder| text::path(folder)).collect();
+        line!("no run in {} was interrupted", folders.join(", "));
+    }
+    if args.wait {
+        wait_for(report.resumed);
+    }
+    u8::from(report.failed > 0)
+}
+
+/// Returns this folder and every other one that the user has used. Names those that are not there.
+fn all_folders(runs: &Path) -> Vec<PathBuf> {
+    let listed = RunsDirectories::of_user().map_or_else(|| Ok(Vec::new()), |list| list.list());
+    let listed = listed.unwrap_or_else(|error| {
+        say(&format!("only {} is looked through: {error}", text::path(runs)));
+        Vec::new()
+    });
+    let here = runs.canonicalize().unwrap_or_else(|_| runs.to_owned());
+    let (mut folders, gone): (Vec<PathBuf>, Vec<PathBuf>) = listed.into_iter().partition(|folder| folder.is_dir());
+    for folder in gone {
+        line!("{} does not exist now; runs in it do not continue", text::path(&folder));
+    }
+    folders.retain(|folder| *folder != here);
+    folders.insert(0, here);
+    folders
+}
+
+/// The runs so far.
+#[derive(Default)]
+struct Report {
+    resumed: Vec<RunDir>,
+    told: usize,
+    failed: usize,
+}
+
+impl Report {
+    /// Continues a run if it was interrupted.
+    fn resume_one(&mut self, dir: RunDir) {
         match find_state(&dir) {
             Found::Over => {}
-            Found::Unknown(why) => {
-                failed += 1;
-                tell(&dir, &may_have_been_alive(&dir, why.as_ref()));
-            }
-            Found::Alive => tell(&dir, "is already running"),
+            Found::Unknown(why) => self.tell_failure(&dir, &may_have_been_alive(&dir, why.as_ref())),
+            Found::Alive => self.tell(&dir, "is already running"),
             Found::Paused => {
-                tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
+                self.tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
             }
             Found::Interrupted(durable) => match go_on(&dir) {
                 Ok(()) => {
                     let step = durable.map(|step| format!("step {}", count(step)));
-                    tell(&dir, &format!("continues from {}", step.as_deref().unwrap_or("the beginning")));
-                    resumed.push(dir);
+                    self.tell(&dir, &format!("continues from {}", step.as_deref().unwrap_or("the beginning")));
+                    self.resumed.push(dir);
                 }
-                Err(failure) => {
-                    failed += 1;
-                    tell(&dir, &format!("cannot continue: {}", failure.message));
-                }
+                Err(failure) => self.tell_failure(&dir, &format!("cannot continue: {}", failure.message)),
             },
         }
     }
-    if told == 0 {
-        line!("no run in {} was interrupted", text::path(runs));
+
+    fn tell(&mut self, dir: &RunDir, words: &str) {
+        self.told += 1;
+        line!("{}: {words}", dir.name());
     }
-    if wait {
-        wait_for(resumed);
+
+    fn tell_failure(&mut self, dir: &RunDir, words: &str) {
+        self.failed += 1;
+        self.tell(dir, words);
     }
-    u8::from(failed > 0)
 }
 
 /// Waits until all of them are over. The parent restarts a keeper that died, so a run may go without a
@@ -118,7 +161,7 @@ fn is_alive(dir: &RunDir) -> bool {
 }
 
 /// Determines the state from the keeper's last status and from the living processes.
-fn find_state(dir: &RunDir) -> Found {
+pub(super) fn find_state(dir: &RunDir) -> Found {
     // A power cut left the lease of this machine; it is taken back after some seconds.
     if owners::keeper_elsewhere(dir).is_some_and(|lease| is_of_this_machine(&lease))
         && let Err(failure) = take_over_ended(dir, false)
@@ -170,5 +213,5 @@ fn go_on(dir: &RunDir) -> Result<(), Failure> {
     trust::require_approval(&run, Trust::default())?;
     has_room_to_go_on(dir, &run)?;
     record_command_line(dir);
-    start_keeper(dir, None)
+    start_keeper(dir, None, NextStart::later(dir, Precedence::Start))
 }

@@ -10,6 +10,7 @@
 
 use super::devices::Sharing;
 use super::elsewhere::describe_watch;
+use super::environment::{NextStart, Precedence};
 use super::headless::{JobEnd, JobSignals, follow_bound};
 use super::trust::Trust;
 use super::{Failure, Outcome, client, resume, say};
@@ -17,6 +18,7 @@ use crate::harness::JobNodes;
 use crate::keeper::lifeline::BoundKeeper;
 use crate::keeper::{ENDED_BY_SIGNAL, Launch};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::exit_code::{INTERRUPTED, NEEDS_PERSON, STOPPED};
 use crate::store::command_line::record_command_line;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
@@ -29,12 +31,6 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Exit code of a job whose run a signal interrupted: a later start of the job continues it.
-pub const INTERRUPTED: u8 = 75;
-/// Exit code of a run that ended on request; a signal is one, too.
-const STOPPED: u8 = 3;
-/// Exit code of a run that needs attention.
-const NEEDS_PERSON: u8 = 4;
 /// Time for an earlier start of the job to end. A scheduler may start the job again before the last process is gone.
 const HANDOVER: Duration = Duration::from_mins(1);
 /// Interval between two checks for the earlier keeper.
@@ -98,13 +94,14 @@ pub fn go_on(
         say(&format!("{} has finished already", dir.name()));
         return Ok(0);
     }
-    let launch = resume::ready_in_job(dir, sharing, trust, trainer)?;
+    let next = NextStart::later(dir, Precedence::Job);
+    let launch = resume::ready_in_job(dir, sharing, trust, trainer, &next)?;
     say(&format!("continues {} as its own run.yaml says; a changed CONFIG, --set or --device is not read", dir.name()));
     if let Some(signal) = signals.arrived() {
         return interrupted_early(signal, &dir.name());
     }
     record_command_line(dir);
-    keep(dir, &launch, since_ms, signals)
+    keep(dir, (&launch, next), since_ms, signals)
 }
 
 /// Waits until the keeper of an earlier start is gone. Returns the signal that ended the wait.
@@ -198,10 +195,10 @@ fn no_new_step(name: &str) -> Failure {
 }
 
 /// Starts the keeper as part of this job and follows the run. Returns the exit code of the job.
-pub fn keep(dir: &RunDir, launch: &Launch, since_ms: i64, signals: &mut JobSignals) -> Outcome {
+pub fn keep(dir: &RunDir, (launch, next): (&Launch, NextStart), since_ms: i64, signals: &mut JobSignals) -> Outcome {
     let began_ms = jiff::Timestamp::now().as_millisecond();
     let before = durable_step(dir);
-    let keeper = BoundKeeper::start(dir, launch)?;
+    let keeper = BoundKeeper::start(dir, launch, &next.keep(dir))?;
     client::wait_for_keeper(dir, began_ms)?;
     // Two starts may have waited for the same keeper. One of them became the parent of the next.
     if let Some(other) = owners::parent_record(dir).filter(|parent| parent.owner.pid != keeper.id()) {

@@ -40,6 +40,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
             ("DOWNSHIFT_RUNS_DIR", "the folder that contains all runs; --runs-dir overrides it"),
             ("DOWNSHIFT_NVML_PATH", "another NVML library"),
             ("DOWNSHIFT_KERNEL_LOG", "another kernel log"),
+            ("DOWNSHIFT_LOG_LIMIT", "bytes after which worker.log moves to worker.log.1; 134217728 otherwise"),
             (
                 "DOWNSHIFT_SHARED_FOLDER",
                 "yes or no: whether other hosts use the folder of all runs; found out otherwise",

@@ -2,7 +2,7 @@
 //! temporary folder. Nothing of an attempt is left afterwards but what a command itself writes elsewhere.
 
 pub mod attempt;
-mod card;
+pub mod card;
 mod command;
 pub mod folder;
 mod host_memory;

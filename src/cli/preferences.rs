@@ -4,7 +4,7 @@
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::preferences::Preferences;
 use crate::config::theme::{Theme, ThemeError};
-use crate::store::user_folder::user_folder;
+use crate::store::user_folder::{self, user_folder};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub fn remembered() -> Preferences {
 /// Saves the preferences; if that fails, the next cockpit starts with the previous ones.
 pub fn remember(preferences: &Preferences) {
     let Some(path) = choices() else { return };
-    let made = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());
+    let made = path.parent().is_some_and(|folder| user_folder::create(folder).is_ok());
     if made {
         let _ = crate::store::run_dir::write_whole(&path, preferences.to_text().as_bytes());
     }

@@ -2,14 +2,17 @@
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
 mod ranks;
+mod rungs;
 mod script;
 
 use super::devices::devices_of_start;
 use super::patience::{READING_DATA, explain_wait};
 use super::run;
+use super::settings_copies::describe_change;
 use super::trust;
 use super::undeclared::undeclared_arguments;
 use super::{Failure, line, occupied, plan, say};
+use crate::config::command::files::{changed_on_full, check_copies};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, Verdict, other_users};
@@ -17,6 +20,7 @@ use crate::diagnose::readings::read_gpu;
 use crate::format::{self, bytes, count};
 use crate::notify::secret;
 use crate::protocol::claim::Devices;
+use crate::protocol::exit_code::{CONFIG, DATA, USAGE};
 use crate::store::disk;
 use crate::store::resume_proof::Proofs;
 use crate::trainer::program::settle_program;
@@ -25,14 +29,8 @@ use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 pub use script::{find_missing_script, missing_script};
 use serde_json::Value;
+use std::io;
 use std::path::Path;
-
-/// Exit code if another run is on the device and a second one was not allowed.
-const OCCUPIED: u8 = 2;
-/// Exit code of a run file that cannot run.
-const CONFIG: u8 = 13;
-/// Exit code of a worker that cannot read its data.
-const DATA: u8 = 15;
 
 /// The parameters of a start.
 #[derive(Clone, Copy)]
@@ -47,6 +45,8 @@ pub struct Start<'a> {
     pub approved: bool,
     /// The number of nodes that it trains on.
     pub nodes: u32,
+    /// Whether it starts beside another run on its device, waits for it, or asks.
+    pub shares: bool,
 }
 
 /// The list of checks, and their results that a start needs.
@@ -95,6 +95,11 @@ impl Preflight {
         list.check_trial(&run);
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
+        if let Err(error) = disk::check_writable(start.runs) {
+            list.refuse_folder(start.runs, &error);
+            list.run = Some(run);
+            return list;
+        }
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
         match room {
             Ok(()) => list.check_alarm(start.runs, run.watch.disk_free_mib << 20),
@@ -111,6 +116,26 @@ impl Preflight {
         for sentence in run.command.as_ref().map(undeclared_arguments).unwrap_or_default() {
             self.checks.push(Check::warn("arguments", sentence, "correct it, unless the script takes it anyway"));
         }
+        for problem in check_copies(run) {
+            self.fail(
+                "files",
+                Failure::new(CONFIG, problem.to_string()),
+                "correct `files` in the run file, or the settings file",
+            );
+        }
+        for (file, changed) in changed_on_full(run) {
+            let fix = "change the knob of `full`, or the settings file, so that both say the same";
+            self.checks.push(Check::warn("files", describe_change(&file, &changed), fix));
+        }
+        self.checks.extend(rungs::checks(run));
+    }
+
+    /// Refuses a runs directory that cannot be written.
+    fn refuse_folder(&mut self, runs: &Path, error: &io::Error) {
+        let (wrong, fix) =
+            (format!("{} cannot be written: {error}", text::path(runs)), "choose another folder with --runs-dir");
+        self.failure.get_or_insert(Failure::new(1, format!("{wrong}; {fix}")));
+        self.checks.push(Check::fail("disk", wrong, fix));
     }
 
     /// Warns of a disk with less room than the run's alarm asks for.
@@ -149,7 +174,7 @@ impl Preflight {
                     self.pass("tokenizer", name.clone());
                 }
                 self.devices = devices_of_start(run, start.device, &prospect.device);
-                self.others(start.runs, &prospect.device);
+                self.others(start, &prospect.device);
                 self.ranks(run, start.nodes);
                 self.prospect = Some(prospect);
             }
@@ -184,7 +209,7 @@ impl Preflight {
         } else {
             self.unapproved = true;
             let text = format!("this run file needs your approval for:\n{}", grants.lines().join("\n"));
-            self.checks.push(Check::warn("approval", text, "approve it with --trust, or interactively in a terminal"));
+            self.checks.push(Check::fail("approval", text, "approve it with --trust, or interactively in a terminal"));
         }
         for Grant { access, key } in grants {
             let (name, text) = match access {
@@ -202,16 +227,13 @@ impl Preflight {
     }
 
     /// Checks who else uses the device: other runs, and on a GPU any process.
-    fn others(&mut self, runs: &Path, device: &str) {
+    fn others(&mut self, Start { runs, shares, .. }: Start<'_>, device: &str) {
         let ours: Vec<String> = occupied::occupants(&self.devices).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
-            self.occupied = true;
+            self.occupied = !shares;
             let text = format!("{device} is in use by {}", ours.join(", "));
-            self.checks.push(Check::warn(
-                "others",
-                text,
-                "stop it, wait for it with --wait-for-card, or start a second run with --another",
-            ));
+            let fix = "stop it, wait for it with --wait-for-card, or start a second run with --another";
+            self.checks.push(if shares { Check::warn("others", text, fix) } else { Check::fail("others", text, fix) });
             return;
         }
         let Some(card) = plan::card_index(device) else {
@@ -249,8 +271,8 @@ impl Preflight {
     pub fn report(&self) -> u8 {
         self.print();
         let refusal = match (self.unapproved, self.occupied) {
-            (true, _) => trust::NOT_APPROVED,
-            (false, true) => OCCUPIED,
+            (true, _) => CONFIG,
+            (false, true) => USAGE,
             (false, false) => 0,
         };
         self.failure.as_ref().map_or(refusal, |failure| failure.code)

@@ -45,7 +45,7 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
 /// Refuses a run that has ended: only `resume` can start it, on any rung.
 fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
     let Some(status) = live_status(run).filter(|status| status.state.is_over()) else { return Ok(()) };
-    let GoOn::Resumes(resume) = find_way(run, Some(&status)) else { return Ok(()) };
+    let GoOn::Resumes(_) = find_way(run, Some(&status)) else { return Ok(()) };
     if status.state == RunState::Finished || owners::keeper(run).is_some() {
         return Ok(());
     }
@@ -57,7 +57,7 @@ fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
     if status.rungs.len() < 2 || !is_rung {
         return Ok(());
     }
-    let resume = format!("{resume} --rung {}", quoted(to));
+    let resume = format!("{} --rung {}", run.command("resume"), quoted(to));
     Err(Failure::new(1, format!("{name} has ended ({state}); `{resume}` continues it on another rung")))
 }
 

@@ -4,8 +4,9 @@ mod new_run;
 
 use super::bad_value::BadValue;
 use super::client::Answer as Reply;
-use super::devices::{Sharing, devices_of_start, worker_device};
+use super::devices::{Sharing, VISIBLE, devices_of_later_start, worker_device};
 use super::elsewhere::{TakeOver, take_over_ended};
+use super::environment::{NextStart, Precedence};
 use super::interrupted::{self, Interrupted};
 use super::job::count_nodes;
 use super::line;
@@ -83,7 +84,7 @@ fn parse_factor(text: &str) -> Result<f64, BadValue> {
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
     if args.after_reboot.interrupted {
-        return Ok(interrupted::resume_all(runs, args.after_reboot.wait));
+        return Ok(interrupted::resume_all(runs, args.after_reboot));
     }
     let dir = find_run(runs, args.which.run.as_deref())?;
     permissions::check(&dir)?;
@@ -103,7 +104,8 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         Living::No => {}
     }
     refuse_finished(&dir, args, trainer)?;
-    let launch = match ready(&dir, args, trainer, 1)? {
+    let next = NextStart::later(&dir, Precedence::Shell);
+    let launch = match ready(&dir, args, trainer, (1, &next))? {
         Settled::Start(launch) => launch,
         Settled::Attach(other) => return attach::open(&other),
     };
@@ -119,7 +121,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         OfflineKeeper::step_in(&dir)?.shift(target).map_err(refused)?;
     }
     record_command_line(&dir);
-    start_keeper(&dir, Some(&launch))?;
+    start_keeper(&dir, Some(&launch), next)?;
     look_on(&dir, args.headless, since_ms)
 }
 
@@ -209,17 +211,17 @@ enum Settled {
 }
 
 /// Checks that a run without a keeper can continue.
-fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, nodes: u32) -> Result<Settled, Failure> {
+fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, place: (u32, &NextStart)) -> Result<Settled, Failure> {
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
     refuse_lost_command(dir, &run)?;
     has_room_to_go_on(dir, &run)?;
-    settle_launch(dir, &run, args, trainer, nodes)
+    settle_launch(dir, &run, args, trainer, place)
 }
 
 /// Refuses a run that has taken its last step, before anything is asked for it. Of a command nothing tells how it would train
 /// on, and another start may replace its outputs.
-fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<(), Failure> {
+pub(super) fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<(), Failure> {
     let Some(status) = live_status(dir).filter(|status| status.state == RunState::Finished) else { return Ok(()) };
     let Ok(run) = dir.run() else { return Ok(()) };
     let longer = train_on(dir, run.command.as_ref(), None);
@@ -244,14 +246,14 @@ fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Re
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone. One
 /// that trains on without its keeper is taken over.
-fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
+pub(super) fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
     let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
     let has_ended = matches!(
         status.state,
         RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson | RunState::Unattended
     );
-    let can_go_on = !is_lost(spec, status.level) || ForeignProcess::living(dir).is_some();
+    let can_go_on = !is_lost(spec, Some(&status)) || ForeignProcess::living(dir).is_some();
     if !has_ended || status.level.is_none() || can_go_on {
         return Ok(());
     }
@@ -274,10 +276,16 @@ fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
 }
 
 /// Checks that the run of a job, which has no keeper, can continue. Returns how to launch it.
-pub fn ready_in_job(dir: &RunDir, sharing: &Sharing, trust: Trust, trainer: &dyn Trainer) -> Result<Launch, Failure> {
+pub fn ready_in_job(
+    dir: &RunDir,
+    sharing: &Sharing,
+    trust: Trust,
+    trainer: &dyn Trainer,
+    next: &NextStart,
+) -> Result<Launch, Failure> {
     permissions::check(dir)?;
     let args = ResumeArgs { headless: true, sharing: sharing.clone(), trust, ..ResumeArgs::default() };
-    match ready(dir, &args, trainer, count_nodes()?)? {
+    match ready(dir, &args, trainer, (count_nodes()?, next))? {
         Settled::Start(launch) => Ok(launch),
         Settled::Attach(other) => Err(Failure::new(2, format!("{} uses the device", other.name()))),
     }
@@ -289,16 +297,17 @@ fn settle_launch(
     run: &Run,
     args: &ResumeArgs,
     trainer: &dyn Trainer,
-    nodes: u32,
+    (nodes, next): (u32, &NextStart),
 ) -> Result<Settled, Failure> {
+    let visible = next.variable(VISIBLE);
     let stored = stored_launch(dir);
     let device = args.device.as_ref().map(|device| worker_device(run, device)).transpose()?;
     let devices = match &device {
         Some(device) => {
             let found = trainer.look_ahead(run, device).map_err(Failure::of)?.device;
-            devices_of_start(run, device, &found)
+            devices_of_later_start(run, device, &found, visible.as_deref())
         }
-        None => devices_of_last_worker(dir, run, stored.as_ref()),
+        None => devices_of_last_worker(dir, run, stored.as_ref(), visible.as_deref()),
     };
     let (inject, earlier) =
         stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
@@ -316,10 +325,10 @@ fn settle_launch(
     }
 }
 
-fn devices_of_last_worker(dir: &RunDir, run: &Run, stored: Option<&Launch>) -> Devices {
+fn devices_of_last_worker(dir: &RunDir, run: &Run, stored: Option<&Launch>, visible: Option<&str>) -> Devices {
     let launched = stored.map_or("auto", |stored| &stored.device);
     let named = live_status(dir).and_then(|status| status.device);
-    devices_of_start(run, launched, named.as_deref().unwrap_or(launched))
+    devices_of_later_start(run, launched, named.as_deref().unwrap_or(launched), visible)
 }
 
 fn stored_launch(dir: &RunDir) -> Option<Launch> {

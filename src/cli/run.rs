@@ -1,14 +1,15 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
-use super::bad_value::BadValue;
+use super::bad_value::parse_override;
 use super::devices::{Sharing, worker_device};
+use super::environment::NextStart;
 use super::first_checkpoint::{self, FirstCheckpoint};
 use super::headless::JobSignals;
 use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare, say};
+use super::{Failure, Faults, Outcome, attach, client, climb_plan, find_run, headless, prepare, say};
 use crate::config::command;
 use crate::config::command::invocation::is_script;
 use crate::config::run::{AsWritten, Run, Source};
@@ -21,6 +22,7 @@ use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
+use crate::store::runs_directories::RunsDirectories;
 use crate::store::writer::Writer;
 use crate::trainer::program::settle_program;
 use crate::trainer::{OnDevice, Trainer};
@@ -72,6 +74,9 @@ pub struct RunOptions {
     after: Option<String>,
     #[command(flatten)]
     overrides: Overrides,
+    /// The name of the run, in place of that of the run file or the script
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// The rung to begin on, by name or number; defaults to the climb plan's first stage, or `full`
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
@@ -89,15 +94,22 @@ pub struct RunOptions {
 impl RunOptions {
     /// Reports whether no option was given.
     pub fn is_default(&self) -> bool {
-        let Self { headless, job, sharing, after, overrides, rung, from, inject, trust } = self;
+        let Self { headless, job, sharing, after, overrides, name, rung, from, inject, trust } = self;
         let Overrides { set, device } = overrides;
         let plain = job.is_none()
             && after.is_none()
+            && name.is_none()
             && rung.is_none()
             && from.is_none()
             && inject.0.is_empty()
             && *trust == Trust::default();
         plain && !headless && *sharing == Sharing::default() && set.is_empty() && device == "auto"
+    }
+
+    /// Returns what the options change in the run file.
+    fn settings(&self) -> Vec<(String, String)> {
+        let name = self.name.iter().map(|name| ("name".to_owned(), name.clone()));
+        self.overrides.set.iter().cloned().chain(name).collect()
     }
 }
 
@@ -208,7 +220,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let (Some(dir), Some(signals)) = (earlier_start(&args.options, runs), &mut signals) {
         return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer, signals);
     }
-    let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.overrides.set)?;
+    let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.settings())?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::approve_typed(&run);
     start(run, &args.options, runs, trainer, signals)
@@ -220,18 +232,18 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     if let (Some(dir), Some(signals)) = (earlier_start(options, runs), &mut signals) {
         return job::go_on(&dir, &options.sharing, options.trust, trainer, signals);
     }
-    let Overrides { set, device } = &options.overrides;
     if let Some(config) = config {
         refuse_run(config, runs)?;
         note_same_name(config);
     }
-    let run = load_run_file(config, set, device, trainer)?;
+    let run = load_run_file(config, &options.settings(), &options.overrides.device, trainer)?;
     if run.command.is_none() {
         trainer.require_tasks().map_err(Failure::of)?;
     }
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     // A mistake in the words comes before a question.
     chosen_rung(&run, options)?;
+    climb_plan::warn(&run, config);
     trust::require_approval(&run, options.trust)?;
     start(run, options, runs, trainer, signals)
 }
@@ -250,7 +262,7 @@ fn signals_of_job(options: &RunOptions) -> Result<Option<JobSignals>, Failure> {
 }
 
 /// Returns the run of a command that was typed instead of a run file.
-fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
+pub fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
     let text = command::run_file(words);
     let source = Source { file: "command line", text: &text, base: directory, overrides };
     Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
@@ -271,13 +283,14 @@ fn start(
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
     let device = worker_device(&run, device)?;
     let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
-    let start = Start { device: &device, runs, trainer, approved: true, nodes };
+    let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
+    let headless = options.headless || options.job.is_some();
+    let shares = sharing.another || sharing.wait_for_card || (!headless && has_terminal());
+    let start = Start { device: &device, runs, trainer, approved: true, nodes, shares };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     if let Some(from) = &from {
         from.check(&run, begins_on, trainer)?;
     }
-    let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
-    let headless = options.headless || options.job.is_some();
     let claim = match occupied::settle_devices(&devices, &sharing, headless, (runs, None))? {
         Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
         Answer::Attach(other) => return attach::open(&other),
@@ -306,9 +319,9 @@ fn start(
     }
     let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
     if let Some(signals) = &mut signals {
-        return job::keep(&dir, &launch, 0, signals);
+        return job::keep(&dir, (&launch, NextStart::first(&dir)), 0, signals);
     }
-    start_keeper(&dir, Some(&launch))?;
+    start_keeper(&dir, Some(&launch), NextStart::first(&dir))?;
     look_on(&dir, options.headless, 0)
 }
 
@@ -355,9 +368,20 @@ fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
     )
 }
 
-pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
+/// Starts the keeper of a run, and notes its folder, where `resume --interrupted --everywhere` looks for runs.
+pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>, next: NextStart) -> Result<(), Failure> {
+    if let (Some(list), Some(runs)) = (RunsDirectories::of_user(), dir.path().parent())
+        && let Err(error) = list.add(runs)
+    {
+        say(&format!("after a reboot, `resume --interrupted` will not find this run by itself: {error}"));
+    }
+    launch_keeper(dir, launch, next)
+}
+
+/// Starts the keeper of a run.
+pub fn launch_keeper(dir: &RunDir, launch: Option<&Launch>, next: NextStart) -> Result<(), Failure> {
     let began_ms = jiff::Timestamp::now().as_millisecond();
-    detach::start(dir, launch)?;
+    detach::start(dir, launch, &next.keep(dir))?;
     client::wait_for_keeper(dir, began_ms)
 }
 
@@ -372,9 +396,4 @@ pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
 /// Reports whether a cockpit has a terminal to open on.
 pub fn has_terminal() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
-}
-
-pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
-    let (path, value) = text.split_once('=').ok_or(BadValue::Override)?;
-    Ok((path.trim().to_owned(), value.trim().to_owned()))
 }

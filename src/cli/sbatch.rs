@@ -8,6 +8,7 @@ use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, print_raw, say};
 use crate::config::command::nodes::check_spread;
 use crate::store::run_dir::write_whole;
+use crate::store::umask;
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
 use crate::untrusted::text;
@@ -111,6 +112,8 @@ pub fn sbatch(args: &SbatchArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
 /// Passes the script to `sbatch`, which copies it.
 fn submit(script: &str) -> Outcome {
     let mut command = Command::new("sbatch");
+    // Slurm gives the job the umask and the variables of this process.
+    command.envs(umask::for_child());
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| match error.kind() {
         ErrorKind::NotFound => Failure::new(
             1,

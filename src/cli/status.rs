@@ -6,9 +6,10 @@ use super::{Failure, LineFormat, Outcome, Which};
 use crate::cockpit::run_cells::done;
 use crate::format::{self, age, count, counted, figure, learning_rate, rate};
 use crate::protocol::companion::CompanionNews;
-use crate::protocol::control::{Proposal, RunState, Status};
+use crate::protocol::control::{Proposal, RunState, RungRecord, Status};
 use crate::protocol::metrics;
-use crate::protocol::resume::{GoOn, describe_ignored};
+use crate::protocol::resume::describe_ignored;
+use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::ReducedRate;
 use crate::store::go_on::find_way;
 use crate::store::owners;
@@ -74,9 +75,9 @@ pub fn print_text(run: &RunDir, status: &Status) {
 }
 
 /// Returns how a run goes on that is paused, or over and not finished, unless the reason of its end says so already.
-fn way_on(run: &RunDir, status: &Status) -> Option<String> {
+pub(super) fn way_on(run: &RunDir, status: &Status) -> Option<String> {
     if status.state == RunState::Paused && status.why.is_none() {
-        return Some(GoOn::by_resume(run.command("resume"), status.durable_step).to_string());
+        return Some(find_way(run, Some(status)).to_string());
     }
     let is_cut_off = status.state.is_over() && status.state != RunState::Finished;
     let way = is_cut_off.then(|| find_way(run, Some(status)))?;
@@ -117,7 +118,7 @@ fn facts(status: &Status, now_ms: i64) -> String {
         let _ = write!(line, "  {} steps/s", rate(steps_per_s));
     }
     if let Some(eval) = &status.eval {
-        line.push_str("  eval");
+        line.push_str(if eval.loss.is_some() { "  validation loss" } else { "  evaluation" });
         if let Some(loss) = eval.loss {
             let _ = write!(line, " {}", figure(loss));
         }
@@ -143,13 +144,17 @@ fn notes(status: &Status) -> Vec<String> {
     let proposal =
         |proposal: &Proposal| format!("proposal: {}; the keeper {}; `downshift accept`", proposal.why, proposal.does);
     let ignored = |companion: &CompanionNews| describe_ignored(&companion.ignored);
-    let troubles = troubles(status).into_iter();
+    let resumed = status.resumed.as_ref().filter(|resumed| resumed.is_doubtful()).map(Resumed::to_string);
+    let unusable =
+        |record: &RungRecord| Some(format!("{} cannot start here: {}", record.name, record.unusable.as_ref()?));
+    let troubles = troubles(status).into_iter().chain(status.rungs.iter().filter_map(unusable));
     let notes = [
         status.pid_quality.map(|_| "measuring quality".to_owned()),
         status.setback.as_ref().map(ToString::to_string),
         status.reduced.as_ref().map(reduced),
         status.why.clone(),
         status.host.as_ref().map(|host| format!("on host {host}, through the run's folder")),
+        resumed,
         status.companion.as_deref().and_then(ignored),
         status.proposal.as_ref().map(proposal),
     ];
@@ -262,10 +267,10 @@ mod tests {
     #[test]
     fn the_line_says_when_a_run_no_longer_learns() {
         let mut status = fixture::status(RunState::Training, 7);
-        assert!(!status_line(&status).contains("evaluation loss"), "{}", status_line(&status));
+        assert!(!status_line(&status).contains("rising"), "{}", status_line(&status));
         status.setback = Some(Setback::Rising { evaluations: 4 });
         assert!(
-            status_line(&status).ends_with("  (evaluation loss rising for 4 evaluations)"),
+            status_line(&status).ends_with("  (validation loss rising for 4 evaluations)"),
             "{}",
             status_line(&status)
         );

@@ -1,22 +1,24 @@
-//! `trial`: tries a run before it is started for good. A built-in task trains for a few minutes; a command is killed and
-//! resumed beside an unbroken training.
+//! `trial`: tries a run before it is started for good. A built-in task trains for a few minutes, and so does a command that
+//! nothing resumes; any other command is killed and resumed beside an unbroken training.
 
 mod batch_size;
 mod checklist;
 mod command;
 mod compare;
+mod figures;
 mod leg;
 mod missing;
 mod outputs;
 mod task;
 mod trace;
+mod training;
 mod verdict;
 
 use super::bad_value::BadValue;
 use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
-use super::run::{Overrides, load_run_file};
+use super::run::{Overrides, has_terminal, load_run_file};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, attach};
 use crate::keeper::Launch;
@@ -26,7 +28,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a built-in task is tried.
+/// How long a training is tried.
 const TIME: Duration = Duration::from_mins(5);
 /// Steps of a command before the kill and after the resume.
 const STEPS: u64 = 10;
@@ -37,7 +39,7 @@ pub struct TrialArgs {
     /// A run file, or one that ships inside
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
-    /// Duration: 90s, 2m, 5min; for a command, a limit [default: 5m; none for a command]
+    /// Duration: 90s, 2m, 5min; where a resume is tried, a limit [default: 5m, or no limit]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Of a command: steps before it is killed, and again after it has resumed [default: 10]
@@ -74,22 +76,19 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
-    match run.command.is_some() {
-        true => command::check_resumable(&run)?,
-        false if args.steps.is_some() || args.keep || args.in_place => {
-            return Err(Failure::new(
-                2,
-                "--steps, --keep and --in-place are for commands; a task is tried --for some time",
-            ));
-        }
-        false => {}
+    if run.command.is_none() && (args.steps.is_some() || args.keep || args.in_place) {
+        return Err(Failure::new(
+            2,
+            "--steps, --keep and --in-place are for commands; a task is tried --for some time",
+        ));
     }
     trust::require_approval(&run, args.trust)?;
     outputs::require_permission(&run, args.in_place)?;
     let device = worker_device(&run, device)?;
-    let start = Start { device: &device, runs, trainer, approved: true, nodes: 1 };
+    let shares = args.sharing.another || args.sharing.wait_for_card || (run.command.is_none() && has_terminal());
+    let start = Start { device: &device, runs, trainer, approved: true, nodes: 1, shares };
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
-    if run.command.is_some() {
+    if let Some(spec) = &run.command {
         if args.sharing.wait_for_card {
             return Err(Failure::new(
                 2,
@@ -99,7 +98,10 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         occupied::refuse_measurement(&devices, args.sharing.another)?;
         let steps = args.steps.unwrap_or(STEPS);
         let options = command::Options { steps, keep: args.keep, limit: args.time, device: &device };
-        return command::try_command(&run, &options, runs);
+        if command::may_resume(spec) {
+            return command::try_command(&run, &options, runs);
+        }
+        return training::try_training(&run, &options, &devices, runs);
     }
     let claim = match occupied::settle_devices(&devices, &args.sharing, false, (runs, None))? {
         Answer::Start(claim) => Some(claim),

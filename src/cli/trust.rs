@@ -6,6 +6,7 @@ mod approvals;
 use super::{Failure, confirm, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grants, is_system_library};
+use crate::protocol::exit_code::CONFIG;
 use crate::store::lock::no_link;
 use approvals::Approvals;
 use clap::Args;
@@ -13,9 +14,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-/// Exit code: a run file with unapproved grants cannot be run.
-pub const NOT_APPROVED: u8 = 13;
 
 /// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
@@ -43,9 +41,9 @@ pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure
     } else if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         let way_out = "nothing was started; if you want this, repeat the command in a terminal and answer y, or add --trust: \
                        an approval holds for later runs too, until the list changes";
-        return Err(Failure::new(NOT_APPROVED, format!("{list}\n{way_out}")));
+        return Err(Failure::new(CONFIG, format!("{list}\n{way_out}")));
     } else if !ask_user(&list)? {
-        return Err(Failure::new(NOT_APPROVED, "not approved; nothing was started"));
+        return Err(Failure::new(CONFIG, "not approved; nothing was started"));
     }
     if let Err(error) = approvals.add(&digest, &run.name) {
         say(&format!("{error}; you will be asked again"));
@@ -72,7 +70,7 @@ pub fn is_approved(grants: &Grants) -> bool {
 fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
     say("An approval holds for later runs too, until this list changes. What a script does is not checked.");
-    confirm("Start it? y approves; any other answer refuses, and nothing starts")
+    confirm("Approve it? y approves; any other answer refuses, and nothing starts")
 }
 
 /// Hashes the list and the contents of its libraries. System libraries change with every driver update,

@@ -5,6 +5,7 @@ use super::poll::{poll, poll_within};
 use super::trial::parse_duration;
 use super::{Failure, Outcome, Which, find_run, say, status};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::exit_code::{self, TIMED_OUT};
 use crate::store::foreign::ForeignProcess;
 use crate::store::owners;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
@@ -15,8 +16,6 @@ use std::time::Duration;
 
 /// Interval between two looks at the run.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Exit code after the longest wait, as of `timeout`.
-const TIMED_OUT: u8 = 124;
 
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
@@ -47,7 +46,7 @@ pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
 
 /// Returns the last status of a run that is over, or why there is none. The processes that ended it are gone by then: the
 /// next command of the script may be one that refuses a living run.
-fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
+pub(super) fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
     match live_status(run) {
         Some(status) if status.state == RunState::Unattended => has_left(run).then_some(Ok(status)),
         Some(status) => (status.state.is_over() && is_abandoned(run)).then_some(Ok(status)),
@@ -65,14 +64,7 @@ fn has_left(run: &RunDir) -> bool {
 }
 
 /// Returns the exit code of a run that is over.
-fn exit_code(run: &RunDir, last: &Status) -> u8 {
+pub(super) fn exit_code(run: &RunDir, last: &Status) -> u8 {
     let recorded = || Reader::open(run).ok().and_then(|reader| reader.fact("exit_code"));
-    match last.state {
-        RunState::Finished => 0,
-        RunState::Stopped => 3,
-        RunState::NeedsPerson => 4,
-        RunState::Failed => last.exit_code.or_else(recorded).unwrap_or(1),
-        // No process was left to record how it ended; a recorded code is of an earlier end.
-        _ => 1,
-    }
+    exit_code::of_state(last.state, last.exit_code.or_else(recorded))
 }

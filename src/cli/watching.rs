@@ -1,8 +1,9 @@
 //! Shared by `trial` and `drill`: starts a run and follows it until it is over.
 
 use super::client::is_abandoned;
+use super::environment::NextStart;
 use super::poll::poll;
-use super::run::{has_room, load_run_file, start_keeper};
+use super::run::{has_room, launch_keeper, load_run_file};
 use super::{Failure, line};
 use crate::config::run::Run;
 use crate::keeper::Launch;
@@ -44,7 +45,8 @@ pub fn prepare(
 impl Watched {
     /// Starts a run in a directory that was made for it.
     pub fn start(dir: RunDir, launch: &Launch) -> Result<Self, Failure> {
-        start_keeper(&dir, Some(launch))?;
+        let next = NextStart::first(&dir);
+        launch_keeper(&dir, Some(launch), next)?;
         Ok(Self { dir, printed: 0, alone_since: None })
     }
 

@@ -6,15 +6,13 @@ use super::{Cli, say};
 use crate::config::command::invocation::is_script;
 use crate::config::shipped;
 use crate::config::typed::nearest;
+use crate::protocol::exit_code::USAGE;
 use crate::untrusted::text;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-
-/// Exit code of a wrong command line.
-const USAGE: u8 = 2;
 
 /// Words of other tools, and the command that does the same.
 const SYNONYMS: [(&[&str], &str); 11] = [

@@ -3,7 +3,7 @@
 
 use super::quantity::{Quantity, Source};
 use super::state::State;
-use super::state::facts::SKIP_WINDOW;
+use super::state::facts::{Facts, SKIP_WINDOW};
 use super::state::readings::{GIB, Gauge};
 use crate::protocol::control::EvalRow;
 use crate::protocol::probe::Gpu;
@@ -28,7 +28,10 @@ impl Quantity {
                 }
                 columns
             }
-            Source::Skips => skip_rate_columns(facts.series.columns_on(Metric::Lr, axis, window, width)),
+            Source::Skips if rows_tell_skips(facts) => {
+                skip_rate_columns(facts.series.columns_on(Metric::Lr, axis, window, width))
+            }
+            Source::Skips => vec![Column::default(); width],
             Source::Evaluations | Source::EvalNamed(_) => {
                 let name = self.eval_metric(&facts.metrics).unwrap_or_default();
                 evaluation_columns(facts.evals.values(), name, axis, window, width)
@@ -47,6 +50,9 @@ impl Quantity {
             }
             Source::Probe(gauge) => state.facts.readings.at(gauge, axis, place),
             Source::Skips => {
+                if !rows_tell_skips(&state.facts) {
+                    return None;
+                }
                 let end = state.facts.series.at(axis, place)?.spot().step as f64;
                 let start = end - (SKIP_WINDOW as f64 - 1.0);
                 let columns = state.facts.series.columns(Metric::Lr, start..end, 1);
@@ -119,9 +125,21 @@ impl Quantity {
             (Source::Evaluations | Source::EvalNamed(_), _) => "no evaluations yet".to_owned(),
             _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),
             _ if state.facts.series.is_empty() => "no steps yet".to_owned(),
-            _ => "no finite value yet".to_owned(),
+            (Source::Skips, _) => "no step tells whether it was skipped".to_owned(),
+            _ if state.facts.series.skips().first.is_some() => "no finite value yet".to_owned(),
+            (Source::Steps(Metric::Loss), _) => "no loss printed yet".to_owned(),
+            _ => "no value printed yet".to_owned(),
         }
     }
+}
+
+/// Reports whether the rows of the steps tell which of them were skipped. A command may be silent about that, or count the
+/// skipped ones without naming them.
+fn rows_tell_skips(facts: &Facts) -> bool {
+    let Some(status) = &facts.status else { return true };
+    let skipped = facts.series.skipped_among(usize::MAX, 0).0;
+    let is_told = |known: u64| status.updates.is_none() || known <= skipped;
+    (skipped > 0 && status.updates.is_none()) || status.skipped.is_some_and(is_told)
 }
 
 /// Returns the position of an evaluation.

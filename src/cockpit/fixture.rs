@@ -34,6 +34,7 @@ fn record(name: &str, steps: u64) -> RungRecord {
         ram_bytes: (steps > 0).then_some(312 << 20),
         planned_bytes: None,
         fault: None,
+        unusable: None,
     }
 }
 
@@ -46,6 +47,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         rung_name: "accumulate".to_owned(),
         level: None,
         resume: None,
+        resumed: None,
         companion: None,
         awaits_companion: false,
         ranks: Vec::new(),
@@ -62,7 +64,8 @@ pub fn status(state: RunState, step: u64) -> Status {
         shifts: 1,
         failed_saves: None,
         rollbacks: 0,
-        skipped: 3,
+        skipped: Some(3),
+        updates: None,
         unguarded: 0,
         not_finite: 0,
         progress: Some(Progress { since_ms: NOW, patience_ms: 4_000 }),
@@ -334,7 +337,7 @@ pub fn recovering(size: (u16, u16)) -> State {
 /// Returns a run before its first step.
 pub fn young(size: (u16, u16)) -> State {
     let mut status = status(RunState::Starting, 0);
-    (status.rung, status.attempts, status.shifts, status.skipped) = (0, 1, 0, 0);
+    (status.rung, status.attempts, status.shifts, status.skipped) = (0, 1, 0, Some(0));
     status.rung_name = "full".to_owned();
     (status.loss, status.eval, status.durable_step) = (None, None, None);
     status.rungs.iter_mut().for_each(|record| {

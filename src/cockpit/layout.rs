@@ -13,7 +13,7 @@
 //! footer; on a smaller screen, after the tabs
 //! ```
 
-use super::panels::tabs;
+use super::panels::{tabs, verdict};
 use super::quantity::Quantity;
 use super::state::State;
 use super::state::screen::{Panel, View};
@@ -92,6 +92,8 @@ pub struct LayoutInput {
     pub matrix: bool,
     /// Columns of the tabs.
     pub tabs: tabs::Widths,
+    /// Rows of the verdict, or of the response in its place.
+    pub verdict: u16,
 }
 
 impl LayoutInput {
@@ -118,6 +120,7 @@ impl LayoutInput {
             classes: confusion.map(|confusion| confusion.classes.len()),
             matrix: screen.samples.matrix,
             tabs: tabs::widths(state),
+            verdict: verdict::rows(state),
         }
     }
 }
@@ -158,7 +161,7 @@ pub fn lay_out((width, height): (u16, u16), look: &LayoutInput) -> Places {
     let [header, second, verdict, learning, _, body, last] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(gap),
-        Constraint::Length(1),
+        Constraint::Length(look.verdict),
         Constraint::Length(learning),
         Constraint::Length(gap),
         Constraint::Min(1),

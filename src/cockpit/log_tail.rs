@@ -1,8 +1,8 @@
 //! Tail of the worker's log: whole lines added since the last read, with cursor movement and colour
 //! codes stripped.
 
-use crate::untrusted::file::open;
-use std::io::{self, Read, Seek, SeekFrom};
+use crate::store::worker_log::LogFiles;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 const FIRST: u64 = 256 * 1024;
@@ -31,18 +31,16 @@ impl LogTail {
     }
 
     fn try_read(&mut self) -> io::Result<Vec<String>> {
-        let mut file = open(&self.path)?;
-        let length = file.metadata()?.len();
-        let mut from = self.offset.unwrap_or_else(|| length.saturating_sub(FIRST));
-        if from > length {
-            // The file was truncated and restarted.
-            from = 0;
+        let files = LogFiles::open(&self.path)?;
+        let mut from = self.offset.unwrap_or_else(|| files.end().saturating_sub(FIRST)).max(files.start());
+        if from > files.end() {
+            // Somebody truncated the file.
+            from = files.begin_of_newer();
             self.rest.clear();
         }
         let within_a_line = self.offset.is_none() && from > 0;
-        file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
-        let read = file.take(ONCE).read_to_end(&mut bytes)?;
+        let read = files.read(from, from.saturating_add(ONCE))?.read_to_end(&mut bytes)?;
         self.offset = Some(from + read as u64);
         self.rest.extend(bytes);
         let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
@@ -96,6 +94,7 @@ fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 #[cfg(test)]
 mod tests {
     use super::{LogTail, strip_escapes};
+    use crate::store::worker_log::BoundedLog;
     use std::fs::OpenOptions;
     use std::io::Write;
 
@@ -113,6 +112,25 @@ mod tests {
         assert!(tail.read_new_lines().is_empty());
         std::fs::write(&path, "anew\n").unwrap();
         assert_eq!(tail.read_new_lines(), ["anew"]);
+    }
+
+    #[test]
+    fn lines_of_a_log_that_begins_anew_come_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.log");
+        let file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let (mut log, mut tail) = (BoundedLog::with_limit(file, 200), LogTail::new(path.clone()));
+        let (mut read, mut written) = (Vec::new(), Vec::new());
+        for line in 0..500 {
+            log.write(format!("line {line}\n").as_bytes());
+            written.push(format!("line {line}"));
+            if line % 13 == 0 {
+                read.extend(tail.read_new_lines());
+            }
+        }
+        read.extend(tail.read_new_lines());
+        assert_eq!(read, written);
+        assert!(LogTail::new(path).read_new_lines().len() > 20, "the last lines, also of the file before");
     }
 
     #[test]

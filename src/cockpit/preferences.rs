@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub struct Preferences {
     /// View.
     pub view: Option<String>,
+    /// Name of the run that showed it.
+    pub run: Option<String>,
     /// Theme.
     pub theme: Option<String>,
     /// Weight of the past in smoothed curves.
@@ -33,6 +35,9 @@ pub struct Preferences {
 }
 
 const AXES: [(Axis, &str); 3] = [(Axis::Steps, "steps"), (Axis::Samples, "samples"), (Axis::Time, "time")];
+
+/// The name of the chart of the validation loss in preferences of earlier versions.
+const FORMER_NAME: &str = "evaluation loss";
 
 impl Preferences {
     /// Parses preferences from a text.
@@ -57,6 +62,7 @@ impl Preferences {
         let view = if is_passing { View::Overview } else { screen.view };
         Self {
             view: Some(view.name().to_owned()),
+            run: None,
             theme,
             smoothing: Some(screen.chart.weight()),
             log: screen.chart.scale == ValueScale::Log,
@@ -65,6 +71,13 @@ impl Preferences {
             pictures: None,
             pins: screen.pins.clone(),
         }
+    }
+
+    /// Returns the preferences for the named run. The last view comes back only on the run that it was chosen for: any
+    /// other run opens on the overview.
+    #[must_use]
+    pub fn for_run(self, name: &str) -> Self {
+        Self { view: self.view.filter(|_| self.run.as_deref() == Some(name)), ..self }
     }
 
     /// Applies the preferences; the focus moves to a panel of the remembered view.
@@ -86,7 +99,8 @@ impl Preferences {
         if let Some(weight) = self.smoothing.filter(|weight| weight.is_finite()) {
             screen.chart.set_weight(weight);
         }
-        screen.pins.clone_from(&self.pins);
+        let pins = self.pins.iter().map(|pin| if pin == FORMER_NAME { "validation loss" } else { pin });
+        screen.pins = pins.map(str::to_owned).collect();
         screen.chart.scale = match (self.log, self.linear) {
             (true, _) => ValueScale::Log,
             (false, true) => ValueScale::Linear,
@@ -112,12 +126,23 @@ mod tests {
             let mut screen = Screen::new((80, 24));
             (screen.view, screen.theme, screen.chart.scale, screen.chart.axis) = (View::Charts, 3, scale, Axis::Time);
             screen.chart.set_weight(0.6);
-            screen.pins = vec!["evaluation loss".to_owned(), "reward/mean".to_owned()];
+            screen.pins = vec!["validation loss".to_owned(), "reward/mean".to_owned()];
             let text = Preferences::from_screen(&screen, &themes).to_text();
             let mut other = Screen::new((80, 24));
             Preferences::parse(&text).apply_to_screen(&mut other, &themes);
             assert_eq!(other, screen);
         }
+    }
+
+    #[test]
+    fn another_run_opens_on_the_overview() {
+        let (view, theme) = (Some("charts".to_owned()), Some("nord".to_owned()));
+        let preferences = Preferences { view, theme, run: Some("digits".to_owned()), ..Preferences::default() };
+        let preferences = Preferences::parse(&preferences.to_text());
+        assert_eq!(preferences.clone().for_run("digits"), preferences);
+        assert_eq!(preferences.clone().for_run("text"), Preferences { view: None, ..preferences });
+        let older = Preferences::parse("{\"view\": \"charts\"}");
+        assert_eq!(older.for_run("digits").view, None);
     }
 
     #[test]
@@ -129,6 +154,14 @@ mod tests {
             let panels = lay_out_state(&state).panels;
             assert!(panels.iter().any(|(panel, _)| *panel == state.screen.focus), "{view:?}: {:?}", state.screen.focus);
         }
+    }
+
+    #[test]
+    fn a_chart_that_was_pinned_by_its_former_name_stays_pinned() {
+        let mut screen = Screen::new((80, 24));
+        let text = r#"{"pins": ["evaluation loss", "loss"]}"#;
+        Preferences::parse(text).apply_to_screen(&mut screen, &Theme::shipped().unwrap());
+        assert_eq!(screen.pins, ["validation loss", "loss"]);
     }
 
     #[test]

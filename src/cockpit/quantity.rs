@@ -93,7 +93,7 @@ impl Quantity {
             Self::Throughput => "speed without pauses",
             Self::SkipRate => "steps not finite",
             Self::LearningRate => "learning rate",
-            Self::Evaluation => "evaluation loss",
+            Self::Evaluation => "validation loss",
             Self::StepTime => "step time",
             Self::DataWait => "waiting for data",
             Self::Vram => "VRAM",

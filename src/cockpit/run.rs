@@ -19,7 +19,7 @@ use super::state::runs::OtherRun;
 use super::state::{Link, Notice, RungView, State};
 use super::surface::Surface;
 use super::terminal::HeldTerminal;
-use super::update::{Effect, Msg, RunChange, update};
+use super::update::{Effect, Msg, RunChange, join_bursts, update};
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
@@ -290,7 +290,7 @@ impl<S: Surface> Cockpit<S> {
             let first = tokio::time::timeout(wait, self.messages.recv()).await.ok().flatten();
             let tick = Msg::Tick(unix_ms(SystemTime::now()));
             let queued = std::iter::from_fn(|| self.messages.try_recv().ok()).take(BURST);
-            let batch: Vec<_> = std::iter::once(tick).chain(first).chain(queued).collect();
+            let batch = join_bursts(std::iter::once(tick).chain(first).chain(queued));
             for msg in batch {
                 match self.handle_message(msg)? {
                     Next::Owed(more) => owed = owed.max(more),
@@ -306,7 +306,7 @@ impl<S: Surface> Cockpit<S> {
 
     /// Handles a message and runs its effects.
     fn handle_message(&mut self, msg: Msg) -> Result<Next, CockpitError> {
-        let at_once = matches!(msg, Msg::Key(_) | Msg::Mouse(_) | Msg::Paste(_));
+        let at_once = matches!(msg, Msg::Key(_) | Msg::Burst(_) | Msg::Mouse(_) | Msg::Paste(_));
         let mut effects = VecDeque::from(update(&mut self.state, msg));
         let mut owed = Owed::Nothing;
         while let Some(effect) = effects.pop_front() {

@@ -95,12 +95,12 @@ pub fn saved_best(run: &RunSummary) -> Option<String> {
     Some(metric_value(&best.metric, best.value))
 }
 
-/// Formats a value of an evaluation with the name of its metric: `eval loss 0.046`.
+/// Formats a value of an evaluation with the name of its metric: `validation loss 0.046`.
 #[must_use]
 pub fn metric_value(metric: &str, value: f64) -> String {
     match metric {
         ACCURACY => format!("accuracy {}", format_accuracy(value)),
-        LOSS => format!("eval loss {}", figure(value)),
+        LOSS => format!("validation loss {}", figure(value)),
         name => format!("{name} {}", figure(value)),
     }
 }
@@ -110,6 +110,16 @@ pub fn metric_value(metric: &str, value: f64) -> String {
 pub fn device(run: &RunSummary) -> String {
     let device = run.status.as_ref().and_then(|status| status.device.as_deref()).unwrap_or_default();
     device.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Returns what `--set` changed, with the last part of each path: `lr=0.004 steps=500`.
+#[must_use]
+pub fn overrides(run: &RunSummary) -> String {
+    let short = |set: &String| {
+        let (path, value) = set.split_once('=').unwrap_or((set, ""));
+        format!("{}={value}", path.rsplit('.').next().unwrap_or(path))
+    };
+    run.overrides.iter().map(short).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the name of the rung.
@@ -158,7 +168,7 @@ mod tests {
             best(&RunSummary { status: Some(status.clone()), ..RunSummary::default() })
         };
         assert_eq!(shown(named("accuracy", 0.934)), "accuracy 93.4 %");
-        assert_eq!(shown(named("loss", 0.298)), "eval loss 0.298");
+        assert_eq!(shown(named("loss", 0.298)), "validation loss 0.298");
         assert_eq!(shown(named("val/fid", 12.5)), "val/fid 12.50");
         assert_eq!(shown(None), "last accuracy 93.4 %", "the newest evaluation");
     }

@@ -314,8 +314,7 @@ impl State {
         if self.run_state() == Some(RunState::Unattended) || self.watched_process().is_some() {
             return GoOn::TakesOver(self.resume_command());
         }
-        let level = self.status().and_then(|status| status.level);
-        let is_lost = self.command.as_ref().is_some_and(|spec| is_lost(spec, level));
+        let is_lost = self.command.as_ref().is_some_and(|spec| is_lost(spec, self.status()));
         match self.anew.clone().filter(|_| is_lost) {
             Some(anew) => GoOn::Anew(anew),
             None => GoOn::by_resume(self.resume_command(), self.status().and_then(|status| status.durable_step)),

@@ -301,15 +301,6 @@ pub fn render_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
     frame.render_widget(cut_line(line, usize::from(area.width)), area);
 }
 
-/// Draws lines over what is there.
-pub fn render_over(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>, theme: &Theme) {
-    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let area = Rect { height, ..area }.intersection(frame.area());
-    frame.render_widget(Clear, area);
-    frame.buffer_mut().set_style(area, theme.base);
-    render_lines(frame, area, lines);
-}
-
 /// Truncates a line to `width` columns, with `…` for the missing part. Spaces at its end are not missed.
 #[must_use]
 pub fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {

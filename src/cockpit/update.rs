@@ -14,6 +14,7 @@ mod palette;
 mod replay;
 mod run_list;
 mod samples;
+mod typing;
 mod worker_end;
 
 use super::layout::lay_out_state;
@@ -26,12 +27,13 @@ use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::untrusted::text;
 pub use focus::focus_visible_panel;
 pub use message::{ChangeError, Effect, HistoryBox, Msg, OtherBox, RunChange};
+pub use typing::join_bursts;
 
 const BELL_MS: i64 = 10_000;
 
 /// Applies a message to the state; returns the effects.
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
-    let previewed = state.previewed_rung();
+    let (previewed, mode) = (state.previewed_rung(), state.screen.mode);
     // Alerts cost more than a step: the steps between two ticks are judged together, at the time of the last one.
     let ticks = matches!(msg, Msg::Tick(now_ms) if is_new_tick(state, now_ms));
     let waits = matches!(msg, Msg::Keeper(Update::Steps { .. }));
@@ -40,6 +42,7 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     }
     let judges = ticks || !(waits || matches!(msg, Msg::Tick(_)));
     let mut effects = apply_message(state, msg);
+    typing::observe_question(state, mode);
     state.unjudged_steps |= waits;
     if judges {
         observe_alerts(state);
@@ -77,6 +80,7 @@ fn stand_by_for_preview(state: &State, before: Option<usize>) -> Option<Effect> 
 fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Key(key) => keys::press_key(state, key),
+        Msg::Burst(keys) => typing::press_burst(state, keys, keys::press_key),
         Msg::Paste(text) => keys::paste_text(state, &text),
         Msg::Mouse(event) => mouse::handle_mouse(state, event),
         Msg::Resize(width, height) => {

@@ -15,8 +15,8 @@ use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, KernelCount};
 use crate::series::Metric;
 use trouble::{
-    filling, hot, ignored_knobs, not_learning, not_saved, proposal, run_dir_missing, silent, skipping, slow, stalled,
-    vram_full,
+    filling, hot, ignored_knobs, not_learning, not_saved, other_resume, proposal, run_dir_missing, silent, skipping,
+    slow, stalled, vram_full,
 };
 
 /// Tone of a sentence, a gauge or a journal line.
@@ -81,6 +81,7 @@ pub fn verdict(state: &State) -> Verdict {
         .or_else(|| hot(state))
         .or_else(|| vram_full(state))
         .or_else(|| filling(state))
+        .or_else(|| other_resume(status))
         .or_else(|| shift_done(state, status))
         .or_else(|| ignored_knobs(status))
         .or_else(|| slow(state))
@@ -142,8 +143,8 @@ fn result(state: &State, status: &Status) -> String {
     if let Some(eval) = status.eval.as_ref().or_else(newest) {
         parts.push(summarize_eval(eval));
     }
-    if status.skipped > 0 {
-        parts.push(format!("{} skipped", count(status.skipped)));
+    if let Some(skipped) = status.skipped.filter(|skipped| *skipped > 0) {
+        parts.push(format!("{} skipped", count(skipped)));
     }
     if status.unguarded > 0 {
         parts.push(format!("{} not finite", count(status.unguarded)));
@@ -170,7 +171,7 @@ pub fn summarize_eval(eval: &Eval) -> String {
         return format!("perplexity {}", figure(perplexity));
     }
     match (eval.loss, eval.metrics.first_key_value()) {
-        (Some(loss), _) => format!("evaluation loss {}", figure(loss)),
+        (Some(loss), _) => format!("validation loss {}", figure(loss)),
         (None, Some((name, value))) => format!("{name} {}", figure(*value)),
         (None, None) => "no evaluation metric".to_owned(),
     }
@@ -251,9 +252,9 @@ fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
     let parts = passage
         .start_and_step_ms()
         .map_or_else(String::new, |(start, step)| format!(" (start {}, first step {})", took(start), took(step)));
-    let (tone, again) = match passage.repeated_steps().unwrap_or(0) {
-        0 => (Tone::Good, String::new()),
-        steps => (Tone::Warn, format!(", {} again", counted(steps, "step"))),
+    let (tone, again) = match passage.repeated_steps() {
+        None => (Tone::Good, String::new()),
+        Some(repeated) => (Tone::Warn, format!(", {repeated}")),
     };
     let text = format!(
         "{what} in {}{parts}: step {} → {}{again}, loss {earlier} → {later}",
@@ -275,6 +276,9 @@ fn healthy(state: &State, status: &Status) -> Verdict {
     let newest = state.facts.checkpoints.values().rev().find(|row| row.kept);
     if let Some(row) = newest {
         parts.push(format!("saved {} ago", age(state.now_ms.saturating_sub(row.time_ms))));
+    }
+    if status.skipped.is_none() && !parts.is_empty() {
+        parts.push("skips unknown".to_owned());
     }
     let again = since_restart(state, status);
     let head = match (status.state, again) {

@@ -47,7 +47,6 @@ fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     }
     panels::footer::render(frame, places.footer, state, theme);
     panels::tabs::render(frame, places.tabs, state, theme);
-    panels::verdict::render_rest(frame, places.verdict, state, theme);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 pub mod check;
 pub mod cost;
 pub mod environment;
+pub mod files;
 pub mod invocation;
 pub mod knobs;
 pub mod launch;
@@ -29,6 +30,7 @@ pub use launch::{
 pub use typed::run_file;
 
 use super::units::Every;
+use files::FileSpec;
 use serde::{Deserialize, Serialize};
 use signal::SignalName;
 use std::collections::BTreeMap;
@@ -50,8 +52,8 @@ pub struct CommandSpec {
     pub command: Vec<String>,
     /// The working directory; absolute.
     pub directory: PathBuf,
-    /// Files to write into the attempt's directory: name → text with placeholders.
-    pub files: BTreeMap<String, String>,
+    /// Files to write for each start, by their names in the attempt's directory.
+    pub files: BTreeMap<String, FileSpec>,
     /// How the script continues from its own checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,

@@ -102,6 +102,19 @@ impl Grants {
         self.0.is_empty()
     }
 
+    /// Returns a hash of the list: a run file with another one was not approved.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for grant in self {
+            for part in [grant.access.word(), &grant.access.subject(), &grant.key] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part.as_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
     /// Iterates over the grants in file order.
     pub fn iter(&self) -> slice::Iter<'_, Grant> {
         self.0.iter()

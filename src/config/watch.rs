@@ -102,6 +102,12 @@ impl Watch {
             (age, _) => age.duration(),
         }
     }
+
+    /// Returns the shortest silence of a command that counts as a hang, however fast its steps are.
+    #[must_use]
+    pub fn shortest_silence(&self) -> Duration {
+        self.hang.starting.duration().min(self.hang.first_steps.duration().max(self.hang_min.duration()))
+    }
 }
 
 /// When low GPU utilisation is investigated. Never causes a restart on its own.

@@ -5,15 +5,20 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Variables that a run may depend on and that neither systemd nor `wsl.exe` sets.
-const VARIABLES: [&str; 7] = [
+/// Variables that neither systemd nor `wsl.exe` sets: the user's folders, and what a run needs whose own environment was
+/// not kept.
+const VARIABLES: [&str; 11] = [
     "CUDA_HOME",
     "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES",
     "DOWNSHIFT_KERNEL_LOG",
     "DOWNSHIFT_NVML_PATH",
+    "DOWNSHIFT_SHARED_FOLDER",
     "DOWNSHIFT_WORKER",
     "LD_LIBRARY_PATH",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
 ];
 
 /// A path that cannot be written into an autostart entry.
@@ -70,7 +75,7 @@ impl Autostart {
              RemainAfterExit=yes\n\
              SuccessExitStatus=1\n\
              {environment}\
-             ExecStart={program} resume --interrupted --runs-dir {argument}\n\
+             ExecStart={program} resume --interrupted --everywhere --runs-dir {argument}\n\
              TimeoutStopSec=300\n\
              \n\
              [Install]\n\
@@ -89,7 +94,7 @@ impl Autostart {
             words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
         }
         words.push(self.program.clone());
-        words.extend(["resume", "--interrupted", "--wait", "--runs-dir"].map(str::to_owned));
+        words.extend(["resume", "--interrupted", "--everywhere", "--wait", "--runs-dir"].map(str::to_owned));
         words.push(self.runs.clone());
         let arguments: Vec<String> = words.iter().map(|word| windows(word)).collect();
         format!(
@@ -184,7 +189,10 @@ mod tests {
         assert!(unit.contains("Environment=\"CUDA_HOME=/opt/50%% \\\"new\\\"/$x\"\n"), "{unit}");
         let task = start("/runs/R&D").windows_task();
         assert!(task.contains("-d &quot;Ubuntu 24&quot; --exec /usr/bin/env "), "{task}");
-        assert!(task.contains(" --interrupted --wait --runs-dir &quot;/runs/R&amp;D&quot;</Arguments>"), "{task}");
+        assert!(
+            task.contains(" --interrupted --everywhere --wait --runs-dir &quot;/runs/R&amp;D&quot;</Arguments>"),
+            "{task}"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::redact::Redactor;
 use crate::store::lock::no_link;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::worker_log::{NAME, OLDER};
 use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
@@ -81,10 +82,10 @@ impl Parts {
         let settings = run.run().ok();
         parts.add("doctor.txt", Some(doctor::report(runs, settings.as_ref())));
         parts.add("python.txt", settings.as_ref().and_then(python));
-        for name in ["run.yaml", "failure.json", "companion.json", command_line::FILE, "keeper.log", "worker.log"] {
+        for name in ["run.yaml", "failure.json", "companion.json", command_line::FILE, "keeper.log", OLDER, NAME] {
             parts.add_file(run, name, &run.file(name));
         }
-        parts.add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
+        parts.add("triage.txt", triage(run));
         parts.add("status.json", status.and_then(|status| serde_json::to_string_pretty(status).ok()));
         parts.add_store(run);
         for (attempt, name) in stack_files(run) {
@@ -121,7 +122,10 @@ impl Parts {
             Err(LeftOut::Io(error)) if error.kind() == io::ErrorKind::NotFound => return,
             Err(why) => return self.left_out.push(("run.db".to_owned(), why)),
         }
-        let Ok(reader) = Reader::open(run) else { return };
+        let reader = match Reader::open_foreign(run) {
+            Ok(reader) => reader,
+            Err(error) => return self.left_out.push(("run.db".to_owned(), LeftOut::Io(io::Error::other(error)))),
+        };
         self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
         self.add("journal.txt", journal(&reader).ok());
         self.add("attempts.txt", reader.attempts().ok().map(|rows| describe_attempts(&rows)));
@@ -248,9 +252,14 @@ fn python(run: &Run) -> Option<String> {
     Some(found.map_or_else(|error| error.to_string(), |found| found.describe()))
 }
 
-fn triage(log: File) -> Option<String> {
+fn triage(run: &RunDir) -> Option<String> {
     let catalogue = Catalogue::load().or_else(|_| Catalogue::build(None)).ok()?;
-    let mut log = io::BufReader::new(log);
+    let newer = own_file(run, &run.file(NAME)).ok()?;
+    let older: Box<dyn Read> = match own_file(run, &run.file(OLDER)) {
+        Ok(older) => Box::new(older),
+        Err(_) => Box::new(io::empty()),
+    };
+    let mut log = io::BufReader::new(older.chain(newer));
     let found = scan(&mut log, &catalogue).ok()?;
     let lines = found.findings.iter().map(|finding| {
         format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)

@@ -7,7 +7,9 @@ use crate::protocol::metrics::Metrics;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::store::summary::MetricNames;
+use crate::untrusted::text;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -48,7 +50,8 @@ pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<()
     let mut written = match format {
         RowFormat::Csv => {
             let fixed = ["attempt", "rung", "step", "samples", "epoch", "loss", "lr", "grad_norm", "skipped"];
-            let columns: Vec<&str> = fixed.into_iter().chain(names.iter().map(|(_, name)| name)).collect();
+            let names = names.iter().map(|(_, name)| csv_cell(name));
+            let columns: Vec<Cow<'_, str>> = fixed.into_iter().map(Cow::Borrowed).chain(names).collect();
             writeln!(out, "{}", columns.join(","))
         }
         RowFormat::Jsonl => Ok(()),
@@ -60,6 +63,18 @@ pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<()
     };
     reader.each_step(each).map_err(|source| ExportError::query(run, source))?;
     written.and_then(|()| out.flush()).map_err(|source| ExportError::Io { path: PathBuf::from("stdout"), source })
+}
+
+/// Returns a text as a cell: on one line, without anything that a terminal interprets, quoted where the format asks for it
+/// (RFC 4180). A spreadsheet takes what begins like a formula as text.
+fn csv_cell(text: &str) -> Cow<'_, str> {
+    let safe = text::escape_line(text);
+    let is_formula = safe.starts_with(['=', '+', '-', '@', '\t']);
+    if !is_formula && !safe.contains([',', '"']) {
+        return safe;
+    }
+    let mark = if is_formula { "'" } else { "" };
+    Cow::Owned(format!("\"{mark}{}\"", safe.replace('"', "\"\"")))
 }
 
 fn write_row(
@@ -74,7 +89,7 @@ fn write_row(
     match format {
         RowFormat::Jsonl => {
             let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, metrics };
-            writeln!(out, "{}", serde_json::to_string(&row)?)
+            writeln!(out, "{}", text::escape_line(&serde_json::to_string(&row)?))
         }
         RowFormat::Csv => {
             let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -85,6 +100,26 @@ fn write_row(
                 write!(out, ",{}", number(metrics.get(name).copied()))?;
             }
             writeln!(out)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::csv_cell;
+
+    #[test]
+    fn names_of_columns_are_quoted_and_harmless() {
+        for (name, cell) in [
+            ("loss", "loss"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("two\nlines\u{1b}[2J", "two\\nlines\\u001b[2J"),
+            ("=HYPERLINK(A1)", "\"'=HYPERLINK(A1)\""),
+            ("-log_p", "\"'-log_p\""),
+            ("@x", "\"'@x\""),
+        ] {
+            assert_eq!(csv_cell(name), cell, "{name}");
         }
     }
 }

@@ -51,18 +51,28 @@ impl Backlog {
         }
     }
 
+    /// Drops every second step that waits, but never the newest.
     fn thin(&mut self) {
-        let (before, mut count) = (self.entries.len(), 0);
+        let (before, sent) = (self.entries.len(), self.sent);
+        let waiting = self.entries.range(sent..).filter(|entry| entry.is_step).count();
+        let (mut at, mut left) = (0, waiting);
         self.entries.retain(|entry| {
-            count += usize::from(entry.is_step);
-            !entry.is_step || count % 2 == 0
+            at += 1;
+            let waits = at > sent && entry.is_step;
+            left -= usize::from(waits);
+            !waits || left % 2 == 0
         });
         self.dropped += (before - self.entries.len()) as u64;
-        self.sent = 0;
         // Only notes and checkpoints are left: drop the oldest.
         while self.entries.len() > MOST {
             self.entries.pop_front();
+            self.sent = self.sent.saturating_sub(1);
         }
+    }
+
+    /// Returns the newest step.
+    pub fn newest_step(&self) -> Option<Event> {
+        line::decode(&self.entries.iter().rev().find(|entry| entry.is_step)?.line)
     }
 
     /// Returns the next line to send.
@@ -159,5 +169,21 @@ mod tests {
         assert!(backlog.dropped > 0);
         let lines = drain(&mut backlog);
         assert!(lines.last().unwrap().contains(&format!("\"step\":{}", 20_000 + 2 * MOST)), "the newest step is there");
+    }
+
+    #[test]
+    fn a_slow_keeper_gets_nothing_twice_and_always_the_newest_step() {
+        for length in [2 * MOST as u64, 2 * MOST as u64 + 1] {
+            let mut backlog = Backlog::default();
+            backlog.push(&Event::Note { level: Level::Info, text: "said once".to_owned() });
+            (1..=100).for_each(|step| backlog.push(&step_event(step)));
+            let first = drain(&mut backlog);
+            (101..=length).for_each(|step| backlog.push(&step_event(step)));
+            let lines = drain(&mut backlog);
+            assert_eq!((first.len(), lines.iter().filter(|line| line.contains("said once")).count()), (101, 0));
+            assert!(lines.first().unwrap().contains("\"step\":10"), "{:?}", lines.first());
+            assert!(lines.last().unwrap().contains(&format!("\"step\":{length},")), "{:?}", lines.last());
+            assert!(matches!(backlog.newest_step(), Some(Event::Step(step)) if step.step == length));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The harness's dealings with the companion of its command: the training as it reports it, and the orders to it.
 
+mod absence;
 mod introduce;
 mod news;
 mod output_steps;
@@ -24,13 +25,11 @@ use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose};
 use crate::config::command::SaveSignal;
 use crate::config::units::Every;
-use crate::process_tree::scan;
 use crate::protocol::companion::{
-    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Grade, Introduction,
+    CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Introduction,
 };
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Level};
 use crate::store::checkpoint::state::TrainState;
-use crate::store::{adopted, checkpoint};
 use std::time::{Duration, Instant};
 
 /// Time that the companion has to save and end, unless the run file gives the script another one.
@@ -39,8 +38,6 @@ const SAVING: Duration = Duration::from_mins(1);
 const LEAVING: Duration = Duration::from_secs(15);
 /// Time after which a companion that is gone while its command runs is given up. A second training may follow.
 const GIVEN_UP: Duration = Duration::from_secs(3);
-/// Steps in the output after which the silence of a companion means that there is none.
-const SILENT_STEPS: u64 = 20;
 
 /// The companion as the harness knows it.
 pub struct Companion {
@@ -144,6 +141,16 @@ impl Companion {
         self.introduction.as_ref().is_some_and(|found| found.framework == Framework::Loop)
     }
 
+    /// Reports whether it reports every step, with those that were left out.
+    pub fn reports_each_step(&self) -> bool {
+        self.introduction.as_ref().is_some_and(|found| found.framework.sees_losses())
+    }
+
+    /// Returns the introduction of the process that reports the training.
+    pub fn introduced(&self) -> Option<&Introduction> {
+        self.introduction.as_ref()
+    }
+
     /// Reports whether it ends because it was asked to.
     pub fn is_stopping(&self) -> bool {
         self.stopping
@@ -213,6 +220,7 @@ impl Harness {
                     self.take_part(member, staged.step, Ok(staged));
                 }
             }
+            CompanionLine::Loaded(loaded) => self.observe_loads(loaded),
             CompanionLine::Wrote(written) => self.adopt_written(written),
             CompanionLine::Stopping { .. } => {
                 self.companion.stopping = true;
@@ -239,6 +247,9 @@ impl Harness {
 
     /// Sends an event of the companion on to the keeper.
     fn relay(&mut self, member: Option<Member>, event: Event) {
+        if self.life.is_ended_by_us() && matches!(event, Event::Failed(_)) {
+            return;
+        }
         let Some(event) = self.take_of_rank(member, event) else { return };
         if let (Event::StopRefused { .. }, Life::Saving { .. }) = (&event, &self.life) {
             self.life = Life::Running;
@@ -246,8 +257,15 @@ impl Harness {
         if let Event::Injected { fault, .. } = &event {
             self.leave_out_fault(fault);
         }
+        let event = self.resume_check.renumber(event);
         let own = self.companion.introduction.as_ref();
-        if matches!(event, Event::Step(_)) && own.is_some_and(|introduction| self.trusts_output_over(introduction)) {
+        if own.is_some_and(|introduction| !introduction.framework.sees_losses()) {
+            self.progress.skips.take_told(&event);
+        }
+        // The steps that the output names are other ones.
+        if matches!(event, Event::Step(_) | Event::Skipped(_))
+            && own.is_some_and(|introduction| self.trusts_output_over(introduction))
+        {
             return;
         }
         for event in self.progress.take_told(event, self.began.elapsed()) {
@@ -291,6 +309,7 @@ impl Harness {
     /// Asks for saves that are due, and reports the absence of a companion.
     pub(super) fn tick_companion(&mut self) {
         self.retry_setup();
+        self.send_skips();
         let now = self.began.elapsed();
         if self.companion.keeps_loop() && matches!(self.life, Life::Running) && self.companion_saves() {
             let has_trained = self.progress.step > self.hello.resumed_from.unwrap_or(0);
@@ -304,48 +323,6 @@ impl Harness {
         }
         if self.companion.news.is_none() && !self.companion.reported.missed {
             self.note_missing_companion();
-        }
-    }
-
-    /// Goes back to the output of a command whose companion went away while it trains.
-    fn give_up_companion(&mut self) {
-        self.companion.gone = None;
-        self.companion.introduction = None;
-        self.progress.follow_output();
-        self.warn(
-            "the companion is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
-        );
-        // A new start resumes from what was saved before.
-        let run_dir = self.args.run_dir.path();
-        let resumes = !checkpoint::list(run_dir).is_empty() || !adopted::list(run_dir).is_empty();
-        if let Some(news) = &mut self.companion.news {
-            let reason = Some("the companion is gone".to_owned());
-            let grade = if resumes { news.grade } else { Grade::None };
-            *news = CompanionNews { saves: news.saves && resumes, guards: false, grade, reason, ..news.clone() };
-        }
-        self.send_companion();
-    }
-
-    /// Reports once that a training is kept without a companion, although Python would have loaded one, and that faults
-    /// cannot be injected.
-    fn note_missing_companion(&mut self) {
-        let taken = self.progress.step.saturating_sub(self.hello.resumed_from.unwrap_or(0));
-        let first_fault = self.args.inject.iter().map(|fault| fault.first).min();
-        let fault_is_due = taken > 0 && first_fault.is_some_and(|first| self.progress.step >= first);
-        if taken < SILENT_STEPS && !fault_is_due {
-            return;
-        }
-        self.companion.reported.missed = true;
-        if !self.args.inject.is_empty() {
-            let faults: Vec<String> = self.args.inject.iter().map(ToString::to_string).collect();
-            self.warn(format!("{} cannot be injected: no companion in the command has reported", faults.join(",")));
-        }
-        let runs_torch =
-            self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| has_torch(process.pid));
-        if runs_torch {
-            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container), or the \
-                        script takes its steps without an optimizer of PyTorch";
-            self.link.send(&Event::Note { level: Level::Info, text: text.to_owned() });
         }
     }
 
@@ -378,9 +355,4 @@ pub(super) fn base_state(args: &HarnessArgs, chosen: Option<&Chosen>) -> TrainSt
         attempt: args.attempt,
         ..before
     }
-}
-
-/// Reports whether a process has loaded PyTorch.
-fn has_torch(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("/libtorch"))
 }

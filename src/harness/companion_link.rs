@@ -244,7 +244,8 @@ impl CompanionLink {
     fn refuse_save(&self, id: PeerId, step: u64) {
         let message = "another process of the command reports the training".to_owned();
         let peer = self.peers.get(&id);
-        if let (Some(peer), Ok(line)) = (peer, line::encode(&CompanionOrder::PublishFailed { step, message })) {
+        let refusal = CompanionOrder::PublishFailed { step, message, of_disk: false };
+        if let (Some(peer), Ok(line)) = (peer, line::encode(&refusal)) {
             let _ = peer.orders.try_send(line);
         }
     }

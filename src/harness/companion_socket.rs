@@ -4,6 +4,7 @@ use super::node_pid::{Node, PeerId};
 use super::rank_files::remove_left_files;
 use crate::process_tree::{EndedBy, wait_for_end};
 use crate::untrusted::accept::accept;
+use crate::untrusted::thread::run_beside;
 use rustix::process::geteuid;
 use std::fs;
 use std::io;
@@ -105,7 +106,7 @@ async fn read_lines(peer: PeerId, pid: Option<u32>, reader: OwnedReadHalf, news:
     }
     let (tell, told) = oneshot::channel();
     // At once: its exit status is readable only until its parent asks for it.
-    std::thread::spawn(move || {
+    run_beside("end of a rank", move || {
         let _ = tell.send(pid.and_then(|pid| wait_for_end(pid, LEAVING)));
     });
     let _ = news.send((peer, Incoming::Gone)).await;

@@ -3,11 +3,9 @@
 use super::progress::Progress;
 use crate::process_tree::Grace;
 use crate::protocol::exit::Exit;
+use crate::protocol::exit_code::{FINISHED, STOPPED};
 use crate::protocol::worker::{CommandNews, DoneReason, Event, Failed, FailureClass};
 use std::time::Duration;
-
-/// Exit code of a worker that was told to stop.
-const STOPPED: u8 = 3;
 
 /// Why the attempt ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +55,7 @@ fn has_finished(exit: Exit, progress: &Progress) -> bool {
 }
 
 /// Returns the last events of an attempt and the exit code of the harness. `pid` and `exit` are those of the process that is
-/// the cause; `failed` is its report.
+/// the cause; `failed` is its report. `log_end` is the length of worker.log when the harness began to end the command.
 #[must_use]
 pub fn conclude(
     reason: &Reason,
@@ -65,6 +63,7 @@ pub fn conclude(
     exit: Exit,
     progress: &Progress,
     failed: Option<Failed>,
+    log_end: Option<u64>,
 ) -> (Vec<Event>, u8) {
     // One that was asked to stop may be too near its end to hear it.
     let has_finished = match reason {
@@ -72,7 +71,8 @@ pub fn conclude(
         Reason::Asked => exit.code == Some(0) && progress.has_taken_last_step(),
         Reason::Signalled | Reason::RankFailed | Reason::Broken(_) => false,
     };
-    let news = CommandNews::Ended { pid, code: exit.code.or(has_finished.then_some(0)), signal: exit.signal };
+    let code = exit.code.or(has_finished.then_some(0));
+    let news = CommandNews::Ended { pid, code, signal: exit.signal, log_end };
     let mut events = vec![Event::Command { news }];
     let step = progress.step;
     let code = match reason {
@@ -82,7 +82,7 @@ pub fn conclude(
         }
         _ if has_finished => {
             events.push(Event::Done { reason: DoneReason::Finished, step });
-            0
+            FINISHED
         }
         Reason::Asked => {
             events.push(Event::Done { reason: DoneReason::Stopped, step });
@@ -118,7 +118,7 @@ mod tests {
             progress
         };
         let ends = |reason: &Reason, exit, progress: &Progress| {
-            let (events, code) = conclude(reason, 7, exit, progress, None);
+            let (events, code) = conclude(reason, 7, exit, progress, None, None);
             let done = events.iter().find_map(|event| match event {
                 Event::Done { reason, .. } => Some(*reason),
                 _ => None,
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(ends(&broken, Exit::by_signal(15), &at(5, None)), (None, 12));
         assert_eq!(ends(&Reason::RankFailed, Exit::by_signal(9), &at(100, Some(100))), (None, 1));
         let failed = Failed { class: FailureClass::DeviceOutOfMemory, message: "rank 1".to_owned(), ..failed };
-        let (events, code) = conclude(&Reason::Exited, 7, Exit::with_code(1), &at(5, None), Some(failed.clone()));
+        let (events, code) = conclude(&Reason::Exited, 7, Exit::with_code(1), &at(5, None), Some(failed.clone()), None);
         assert_eq!((events.last(), code), (Some(&Event::Failed(failed)), 10), "the first rank's report");
     }
 

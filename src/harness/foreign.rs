@@ -1,17 +1,19 @@
 //! A command that was running before its run began: watched through a pidfd instead of started.
 
 use super::run_loop::{Harness, Report};
+use super::terminal::Chunk;
 use crate::format::quoted;
 use crate::process_tree::Process;
 use crate::store::foreign::{ForeignProcess, TmuxPane};
-use crate::untrusted::file;
+use crate::untrusted::{file, thread};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// Most bytes read at once.
@@ -54,7 +56,10 @@ impl TmuxPane {
 }
 
 /// Watches an adopted process and reports its end, even if it has already exited.
-pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> (Process, Foreign) {
+///
+/// # Errors
+/// Returns the system's error.
+pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -> io::Result<(Process, Foreign)> {
     let pid = adopted.identity.pid;
     let started = adopted.identity.started;
     // A pipe that somebody else opened meanwhile is left alone.
@@ -63,16 +68,16 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
     let is_unseen = adopted.output.is_none() || adopted.pane.is_some() && pane.is_none();
     let process = Process { pid, parent: 0, started, cpu_ticks: 0, token: None };
     let handle = process.open();
-    std::thread::spawn(move || {
+    thread::start("adopted process", move || {
         if let Some(handle) = handle {
             wait_until_gone(&handle);
         }
         let _ = reports.send(Report::Gone);
-    });
+    })?;
     // Earlier output belongs to no attempt of this run.
     let output = adopted.output.as_ref().and_then(|path| file::open(path).ok());
     let output = output.and_then(|mut output| output.seek(SeekFrom::End(0)).ok().map(|_| output));
-    (process, Foreign { may_end: adopted.may_end, output, pane, is_unseen })
+    Ok((process, Foreign { may_end: adopted.may_end, output, pane, is_unseen }))
 }
 
 fn wait_until_gone(handle: &OwnedFd) {
@@ -97,7 +102,7 @@ impl Harness {
     /// Reads what an adopted command wrote.
     pub(super) fn read_foreign(&mut self) {
         if let Some(bytes) = self.foreign.as_mut().and_then(Foreign::read) {
-            self.take_output(&bytes);
+            self.take_output(&Chunk { bytes, read: Instant::now() });
         }
     }
 }
@@ -121,7 +126,7 @@ mod tests {
         let identity = Identity::of(child.id()).unwrap();
         let (reports, mut reported) = mpsc::unbounded_channel();
         let adopted = ForeignProcess { identity, output: Some(path.clone()), pane: None, may_end: false };
-        let (process, mut foreign) = watch(&adopted, reports);
+        let (process, mut foreign) = watch(&adopted, reports).unwrap();
         assert_eq!((process.pid, foreign.read()), (child.id(), None));
         std::fs::File::options().append(true).open(&path).unwrap().write_all(b"step 2 loss 8\n").unwrap();
         assert_eq!(foreign.read().unwrap(), b"step 2 loss 8\n");

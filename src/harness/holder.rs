@@ -3,7 +3,8 @@
 //!
 //! Its stdin is a pipe that the harness keeps open, its stdout worker.log, its stderr the reading end of the output.
 
-use rustix::io::{Errno, read, write};
+use crate::store::worker_log::BoundedLog;
+use rustix::io::{Errno, fcntl_dupfd_cloexec, read};
 use rustix::stdio::{stderr, stdin, stdout};
 use std::fs::File;
 use std::io::{self, PipeWriter, pipe};
@@ -39,22 +40,14 @@ pub fn hold_output() {
     let mut buffer = vec![0; 1 << 16];
     // The harness writes nothing: its end of the pipe is open, or it is gone.
     while matches!(read(stdin(), &mut buffer[..]), Ok(1..) | Err(Errno::INTR)) {}
+    let Ok(log) = fcntl_dupfd_cloexec(stdout(), 3) else { return };
+    let mut log = BoundedLog::new(File::from(log));
     loop {
         match read(stderr(), &mut buffer[..]) {
             Ok(0) => return,
-            Ok(count) => keep(&buffer[..count]),
+            Ok(count) => log.write(&buffer[..count]),
             Err(Errno::INTR) => {}
             Err(_) => return,
-        }
-    }
-}
-
-/// Writes to the log. On a full disk the output is lost, but the command goes on.
-fn keep(mut bytes: &[u8]) {
-    while let Ok(count @ 1..) = write(stdout(), bytes) {
-        bytes = &bytes[count..];
-        if bytes.is_empty() {
-            return;
         }
     }
 }

@@ -18,8 +18,6 @@ use tokio::time::timeout;
 const QUEUE: usize = 256;
 /// Longest line of a keeper.
 const LONGEST: u64 = 1 << 16;
-/// Time limit for writing the last events.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Time limit for the first order of a client.
 const FIRST_ORDER: Duration = Duration::from_secs(10);
 
@@ -34,18 +32,28 @@ pub enum FromKeeper {
 
 /// The connection to the keeper.
 pub struct KeeperLink {
+    inbox: Inbox,
+    connection: Option<Connection>,
+    backlog: Backlog,
+    /// The keeper has reported what it has stored; until then nothing is sent to it.
+    introduced: bool,
+}
+
+/// Orders of the keeper, and later keepers.
+struct Inbox {
     listener: Option<UnixListener>,
     incoming: mpsc::Receiver<(u64, FromKeeper)>,
     sender: mpsc::Sender<(u64, FromKeeper)>,
-    connection: Option<Connection>,
     /// Keepers that take over. A client that only looks whether somebody listens is none.
     arrivals: mpsc::Receiver<Arrival>,
     arriving: mpsc::Sender<Arrival>,
     /// Connections so far; only the newest one counts.
     number: u64,
-    backlog: Backlog,
-    /// The keeper has reported what it has stored; until then nothing is sent to it.
-    introduced: bool,
+}
+
+enum Heard {
+    Message(FromKeeper),
+    Arrived(Arrival),
 }
 
 /// A later keeper, with its first order.
@@ -56,9 +64,55 @@ struct Arrival {
 }
 
 struct Connection {
-    lines: mpsc::Sender<String>,
+    /// None once the last line is queued.
+    lines: Option<mpsc::Sender<String>>,
     /// Ends with true once everything was written.
     writer: JoinHandle<bool>,
+}
+
+/// How the delivery of the last events goes on.
+enum Progress {
+    /// There is room for a line.
+    Room,
+    /// Everything was written.
+    Written,
+    /// The keeper closed its end.
+    Lost,
+}
+
+impl Connection {
+    /// Waits for the next progress of a keeper that may read slowly.
+    async fn progress(connection: Option<&mut Self>) -> Progress {
+        let Some(connection) = connection else { return std::future::pending().await };
+        match &connection.lines {
+            Some(lines) if lines.reserve().await.is_ok() => Progress::Room,
+            None if (&mut connection.writer).await.unwrap_or(false) => Progress::Written,
+            Some(_) | None => Progress::Lost,
+        }
+    }
+
+    /// Queues a line, if there is room.
+    fn queue(&self, line: String) -> bool {
+        self.lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok())
+    }
+}
+
+impl Inbox {
+    async fn next(&mut self) -> Heard {
+        loop {
+            tokio::select! {
+                Some((number, message)) = self.incoming.recv() => {
+                    if number == self.number {
+                        return Heard::Message(message);
+                    }
+                }
+                stream = accept_keeper(self.listener.as_ref()) => {
+                    tokio::spawn(await_adoption(stream, self.arriving.clone()));
+                }
+                Some(arrival) = self.arrivals.recv() => return Heard::Arrived(arrival),
+            }
+        }
+    }
 }
 
 impl KeeperLink {
@@ -69,17 +123,8 @@ impl KeeperLink {
     pub fn open(listener: Option<UnixListener>) -> io::Result<Self> {
         let (sender, incoming) = mpsc::channel(64);
         let (arriving, arrivals) = mpsc::channel(1);
-        let mut link = Self {
-            listener,
-            incoming,
-            sender,
-            connection: None,
-            arrivals,
-            arriving,
-            number: 0,
-            backlog: Backlog::default(),
-            introduced: false,
-        };
+        let inbox = Inbox { listener, incoming, sender, arrivals, arriving, number: 0 };
+        let mut link = Self { inbox, connection: None, backlog: Backlog::default(), introduced: false };
         let stdin = pipe::Receiver::from_owned_fd(rustix::io::dup(rustix::stdio::stdin())?)?;
         let stdout = pipe::Sender::from_owned_fd(rustix::io::dup(rustix::stdio::stdout())?)?;
         link.connect(stdin, stdout);
@@ -92,7 +137,7 @@ impl KeeperLink {
         reader: impl AsyncRead + Send + Unpin + 'static,
         mut writer: impl AsyncWrite + Send + Unpin + 'static,
     ) {
-        self.number += 1;
+        self.inbox.number += 1;
         self.introduced = false;
         let (lines, mut queue) = mpsc::channel::<String>(QUEUE);
         let writer = tokio::spawn(async move {
@@ -103,8 +148,8 @@ impl KeeperLink {
             }
             true
         });
-        tokio::spawn(read_orders(self.number, reader, self.sender.clone()));
-        self.connection = Some(Connection { lines, writer });
+        tokio::spawn(read_orders(self.inbox.number, reader, self.inbox.sender.clone()));
+        self.connection = Some(Connection { lines: Some(lines), writer });
     }
 
     /// Sends an event, now or to the next keeper.
@@ -116,7 +161,7 @@ impl KeeperLink {
     /// Sends an event that only this keeper needs: a later one is introduced again.
     pub fn send_unkept(&mut self, event: &Event) {
         if let (Some(connection), true, Ok(line)) = (&self.connection, self.introduced, line::encode(event)) {
-            let _ = connection.lines.try_send(line);
+            let _ = connection.queue(line);
         }
     }
 
@@ -124,7 +169,7 @@ impl KeeperLink {
     pub fn pump(&mut self) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.introduced) else { return };
         while let Some(line) = self.backlog.next() {
-            if connection.lines.try_send(line.to_owned()).is_err() {
+            if !connection.queue(line.to_owned()) {
                 return;
             }
             self.backlog.mark_sent();
@@ -142,49 +187,59 @@ impl KeeperLink {
         std::mem::take(&mut self.backlog.dropped)
     }
 
+    /// Returns the newest step, if it is kept.
+    pub fn newest_step(&self) -> Option<Event> {
+        self.backlog.newest_step()
+    }
+
+    /// Reports whether a keeper holds the other end.
+    pub fn has_keeper(&self) -> bool {
+        self.connection.is_some()
+    }
+
     /// Waits for the next order, or for the keeper to go. Accepts later keepers meanwhile.
     pub async fn receive(&mut self) -> FromKeeper {
-        loop {
-            tokio::select! {
-                Some((number, message)) = self.incoming.recv() => {
-                    if number != self.number {
-                        continue;
-                    }
-                    if matches!(message, FromKeeper::Gone) {
-                        self.connection = None;
-                    }
-                    return message;
+        let heard = self.inbox.next().await;
+        self.take_heard(heard)
+    }
+
+    fn take_heard(&mut self, heard: Heard) -> FromKeeper {
+        match heard {
+            Heard::Message(message) => {
+                if matches!(message, FromKeeper::Gone) {
+                    self.connection = None;
                 }
-                stream = accept_keeper(self.listener.as_ref()) => {
-                    tokio::spawn(await_adoption(stream, self.arriving.clone()));
-                }
-                Some(Arrival { reader, writer, order }) = self.arrivals.recv() => {
-                    self.connect(reader, writer);
-                    return FromKeeper::Order(order);
-                }
+                message
+            }
+            Heard::Arrived(Arrival { reader, writer, order }) => {
+                self.connect(reader, writer);
+                FromKeeper::Order(order)
             }
         }
     }
 
-    /// Writes the queued events and closes the connection. Returns false if no keeper received them.
-    pub async fn finish(&mut self) -> bool {
-        if !self.introduced {
-            return false;
-        }
-        let Some(connection) = self.connection.take() else { return false };
-        let backlog = &mut self.backlog;
-        let all = timeout(LAST_WORDS, async {
-            while let Some(line) = backlog.next() {
-                if connection.lines.send(line.to_owned()).await.is_err() {
-                    return false;
-                }
-                backlog.mark_sent();
+    /// Writes the queued events and closes the connection, for as long as a keeper holds its end, however slowly it reads.
+    /// Returns none once a keeper has everything, or else the next message.
+    pub async fn deliver(&mut self) -> Option<FromKeeper> {
+        loop {
+            self.pump();
+            let is_queued = self.introduced && self.backlog.next().is_none();
+            if let Some(connection) = self.connection.as_mut().filter(|_| is_queued) {
+                connection.lines = None;
             }
-            true
-        });
-        let sent = all.await == Ok(true);
-        drop(connection.lines);
-        sent && timeout(LAST_WORDS, connection.writer).await.is_ok_and(|written| written.unwrap_or(false))
+            let connection = self.connection.as_mut().filter(|_| self.introduced);
+            tokio::select! {
+                heard = self.inbox.next() => return Some(self.take_heard(heard)),
+                progress = Connection::progress(connection) => match progress {
+                    Progress::Room => {}
+                    Progress::Written => return None,
+                    Progress::Lost => {
+                        self.connection = None;
+                        return Some(FromKeeper::Gone);
+                    }
+                },
+            }
+        }
     }
 }
 

@@ -3,10 +3,13 @@
 use super::holder::{self, Holder};
 use super::terminal::Terminal;
 use crate::config::command::{CommandLaunch, OUTPUTS};
+use crate::config::settings_file::SettingsError;
 use crate::process_tree::{Process, TOKEN_VARIABLE};
 use crate::protocol::companion::SETUP_VARIABLE;
+use crate::store::permissions::create_folder;
+use crate::store::umask;
 use crate::untrusted::text;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -28,6 +31,9 @@ pub enum LaunchError {
         /// The system's error.
         source: io::Error,
     },
+    /// A copy of a settings file cannot be made.
+    #[error(transparent)]
+    Settings(#[from] Box<SettingsError>),
     /// The working directory is missing.
     #[error("the directory {} does not exist; correct `directory:`", text::path(.0))]
     Directory(PathBuf),
@@ -50,16 +56,6 @@ pub struct Started {
     pub holder: Holder,
 }
 
-/// Writes the files of a launch.
-///
-/// # Errors
-/// Returns an error that names the file.
-pub fn write_files(launch: &CommandLaunch) -> Result<(), LaunchError> {
-    launch.files.iter().try_for_each(|(path, content)| {
-        write_file(path, content).map_err(|source| LaunchError::File { path: path.clone(), source })
-    })
-}
-
 /// Creates the folder for outputs below the run directory if an argument names it: a script may expect that it exists.
 ///
 /// # Errors
@@ -67,7 +63,7 @@ pub fn write_files(launch: &CommandLaunch) -> Result<(), LaunchError> {
 pub fn create_outputs(launch: &CommandLaunch, run_dir: &Path) -> io::Result<()> {
     let outputs = OUTPUTS.replace("{run_dir}", &run_dir.display().to_string());
     let names_it = launch.argv.iter().any(|word| word.contains(&outputs));
-    if names_it { fs::create_dir_all(outputs) } else { Ok(()) }
+    if names_it { create_folder(Path::new(&outputs)) } else { Ok(()) }
 }
 
 /// Starts the command in a session of its own. Its output goes to a terminal or, without `terminal`, to a pipe.
@@ -90,15 +86,11 @@ pub fn start(launch: &CommandLaunch, token: &str, terminal: bool, log: File) -> 
         .env_remove(SETUP_VARIABLE)
         .env("PYTHONUNBUFFERED", "1")
         .envs(&launch.environment)
-        .env(TOKEN_VARIABLE, token);
+        .env(TOKEN_VARIABLE, token)
+        .envs(umask::for_child());
     let pid = command.spawn()?.id();
     let gone = Process { pid, parent: std::process::id(), started: 0, cpu_ticks: 0, token: Some(token.to_owned()) };
     Ok(Started { process: Process::of(pid).unwrap_or(gone), output, holder })
-}
-
-fn write_file(path: &PathBuf, content: &str) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    fs::write(path, content)
 }
 
 /// Becomes the command, in a session of its own. Returns only if that fails, with the exit code.
@@ -106,7 +98,8 @@ pub fn exec_command(argv: &[String]) -> u8 {
     let Some((program, arguments)) = argv.split_first() else { return CANNOT_START };
     // Fails only for the leader of a process group, which a fresh child is not.
     let _ = rustix::process::setsid();
-    let error = Command::new(program).args(arguments).exec();
+    umask::restore();
+    let error = Command::new(program).args(arguments).env_remove(umask::VARIABLE).exec();
     super::complain(&format!("{program}: {error}"));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_START }
 }

@@ -25,12 +25,13 @@ use super::save_signal::ask_to_save;
 use super::signals::Signals;
 use super::stacks::ask_for_stacks;
 use super::stderr_file;
-use super::terminal::{next_chunk, read_output};
+use super::terminal::{Chunk, next_chunk, read_output};
 use crate::config::command::CommandLaunch;
 use crate::process_tree::{Family, Grace, Process, end_all, scan};
 use crate::protocol::node::{
     ConnectionNews, EndWithin, NodeEvent, NodeOrder, NodeStart, RankReading, Refused, StackWriter, WatchedRank,
 };
+use crate::untrusted::thread::run_beside;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 use std::collections::BTreeMap;
@@ -80,7 +81,7 @@ struct NodeHost {
     life: Life,
     companions: Option<Companions>,
     files: BTreeMap<u32, RankFile>,
-    output: Option<mpsc::Receiver<Vec<u8>>>,
+    output: Option<mpsc::Receiver<Chunk>>,
     output_log: OutputLog,
     activity: Activity,
     reports: mpsc::UnboundedSender<Report>,
@@ -139,7 +140,7 @@ impl NodeHost {
         set_child_subreaper(Some(getpid())).map_err(|error| refuse("orphaned processes")(error.into()))?;
         let ClaimedNode { node, token, socket, claim } = claimed;
         let guard = Guard::start(&token).map_err(refuse("the guard"))?;
-        let NodeStart { argv, directory, environment, terminal, setup } = start;
+        let NodeStart { argv, directory, environment, terminal, silence_ms, setup } = start;
         let mut launch = CommandLaunch { argv, directory, environment, files: Vec::new() };
         let companions = setup.map(|setup| Companions::open(socket, node, &setup)).transpose();
         let companions = companions.map_err(refuse("the companion"))?;
@@ -150,19 +151,20 @@ impl NodeHost {
         let started = launch::start(&launch, &token, terminal, log);
         let started = started.map_err(|error| Refused::Launch(error.to_string()))?;
         let (reports, reported) = mpsc::unbounded_channel();
+        let family = Family::Attempt { token, root: std::process::id() };
         Ok(Self {
             node,
             orders: Some(orders),
             outbox,
+            activity: Activity::new(&family, Duration::from_millis(silence_ms), Instant::now()),
             command: started.process,
-            family: Family::Attempt { token, root: std::process::id() },
+            family,
             exited: false,
             life: Life::Running,
             companions,
             files: BTreeMap::new(),
-            output: Some(read_output(started.output)),
+            output: Some(read_output(started.output).map_err(refuse("the reader of the output"))?),
             output_log: OutputLog::default(),
-            activity: Activity::new(Instant::now()),
             reports,
             reported,
             _holder: started.holder,
@@ -179,7 +181,7 @@ impl NodeHost {
                 order = next_order(&mut self.orders) => self.handle(order).await,
                 (peer, incoming) = next_news(&mut self.companions) => self.relay(peer, incoming).await,
                 chunk = next_chunk(&mut self.output) => match chunk {
-                    Some(bytes) => self.take_output(&bytes).await,
+                    Some(chunk) => self.take_output(&chunk.bytes).await,
                     None => self.output = None,
                 },
                 _ = child.recv() => self.reap().await,
@@ -220,7 +222,7 @@ impl NodeHost {
             NodeOrder::Look { ranks } => self.look(&ranks).await,
             NodeOrder::Stacks { writers } => {
                 let (family, reports) = (self.family.clone(), self.reports.clone());
-                std::thread::spawn(move || reports.send(Report::Stacks(ask_for_stacks(&writers, &family))));
+                run_beside("stacks", move || drop(reports.send(Report::Stacks(ask_for_stacks(&writers, &family)))));
             }
             NodeOrder::Save { signal } => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
@@ -345,7 +347,7 @@ impl NodeHost {
         let grace = Grace { command: ms(within.command_ms), others: ms(within.others_ms), kill: KILL };
         let command = (!self.exited).then(|| self.command.clone());
         let (family, reports) = (self.family.clone(), self.reports.clone());
-        std::thread::spawn(move || {
+        run_beside("end", move || {
             let left = end_all(&family, command.as_ref(), grace, Some(hurry.as_fd()));
             let _ = reports.send(Report::Ended(left));
         });
@@ -353,8 +355,8 @@ impl NodeHost {
 
     /// Passes on what is left to say, and reports the end.
     async fn finish(&mut self, left: Vec<Process>) {
-        while let Ok(Some(bytes)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
-            self.take_output(&bytes).await;
+        while let Ok(Some(chunk)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
+            self.take_output(&chunk.bytes).await;
         }
         let mut log = Vec::new();
         std::mem::take(&mut self.output_log).finish(&mut log);

@@ -9,6 +9,8 @@ use super::node_pid::{Node, PeerId};
 use crate::process_tree::{EndedBy, Family, TOKEN_VARIABLE, kill_all, wait_for_end};
 use crate::protocol::line;
 use crate::protocol::node::{ConnectionNews, NodeEvent, NodeOrder};
+use crate::store::umask;
+use crate::untrusted::thread::run_beside;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -65,8 +67,13 @@ impl NodeLink {
     ) -> io::Result<Self> {
         let token = token_of_step(token, node);
         let program = std::env::current_exe()?;
-        let mut child =
-            step_command(name).arg(program).arg("node-command").env(TOKEN_VARIABLE, &token).stderr(log).spawn()?;
+        let mut child = step_command(name)
+            .arg(program)
+            .arg("node-command")
+            .env(TOKEN_VARIABLE, &token)
+            .envs(umask::for_child())
+            .stderr(log)
+            .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take()).ok_or(io::ErrorKind::BrokenPipe)?;
         let stdin = pipe::Sender::from_owned_fd(OwnedFd::from(pipes.0))?;
         let stdout = pipe::Receiver::from_owned_fd(OwnedFd::from(pipes.1))?;
@@ -95,7 +102,7 @@ impl NodeLink {
     /// Kills the step, on another thread.
     pub fn kill(&self) {
         let step = self.step.clone();
-        std::thread::spawn(move || kill_all(&step, KILL));
+        run_beside("end of a job step", move || drop(kill_all(&step, KILL)));
     }
 }
 

@@ -1,26 +1,30 @@
 //! Prepares the start of a command: its checkpoint, its files, and the socket for the next keeper.
 
 use super::activity::Activity;
+use super::attempt_dir::claim_attempt_dir;
 use super::checkpoints::CheckpointWatch;
 use super::companion::{Companion, base_state};
 use super::companion_link::NewsQueue;
 use super::container_state::ContainerState;
+use super::copies::{Copies, write_files};
 use super::foreign::{self, Foreign};
+use super::hello::hello;
 use super::holder::Holder;
-use super::keeper_link::KeeperLink;
+use super::keeper_link::{FromKeeper, KeeperLink};
 use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::nodes::Nodes;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::ranks::{RankFailures, find_obstacles};
+use super::resume_check::ResumeCheck;
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
 use super::run_loop::{Harness, Life, Report};
 use super::save_timer::SaveTimer;
 use super::setup;
 use super::signals::Signals;
 use super::standby::Standby;
-use super::terminal::read_output;
+use super::terminal::{Chunk, read_output};
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_file};
 use crate::config::command::nodes::Place;
 use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
@@ -28,18 +32,19 @@ use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
 use crate::protocol::node::{NodeClaim, NodeStart};
-use crate::protocol::worker::{Event, Failed, FailureClass, Hello, Level, PROTOCOL};
-use crate::recipe::batch::Position;
+use crate::protocol::worker::{Event, Failed, FailureClass, Hello, Level};
 use crate::recipe::class;
 use crate::store::checkpoint;
 use crate::store::foreign::ForeignProcess;
 use crate::store::lock::Lock;
+use crate::store::run_dir_watch::RunDirWatch;
+use crate::store::worker_log::BoundedLog;
 use crate::store::{owners, socket_place};
 use crate::untrusted::glob::Glob;
 use rustix::process::{getpid, set_child_subreaper};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -49,8 +54,10 @@ pub(super) struct Running {
     pub(super) process: Process,
     pub(super) family: Family,
     foreign: Option<Foreign>,
-    output: Option<mpsc::Receiver<Vec<u8>>>,
+    output: Option<mpsc::Receiver<Chunk>>,
     holder: Option<Holder>,
+    /// The files outside the run directory that were written for it.
+    copies: Copies,
 }
 
 /// A run that no earlier attempt trains any more.
@@ -68,7 +75,7 @@ async fn claim(args: &HarnessArgs) -> Result<Claimed, HarnessError> {
     let lock = owners::become_worker(args.run_dir.path())?;
     // Orphans are reparented to this process instead of to init.
     set_child_subreaper(Some(getpid())).map_err(|error| HarnessError::of("orphaned processes")(error.into()))?;
-    let foreign = living_process(args);
+    let foreign = ForeignProcess::of_attempt(&args.run_dir, args.attempt);
     let queue = NewsQueue::new();
     if foreign.is_some() {
         return Ok(Claimed { lock, foreign, others: Nodes::none(), queue });
@@ -99,7 +106,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     // Whatever the command writes is younger.
     let now = Instant::now();
     let (running, companion) = if let Some(foreign) = foreign {
-        (watch_process(&foreign, &args, reports.clone(), &mut notes), Companion::none(&args))
+        (watch_process(&foreign, &args, reports.clone(), &mut notes)?, Companion::none(&args))
     } else {
         start_with_companion(&args, (&context, from.as_ref()), standby, (&mut others, queue), &mut notes)?
     };
@@ -107,24 +114,25 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     let hello = hello(&args, &progress, from.as_ref());
     announce(&mut link, &hello, notes);
     Ok(Harness {
+        activity: Activity::new(&running.family, args.silence, now),
         command: running.process,
         family: running.family,
         foreign: running.foreign,
-        _holder: running.holder,
+        _until_the_end: (running.holder, running.copies),
         output: running.output,
         reader: OutputReader::new(&patterns).resumed(context.step),
         paused: false,
         printed: Duration::ZERO,
         output_log: OutputLog::default(),
-        log: stderr_file().map_err(HarnessError::of("worker.log"))?,
+        log: BoundedLog::new(stderr_file().map_err(HarnessError::of("worker.log"))?),
         files,
         checkpoints,
         progress,
+        resume_check: ResumeCheck::begin(&args, from.as_ref()),
         companion,
         nodes: others,
         ranks: RankFailures::default(),
         hello,
-        activity: Activity::new(now),
         life: Life::Running,
         exit: None,
         signals,
@@ -133,8 +141,10 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         reported,
         began: now,
         adopting: false,
+        waiting: Vec::new(),
+        run_dir: RunDirWatch::new(args.run_dir.path()),
         args,
-        _lock: lock,
+        lock,
     })
 }
 
@@ -158,11 +168,11 @@ fn start_with_companion(
     notes: &mut Vec<String>,
 ) -> Result<(Running, Companion), HarnessError> {
     let timer = SaveTimer::new(setup::save_interval(args), args.faults);
+    notes.extend(claim_attempt_dir(args, context)?);
     let prepared = setup::prepare(args, context, from, &timer, queue, notes);
-    fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
     let launch = launch_of(args, context, prepared.as_ref().map(|prepared| &prepared.variables));
     notes.extend(find_obstacles(&launch, &args.device));
-    launch::write_files(&launch)?;
+    let copies = write_files(&launch.files, context, notes)?;
     launch::create_outputs(&launch, &context.run_dir).map_err(HarnessError::of("the folder for outputs"))?;
     let running = match standby.and_then(|standby| standby.begin(&launch)) {
         Some(running) => running,
@@ -170,7 +180,10 @@ fn start_with_companion(
     };
     begin_on_nodes(args, context, others, prepared.as_ref());
     let state = ContainerState::new(base_state(args, from));
-    Ok((running, Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer)))
+    Ok((
+        Running { copies, ..running },
+        Companion::new(prepared.map(|prepared| (prepared.link, prepared.setup)), state, timer),
+    ))
 }
 
 /// Claims the other nodes of the job. `last` is the token of the last attempt.
@@ -207,7 +220,7 @@ async fn or_report<T>(found: Result<T, HarnessError>) -> Result<T, HarnessError>
 async fn report_failure(failed: Failed) {
     if let Ok(mut link) = KeeperLink::open(None) {
         link.send(&Event::Failed(failed));
-        let _ = link.finish().await;
+        while matches!(link.deliver().await, Some(FromKeeper::Order(_))) {}
     }
 }
 
@@ -221,6 +234,7 @@ fn begin_on_nodes(args: &HarnessArgs, context: &AttemptContext, nodes: &mut Node
             directory: launch.directory,
             environment: launch.environment,
             terminal: args.spec.terminal,
+            silence_ms: u64::try_from(args.silence.as_millis()).unwrap_or(u64::MAX),
             setup: prepared.map(|prepared| Box::new(prepared.setup.setup().clone())),
         }
     });
@@ -234,23 +248,18 @@ fn progress_at(args: &HarnessArgs, step: u64) -> Progress {
     Progress::new(before, units, micro_batches, total)
 }
 
-/// Returns the process that the run adopted: while it lives, nothing is started beside it.
-fn living_process(args: &HarnessArgs) -> Option<ForeignProcess> {
-    ForeignProcess::of_run(&args.run_dir).filter(|adopted| args.attempt == 1 || adopted.identity.is_alive())
-}
-
 fn watch_process(
     adopted: &ForeignProcess,
     args: &HarnessArgs,
     reports: mpsc::UnboundedSender<Report>,
     notes: &mut Vec<String>,
-) -> Running {
-    let (process, foreign) = foreign::watch(adopted, reports);
+) -> Result<Running, HarnessError> {
+    let (process, foreign) = foreign::watch(adopted, reports).map_err(HarnessError::of("the adopted process"))?;
     if foreign.is_unseen && args.spec.metrics.files.is_empty() {
         notes.push(UNSEEN.to_owned());
     }
     let family = Family::Adopted(adopted.identity.pid);
-    Running { process, family, foreign: Some(foreign), output: None, holder: None }
+    Ok(Running { process, family, foreign: Some(foreign), output: None, holder: None, copies: Copies::default() })
 }
 
 /// Returns what is started: the run file, the rung and the attempt, with the variables of downshift.
@@ -277,8 +286,9 @@ pub(super) fn start_command(args: &HarnessArgs, launch: &CommandLaunch) -> Resul
         process: started.process,
         family: Family::Attempt { token: args.token.clone(), root: std::process::id() },
         foreign: None,
-        output: Some(read_output(started.output)),
+        output: Some(read_output(started.output).map_err(HarnessError::of("the reader of the output"))?),
         holder: Some(started.holder),
+        copies: Copies::default(),
     })
 }
 
@@ -291,7 +301,10 @@ pub(super) fn watch_checkpoints(
     let pattern = resolve_pattern(&spec.pattern, &args.preset, context);
     match Glob::parse(&pattern) {
         Ok(glob) => {
-            Some(CheckpointWatch::begin(glob, spec.complete.as_deref(), &args.spec.directory, args.run_dir.path()))
+            let begun_ns =
+                ForeignProcess::of_attempt(&args.run_dir, args.attempt).map(|process| process.identity.started_ns());
+            let (complete, directory) = (spec.complete.as_deref(), &args.spec.directory);
+            Some(CheckpointWatch::begin(glob, complete, directory, args.run_dir.path(), begun_ns))
         }
         Err(error) => {
             let note = describe_pattern("checkpoints.match", &pattern, &error);
@@ -305,7 +318,7 @@ pub(super) fn watch_checkpoints(
 }
 
 /// Compiles the patterns for lines of output. `check` refuses most invalid ones, but a stored run may hold others.
-fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> {
+pub(super) fn output_patterns(args: &HarnessArgs, notes: &mut Vec<String>) -> Vec<Pattern> {
     let mut patterns = Vec::new();
     for text in &args.spec.metrics.patterns {
         match Pattern::new(text) {
@@ -335,37 +348,6 @@ pub(super) fn size_of(args: &HarnessArgs) -> (u64, u32, Option<u64>) {
     let knob = |path: &str| knobs.pointer(path).and_then(serde_json::Value::as_u64);
     let times = knob("/training/accumulation").unwrap_or(1);
     (class::units_per_step(&knobs), u32::try_from(times).unwrap_or(u32::MAX), knob("/training/steps"))
-}
-
-fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Chosen>) -> Hello {
-    let samples = from.map_or(0, Chosen::samples);
-    let total = progress.total.unwrap_or(0);
-    let unit = if progress.samples(1) == 1 { "steps" } else { "samples" };
-    Hello {
-        protocol: PROTOCOL,
-        build: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        device: device_name(&args.device),
-        backend: "command".to_owned(),
-        parameters: 0,
-        resumed_from: from.map(Chosen::step),
-        position: Position { samples, ..Position::default() },
-        epoch_units: 0,
-        total_units: progress.samples(total),
-        total_steps: total,
-        unit: unit.to_owned(),
-    }
-}
-
-/// Returns the device that the command uses, as far as it shows from outside: on a machine with a GPU, that GPU is
-/// assumed, so that the next start waits for its memory.
-fn device_name(device: &str) -> String {
-    let drivers = ["/dev/nvidiactl", "/dev/dxg"];
-    match device {
-        "auto" if drivers.iter().any(|driver| Path::new(driver).exists()) => "cuda:0".to_owned(),
-        "auto" => "cpu".to_owned(),
-        named => named.to_owned(),
-    }
 }
 
 /// Opens the socket for later keepers, and names it in the lock file. The command also runs without one; a measurement

@@ -4,11 +4,16 @@
 //! another step begins, or nothing more arrives for a moment. Once a companion reports the training, its steps count and
 //! those in the output do not.
 
+mod burst;
 mod told;
-mod trail;
+pub mod trail;
 
-use crate::log_metrics::Reading;
+use super::skips::SkipCounter;
+use crate::log_metrics::{Reading, Shares};
+use crate::protocol::progress::began_after;
+use crate::protocol::skips::UpdateCounts;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
+use burst::StepTimer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use trail::Trail;
@@ -33,19 +38,31 @@ pub struct Progress {
     /// The widest gap between reported steps.
     widest: u64,
     epoch: f64,
+    /// The epoch that was reported last.
+    reported_epoch: Option<u64>,
+    /// The epoch that the keeper has.
+    pub sent_epoch: Option<u64>,
     pending: Option<Pending>,
-    /// When the output last counted a step of this attempt.
-    stepped: Option<Duration>,
+    /// Measures the steps that the output counts in this attempt.
+    timer: StepTimer,
     /// The time of each step in the readings that are being taken; none after a start.
     step_time: Option<Duration>,
     lr: f64,
     began: bool,
     /// Losses in a row that were NaN or infinite.
     pub nan_in_a_row: u64,
+    /// The step before the attempt, once a step was read.
+    first: Option<u64>,
+    /// The updates that were left out.
+    pub skips: SkipCounter,
+    /// The script said so of one, and its loss has not been seen.
+    left_out: bool,
     /// Set once a companion reports the training.
     told: Option<told::Told>,
     /// When which step was counted.
     pub trail: Trail,
+    /// Which accuracies of the companion are percentages.
+    shares: Shares,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,14 +87,20 @@ impl Progress {
             total,
             widest: 1,
             epoch: 0.0,
+            reported_epoch: None,
+            sent_epoch: None,
             pending: None,
-            stepped: None,
+            timer: StepTimer::default(),
             step_time: None,
             lr: 0.0,
             began: false,
             nan_in_a_row: 0,
+            first: Some(from).filter(|from| *from > 0),
+            skips: SkipCounter::new(from > 0),
+            left_out: false,
             told: None,
             trail: Trail::default(),
+            shares: Shares::default(),
         }
     }
 
@@ -92,19 +115,22 @@ impl Progress {
         }
     }
 
-    /// Measures the steps in readings that are taken next. They share the time since the last step: a script may print every
-    /// tenth step only, and a pipe may deliver several at once.
+    /// Measures the steps in readings that are taken next.
     pub fn time_steps(&mut self, readings: &[Reading], now: Duration) {
         let counted = readings.iter().filter(|reading| reading.count_started_over.is_none() && !is_eval(reading));
         let newest = counted.filter_map(|reading| reading.step).max().unwrap_or(0);
-        if let Some(steps) = newest.checked_sub(self.step).filter(|steps| *steps > 0) {
-            let since = self.stepped.replace(now);
-            self.step_time = since.map(|since| now.saturating_sub(since).div_f64(steps as f64));
+        if newest > self.step {
+            self.step_time = self.timer.measure(self.step, newest, now);
         }
     }
 
     /// Takes a reading.
     pub fn take(&mut self, reading: &Reading, now: Duration) -> Vec<Event> {
+        self.skips.read(reading);
+        if reading.skip.is_some() {
+            self.left_out = true;
+            return Vec::new();
+        }
         if self.told.is_some() {
             return self.take_beside_companion(reading);
         }
@@ -115,8 +141,8 @@ impl Progress {
         if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
             self.total = Some(total);
         }
-        if let Some(epoch) = reading.epoch.filter(|epoch| epoch.is_finite() && *epoch >= 0.0) {
-            self.epoch = epoch;
+        if let Some(epoch) = reading.epoch {
+            self.report_epoch(epoch);
         }
         if is_eval(reading) {
             events.extend(self.flush());
@@ -148,6 +174,7 @@ impl Progress {
             return Vec::new();
         }
         self.began = true;
+        self.first = self.first.or(reading.step.map(began_after));
         vec![Event::Phase { phase: Phase::Training }]
     }
 
@@ -178,7 +205,7 @@ impl Progress {
                 place,
                 parameter: None,
                 rescaled: false,
-                applied: true,
+                applied: !std::mem::take(&mut self.left_out),
             }));
         }
         if loss.is_some() {
@@ -204,6 +231,25 @@ impl Progress {
         Event::Eval(Eval { step, samples: self.samples(step), loss, metrics, reduced: None })
     }
 
+    /// Takes an epoch that the output names.
+    pub fn report_epoch(&mut self, epoch: f64) {
+        if epoch.is_finite() && epoch >= 0.0 {
+            (self.epoch, self.reported_epoch) = (epoch, Some(epoch as u64));
+        }
+    }
+
+    /// Returns the reported epoch, if the keeper does not have it yet.
+    pub fn epoch_news(&mut self) -> Option<u64> {
+        let epoch = self.reported_epoch.filter(|epoch| self.sent_epoch != Some(*epoch))?;
+        self.sent_epoch = Some(epoch);
+        Some(epoch)
+    }
+
+    /// Returns counts of updates that the keeper does not have yet.
+    pub fn skip_news(&mut self) -> Option<UpdateCounts> {
+        self.skips.news(self.step.saturating_sub(self.first.unwrap_or(self.step)))
+    }
+
     /// Reports whether the command has taken its last step, as far as its output shows. The last steps are often not
     /// reported, if only every tenth one is.
     #[must_use]
@@ -221,7 +267,8 @@ impl Progress {
     }
 }
 
-fn is_eval(reading: &Reading) -> bool {
+/// Reports whether a reading is that of an evaluation.
+pub fn is_eval(reading: &Reading) -> bool {
     let of_eval = |name: &str| OF_EVAL.iter().any(|prefix| name.starts_with(prefix));
     reading.values.iter().any(|(name, _)| of_eval(name))
 }
@@ -229,7 +276,7 @@ fn is_eval(reading: &Reading) -> bool {
 #[cfg(test)]
 pub(in crate::harness) mod tests {
     use super::{MERGED, Progress};
-    use crate::log_metrics::Reading;
+    use crate::log_metrics::{Reading, Skip};
     use crate::protocol::worker::{Event, Step};
     use std::time::Duration;
 
@@ -300,6 +347,23 @@ pub(in crate::harness) mod tests {
         progress.take(&reading(Some(4), &[("loss", 1.0), ("x", f64::NAN)]), ms(5));
         let Some(Event::Step(step)) = progress.flush() else { panic!("a finite loss") };
         assert!(step.metrics.is_empty() && progress.nan_in_a_row == 0);
+    }
+
+    #[test]
+    fn a_step_that_the_script_says_it_left_out_was_not_taken() {
+        for says in [true, false] {
+            let mut progress = Progress::new(0, 1, 1, None);
+            progress.take(&reading(Some(1), &[("loss", f64::NAN)]), ms(1));
+            if says {
+                progress.take(&Reading { skip: Some(Skip::NotFinite), ..Reading::default() }, ms(2));
+            }
+            let events = progress.take(&reading(Some(2), &[("loss", f64::NAN)]), ms(3));
+            let [Event::Skipped(first)] = &events[..] else { panic!("{events:?}") };
+            let Some(Event::Skipped(second)) = progress.flush() else { panic!("a NaN loss") };
+            assert_eq!((first.applied, second.applied), (!says, true));
+            let counts = progress.skip_news();
+            assert_eq!(counts.map(|counts| (counts.due, counts.skipped)), says.then_some((2, 1)));
+        }
     }
 
     #[test]

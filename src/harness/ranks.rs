@@ -19,6 +19,7 @@ use crate::protocol::device::DeviceChoice;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Failed, FailureClass, Level};
 use crate::untrusted::port::check_meeting;
+use crate::untrusted::thread::run_beside;
 use rustix::process::Signal;
 use std::cmp::Reverse;
 use std::env;
@@ -225,7 +226,7 @@ impl Harness {
         let Some(at) = self.ranks.leaving.iter().position(|leaving| *leaving == member) else { return };
         self.ranks.leaving.swap_remove(at);
         let (reports, launcher) = (self.reports.clone(), self.command.pid);
-        std::thread::spawn(move || {
+        run_beside("launcher", move || {
             let _ = wait_for_end(launcher, LAUNCHER);
             let _ = reports.send(Report::RanksLeft(member));
         });
@@ -268,7 +269,7 @@ impl Harness {
             Event::SaveFailed { step, message, of_disk } => {
                 let message = format!("{member}: {message}");
                 if !self.companion.keeps_loop() {
-                    self.companion.order(&CompanionOrder::PublishFailed { step, message: message.clone() });
+                    self.companion.order(&CompanionOrder::PublishFailed { step, message: message.clone(), of_disk });
                     return Some(Event::SaveFailed { step, message, of_disk });
                 }
                 self.take_part(member, step, Err(NotWritten { message, of_disk }));

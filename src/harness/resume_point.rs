@@ -7,7 +7,7 @@ use super::{HarnessArgs, HarnessError, Purpose};
 use crate::config::command::{Level, RestartPolicy, names_checkpoint};
 use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
-use crate::store::adopted::{self, Adopted, WrittenCheckpoint, step_in_name};
+use crate::store::adopted::{self, AdoptError, Adopted, WrittenCheckpoint, step_in_name};
 use crate::store::checkpoint::state::TrainState;
 use crate::store::checkpoint::{self, Entry, Newest, STATE};
 use crate::store::companion::KnownCompanion;
@@ -157,8 +157,7 @@ fn adopt_written(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<(), Harn
         if is_given_up || adopted::is_usable(run_dir, *step, &original.path) || !written.is_unchanged() {
             continue;
         }
-        let adopt = if copies { adopted::adopt_copy } else { adopted::adopt };
-        match adopt(run_dir, *step, *samples, &original.path) {
+        match adopted::adopt_found(run_dir, (*step, *samples), &original.path, copies) {
             Err(source) if written.unmatched => {
                 refused = Err(HarnessError::NoCheckpoint { step: *step, source });
                 waiting.push(written);
@@ -188,7 +187,7 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
         let written = look_at(&found.path);
         went_back.zip(found.step).zip(written).is_some_and(|((back, step), written)| back.gave_up(step, &written))
     };
-    while let Some(found) = watch.look(Moment::BeforeStart) {
+    while let Some(found) = watch.look(Moment::BeforeStart).pop() {
         // A listed one changed while nothing watched it, so it may be damaged.
         if listed.contains(&&found.path) || is_given_up(&found) {
             if watch.ignore(&found.path).is_err() {
@@ -199,12 +198,13 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
         // Without a number in its name, the step of a checkpoint is unknown by now.
         let Some(step) = found.step.filter(|_| counts_steps) else { break };
         let samples = step.saturating_mul(size_of(args).0);
-        let adopt = if spec.copy { adopted::adopt_copy } else { adopted::adopt };
-        match adopt(run_dir, step, samples, &found.path) {
-            Ok(adopted) => watch.record_adopted(&adopted),
+        match adopted::adopt_found(run_dir, (step, samples), &found.path, spec.copy) {
+            Ok(adopted) => drop(watch.record_adopted(&adopted)),
             Err(error) => {
                 notes.push(format!("checkpoint {} is not adopted: {error}", count(step)));
-                break;
+                if !matches!(error, AdoptError::Foreign(_)) || watch.ignore(&found.path).is_err() {
+                    break;
+                }
             }
         }
     }

@@ -5,7 +5,8 @@ use super::activity::Activity;
 use super::checkpoints::{Candidate, CheckpointWatch, Moment};
 use super::companion::{Companion, Published};
 use super::companion_link::Member;
-use super::ending::{Reason, conclude};
+use super::copies::Copies;
+use super::ending::Reason;
 use super::foreign::Foreign;
 use super::holder::Holder;
 use super::keeper_link::{FromKeeper, KeeperLink};
@@ -13,33 +14,32 @@ use super::metric_files::MetricFiles;
 use super::nodes::Nodes;
 use super::output_log::OutputLog;
 use super::progress::Progress;
+use super::progress::trail::FILE_CLOCK;
 use super::ranks::RankFailures;
-use super::saving::FILE_CLOCK;
+use super::resume_check::ResumeCheck;
 use super::signals::Signals;
-use super::terminal::next_chunk;
+use super::terminal::{Chunk, next_chunk};
 use crate::config::command::SaveSignal;
-use crate::log_metrics::{OutputReader, Reading};
+use crate::log_metrics::OutputReader;
 use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::node::StackWriter;
-use crate::protocol::worker::{CommandNews, Event, FailureClass, Hello, Level, Order};
+use crate::protocol::worker::{CommandNews, Event, Hello, Level, Order};
 use crate::store::adopted::{AdoptError, Adopted};
 use crate::store::lock::Lock;
+use crate::store::run_dir_watch::{Presence, RunDirWatch};
+use crate::store::worker_log::BoundedLog;
+use crate::untrusted::thread::run_beside;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{WaitOptions, wait};
-use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Interval at which files, checkpoints and the clock are checked.
-const TICK: Duration = Duration::from_millis(500);
-/// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
-const DRAIN: Duration = Duration::from_millis(500);
-
+pub(super) const TICK: Duration = Duration::from_millis(500);
 /// The phase of the command's life.
 #[derive(Debug)]
 pub enum Life {
@@ -61,7 +61,25 @@ pub enum Life {
         hurry: Arc<OwnedFd>,
         /// No process is left.
         done: bool,
+        /// Length of worker.log when the command was told to end; none if it had ended by then.
+        log_end: Option<u64>,
     },
+}
+
+impl Life {
+    /// Returns the length of worker.log after which nothing says why the command ended.
+    pub fn log_end(&self) -> Option<u64> {
+        match self {
+            Self::Ending { log_end, .. } => *log_end,
+            _ => None,
+        }
+    }
+
+    /// Reports whether the processes of the command end because the harness told them to: then their failures follow from
+    /// that.
+    pub fn is_ended_by_us(&self) -> bool {
+        matches!(self, Self::Ending { reason, .. } if !reason.is_failure_of_command())
+    }
 }
 
 /// A report from one of the harness's threads.
@@ -93,19 +111,22 @@ pub struct Harness {
     pub(super) family: Family,
     /// Set if the command was running before the run, with whether it may be ended.
     pub(super) foreign: Option<Foreign>,
-    pub(super) _holder: Option<Holder>,
+    /// The second holder of the output, and the copies outside the run directory.
+    pub(super) _until_the_end: (Option<Holder>, Copies),
     /// The command's output; none once no process has it open.
-    pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
+    pub(super) output: Option<mpsc::Receiver<Chunk>>,
     pub(super) reader: OutputReader,
     /// Nothing was printed since the last tick.
     pub(super) paused: bool,
     /// When the newest output arrived.
     pub(super) printed: Duration,
     pub(super) output_log: OutputLog,
-    pub(super) log: File,
+    pub(super) log: BoundedLog,
     pub(super) files: MetricFiles,
     pub(super) checkpoints: Option<CheckpointWatch>,
     pub(super) progress: Progress,
+    /// Whether the command trains on from its checkpoint.
+    pub(super) resume_check: ResumeCheck,
     pub(super) companion: Companion,
     pub(super) nodes: Nodes,
     pub(super) ranks: RankFailures,
@@ -121,7 +142,10 @@ pub struct Harness {
     pub(super) began: Instant,
     /// A checkpoint is being read.
     pub(super) adopting: bool,
-    pub(super) _lock: Lock,
+    pub(super) run_dir: RunDirWatch,
+    pub(super) lock: Lock,
+    /// Checkpoints that were found and are not adopted yet, in the order in which they were written.
+    pub(super) waiting: Vec<Candidate>,
 }
 
 impl Harness {
@@ -144,7 +168,7 @@ impl Harness {
                 (node, message) = self.nodes.receive() => self.handle_node(node, message),
                 message = self.companion.receive() => self.handle_companion(message),
                 chunk = next_chunk(&mut self.output) => match chunk {
-                    Some(bytes) => self.take_output(&bytes),
+                    Some(chunk) => self.take_output(&chunk),
                     None => self.output = None,
                 },
             }
@@ -158,54 +182,7 @@ impl Harness {
         self.adopting || self.companion.is_busy()
     }
 
-    pub(super) fn take_output(&mut self, bytes: &[u8]) {
-        self.activity.printed();
-        self.paused = false;
-        let mut log = Vec::new();
-        self.output_log.push(bytes, Instant::now(), &mut log);
-        self.write_log(&log);
-        let readings = self.reader.read(bytes, self.progress.is_told());
-        let before = std::mem::replace(&mut self.printed, self.began.elapsed());
-        // A bar is complete once the next one is drawn over it.
-        let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));
-        if let Some(step) = self.reader.step() {
-            self.progress.trail.record(step, if ends_earlier { before } else { self.printed });
-        }
-        self.take_readings(&readings);
-    }
-
-    /// Writes to worker.log. On a full disk the command goes on without it.
-    fn write_log(&mut self, text: &[u8]) {
-        let _ = self.log.write_all(text);
-    }
-
-    fn take_readings(&mut self, readings: &[Reading]) {
-        let now = self.began.elapsed();
-        self.progress.time_steps(readings, now);
-        for reading in readings {
-            let reading = &*self.notice_steps_in_output(reading);
-            let total = self.progress.total;
-            let events = self.progress.take(reading, now);
-            self.progress.trail.record(self.progress.step, now);
-            if self.progress.total != total {
-                self.send_length();
-            }
-            for event in events {
-                self.send(&event);
-            }
-        }
-    }
-
-    /// Sends an event about the training, and ends a command whose loss stays NaN.
-    pub(super) fn send(&mut self, event: &Event) {
-        self.record_for_container(event);
-        self.link.send(event);
-        if self.progress.nan_in_a_row >= self.args.skips_in_a_row && !matches!(self.life, Life::Ending { .. }) {
-            self.end(Reason::Broken(self.broken_by_nan()));
-        }
-    }
-
-    fn handle_keeper(&mut self, message: FromKeeper) {
+    pub(super) fn handle_keeper(&mut self, message: FromKeeper) {
         match message {
             // The process that measured or tried the command is gone.
             FromKeeper::Gone if self.args.purpose.is_temporary() => self.end(Reason::Signalled),
@@ -251,6 +228,10 @@ impl Harness {
                 self.exit = Some(Exit::of_command(status.exit_status(), status.terminating_signal()));
                 // A command may save and exit when it is asked to save.
                 let asked = matches!(self.life, Life::Saving { .. }) || self.companion.is_stopping();
+                if !asked && matches!(self.life, Life::Running) {
+                    self.take_waiting_output();
+                    self.record_exit();
+                }
                 match self.exit {
                     _ if asked => self.end(Reason::Asked),
                     Some(exit) if exit.code != Some(0) => self.end_as_failed(Reason::Exited),
@@ -278,17 +259,18 @@ impl Harness {
         let Ok(hurry) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new) else { return };
         // A command that may not be ended is left alone: the harness only stops watching it.
         let done = self.foreign.as_ref().is_some_and(|foreign| !foreign.may_end);
-        self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done };
+        let log_end = self.exit.is_none().then(|| self.end_of_evidence()).flatten();
+        self.life = Life::Ending { reason, hurry: Arc::clone(&hurry), done, log_end };
         if done {
             return;
         }
-        std::thread::spawn(move || {
+        run_beside("end", move || {
             let left = end_all(&family, command.as_ref(), grace, Some(hurry.as_fd()));
             let _ = reports.send(Report::Ended(left));
         });
     }
 
-    fn take_report(&mut self, report: Report) {
+    pub(super) fn take_report(&mut self, report: Report) {
         match report {
             Report::Ended(left) => {
                 if let Life::Ending { done, .. } = &mut self.life {
@@ -314,17 +296,31 @@ impl Harness {
         }
     }
 
+    /// Reports whether no keeper will ever find this harness: it has none, and the run directory is lost.
+    pub(super) fn is_abandoned(&mut self, now: Instant) -> bool {
+        if self.link.has_keeper() || self.args.purpose.is_temporary() {
+            // The keeper watches the directory.
+            self.run_dir.forget();
+            return false;
+        }
+        matches!(self.run_dir.check(now), Presence::Lost(_))
+    }
+
     fn tick(&mut self) {
         let now = Instant::now();
         let (mut log, mut readings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         self.output_log.tick(now, &mut log);
         self.write_log(&log);
+        // The job steps of other nodes write to it, too.
+        self.log.keep_bound();
         if std::mem::replace(&mut self.paused, true) {
             self.reader.flush(&mut readings);
         }
         self.files.poll(&mut readings, &mut notes);
-        self.take_readings(&readings);
+        self.take_readings(&readings, self.began.elapsed());
+        self.settle_resume(false);
         self.read_foreign();
+        self.send_epoch();
         for text in notes {
             self.link.send(&Event::Note { level: Level::Warn, text });
         }
@@ -334,6 +330,9 @@ impl Harness {
         if matches!(self.life, Life::Running) && self.activity.look(&self.family, now) {
             self.link.send_unkept(&Event::Command { news: CommandNews::Active });
         }
+        if self.is_abandoned(now) {
+            self.end(Reason::Signalled);
+        }
         self.look_for_checkpoint(Moment::Alive);
         self.tick_companion();
         self.tick_ranks();
@@ -341,57 +340,6 @@ impl Harness {
         if matches!(self.life, Life::Saving { until, .. } if now >= until) {
             self.give_up_stop();
         }
-    }
-
-    /// Handles what the companion sent before its processes ended, and publishes what it saved.
-    async fn drain_companion(&mut self) {
-        while self.companion.is_connected() {
-            let Ok(message) = timeout(DRAIN, self.companion.receive()).await else { break };
-            self.handle_companion(message);
-        }
-        while self.is_saving() {
-            let Some(report) = self.reported.recv().await else { return };
-            self.take_report(report);
-        }
-    }
-
-    /// Reports the end, to this keeper or to the next one. Returns the exit code.
-    async fn finish(&mut self) -> u8 {
-        while let Ok(Some(bytes)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
-            self.take_output(&bytes);
-        }
-        self.read_foreign();
-        self.drain_companion().await;
-        let (mut log, mut readings) = (Vec::new(), Vec::new());
-        self.output_log.finish(&mut log);
-        self.write_log(&log);
-        std::mem::replace(&mut self.reader, OutputReader::new(&[])).finish(&mut readings);
-        self.files.poll(&mut readings, &mut Vec::new());
-        self.take_readings(&readings);
-        if let Some(event) = self.progress.flush() {
-            self.link.send(&event);
-        }
-        let Some(reason) = self.reason_of_end() else { return FailureClass::Unknown.exit_code() };
-        let cause = self.ranks.cause();
-        // The keeper looks for the process in the logs of this node.
-        let of_rank = cause.exit.map(|(process, exit)| (process.here().unwrap_or(self.command.pid), exit));
-        let own = || (self.command.pid, self.nodes.end_of_command(self.exit.unwrap_or_default()));
-        let (pid, exit) = of_rank.filter(|_| reason.is_failure_of_command()).unwrap_or_else(own);
-        let (events, code) = conclude(&reason, pid, exit, &self.progress, cause.failed);
-        if (code != 0 || self.args.spec.checkpoints.is_some()) && !matches!(reason, Reason::Asked | Reason::Signalled) {
-            self.note_undeclared_checkpoints();
-        }
-        for event in &events {
-            self.link.send(event);
-        }
-        while !self.link.finish().await && !self.args.purpose.is_temporary() {
-            // The end of the run is kept for the next keeper.
-            tokio::select! {
-                message = self.link.receive() => self.handle_keeper(message),
-                () = Signals::asked_to_end(&mut self.signals.terminate, &mut self.signals.interrupt) => break,
-            }
-        }
-        code
     }
 }
 

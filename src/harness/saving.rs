@@ -1,22 +1,22 @@
 //! The harness's work on checkpoints: it asks the command to save, and adopts what is complete.
 
-use super::checkpoints::{Candidate, Moment};
+use super::checkpoints::{Candidate, CheckpointWatch, Moment};
 use super::ending::Reason;
+use super::progress::trail::Named;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life, Report};
 use super::save_signal::ask_to_save;
 use crate::config::command::signal::SignalName;
 use crate::process_tree::scan;
-use crate::protocol::worker::{Event, Level, Saved};
+use crate::protocol::worker::{CommandNews, Event, Level, Saved};
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::untrusted::text;
+use crate::untrusted::thread::run_beside;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
-
-/// A file's timestamp may lag behind the clock by this much: one timer interrupt.
-pub(super) const FILE_CLOCK: Duration = Duration::from_millis(10);
 
 /// Reason why a command cannot be asked to save.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -69,31 +69,70 @@ impl Harness {
         }
     }
 
-    /// Looks for a new checkpoint, and adopts it on another thread.
+    /// Looks for new checkpoints, and adopts them on another thread. A fast script writes several between two scans.
     pub(super) fn look_for_checkpoint(&mut self, moment: Moment) {
-        let Some(watch) = self.checkpoints.as_mut().filter(|_| !self.adopting) else { return };
-        let Some(candidate) = watch.look(moment) else { return };
-        let size = |path| adopted::survey(path).map_or(0, |files| files.iter().map(|(_, stamp)| stamp.bytes).sum());
-        if moment == Moment::JustEnded && size(&candidate.path) > HASHED_AT_END {
-            return;
+        let Some(watch) = self.checkpoints.as_mut() else { return };
+        let found = watch.look(moment);
+        self.waiting.retain(|known| found.iter().any(|found| is_same(found, known)));
+        for candidate in found {
+            if !self.waiting.iter().any(|known| is_same(known, &candidate)) {
+                let step = self.step_held(&candidate);
+                self.waiting.push(Candidate { step: Some(step), ..candidate });
+            }
         }
+        self.adopt_next_found(moment);
+    }
+
+    /// Adopts the newest of the checkpoints that were found.
+    fn adopt_next_found(&mut self, moment: Moment) {
+        let size =
+            |path: &Path| adopted::survey(path).map_or(0, |files| files.iter().map(|(_, stamp)| stamp.bytes).sum());
+        let is_small = |found: &Candidate| moment != Moment::JustEnded || size(&found.path) <= HASHED_AT_END;
+        let may_adopt = |found: &&Candidate| is_small(found) && CheckpointWatch::is_unchanged(found);
+        let Some(watch) = self.checkpoints.as_mut().filter(|_| !self.adopting) else { return };
+        // Where no step is known, each replaces the one before, and the newest must be the last.
+        let order = |found: &&Candidate| if found.step == Some(0) { -found.modified_ns } else { found.modified_ns };
+        let Some(candidate) = self.waiting.iter().filter(may_adopt).max_by_key(order).cloned() else { return };
         if self.progress.nan_in_a_row > 0 {
             let text = format!("checkpoint {} is not adopted: the loss is NaN", text::path(&candidate.path));
             let _ = watch.ignore(&candidate.path);
+            self.waiting.retain(|known| !is_same(known, &candidate));
             return self.link.send(&Event::Note { level: Level::Warn, text });
         }
-        let step = self.step_held(candidate.step, candidate.modified_ns);
-        let samples = self.progress.samples(step);
-        self.adopt(Candidate { step: Some(step), ..candidate }, samples);
+        let samples = self.progress.samples(candidate.step.unwrap_or(self.progress.step));
+        self.adopt(candidate, samples);
     }
 
-    /// Returns the step of a checkpoint with this number in its name, written at this time, in Unix nanoseconds. A count that
-    /// is not certain contradicts no name.
-    pub(super) fn step_held(&self, named: Option<u64>, written_ns: i64) -> u64 {
-        let (written, trail) = (self.since_begin(written_ns), &self.progress.trail);
-        let counts_epochs = |number: u64| written.is_some_and(|written| trail.is_beyond(number, written));
-        let number = named.filter(|number| self.companion.count_is_uncertain() || !counts_epochs(*number));
-        number.or_else(|| trail.find_step(written?)).unwrap_or(self.progress.step)
+    /// Returns the step of a checkpoint, by the number in its name or the time at which it was written. A count that is not
+    /// certain contradicts no name.
+    pub(super) fn step_held(&mut self, found: &Candidate) -> u64 {
+        let (is_uncertain, written) = (self.companion.count_is_uncertain(), self.since_begin(found.modified_ns));
+        let trail = &mut self.progress.trail;
+        let Some(written) = written else { return found.step.unwrap_or(self.progress.step) };
+        let named = match (found.step, found.epoch) {
+            (Some(number), epoch) if !is_uncertain && trail.is_beyond(number, written) => {
+                Named::Epoch(epoch.unwrap_or(number))
+            }
+            (Some(number), _) => Named::Step(number),
+            (None, Some(epoch)) => Named::Epoch(epoch),
+            (None, None) => Named::Nothing,
+        };
+        trail.add_checkpoint(named, written).unwrap_or(self.progress.step)
+    }
+
+    /// Reports which checkpoints the newest evaluations measured: the script saves, and then evaluates.
+    pub(super) fn report_measured(&mut self) {
+        for (checkpoint, evaluation) in self.progress.trail.match_checkpoints() {
+            self.report_evaluation(checkpoint, evaluation);
+        }
+    }
+
+    /// Reports that the evaluation at a step measured the weights of a checkpoint, unless their steps say so.
+    fn report_evaluation(&mut self, checkpoint: u64, evaluation: u64) {
+        if checkpoint != evaluation {
+            let news = CommandNews::Measured { checkpoint, evaluation };
+            self.link.send(&Event::Command { news });
+        }
     }
 
     /// Returns the time from the begin of this harness to a time of a file; none if that is earlier.
@@ -110,10 +149,9 @@ impl Harness {
         let run_dir = self.args.run_dir.path().to_owned();
         let copy = self.args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
         let reports = self.reports.clone();
-        std::thread::spawn(move || {
+        run_beside("adoption", move || {
             let began = Instant::now();
-            let adopt = if copy { adopted::adopt_copy } else { adopted::adopt };
-            let result = adopt(&run_dir, step, samples, &candidate.path);
+            let result = adopted::adopt_found(&run_dir, (step, samples), &candidate.path, copy);
             let _ = reports.send(Report::Adopted(candidate, result, began.elapsed()));
         });
     }
@@ -125,11 +163,10 @@ impl Harness {
         took: Duration,
     ) {
         self.adopting = false;
+        self.waiting.retain(|known| !is_same(known, candidate));
         match result {
             Ok(adopted) => {
-                if let Some(watch) = &mut self.checkpoints {
-                    watch.record_adopted(&adopted);
-                }
+                let is_newest = self.checkpoints.as_mut().is_none_or(|watch| watch.record_adopted(&adopted));
                 self.link.send(&Event::Saved(Saved {
                     path: adopted::relative_path(adopted.step),
                     step: adopted.step,
@@ -139,7 +176,12 @@ impl Harness {
                     total_ms: took.as_secs_f64() * 1000.0,
                     ..Saved::default()
                 }));
-                self.resume_later_from(Chosen::Script(adopted.clone()).for_companion());
+                if let Some(evaluation) = self.progress.trail.adopt_checkpoint(adopted.step) {
+                    self.report_evaluation(adopted.step, evaluation);
+                }
+                if is_newest {
+                    self.resume_later_from(Chosen::Script(adopted.clone()).for_companion());
+                }
                 self.answer_adoption(adopted.step, None);
                 match self.life {
                     Life::Saving { since_ns: Some(since_ns), .. } if adopted.original().modified_ns() >= since_ns => {
@@ -155,10 +197,22 @@ impl Harness {
                 if matches!(error, AdoptError::Changing(_)) {
                     return self.adopt_next_written();
                 }
+                if let (AdoptError::Foreign(_), Some(watch)) = (&error, &mut self.checkpoints) {
+                    // If that cannot be written, the next harness says so again.
+                    let _ = watch.ignore(&candidate.path);
+                }
                 let message = format!("the command's checkpoint was not adopted: {error}");
                 self.link.send(&Event::SaveFailed { step, message, of_disk: false });
             }
         }
         self.adopt_next_written();
+        if matches!(self.life, Life::Running) {
+            self.adopt_next_found(Moment::Alive);
+        }
     }
+}
+
+/// Reports whether two are the same version of one checkpoint.
+fn is_same(one: &Candidate, other: &Candidate) -> bool {
+    (&one.path, one.modified_ns) == (&other.path, other.modified_ns)
 }

@@ -15,7 +15,6 @@ use crate::store::run_dir::write_whole;
 use crate::store::socket_place;
 use crate::untrusted::text;
 use serde_json::Value;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +45,6 @@ pub(super) struct SetupFile {
 
 impl SetupFile {
     fn create(context: &AttemptContext, setup: Setup) -> io::Result<Self> {
-        fs::create_dir_all(&context.attempt_dir)?;
         let mut file = Self { path: context.attempt_dir.join(SETUP_FILE), setup, is_stale: true };
         file.write()?;
         Ok(file)

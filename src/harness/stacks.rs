@@ -8,6 +8,7 @@ use crate::process_tree::{Family, Process, scan};
 use crate::protocol::companion::Introduction;
 use crate::protocol::node::StackWriter;
 use crate::protocol::worker::{CommandNews, Event};
+use crate::untrusted::thread::run_beside;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
@@ -15,7 +16,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time that all processes have to answer.
@@ -63,7 +63,7 @@ impl Harness {
         self.nodes.ask_for_stacks(&self.companion.stacks);
         let (writers, family, reports) =
             (self.companion.stacks.on(Node::HERE), self.family.clone(), self.reports.clone());
-        thread::spawn(move || {
+        run_beside("stacks", move || {
             let written = ask_for_stacks(&writers, &family);
             let _ = reports.send(Report::Stacks(written));
         });

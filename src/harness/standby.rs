@@ -10,14 +10,17 @@
 mod gate;
 
 use self::gate::Gate;
+use super::attempt_dir::claim_attempt_dir;
 use super::prepare::{Running, context_of, launch_of, start_command};
 use super::{HarnessArgs, HarnessError, setup};
 use crate::config::command::CommandLaunch;
 use crate::process_tree::{Grace, Process, end_all};
 use crate::protocol::line;
 use crate::protocol::worker::Order;
+use crate::store::lock::open_log;
+use crate::untrusted::thread::run_beside;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -53,8 +56,8 @@ impl Standby {
     /// Returns an error when it cannot be started.
     pub fn start(args: &HarnessArgs) -> Result<Option<Self>, HarnessError> {
         let context = context_of(args, None);
-        fs::create_dir_all(&context.attempt_dir).map_err(HarnessError::of("the attempt's folder"))?;
-        let lock = File::create(context.attempt_dir.join(LOCK)).map_err(HarnessError::of("the lock"))?;
+        claim_attempt_dir(args, &context)?;
+        let lock = open_log(&context.attempt_dir.join(LOCK)).map_err(HarnessError::of("the lock"))?;
         // Some network file systems have no locks.
         let _ = lock.lock();
         if is_unwanted() {
@@ -80,7 +83,7 @@ impl Standby {
         }
         // It may still be importing.
         let gate = self.gate;
-        std::thread::spawn(move || gate.open());
+        run_beside("gate", move || gate.open());
         Some(self.running)
     }
 

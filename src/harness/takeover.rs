@@ -12,14 +12,35 @@ impl Harness {
         let phase =
             if self.progress.step > self.hello.resumed_from.unwrap_or(0) { Phase::Training } else { Phase::Starting };
         self.link.send_unkept(&Event::Phase { phase });
+        if let Some(resumed) = self.resume_check.known().cloned() {
+            let samples = self.hello.position.samples;
+            self.link.send_unkept(&Event::Command { news: CommandNews::Resumed { resumed, samples } });
+        }
         self.introduce_companion_again();
+        self.progress.sent_epoch = None;
+        self.send_epoch();
         if self.progress.total.is_some() {
             self.send_length();
         }
+        self.note_dropped();
+    }
+
+    /// Says how many steps no keeper will get.
+    pub(super) fn note_dropped(&mut self) {
         let dropped = self.link.take_dropped();
         if dropped > 0 {
-            let text = format!("{} steps are missing from the curve: there was no keeper for too long", count(dropped));
+            let text = format!(
+                "{} steps are missing from the curve: there was no keeper for too long, or it was too slow",
+                count(dropped)
+            );
             self.link.send(&Event::Note { level: Level::Warn, text });
+        }
+    }
+
+    /// Sends the epoch that the command reported, if it is another one.
+    pub(super) fn send_epoch(&mut self) {
+        if let Some(epoch) = self.progress.epoch_news() {
+            self.link.send_unkept(&Event::Command { news: CommandNews::Epoch { epoch } });
         }
     }
 

@@ -8,6 +8,7 @@
 //! buffer blocks it. So a second process holds the reading end, whatever kills the harness or the keeper. See
 //! [`super::holder`].
 
+use crate::untrusted::thread;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +16,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// Most bytes read at once.
@@ -62,11 +64,22 @@ impl Terminal {
     }
 }
 
+/// Bytes that the command wrote.
+#[derive(Debug)]
+pub struct Chunk {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// When they were read: the harness may take them later.
+    pub read: Instant,
+}
+
 /// Reads what the command writes, on a thread of its own. The channel closes once no process has the other end open.
-#[must_use]
-pub fn read_output(output: OwnedFd) -> mpsc::Receiver<Vec<u8>> {
+///
+/// # Errors
+/// Returns the system's error.
+pub fn read_output(output: OwnedFd) -> io::Result<mpsc::Receiver<Chunk>> {
     let (sends, chunks) = mpsc::channel(QUEUE);
-    std::thread::spawn(move || {
+    thread::start("output", move || {
         let mut buffer = vec![0; BUFFER];
         loop {
             match rustix::io::read(&output, &mut buffer[..]) {
@@ -74,18 +87,19 @@ pub fn read_output(output: OwnedFd) -> mpsc::Receiver<Vec<u8>> {
                 // A terminal without a writer fails, a pipe without one ends.
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
-                    if sends.blocking_send(buffer[..count].to_owned()).is_err() {
+                    let chunk = Chunk { bytes: buffer[..count].to_owned(), read: Instant::now() };
+                    if sends.blocking_send(chunk).is_err() {
                         return;
                     }
                 }
             }
         }
-    });
-    chunks
+    })?;
+    Ok(chunks)
 }
 
 /// Waits for output. Returns none when there will be no more.
-pub async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+pub async fn next_chunk(output: &mut Option<mpsc::Receiver<Chunk>>) -> Option<Chunk> {
     match output {
         Some(chunks) => chunks.recv().await,
         None => std::future::pending().await,
@@ -102,12 +116,12 @@ mod tests {
     fn bytes_pass_unchanged_and_the_end_is_noticed() {
         for (terminal, what) in [(Terminal::open_pty(), "terminal"), (Terminal::open_pipe(), "pipe")] {
             let Terminal { output, command } = terminal.unwrap();
-            let mut chunks = read_output(output);
+            let mut chunks = read_output(output).unwrap();
             let mut command = File::from(command);
             command.write_all(b"a\r 50%\n\x1b[K\xff").unwrap();
-            assert_eq!(chunks.blocking_recv().unwrap(), b"a\r 50%\n\x1b[K\xff", "{what}");
+            assert_eq!(chunks.blocking_recv().unwrap().bytes, b"a\r 50%\n\x1b[K\xff", "{what}");
             drop(command);
-            assert_eq!(chunks.blocking_recv(), None, "{what}");
+            assert!(chunks.blocking_recv().is_none(), "{what}");
         }
     }
 }

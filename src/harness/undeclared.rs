@@ -1,11 +1,14 @@
 //! Checkpoints that a command wrote and its run file does not declare, or not by their names, so that nothing resumes from
 //! them. Found by their names once the command has failed, for a note that says what to declare.
 
+use super::checkpoints::Candidate;
+use super::progress::trail::FILE_CLOCK;
 use super::run_loop::Harness;
-use super::saving::FILE_CLOCK;
+use crate::config::command::CommandSpec;
 use crate::protocol::worker::{CommandNews, Event, Level};
-use crate::store::adopted::{self, WrittenCheckpoint, step_in_name};
+use crate::store::adopted::{self, WrittenCheckpoint, epoch_in_name, step_in_name};
 use crate::untrusted::text;
+use crate::untrusted::thread::run_beside;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirEntry};
 use std::path::{Component, Path, PathBuf};
@@ -42,13 +45,13 @@ impl Harness {
         let args = &self.args;
         let Some(began) = SystemTime::now().checked_sub(self.began.elapsed() + FILE_CLOCK) else { return };
         let has_some = self.companion.has_checkpoints() || !adopted::list(args.run_dir.path()).is_empty();
-        if has_some || args.purpose.is_temporary() || self.foreign.is_some() {
+        if has_some || args.purpose.is_temporary() {
             return;
         }
         let (folder, (sender, found)) = (args.spec.directory.clone(), mpsc::channel());
         let own = args.run_dir.path().canonicalize().ok();
         let named = named_paths(&args.spec.command, &folder);
-        std::thread::spawn(move || sender.send(newest(find(&folder, began, own.as_deref()), &named)));
+        run_beside("outputs", move || drop(sender.send(newest(find(&folder, began, own.as_deref()), &named))));
         let Ok(Some(found)) = found.recv_timeout(LIMIT) else { return };
         let newest = text::path(&found.newest);
         let pattern = text::escape_line(&found.pattern);
@@ -84,13 +87,23 @@ impl Harness {
         }
         let path = self.args.spec.directory.join(&found.newest);
         let written = found.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
-        let step = self.step_held(step_in_name(&path), written);
+        let (step, epoch) = (step_in_name(&path), epoch_in_name(&path));
+        let step = self.step_held(&Candidate { path: path.clone(), step, epoch, modified_ns: written });
         let known = WrittenCheckpoint::now(step, self.progress.samples(step), &path);
         let waiting: Vec<_> = known.into_iter().map(|known| WrittenCheckpoint { unmatched: true, ..known }).collect();
         if let Err(error) = adopted::record_written(self.args.run_dir.path(), &waiting) {
             self.warn(format!("the step of {} cannot be stored: {error}", text::path(&path)));
         }
     }
+}
+
+/// Returns the output that a command wrote last since a moment, if it may be a checkpoint: below the first of these folders
+/// that has one.
+#[must_use]
+pub fn find_output(command: &CommandSpec, folders: &[&Path], since: SystemTime) -> Option<PathBuf> {
+    let since = since.checked_sub(FILE_CLOCK)?;
+    let newest_in = |folder: &&Path| newest(find(folder, since, Some(folder)), &named_paths(&command.command, folder));
+    folders.iter().find_map(newest_in).map(|found| found.newest)
 }
 
 /// Returns the paths in a folder that a command may name: its words, and what follows `=` in them.

@@ -40,6 +40,15 @@ pub enum Takes {
     },
     /// `--lr=1e-3` alone.
     Assignment(ValueKind),
+    /// `lr=1e-3`, as Hydra and OmegaConf read it.
+    KeyValue {
+        /// The kind of its value.
+        kind: ValueKind,
+        /// `true` instead of `True`.
+        lowercase: bool,
+    },
+    /// A key of a settings file that the command names.
+    Setting(ValueKind),
 }
 
 /// The kind of a value.

@@ -32,6 +32,10 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
     while let Some(argument) = arguments.get(at).filter(|argument| *argument != "--") {
         at += 1;
         if !argument.starts_with('-') {
+            given.extend(
+                match_pair(argument, &spellings, flags)
+                    .map(|(index, value)| (index, Given { value, place: Place::Joined(at - 1) })),
+            );
             continue;
         }
         let (name, joined) =
@@ -51,7 +55,12 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
                 (Literal::Bool(!is_off), Place::Alone(here))
             }
             (Takes::Value(kind), None, Some(text)) => (read(*kind, text), Place::After(at)),
-            (Takes::Value(_) | Takes::Values | Takes::Assignment(_), ..) => continue,
+            (
+                Takes::Value(_) | Takes::Values | Takes::Assignment(_) | Takes::KeyValue { .. } | Takes::Setting(_),
+                ..,
+            ) => {
+                continue;
+            }
         };
         if matches!(place, Place::After(_)) {
             at += 1;
@@ -59,6 +68,14 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
         given.insert(index, Given { value, place });
     }
     given
+}
+
+/// Reads a word `key=value`.
+fn match_pair(word: &str, spellings: &HashMap<&str, (usize, bool)>, flags: &[Flag]) -> Option<(usize, Literal)> {
+    let (key, value) = word.trim_start_matches('+').split_once('=')?;
+    let (index, _) = spellings.get(key)?;
+    let Takes::KeyValue { kind, .. } = &flags[*index].takes else { return None };
+    Some((*index, read_value(*kind, value)))
 }
 
 /// Returns the long options that no flag has, as they are given.

@@ -31,6 +31,8 @@ pub struct Command<'a> {
     arguments: Vec<String>,
     /// The knobs in force on rung `full`, in the order they were made: dotted path and value.
     pub knobs: Vec<(String, Value)>,
+    /// The keys of the settings file that knobs set: path and text with placeholders.
+    pub settings: Vec<(String, String)>,
 }
 
 impl<'a> Command<'a> {
@@ -46,12 +48,18 @@ impl<'a> Command<'a> {
             before: escaped(&words.before),
             arguments: escaped(&words.arguments),
             knobs: Vec::new(),
+            settings: Vec::new(),
         }
     }
 
     /// Returns the command with its placeholders.
     pub fn words(&self) -> Vec<String> {
         self.before.iter().chain(&self.arguments).cloned().collect()
+    }
+
+    /// Reports whether a number can stand where the argument has its own: a whole one stays whole in a settings file.
+    pub fn fits(&self, flag: usize, number: f64) -> bool {
+        self.flags[flag].takes != Takes::Setting(ValueKind::Integer) || number.fract() == 0.0
     }
 
     /// Returns the value in force: the given one, or the script's default.
@@ -83,6 +91,10 @@ impl<'a> Command<'a> {
 
     /// Puts a text with placeholders in the place of an argument's value, or appends the argument. Returns whether it could.
     pub fn place_value(&mut self, flag: usize, holder: String) -> bool {
+        if let Takes::Setting(_) = self.flags[flag].takes {
+            self.settings.push((self.flags[flag].names[0].clone(), holder));
+            return true;
+        }
         let place = self.given.get(&flag).map(|given| given.place).and_then(|place| self.editable(place));
         let (spelling, takes) = (self.flags[flag].spelling().to_owned(), &self.flags[flag].takes);
         let is_switch = matches!(takes, Takes::Presence(_) | Takes::Pair { .. });
@@ -94,12 +106,20 @@ impl<'a> Command<'a> {
             Some(Place::After(at)) => self.arguments[at] = holder,
             Some(Place::Alone(at)) if is_switch => self.arguments[at] = holder,
             Some(Place::Alone(at)) => self.arguments[at] = format!("{}={holder}", self.arguments[at]),
-            None if !self.open || *takes == Takes::Values => return false,
+            None if !self.open || matches!(takes, Takes::Values | Takes::KeyValue { .. }) => return false,
             None if is_switch => self.arguments.push(holder),
             None if spelling.starts_with("--") => self.arguments.push(format!("{spelling}={holder}")),
             None => self.arguments.extend([spelling, holder]),
         }
         true
+    }
+
+    /// Replaces a text at the end of one of the script's arguments.
+    pub fn replace_word(&mut self, word: usize, text: &str, by: &str) {
+        let Some(argument) = word.checked_sub(self.fixed).and_then(|at| self.arguments.get_mut(at)) else { return };
+        if let Some(before) = argument.strip_suffix(&escape(text)) {
+            *argument = format!("{before}{by}");
+        }
     }
 
     /// Returns the place among the script's own arguments; `None` for one inside a shell script.
@@ -117,6 +137,8 @@ impl<'a> Command<'a> {
     pub fn switched(&self, index: usize, on: bool) -> Option<Value> {
         let flag = &self.flags[index];
         let text = match &flag.takes {
+            Takes::Setting(ValueKind::Boolean) => return Some(on.into()),
+            Takes::KeyValue { kind: ValueKind::Boolean, lowercase: true } => return Some(on.to_string().into()),
             Takes::Presence(sets) if *sets == on => flag.spelling(),
             // One inside a shell script cannot be left out.
             Takes::Presence(_) if self.given.get(&index).is_some_and(|given| self.editable(given.place).is_none()) => {
@@ -125,14 +147,19 @@ impl<'a> Command<'a> {
             Takes::Presence(_) => "",
             Takes::Pair { .. } if on => flag.spelling(),
             Takes::Pair { off } => off,
-            Takes::OptionalBoolean | Takes::Value(ValueKind::Boolean) | Takes::Assignment(ValueKind::Boolean) => {
+            Takes::OptionalBoolean
+            | Takes::Value(ValueKind::Boolean)
+            | Takes::Assignment(ValueKind::Boolean)
+            | Takes::KeyValue { kind: ValueKind::Boolean, .. } => {
                 if on {
                     "True"
                 } else {
                     "False"
                 }
             }
-            Takes::Value(_) | Takes::Assignment(_) | Takes::Values => return None,
+            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting(_) => {
+                return None;
+            }
         };
         Some(text.into())
     }
@@ -140,6 +167,10 @@ impl<'a> Command<'a> {
     /// Returns the knob's value for a switch as the command has it.
     pub fn switch_now(&self, flag: usize) -> Option<Value> {
         let stands_alone = matches!(self.flags[flag].takes, Takes::Presence(_) | Takes::Pair { .. });
+        if !stands_alone && self.value(flag).is_none() {
+            // Whatever is in force without the argument would be replaced.
+            return None;
+        }
         if stands_alone && !self.is_given(flag) { Some("".into()) } else { self.switched(flag, self.is_on(flag)) }
     }
 }

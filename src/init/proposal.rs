@@ -1,5 +1,6 @@
 //! From a script's arguments to a run file: which become knobs, and which rungs they make possible. Pure.
 
+mod copy;
 mod note;
 mod rungs;
 
@@ -11,9 +12,11 @@ use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
 use super::saves::{Part, SavedFiles};
+use super::user_settings::{Ambiguous, UserSettings};
 use crate::config::command::OUTPUTS;
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
+pub use copy::ProposedCopy;
 pub use note::Note;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,15 +38,23 @@ pub struct Facts<'a> {
     pub kept: Option<Kept>,
     /// The paths that the script saves to by itself.
     pub saved: Vec<Vec<Part>>,
+    /// The settings file whose keys are among `flags`.
+    pub settings: Option<UserSettings>,
+    /// Arguments of which several mean the same.
+    pub ambiguous: Vec<Ambiguous>,
+    /// Several settings files.
+    pub several: Vec<String>,
 }
 
 /// A proposed run file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Proposal {
     /// The command with placeholders.
     pub command: Vec<String>,
     /// The knobs on rung `full`: dotted path and value.
     pub knobs: Vec<(String, Value)>,
+    /// The copy of the settings file.
+    pub copy: Option<ProposedCopy>,
     /// The companion gives the loop the batch of each rung.
     pub batch_by_companion: bool,
     /// The script's checkpoints, if their form is known.
@@ -131,14 +142,20 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
     if !facts.words.open {
         draft.notes.push(Note::Closed);
     }
+    draft.notes.extend(facts.ambiguous.iter().cloned().map(Note::Ambiguous));
+    if !facts.several.is_empty() {
+        draft.notes.push(Note::SeveralSettings(facts.several.clone()));
+    }
     draft.add_given_knobs();
     draft.add_rungs();
     draft.move_outputs();
     let checkpoints = draft.find_checkpoints();
     let (recognised, missing) = draft.report();
+    let copy = draft.copy_settings();
     Proposal {
         command: draft.command.words(),
         knobs: draft.command.knobs,
+        copy,
         batch_by_companion: draft.batch_by_companion,
         checkpoints,
         rungs: draft.rungs,
@@ -228,6 +245,10 @@ impl Draft<'_> {
     /// Gives each run an output directory of its own, in place of a relative one that all runs would share.
     fn move_outputs(&mut self) {
         let Some(flag) = self.flag(Role::OutputDirectory) else { return };
+        // The folder of a settings file stays the one that the file names.
+        if matches!(self.facts.flags[flag].takes, Takes::Setting(_)) {
+            return;
+        }
         let Some(Literal::Text(before)) = self.command.value(flag).cloned() else { return };
         // Another place than the working directory was chosen for a reason, such as a larger disk.
         let is_relative = !before.is_empty() && !before.starts_with(['/', '~', '$']) && !before.contains(':');
@@ -348,7 +369,7 @@ impl Draft<'_> {
                     title: entry.title.clone(),
                     spelling: self.facts.flags[flag].spelling().to_owned(),
                     value: self.command.value(flag).and_then(super::argparse::written),
-                    given: self.command.is_given(flag),
+                    given: self.command.is_given(flag) || matches!(self.facts.flags[flag].takes, Takes::Setting(_)),
                 }),
                 None if self.is_covered(entry.role) => {}
                 None if self.batch_by_companion && BATCH.contains(&entry.role) => {}

@@ -156,6 +156,30 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Returns the names of an argument as the table spells them; of a nested one also its last part.
+    pub fn normalised(&self, flag: &Flag) -> Vec<String> {
+        let names = flag.names.iter().chain([&flag.key]).map(|name| normalise(name));
+        let with_last = |name: String| {
+            let last = name.rsplit_once('.').map(|(_, last)| last.to_owned());
+            [Some(name), last].into_iter().flatten()
+        };
+        names.flat_map(with_last).collect()
+    }
+
+    /// Returns the role of an argument, by any of its names.
+    pub fn role_of(&self, flag: &Flag) -> Option<Role> {
+        let names = self.normalised(flag);
+        self.roles.iter().find(|entry| entry.names.iter().any(|name| names.contains(name))).map(|entry| entry.role)
+    }
+
+    /// Returns the role of a key in a settings file, with the knob that a run file has for it.
+    pub fn role_of_key(&self, path: &str) -> Option<&RoleNames> {
+        let last = normalise(path.rsplit('.').next().unwrap_or(path));
+        self.roles.iter().find(|entry| last.len() > 1 && entry.names.contains(&last))
+    }
+}
+
 fn normalise(name: &str) -> String {
     name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_")
 }

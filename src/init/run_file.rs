@@ -1,7 +1,7 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
-use super::proposal::{Checkpoints, Note, Proposal, Rung};
+use super::proposal::{Checkpoints, Note, Proposal, ProposedCopy, Rung};
 use crate::config::command::OUTPUTS;
 use serde_json::Value;
 use std::fmt::Write;
@@ -47,6 +47,9 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
              environment: { BATCH: \"{training.micro_batch} x {training.accumulation}\" }\n",
         );
     }
+    if let Some(copy) = &proposal.copy {
+        write_copy(&mut text, copy);
+    }
     write_knobs(&mut text, proposal);
     write_checkpoints(&mut text, proposal);
     text.push_str(
@@ -73,6 +76,25 @@ fn list(key: &str, words: &[String]) -> String {
     }
     let lines = words.iter().map(|word| format!("  - {word}"));
     [format!("{key}:")].into_iter().chain(lines).chain([String::new()]).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes the copy of the settings file.
+fn write_copy(text: &mut String, ProposedCopy { name, from, set, beside }: &ProposedCopy) {
+    let place = if *beside { "beside it, as it names files of its folder" } else { "in the folder of the attempt" };
+    let _ = write!(
+        text,
+        "\n# Each start reads {from} and writes a copy with these values, {place}; `full` has the values of the file.\n\
+         files:\n  {}:\n    from: {}\n",
+        scalar(&Value::from(name.as_str())),
+        scalar(&Value::from(from.as_str()))
+    );
+    if *beside {
+        text.push_str("    beside: true\n");
+    }
+    text.push_str("    set:\n");
+    for (key, value) in set {
+        let _ = writeln!(text, "      {}: {}", quoted(key), quoted(value));
+    }
 }
 
 /// Writes the knobs by section.

@@ -1,18 +1,20 @@
 //! Alerts to the user, and how often they repeat. Each alarm has a key; an alarm is not repeated for a
 //! while, unless its condition cleared in between.
 
+use super::notice::{Need, Notice};
 use super::recorder::Recorder;
 use super::sentences;
 use crate::config::integrations::Notify;
 use crate::config::knobs::Watch;
 use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
-use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
 use crate::protocol::worker::Level;
 use crate::recipe::learning::Learning;
+use crate::store::run_dir::RunDir;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Degrees below its threshold at which a heat alarm clears.
@@ -27,6 +29,10 @@ pub struct Alarms {
     run: String,
     limit: Limit,
     outbox: Outbox,
+    /// Messages that are sent once the effects of their events are on disk.
+    due: Vec<Message>,
+    /// A drill sends nothing: it holds what another run would send.
+    withheld: Option<Vec<Message>>,
     watch: Watch,
     ecc_seen: Option<EccSeen>,
 }
@@ -43,23 +49,52 @@ pub struct EccSeen {
 
 impl Alarms {
     /// Creates the alarms of a run. Mistakes in the user's settings are noted in its journal.
-    pub fn new(name: String, run: &Run, ecc_seen: Option<EccSeen>, recorder: &mut Recorder) -> Self {
+    pub fn new(
+        run_dir: &RunDir,
+        run: &Run,
+        ecc_seen: Option<EccSeen>,
+        (raised, now): (BTreeMap<String, Duration>, Duration),
+        recorder: &mut Recorder,
+    ) -> Self {
         let settings = notify::read_settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
             recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
             Notify::default()
         });
-        let limit = Limit::new(Duration::from_mins(settings.again_min));
-        Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone(), ecc_seen }
+        Self {
+            run: run_dir.name(),
+            limit: Limit::new(Duration::from_mins(settings.again_min), raised, now),
+            outbox: Outbox::start(&settings),
+            due: Vec::new(),
+            withheld: run_dir.file(DRILL_FILE).exists().then(Vec::new),
+            watch: run.watch.clone(),
+            ecc_seen,
+        }
     }
 
-    /// Raises an alarm, unless it was raised a while ago and still lasts. Returns true when it is sent now.
-    pub fn raise(&mut self, key: &str, level: Level, what: &str, text: &str, now: Duration) -> bool {
-        let new = self.limit.raise(key, now);
+    /// Takes in a notice, unless it was told a while ago and still holds. Returns true when it is sent with the next
+    /// [`Alarms::post`].
+    pub fn admit(&mut self, notice: &Notice, place: &str, now: Duration) -> bool {
+        let new = self.limit.raise(&notice.key, now);
         if new {
-            let title = format!("{}: {what}", self.run);
-            self.outbox.post(Message { run: self.run.clone(), level, title, text: text.to_owned() });
+            let title = format!("{}: {}", self.run, notice.what);
+            self.due.push(Message { run: self.run.clone(), level: notice.level, title, text: notice.message(place) });
         }
         new
+    }
+
+    /// Sends what is due.
+    pub fn post(&mut self) {
+        for message in self.due.drain(..) {
+            match &mut self.withheld {
+                Some(withheld) => withheld.push(message),
+                None => self.outbox.post(message),
+            }
+        }
+    }
+
+    /// Returns the alarms raised, and when, to be stored.
+    pub fn raised(&self) -> &BTreeMap<String, Duration> {
+        self.limit.raised()
     }
 
     /// Clears an alarm's condition.
@@ -67,18 +102,11 @@ impl Alarms {
         self.limit.end(key);
     }
 
-    /// Raises the alarm of an attempt that ended unasked.
-    pub fn raise_cause(&mut self, cause: &Cause, now: Duration) {
-        let key = format!("{} {:?}", cause.class.word(), cause.xid);
-        let text = cause.evidence.first().into_iter().chain([&cause.advice]).cloned().collect::<Vec<_>>().join("; ");
-        let level = if cause.restart_helps { Level::Warn } else { Level::Error };
-        self.raise(&key, level, &cause.class.to_string(), &text, now);
-    }
-
     /// Takes in a reading. Returns the alarms raised now, for the journal. A GPU that the run does not use is ignored.
-    pub fn check_reading(&mut self, reading: &Reading, uses_card: bool, now: Duration) -> Vec<String> {
+    pub fn check_reading(&mut self, reading: &Reading, uses_card: bool, (place, now): (&str, Duration)) -> Vec<String> {
+        let moment = (place, now);
         let gpu = reading.gpu.as_ref().ok().filter(|_| uses_card);
-        let mut told = gpu.map_or_else(Vec::new, |gpu| self.check_gpu(gpu, now));
+        let mut told = gpu.map_or_else(Vec::new, |gpu| self.check_gpu(gpu, moment));
         if let Some(free) = reading.host.disk_free_bytes.get() {
             let least = self.watch.disk_free_mib << 20;
             let text = format!(
@@ -86,17 +114,31 @@ impl Alarms {
                 sentences::bytes(free),
                 sentences::bytes(least)
             );
-            told.extend(self.follow_condition("disk", free < least, free > 2 * least, "disk almost full", text, now));
+            told.extend(self.follow_condition(
+                "disk",
+                free < least,
+                free > 2 * least,
+                "disk almost full",
+                text,
+                moment,
+            ));
         }
         told
     }
 
-    fn check_gpu(&mut self, gpu: &Gpu, now: Duration) -> Vec<String> {
+    fn check_gpu(&mut self, gpu: &Gpu, moment: (&str, Duration)) -> Vec<String> {
         let (hot, full) = (self.watch.temperature_c, self.watch.vram);
         let mut told = Vec::new();
         if let Some(celsius) = gpu.temperature_c.get() {
             let text = format!("the GPU is at {celsius:.0} °C; the limit is {hot:.0} °C");
-            told.extend(self.follow_condition("heat", celsius >= hot, celsius < hot - COOLER_BY_C, "hot", text, now));
+            told.extend(self.follow_condition(
+                "heat",
+                celsius >= hot,
+                celsius < hot - COOLER_BY_C,
+                "hot",
+                text,
+                moment,
+            ));
         }
         if let Some((used, total)) = gpu.vram_used_bytes.get().zip(gpu.vram_total_bytes.get()) {
             let share = used as f64 / total as f64;
@@ -108,33 +150,28 @@ impl Alarms {
                 share < full - LESS_BY,
                 "memory almost full",
                 text,
-                now,
+                moment,
             ));
-        }
-        for number in gpu.more.xids.value().into_iter().flatten() {
-            // The policy already notes it in the journal, with its consequence.
-            let text = format!("the driver reported Xid {number}");
-            self.raise(&format!("xid {number}"), Level::Warn, "GPU error", &text, now);
         }
         if let Some(action) = gpu.more.recovery.value() {
             let wanted = action != "none";
             let text = format!("the driver requests: {action}");
-            told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs attention", text, now));
+            told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs attention", text, moment));
         }
         if let Some(ecc) = gpu.more.ecc.get() {
             let seen = EccSeen { pci: gpu.more.pci.last().cloned(), uncorrected: ecc.uncorrected };
-            told.extend(self.check_ecc(seen, now));
+            told.extend(self.check_ecc(seen, moment));
         }
         told
     }
 
     /// Takes in the evaluations so far. Returns the alarm if it is raised now, for the journal. It clears with the next
     /// best evaluation; where nothing ranks them, once the loss no longer rises.
-    pub fn check_learning(&mut self, learning: &Learning, now: Duration) -> Option<String> {
+    pub fn check_learning(&mut self, learning: &Learning, moment: (&str, Duration)) -> Option<String> {
         let setback = learning.setback(self.watch.patience);
         let text = setback.map_or_else(String::new, |setback| setback.to_string());
         let is_better = learning.since_best().is_none_or(|since| since == 0);
-        self.follow_condition("learning", setback.is_some(), is_better, "not learning", text, now)
+        self.follow_condition("learning", setback.is_some(), is_better, "not learning", text, moment)
     }
 
     /// Returns the memory errors seen last, to be stored.
@@ -143,7 +180,7 @@ impl Alarms {
     }
 
     /// Reports every rise of the count: more of the GPU's memory is failing.
-    fn check_ecc(&mut self, seen: EccSeen, now: Duration) -> Option<String> {
+    fn check_ecc(&mut self, seen: EccSeen, moment: (&str, Duration)) -> Option<String> {
         let all = seen.uncorrected;
         let before = self.ecc_seen.take().filter(|before| before.pci == seen.pci).map(|before| before.uncorrected);
         self.ecc_seen = Some(seen);
@@ -153,7 +190,7 @@ impl Alarms {
              doctor` says what to do",
             if more == 1 { "error" } else { "errors" }
         );
-        self.raise(&format!("ecc {all}"), Level::Warn, "GPU memory errors", &text, now).then_some(text)
+        self.raise(&format!("ecc {all}"), "GPU memory errors", text, moment)
     }
 
     fn follow_condition(
@@ -163,10 +200,10 @@ impl Alarms {
         off: bool,
         what: &str,
         text: String,
-        now: Duration,
+        moment: (&str, Duration),
     ) -> Option<String> {
         if on {
-            return self.raise(key, Level::Warn, what, &text, now).then_some(text);
+            return self.raise(key, what, text, moment);
         }
         if off {
             self.clear(key);
@@ -174,18 +211,32 @@ impl Alarms {
         None
     }
 
-    /// Returns the channels that failed for the first time.
-    pub fn troubles(&self) -> Vec<String> {
-        self.outbox.troubles()
+    /// Sends the alarm of a condition that ends no worker. Returns its text if it is raised now.
+    fn raise(&mut self, key: &str, what: &str, text: String, (place, now): (&str, Duration)) -> Option<String> {
+        let (key, what, need) = (key.to_owned(), what.to_owned(), Need::Look);
+        let notice = Notice { key, level: Level::Warn, what, text, need };
+        let new = self.admit(&notice, place, now);
+        self.post();
+        new.then_some(notice.text)
+    }
+
+    /// Returns the channels that failed for the first time, and what a drill would have sent.
+    pub fn news(&mut self) -> Vec<(Level, String)> {
+        let withheld =
+            self.withheld.iter_mut().flat_map(|withheld| withheld.drain(..)).map(|Message { title, text, .. }| {
+                (Level::Info, format!("a drill sends no notification; this one would say: {title}: {text}"))
+            });
+        let withheld: Vec<_> = withheld.collect();
+        self.outbox.troubles().into_iter().map(|trouble| (Level::Warn, trouble)).chain(withheld).collect()
     }
 
     /// Waits, within a bound, for the last messages to be delivered, and notes those that were not.
     pub fn finish(&mut self, recorder: &mut Recorder) {
         let sent = self.outbox.finish(GOODBYE);
         let late = "the last notification was not delivered before the run ended: the server does not answer";
-        let troubles = self.outbox.troubles().into_iter().chain((!sent).then(|| late.to_owned()));
-        for trouble in troubles {
-            recorder.note(Level::Warn, JournalKind::Health, trouble);
+        let late = (!sent).then(|| (Level::Warn, late.to_owned()));
+        for (level, text) in self.news().into_iter().chain(late) {
+            recorder.note(level, JournalKind::Health, text);
         }
         recorder.flush();
     }
@@ -198,19 +249,21 @@ mod tests {
     use crate::config::knobs::Watch;
     use crate::notify::{Limit, Outbox};
     use crate::recipe::learning::{Learning, Measured};
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     #[test]
     fn the_alarm_of_an_unranked_run_clears_once_its_loss_no_longer_rises() {
-        let limit = Limit::new(Duration::from_hours(1));
+        let limit = Limit::new(Duration::from_hours(1), BTreeMap::new(), Duration::ZERO);
         let outbox = Outbox::start(&Notify { bell: false, desktop: false, ..Notify::default() });
         let watch = Watch::default();
-        let mut alarms = Alarms { run: "run".to_owned(), limit, outbox, watch, ecc_seen: None };
+        let run = "run".to_owned();
+        let mut alarms = Alarms { run, limit, outbox, due: Vec::new(), withheld: None, watch, ecc_seen: None };
         let mut learning = Learning::default();
         let mut raised = Vec::new();
         for loss in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.8, 0.9, 1.0, 1.1, 1.2] {
             learning.record(Measured { loss: Some(loss), cost: None });
-            raised.extend(alarms.check_learning(&learning, Duration::ZERO).map(|_| loss));
+            raised.extend(alarms.check_learning(&learning, ("", Duration::ZERO)).map(|_| loss));
         }
         assert_eq!(raised, [0.9, 1.2], "once for each rise");
     }

@@ -1,5 +1,6 @@
 //! Failures of a keeper, and whether a retry may succeed.
 
+use crate::protocol::exit_code::{CONFIG, FAILURE};
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDirError;
 use rusqlite::ErrorCode;
@@ -24,6 +25,14 @@ pub enum KeeperError {
     /// The store is unusable.
     #[error("run.db: {0}")]
     Store(#[from] rusqlite::Error),
+    /// The run has ended, and its end cannot be stored.
+    #[error("{why}")]
+    Unwritten {
+        /// How it ended, and why that is not stored.
+        why: String,
+        /// The exit code of the run.
+        code: u8,
+    },
     /// The socket or the signals are unusable.
     #[error("{what}: {source}")]
     Io {
@@ -44,6 +53,8 @@ pub enum Class {
     Final,
     /// A keeper on another host has the run: nothing of it may be written here.
     Lost,
+    /// The run is over, and its end is stored nowhere.
+    Unwritten,
 }
 
 /// The last line that a failed keeper writes to its parent.
@@ -62,6 +73,7 @@ impl KeeperError {
     #[must_use]
     pub fn class(&self) -> Class {
         let transient = match self {
+            Self::Unwritten { .. } => return Class::Unwritten,
             Self::Lock { source: LockError::Elsewhere(lease), .. } if lease.unreadable.is_none() => return Class::Lost,
             // A directory whose mount is missing, a command that stands in for the keeper and will release its lock, or a
             // lease that is half written.
@@ -80,8 +92,9 @@ impl KeeperError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::RunDir(RunDirError::Config(_)) => 13,
-            _ => 1,
+            Self::RunDir(RunDirError::Config(_)) => CONFIG,
+            Self::Unwritten { code, .. } => *code,
+            _ => FAILURE,
         }
     }
 

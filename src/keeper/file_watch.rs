@@ -2,6 +2,9 @@
 //! that the next worker will read.
 
 use super::keeper_state::Keeper;
+use super::sentences;
+use crate::config::run::Run;
+use crate::config::trust::Grants;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::LockError;
@@ -66,6 +69,11 @@ impl Keeper {
         Ok(())
     }
 
+    /// Reports whether the run file, as it is now, asks for nothing but what the user approved at the start.
+    pub(super) fn is_approved(&self, run: &Run) -> bool {
+        Grants::from_run(run).fingerprint() == self.stored.approved
+    }
+
     fn check_run_file(&mut self) {
         let now = run_file(&self.run_dir);
         if now == self.files.watch.run_file {
@@ -85,6 +93,9 @@ impl Keeper {
                 (Level::Info, "run.yaml is valid again".to_owned())
             }
             (Ok(run), false) if run.to_yaml() == self.run.to_yaml() => return,
+            (Ok(run), false) if !self.is_approved(&run) => {
+                (Level::Warn, sentences::unapproved(&self.run_dir.command("resume")))
+            }
             (Ok(_), false) => {
                 let text = "run.yaml changed: the next worker uses it; the keeper keeps the version from its start";
                 (Level::Warn, text.to_owned())

@@ -12,15 +12,17 @@
 
 mod supervised;
 
-use super::detach;
+use super::detach::{self, Asked};
 use super::failure::{Class, LastWord, may_pass};
 use super::lifeline::Lifetime;
 use super::offline::{self, Verdict};
 use super::run_loop::Launch;
 use crate::protocol::exit::signal_name;
+use crate::protocol::exit_code::{CONFIG, NEEDS_PERSON};
 use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
+use crate::store::run_dir_watch::{Presence, RunDirWatch};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
@@ -40,18 +42,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Time limit for retries of the first start: the command that started the run waits 10 s for its
 /// first keeper, and must learn of a failure.
 const FIRST_START: Duration = Duration::from_secs(9);
-/// Time in which a moved run directory may come back.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// Size limit of a keeper's last line.
 const LAST_WORD: u64 = 1 << 16;
-/// Exit code of a run that needs you.
-const NEEDS_PERSON: u8 = 4;
 
 /// Starts the keeper, waits, and restarts it while the run is wanted. Returns the run's exit code.
 ///
 /// # Errors
 /// Returns an error when there is another parent, or when an unexpected end could not be written down.
-pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>, lifetime: Lifetime) -> io::Result<u8> {
+pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked: Option<&Asked>, lifetime: Lifetime) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Supervised::new(lock);
@@ -63,7 +61,7 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>,
     let mut parent = Parent {
         run,
         launch,
-        asked_by,
+        asked,
         lifetime,
         ward,
         began: Instant::now(),
@@ -71,7 +69,7 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>,
         lived: false,
         recovery: Recovery::default(),
         failing: None,
-        away: None,
+        place: RunDirWatch::new(run.path()),
     };
     loop {
         let end = parent.keep_once();
@@ -97,7 +95,7 @@ struct Parent<'a> {
     run: &'a RunDir,
     launch: Option<&'a Launch>,
     /// Who asked for the next keeper, if it is not a restart after a death.
-    asked_by: Option<&'a str>,
+    asked: Option<&'a Asked>,
     lifetime: Lifetime,
     ward: Supervised,
     began: Instant,
@@ -107,15 +105,14 @@ struct Parent<'a> {
     recovery: Recovery,
     /// Time of the first in the current series of failed starts.
     failing: Option<Instant>,
-    /// Since when the run directory has been missing.
-    away: Option<Instant>,
+    place: RunDirWatch,
 }
 
 impl Parent<'_> {
     /// Starts a keeper and waits for its end.
     fn keep_once(&mut self) -> End {
         let mut command = detach::keeper_command("keeper", self.run, self.launch);
-        command.args(self.asked_by.map(detach::by_person)).args(self.lifetime.argument());
+        command.args(self.asked.iter().flat_map(|asked| asked.arguments())).args(self.lifetime.argument());
         command.process_group(0).stdout(Stdio::piped());
         let mut child = match self.ward.start_keeper(&mut command) {
             Ok(Ok(child)) => child,
@@ -146,6 +143,7 @@ impl Parent<'_> {
         match end {
             End::Over(code) => return Ok(Some(code)),
             End::Told(by) => return Ok(Some(self.stopped(&by))),
+            End::Failed(word) if word.class == Class::Unwritten => return Ok(Some(self.over_unwritten(&word))),
             End::Failed(word) => {
                 self.failed(&word);
                 let why = format!("the keeper cannot run: {}", word.why);
@@ -153,7 +151,7 @@ impl Parent<'_> {
                     return Err(io::Error::other(why));
                 }
                 if word.class == Class::Final {
-                    let verdict = if word.code == 13 { Verdict::Config } else { Verdict::NeedsPerson };
+                    let verdict = if word.code == CONFIG { Verdict::Config } else { Verdict::NeedsPerson };
                     return self.give_up(verdict, &why).map(Some);
                 }
                 if !self.lived && self.began.elapsed() > FIRST_START {
@@ -163,7 +161,7 @@ impl Parent<'_> {
                 }
             }
             End::Died(how) => {
-                (self.lived, self.asked_by, self.failing) = (true, None, None);
+                (self.lived, self.asked, self.failing) = (true, None, None);
                 self.recovery = Recovery { death: Some(how.clone()), ..Recovery::default() };
                 self.deaths.push_back(Instant::now());
                 if self.deaths.len() > DEATHS && self.deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
@@ -233,21 +231,23 @@ impl Parent<'_> {
         code
     }
 
-    /// Returns the exit code if the run directory was deleted, or moved for good. A directory whose mount
-    /// is missing may come back.
+    /// Keeps the end of a run that its keeper could not store, for `status`. The next start takes it away.
+    fn over_unwritten(&self, word: &LastWord) -> u8 {
+        self.ward.record_ending(Some(Ending { why: word.why.clone(), code: word.code, wish: false }));
+        word.code
+    }
+
+    /// Returns the exit code if the run directory is lost.
     fn homeless(&mut self) -> Option<u8> {
+        if let Presence::Lost(_) = self.place.check(Instant::now()) {
+            return Some(NEEDS_PERSON);
+        }
         let mut charge = self.ward.lock();
-        if charge.lock.whereabouts() == Whereabouts::InPlace {
-            self.away = None;
+        if charge.lock.whereabouts() == Whereabouts::InPlace || !self.run.path().join("run.yaml").exists() {
             return None;
         }
-        if self.run.path().join("run.yaml").exists() {
-            // Only the lock file was deleted. Another parent may have created its own.
-            return matches!(charge.lock.restore(), Err(LockError::Held(_))).then_some(NEEDS_PERSON);
-        }
-        let since = *self.away.get_or_insert_with(Instant::now);
-        let moved = charge.lock.is_elsewhere() && since.elapsed() > PATIENCE;
-        (charge.lock.is_deleted() || moved).then_some(NEEDS_PERSON)
+        // Only the lock file was deleted. Another parent may have created its own.
+        matches!(charge.lock.restore(), Err(LockError::Held(_))).then_some(NEEDS_PERSON)
     }
 }
 

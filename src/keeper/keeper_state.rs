@@ -7,20 +7,21 @@ use super::companion::describe_resume;
 use super::delay::DelayWatch;
 use super::failure::KeeperError;
 use super::file_watch::FileWatch;
+use super::footing::Footing;
 use super::lifeline::Lifetime;
 use super::quality::QualityWatch;
 use super::recorder::{self, Recorder};
-use super::run_dir_watch::RunDirWatch;
 use super::run_loop::KeeperArgs;
 use super::shared_folder::Obeyed;
 use super::socket::Clients;
 use super::standby::Standby;
-use super::status_snapshot::{blank_status, policy_limits};
+use super::status_snapshot::{blank_status, policy_limits, started_by};
 use super::stored_state::{LaunchState, StoredState};
 use super::turn::Turn;
 use super::witness::Witness;
 use super::worker_process::Worker;
 use super::{Input, takeover};
+use crate::config::mildness::find_no_safer;
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::lifecycle::Outcome;
@@ -83,7 +84,7 @@ pub(super) struct Keeper {
 
 /// Files that must stay in place while the run continues.
 pub(super) struct Files {
-    pub(super) run_dir: RunDirWatch,
+    pub(super) footing: Footing,
     pub(super) lock: Lock,
     pub(super) watch: FileWatch,
     /// The lease of another host that has taken the run over.
@@ -107,12 +108,38 @@ pub(super) struct CurrentWorker {
     /// Tells the probe which process to measure.
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) failure: Option<Failed>,
+    /// The advice on why the last worker ended.
+    pub(super) advice: String,
     /// It has reported that it is done.
     pub(super) done: bool,
-    /// Process id and exit of the command that a harness ran.
-    pub(super) command: Option<(u32, Exit)>,
+    /// The end of the command that a harness ran.
+    pub(super) command: Option<EndedCommand>,
     /// Since when the next start has been waiting because its attempt cannot be recorded.
     pub(super) start_waits: Option<Instant>,
+}
+
+impl CurrentWorker {
+    fn none_yet(watched: watch::Sender<Option<u32>>) -> Self {
+        Self {
+            process: None,
+            standby: None,
+            watched,
+            failure: None,
+            advice: String::new(),
+            done: false,
+            command: None,
+            start_waits: None,
+        }
+    }
+}
+
+/// The end of a command, as its harness reported it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedCommand {
+    pub(super) pid: u32,
+    pub(super) exit: Exit,
+    /// Length of worker.log when the harness began to end it.
+    pub(super) log_end: Option<u64>,
 }
 
 /// The keeper's knowledge of the GPU.
@@ -158,6 +185,15 @@ impl Clock {
     }
 }
 
+/// Names the rungs that are no safer than those above, once for a run.
+fn name_no_safer(run: &Run, recorder: &mut Recorder) {
+    if recorder.status.attempts == 0 {
+        for rung in find_no_safer(&run.rungs) {
+            recorder.note(Level::Warn, JournalKind::Run, rung.to_string());
+        }
+    }
+}
+
 impl Keeper {
     /// Opens the run and its store.
     pub(super) fn open(run_dir: RunDir, args: &KeeperArgs, lock: Lock) -> Result<Self, KeeperError> {
@@ -174,6 +210,7 @@ impl Keeper {
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
         recorder.rank_by(&run, known.rung);
         let mut policy = Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline);
+        policy.note_start(started_by(&run_dir, recorder.status.attempts.max(1)));
         if let Some(spec) = &run.command {
             // A store that was lost knows of no companion.
             if recorder.status.attempts == 0 {
@@ -182,6 +219,9 @@ impl Keeper {
             }
             describe_resume(spec, &mut recorder.status);
         }
+        if let Some(proven) = recorder.status.proven_rung().filter(|_| args.asked.is_some()) {
+            policy.put_on_trial(proven);
+        }
         if let Some(companion) = &recorder.status.companion {
             policy.restore_companion(companion);
         }
@@ -189,30 +229,23 @@ impl Keeper {
         for (level, text) in lost.into_iter().chain(describe_journal(&run_dir, logged)) {
             recorder.note(level, JournalKind::Health, text);
         }
+        name_no_safer(&run, &mut recorder);
         let (inputs, heard) = mpsc::channel(4096);
-        let run_dir_watch = RunDirWatch::new(run_dir.path(), std::time::Instant::now());
+        let footing = Footing::new(run_dir.path(), std::time::Instant::now());
         let (clock, watched) = (Clock::start(), watch::Sender::new(None));
         Ok(Self {
             policy,
-            alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
+            alarms: Alarms::new(&run_dir, &run, known.ecc_seen, (known.alarms, clock.now()), &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
             quality: QualityWatch::new(&run, known.quality),
-            files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir), lost_to: None },
+            files: Files { footing, lock, watch: FileWatch::new(&run_dir), lost_to: None },
             run_dir,
             run,
             stored: known.launch,
             recorder,
             clients: Clients::default(),
             requester: Requester { author: None, lifetime: args.lifetime, signalled_in: None },
-            worker: CurrentWorker {
-                process: None,
-                standby: None,
-                watched,
-                failure: None,
-                done: false,
-                command: None,
-                start_waits: None,
-            },
+            worker: CurrentWorker::none_yet(watched),
             gpu: GpuState::default(),
             turn: Turn::default(),
             inputs,

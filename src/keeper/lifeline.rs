@@ -8,8 +8,7 @@
 //! Nothing is ever written. When the process that holds the writing end is gone, killed or not, both read the end of the
 //! file and end the run. A scheduler may find processes by their group or by their parents and miss these two.
 
-use super::author::{Author, Process};
-use super::detach::{by_person, keeper_command};
+use super::detach::{Asked, Surroundings, keeper_command};
 use super::run_loop::Launch;
 use crate::store::run_dir::RunDir;
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,11 +81,11 @@ impl BoundKeeper {
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn start(run: &RunDir, launch: &Launch) -> io::Result<Self> {
+    pub fn start(run: &RunDir, launch: &Launch, surroundings: &Surroundings) -> io::Result<Self> {
         let log = run.append("keeper.log")?;
-        let asked_by = Author::Command(Process::own()).to_string();
         let mut command = keeper_command("keeper", run, Some(launch));
-        command.args(["--parent", BOUND]).arg(by_person(&asked_by));
+        surroundings.apply(&mut command);
+        command.args(["--parent", BOUND]).args(Asked::own(&surroundings.news).arguments());
         command.process_group(0).stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         Ok(Self { parent: command.spawn()? })
     }

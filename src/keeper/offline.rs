@@ -17,6 +17,7 @@ use crate::policy::event::Effect;
 use crate::policy::ledger::Ledger;
 use crate::policy::refusal::Refusal;
 use crate::protocol::control::{JournalKind, RunState, Status, Target};
+use crate::protocol::exit_code::{CONFIG, NEEDS_PERSON, STOPPED};
 use crate::protocol::worker::Level;
 use crate::store::adopted;
 use crate::store::checkpoint::{self, aside};
@@ -77,9 +78,9 @@ impl Verdict {
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Stopped | Self::Signalled(_) => 3,
-            Self::NeedsPerson => 4,
-            Self::Config => 13,
+            Self::Stopped | Self::Signalled(_) => STOPPED,
+            Self::NeedsPerson => NEEDS_PERSON,
+            Self::Config => CONFIG,
         }
     }
 }

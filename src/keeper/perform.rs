@@ -3,10 +3,13 @@
 use super::author::Author;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
+use super::notice::{Need, Notice};
 use super::quality::CLOSING;
 use super::recorder::now_ms;
 use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
+use super::status_snapshot::started_by;
+use super::stored_state::ALARMS;
 use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
@@ -15,6 +18,8 @@ use crate::protocol::worker::{FailureClass, Level};
 use crate::store::foreign::ForeignProcess;
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDirError;
+use crate::store::worker_log::{self, BoundedLog};
+use crate::untrusted::thread::run_beside;
 use std::io::{self, Write};
 use tokio::time::Instant;
 
@@ -49,7 +54,9 @@ impl Keeper {
         if effects.is_empty() {
             return;
         }
+        self.notices_of(&effects).iter().for_each(|notice| self.admit(notice));
         self.store_policy_state();
+        self.alarms.post();
         for effect in effects {
             match effect {
                 Effect::Start(start) => self.start_worker(&start),
@@ -72,8 +79,8 @@ impl Keeper {
                 Effect::LeaveOut { from, units } => self.skip_data(from, units),
                 Effect::Trouble(class, evidence) => self.recorder.record_trouble(class, evidence),
                 Effect::Alarm { key, title, text } => {
-                    let now = self.now();
-                    self.alarms.raise(key, Level::Warn, title, &text, now);
+                    let (key, what) = (key.to_owned(), title.to_owned());
+                    self.tell(&Notice { key, level: Level::Warn, what, text: text.clone(), need: Need::Look });
                     self.recorder.note(Level::Warn, JournalKind::Health, text);
                 }
                 Effect::AlarmOver(key) => self.alarms.clear(key),
@@ -112,6 +119,7 @@ impl Keeper {
     pub(super) fn store_policy_state(&mut self) {
         self.recorder.put_fact("rung", &self.policy.rung());
         self.recorder.put_fact("ledger", self.policy.ledger());
+        self.recorder.put_fact(ALARMS, self.alarms.raised());
         self.recorder.persist();
     }
 
@@ -144,9 +152,16 @@ impl Keeper {
     fn start_worker(&mut self, start: &Start) {
         let now = self.now();
         // The worker will read the run file in its current state.
-        if let Err(RunDirError::Config(why)) = self.run_dir.run() {
-            let why = format!("run.yaml changed and is invalid: {why}");
-            return self.finish_run(Outcome::Failed(FailureClass::Config, why));
+        match self.run_dir.run() {
+            Err(RunDirError::Config(why)) => {
+                let why = format!("run.yaml changed and is invalid: {why}");
+                return self.finish_run(Outcome::Failed(FailureClass::Config, why));
+            }
+            Ok(run) if !self.is_approved(&run) => {
+                let why = sentences::unapproved(&self.run_dir.command("resume"));
+                return self.finish_run(Outcome::NeedsPerson(why));
+            }
+            _ => {}
         }
         if self.recorder.status.state == RunState::Paused {
             self.recorder.status.pauses += 1;
@@ -157,6 +172,7 @@ impl Keeper {
             Ok(attempt) => attempt,
             Err(error) => return self.postpone_start(start, &error.to_string()),
         };
+        self.policy.note_start(started_by(&self.run_dir, attempt));
         self.end_wait();
         self.mark_log(attempt, &name);
         let begins = self.witness.begin_attempt();
@@ -177,6 +193,16 @@ impl Keeper {
         {
             // On a full disk, the mark is missing.
             let _ = writeln!(log, "downshift: attempt {attempt} starts on {rung}");
+        }
+    }
+
+    /// Keeps the log of a worker within its bound. A harness does that itself.
+    fn bound_log(&self) {
+        let path = self.run_dir.file(worker_log::NAME);
+        if self.run.command.is_none()
+            && let Some(mut log) = BoundedLog::open_full(&path)
+        {
+            run_beside("log", move || log.keep_bound());
         }
     }
 
@@ -206,7 +232,8 @@ impl Keeper {
         if self.worker.start_waits.is_none() {
             self.worker.start_waits = Some(Instant::now());
             let text = format!("the next worker waits for run.db: {why}");
-            self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
+            let (key, what) = ("store".to_owned(), "run.db cannot be written".to_owned());
+            self.tell(&Notice { key, level: Level::Error, what, text: text.clone(), need: Need::You });
             self.record_waiting(Some(text.clone()));
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
@@ -258,15 +285,8 @@ impl Keeper {
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs attention: {why}")),
         };
-        let now = self.now();
-        let what = match &outcome {
-            Outcome::Finished => "finished",
-            Outcome::Stopped => "stopped",
-            Outcome::Refused(_) => "not started",
-            Outcome::Failed(..) => "failed",
-            Outcome::NeedsPerson(_) => "needs attention",
-        };
-        self.alarms.raise("end", level, what, &text, now);
+        let notice = self.notice_of_end(&outcome, level, &text);
+        self.tell(&notice);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
         self.recorder.put_fact(CLOSING, &false);
@@ -274,6 +294,15 @@ impl Keeper {
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
+    }
+
+    /// Says that the end of the run is stored nowhere, and what to do.
+    pub(super) fn describe_unwritten(&self, error: &str) -> String {
+        let (step, resume) = (sentences::grouped(self.recorder.status.step), self.run_dir.command("resume"));
+        format!(
+            "the run ended at step {step}, but run.db cannot be written ({error}), so its end and its newest rows are lost: \
+             make room, or raise the limit (`ulimit -f`, a quota), then `{resume}`"
+        )
     }
 
     pub(super) fn status(&mut self) -> Status {
@@ -306,6 +335,9 @@ impl Keeper {
         status.proposal = self.policy.proposal().filter(|_| over.is_none());
         status.climb = self.policy.describe_climb();
         status.plan = self.policy.plan_status();
+        for (rung, record) in status.rungs.iter_mut().enumerate() {
+            record.unusable = self.policy.unusable(rung).map(str::to_owned);
+        }
         if matches!(self.policy.life(), Lifecycle::Paused) {
             // A shift while paused: the next worker begins on this rung.
             status.shifts += u64::from(status.rung != self.policy.rung());
@@ -321,11 +353,12 @@ impl Keeper {
         let changed = state != self.publishing.shown.0;
         if changed || self.publishing.shown.1.elapsed() >= STATUS {
             self.publish_now(state);
-            for trouble in self.alarms.troubles() {
-                self.recorder.note(Level::Warn, JournalKind::Health, trouble);
+            for (level, text) in self.alarms.news() {
+                self.recorder.note(level, JournalKind::Health, text);
             }
             if changed || self.publishing.flushed.elapsed() >= FLUSH {
                 self.recorder.flush();
+                self.bound_log();
                 self.publishing.flushed = Instant::now();
             }
         }

@@ -183,6 +183,10 @@ impl Keeper {
 
     fn start_measurement(&mut self, checkpoint: CheckpointRow, mark: Mark) {
         let Some(limit) = self.run.quality.as_ref().map(crate::config::quality::Quality::limit) else { return };
+        if !self.run_dir.run().is_ok_and(|run| self.is_approved(&run)) {
+            self.note_unmeasured(checkpoint.step, "run.yaml is not the one that was approved");
+            return self.record_mark(mark);
+        }
         self.quality.started += 1;
         let (id, token) = (self.quality.started, new_token());
         let attempt = self.recorder.attempt_of(&checkpoint);

@@ -1,15 +1,16 @@
 //! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
 use super::keeper_state::Keeper;
-use super::stored_state::ECC_SEEN;
-use super::witness::xid_meaning;
+use super::notice::{Need, Notice};
+use super::stored_state::{ALARMS, ECC_SEEN};
+use crate::faults::xid;
 use crate::policy::event::{Event, Evidence};
+use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::{KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
 use crate::protocol::probe::{DRILL_FILE, GPU_LOST, Reading};
 use crate::protocol::worker::{FailureClass, Level};
-use crate::protocol::xid;
 
 impl Keeper {
     pub(super) fn handle_reading(&mut self, reading: Box<Reading>) {
@@ -23,7 +24,12 @@ impl Keeper {
         // A worker on the CPU uses no GPU, except in a drill.
         let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
         let ecc_before = self.alarms.ecc_seen().cloned();
-        for text in self.alarms.check_reading(&reading, uses_card, self.now()) {
+        let (place, now) = (self.describe_place(), self.now());
+        let told = self.alarms.check_reading(&reading, uses_card, (&place, now));
+        if !told.is_empty() {
+            self.recorder.put_fact(ALARMS, self.alarms.raised());
+        }
+        for text in told {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
         if let Some(seen) = self.alarms.ecc_seen().filter(|seen| ecc_before.as_ref() != Some(*seen)) {
@@ -40,12 +46,18 @@ impl Keeper {
         }
         let on_gpu = self.policy.is_on_gpu();
         for number in xids.into_iter().filter(|_| on_gpu) {
-            let text = format!("the driver reported Xid {number}");
-            if number == xid::ACTION && action.as_deref() == Some("none") {
-                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: no action needed"));
+            let action = action.as_deref().filter(|_| number == xid::ACTION);
+            let says = match action {
+                Some("none") => "no action needed".to_owned(),
+                Some(action) => format!("the driver asks to {action}"),
+                None => xid::meaning(number).to_owned(),
+            };
+            let text = format!("the driver reported Xid {number}: {says}");
+            if action == Some("none") {
+                self.recorder.note(Level::Info, JournalKind::Health, text);
                 continue;
             }
-            self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
+            self.follow_evidence(Evidence { class: FailureClass::Xid, number: Some(number), text });
         }
         self.decide(Event::Card(card), None);
         self.decide(Event::Vram(used), None);
@@ -60,7 +72,20 @@ impl Keeper {
         }
         // A worker on the CPU cannot lose a GPU.
         if let Some(text) = lost.filter(|_| self.policy.is_on_gpu()) {
-            self.decide(Event::Evidence(Evidence { class: FailureClass::GpuLost, number: None, text }), None);
+            self.follow_evidence(Evidence { class: FailureClass::GpuLost, number: None, text });
+        }
+    }
+
+    /// Hands evidence to the policy. An Xid that does not end the run is told; the end of a run is told by itself.
+    fn follow_evidence(&mut self, evidence: Evidence) {
+        let number = evidence.number;
+        let (key, text) = (format!("xid {}", number.unwrap_or_default()), evidence.text.clone());
+        self.decide(Event::Evidence(evidence), None);
+        let life = self.policy.life();
+        let ends = matches!(life, Lifecycle::Over(_) | Lifecycle::Stopping { then: Then::Conclude(_), .. });
+        if number.is_some() && !ends {
+            let what = "GPU error".to_owned();
+            self.tell(&Notice { key, level: Level::Warn, what, text, need: Need::Look });
         }
     }
 
@@ -85,10 +110,8 @@ impl Keeper {
     /// Handles a kernel log line: evidence if it concerns the GPU in use, otherwise a note.
     fn handle_kernel_line(&mut self, line: &KernelLine) {
         let mut text = format!("kernel log: {}", line.text);
-        if let KernelKind::Xid { number, .. } = line.kind
-            && let Some(meaning) = xid_meaning(number)
-        {
-            text = format!("{text} (Xid {number}: {meaning})");
+        if let KernelKind::Xid { number, .. } = line.kind {
+            text = format!("{text} (Xid {number}: {})", xid::meaning(number));
         }
         let told = match &line.kind {
             KernelKind::Xid { number, .. } if xid::asks_for_nothing(*number, &line.text) => None,
@@ -99,7 +122,7 @@ impl Keeper {
             KernelKind::Xid { .. } | KernelKind::OutOfMemory { .. } | KernelKind::DeviceOutOfMemory => None,
         };
         match told.filter(|_| self.policy.is_on_gpu()) {
-            Some((class, number)) => self.decide(Event::Evidence(Evidence { class, number, text }), None),
+            Some((class, number)) => self.follow_evidence(Evidence { class, number, text }),
             None => self.recorder.note(Level::Warn, JournalKind::Health, text),
         }
     }

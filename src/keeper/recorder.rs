@@ -5,7 +5,9 @@ mod companion;
 mod evaluations;
 mod going_back;
 mod layers;
+mod measured;
 mod quality;
+mod resumed;
 mod rungs;
 mod skips;
 mod writing;
@@ -26,8 +28,9 @@ use crate::protocol::control::{
     CheckpointRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
+use crate::protocol::resumed::Resumed;
 use crate::protocol::samples::FIRST_NON_FINITE;
-use crate::protocol::worker::{CommandNews, Eval, Event, FailureClass, Hello, Level, Phase};
+use crate::protocol::worker::{Eval, Event, FailureClass, Hello, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -56,7 +59,7 @@ pub struct Recorder {
     stretches: Vec<rungs::Stretch>,
     /// The step before an attempt whose first step has not come, if it did not say where it begins.
     unplaced: Option<u64>,
-    skips: skips::Streak,
+    skips: skips::Skips,
     said: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
@@ -66,6 +69,8 @@ pub struct Recorder {
     ranking: Best,
     /// Newest evaluations of this attempt, by step.
     evals: BTreeMap<u64, Eval>,
+    /// The step of the evaluation that measured a checkpoint of this attempt, where that is another one.
+    measured: BTreeMap<u64, u64>,
     /// All evaluations of the curve.
     curve: EvaluationCurve,
     /// Names of the run's metrics.
@@ -103,6 +108,7 @@ impl Recorder {
             batch: Batch::default(),
             updates: Vec::new(),
             next_journal,
+            skips: skips::Skips::of(&status),
             status,
             attempt: Attempt::default(),
             row: AttemptRow::default(),
@@ -111,13 +117,13 @@ impl Recorder {
             moved: Duration::ZERO,
             stretches: Vec::new(),
             unplaced: None,
-            skips: skips::Streak::default(),
             said: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
             held: None,
             ranking: Best::default(),
             evals: BTreeMap::new(),
+            measured: BTreeMap::new(),
             curve: EvaluationCurve::default(),
             admission,
             proving: Proving::default(),
@@ -161,6 +167,7 @@ impl Recorder {
         (self.moved, self.status.progress) = (now, None);
         // The same step has other weights in another attempt.
         self.evals.clear();
+        self.measured.clear();
         self.status.attempts = id;
         if self.status.rung != rung {
             self.status.shifts += 1;
@@ -244,17 +251,8 @@ impl Recorder {
                     format!("injected {fault} at step {}", sentences::grouped(*step)),
                 );
             }
-            Event::Command { news: CommandNews::Length { steps, units } } => {
-                (self.status.total_steps, self.status.total_samples) = (known(*steps), known(*units));
-            }
-            Event::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion, now),
-            Event::Command { news: CommandNews::WentBack { step, samples } } => self.record_going_back(*step, *samples),
-            Event::Command { .. }
-            | Event::KernelsTuned
-            | Event::Step(_)
-            | Event::Failed(_)
-            | Event::Memory(_)
-            | Event::Done { .. } => {}
+            Event::Command { news } => self.record_news(news, now),
+            Event::KernelsTuned | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
     }
@@ -269,30 +267,22 @@ impl Recorder {
         self.status.epoch_samples = known(hello.epoch_units);
         self.status.unit.clone_from(&hello.unit);
         let continued = self.continued.take();
-        let again = hello.resumed_from.map_or(0, |from| self.status.step.saturating_sub(from));
-        self.recall_learning(if continued.is_some() { u64::MAX } else { hello.resumed_from.unwrap_or(0) });
         let begins_at = (hello.resumed_from.unwrap_or(0), hello.position.samples);
-        match (continued, hello.resumed_from) {
-            // A script that resumes by itself says so only by its first step.
-            (None, None) => self.unplaced = self.unplaced.or(Some(self.status.step)),
-            _ => self.take_back(continued.unwrap_or(begins_at).0),
-        }
-        if continued.is_none() && begins_at.0 < self.status.step {
-            // The last one is that of a step that is taken again.
-            self.status.loss = self.read_store(|store| store.loss_up_to(begins_at.0)).ok().flatten();
-        }
-        (self.status.step, self.status.samples) = continued.unwrap_or(begins_at);
-        self.counted = self.status.step;
-        if let Some(passage) = &mut self.passage {
-            passage.resume_from(hello.resumed_from);
-        }
-        if continued.is_none() {
+        let before = self.status.step;
+        if let Some(place) = continued {
+            self.take_back(place.0);
+            self.begin_at(place, u64::MAX);
+        } else {
+            self.begin_resume(hello);
+            self.begin_at(begins_at, begins_at.0);
             self.status.failed_saves = None;
             self.row.from_step = hello.resumed_from;
             self.put_attempt();
             // The journal line of a shift or restart tells them, too.
-            let again = if self.passage.is_some() { 0 } else { again };
-            self.note(Level::Info, JournalKind::Worker, sentences::hello(hello, again));
+            let known = self.status.resumed.as_ref().is_some_and(Resumed::is_known);
+            let again = if self.passage.is_some() || !known { 0 } else { before.saturating_sub(begins_at.0) };
+            let text = sentences::hello(hello, self.status.resumed.as_ref(), again);
+            self.note(Level::Info, JournalKind::Worker, text);
         }
         self.await_first_step(now);
         self.status.durable_step = hello.resumed_from.or(self.status.durable_step);

@@ -1,9 +1,14 @@
 //! Decides which checkpoints to keep.
 
+mod unmatched;
+
+pub use unmatched::{Unmatched, find_unmatched, newest_evaluations};
+
 use crate::config::best::Best;
 use crate::config::knobs;
 use crate::config::run::Run;
 use crate::protocol::control::CheckpointRow;
+use crate::protocol::worker::Eval;
 use crate::store::adopted::{self, AdoptError};
 use crate::store::checkpoint::{self, CheckpointError};
 use std::collections::BTreeSet;
@@ -29,13 +34,30 @@ impl Rules {
         Self { containers, adopted }
     }
 
-    /// Returns the steps of the checkpoints to delete.
+    /// Returns the steps of the checkpoints to delete. No files of a command are among them while one of these may hold the
+    /// best weights.
     #[must_use]
-    pub fn superfluous(&self, rows: &[CheckpointRow]) -> Vec<u64> {
+    pub fn superfluous<'a>(&self, rows: &[CheckpointRow], evals: impl IntoIterator<Item = &'a Eval>) -> Superfluous {
         let (adopted, containers): (Vec<_>, Vec<_>) = rows.iter().cloned().partition(is_adopted);
-        let of_command = self.adopted.iter().flat_map(|knobs| superfluous(&adopted, knobs));
-        superfluous(&containers, &self.containers).into_iter().chain(of_command).collect()
+        let mut steps = superfluous(&containers, &self.containers);
+        let of_command: Vec<u64> = self.adopted.iter().flat_map(|knobs| superfluous(&adopted, knobs)).collect();
+        let best = self.adopted.as_ref().filter(|knobs| knobs.keep_best && !of_command.is_empty());
+        let unmatched = best.and_then(|knobs| find_unmatched(&adopted, evals, &knobs.best));
+        let unmatched = unmatched.filter(|found| of_command.iter().any(|step| found.checkpoints.contains(step)));
+        if unmatched.is_none() {
+            steps.extend(of_command);
+        }
+        Superfluous { steps, unmatched }
     }
+}
+
+/// The checkpoints to delete.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Superfluous {
+    /// Their steps.
+    pub steps: Vec<u64>,
+    /// The evaluation because of which no files of the command are deleted.
+    pub unmatched: Option<Unmatched>,
 }
 
 /// Reports whether a checkpoint consists of files of a command.
@@ -124,6 +146,7 @@ mod tests {
     use crate::config::knobs;
     use crate::keeper::proving::Proving;
     use crate::protocol::control::CheckpointRow;
+    use crate::protocol::worker::Eval;
     use proptest::prelude::*;
 
     fn row(step: u64, eval_loss: Option<f64>) -> CheckpointRow {
@@ -157,8 +180,14 @@ mod tests {
         let mut rows: Vec<_> = (1..=5).map(|step| at(step, "checkpoints")).collect();
         rows.extend((6..=9).map(|step| at(step, "adopted")));
         let rules = |adopted| Rules { containers: keep(2, false), adopted };
-        assert_eq!(rules(None).superfluous(&rows), [2, 3], "1 is the next to be proven");
-        assert_eq!(rules(Some(keep(1, false))).superfluous(&rows), [2, 3, 7, 8]);
+        assert_eq!(rules(None).superfluous(&rows, &[]).steps, [2, 3], "1 is the next to be proven");
+        assert_eq!(rules(Some(keep(1, false))).superfluous(&rows, &[]).steps, [2, 3, 7, 8]);
+        // The best weights may be those of 7 or 8.
+        let eval = Eval { step: 7, samples: 7, loss: Some(0.1), ..Eval::default() };
+        let found = rules(Some(keep(1, true))).superfluous(&rows, [&eval]);
+        assert_eq!((found.steps, found.unmatched.map(|found| found.step)), (vec![2, 3], Some(7)));
+        rows[6].eval_loss = Some(0.1);
+        assert_eq!(rules(Some(keep(1, true))).superfluous(&rows, [&eval]).steps, [2, 3, 8], "7 is the best");
     }
 
     #[test]

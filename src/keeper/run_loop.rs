@@ -1,6 +1,7 @@
 //! The keeper's loop: wait for one input, let the policy decide, perform the effects.
 
 use super::author::Author;
+use super::detach::Asked;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::lifeline::Lifetime;
@@ -23,7 +24,6 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Interval between writes of rows to the store.
@@ -39,7 +39,7 @@ pub struct KeeperArgs {
     /// How to launch it; if omitted, as an earlier keeper stored.
     pub launch: Option<Launch>,
     /// The user started it, with this process: a fresh budget, and a paused or ended run continues.
-    pub asked_by: Option<String>,
+    pub asked: Option<Asked>,
     /// The process that the run lives for.
     pub lifetime: Lifetime,
 }
@@ -80,9 +80,6 @@ impl Launch {
 /// # Errors
 /// Returns an error when it cannot even begin.
 pub async fn keep_run(args: KeeperArgs) -> Result<u8, KeeperError> {
-    // A write beyond the file size limit should fail with an error, not kill the process.
-    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
     let run_dir = RunDir::open(&args.run_dir)?;
     run_dir.refuse_links()?;
     let file = run_dir.file("keeper.lock").display().to_string();
@@ -90,17 +87,17 @@ pub async fn keep_run(args: KeeperArgs) -> Result<u8, KeeperError> {
     let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
     lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
     let mut keeper = Keeper::open(run_dir, &args, lock)?;
-    keeper.run_to_the_end(args.asked_by.as_deref(), args.lifetime).await
+    keeper.run_to_the_end(args.asked.as_ref(), args.lifetime).await
 }
 
 impl Keeper {
-    async fn run_to_the_end(&mut self, asked_by: Option<&str>, lifetime: Lifetime) -> Result<u8, KeeperError> {
+    async fn run_to_the_end(&mut self, asked: Option<&Asked>, lifetime: Lifetime) -> Result<u8, KeeperError> {
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
         };
         let unlocked = |source| KeeperError::Lock { file: "keeper.lock".to_owned(), source };
-        self.listen_for_signals().map_err(io("signals"))?;
+        self.listen_for_signals().map_err(io("a thread for signals (`ulimit -u` limits them)"))?;
         let inputs = self.inputs.clone();
         let end = move || drop(inputs.blocking_send(Input::Terminated(Author::EndOfJob)));
         lifetime.watch(end).map_err(io("the lifeline"))?;
@@ -118,7 +115,7 @@ impl Keeper {
         let plans = self.run.command.is_none();
         let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.end_left_measurement().await;
-        self.take_over_run(asked_by, &path).await?;
+        self.take_over_run(asked, &path).await?;
         // Before the first turn, which writes.
         self.check_files().map_err(unlocked)?;
         folder.iter().for_each(FolderThread::read_orders);
@@ -133,7 +130,16 @@ impl Keeper {
         folder.into_iter().for_each(FolderThread::finish);
         self.leave_registry();
         let _ = std::fs::remove_file(path);
-        Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
+        if owners::worker(&self.run_dir).is_none() {
+            socket_place::remove_left(&self.run_dir);
+        }
+        let code = self.outcome.as_ref().map_or(1, Outcome::exit_code);
+        match &self.outcome {
+            Some(Outcome::NeedsPerson(why) | Outcome::Failed(_, why)) if self.recorder.unwritten().is_some() => {
+                Err(KeeperError::Unwritten { why: why.clone(), code })
+            }
+            _ => Ok(code),
+        }
     }
 
     pub(super) async fn first_reading(&mut self) -> Option<Input> {
@@ -182,7 +188,7 @@ impl Keeper {
             Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => {
                 self.handle_worker_event(event, now);
             }
-            Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.handle_worker_exit(exit, now),
+            Input::Exited(attempt, end) if attempt == self.recorder.attempt.id => self.handle_worker_exit(end, now),
             Input::Worker(..) | Input::Exited(..) => {}
             Input::ProbeStarted(pid) => self.recorder.status.pid_probe = Some(pid),
             Input::ProbeLost(why) => {
@@ -258,9 +264,19 @@ impl Keeper {
     /// Sends the last update to the store and to all listeners.
     async fn send_last_update(&mut self) {
         self.recorder.status.pid_worker = None;
-        let status = self.status();
+        let mut status = self.status();
         self.recorder.mark_changed();
         self.recorder.flush();
+        if let (Some(error), Some(Outcome::Finished)) = (self.recorder.unwritten(), &self.outcome) {
+            // A locked store may be released, and the reserve makes room on a full disk.
+            self.recorder.flush_last_words(&self.run_dir);
+            if self.recorder.unwritten().is_some() {
+                let why = self.describe_unwritten(&error);
+                self.recorder.note(Level::Error, JournalKind::Run, format!("needs attention: {why}"));
+                self.outcome = Some(Outcome::NeedsPerson(why));
+                status = self.status();
+            }
+        }
         for update in self.recorder.take_updates() {
             self.clients.publish(&update);
         }

@@ -1,10 +1,12 @@
 //! The texts of the journal.
 
+use super::retention::Unmatched;
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::metrics::{self, Metrics};
 use crate::protocol::resume::GoOn;
+use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
@@ -26,19 +28,30 @@ fn took(ms: f64) -> String {
 
 /// Describes a worker that is ready, and takes this many steps again.
 #[must_use]
-pub fn hello(hello: &Hello, again: u64) -> String {
-    let place = match hello.resumed_from {
-        Some(step) => format!("resumed at step {}", grouped(step)),
-        None => "starts at step 0".to_owned(),
+pub fn hello(hello: &Hello, resumed: Option<&Resumed>, again: u64) -> String {
+    let (place, doubt) = match resumed {
+        None => ("starts at step 0".to_owned(), ""),
+        Some(Resumed::Unverified { asked, .. }) => {
+            (format!("is asked to resume from step {}", grouped(*asked)), "; not verified yet")
+        }
+        Some(known) => (known.to_string(), ""),
     };
     let mut text = format!("worker {} {place} on {} ({})", hello.pid, hello.device, hello.backend);
     if hello.parameters > 0 {
         let _ = write!(text, ", {} parameters", grouped(hello.parameters));
     }
-    if again > 0 {
-        let _ = write!(text, ", and takes {} again", counted(again, "step"));
-    }
-    text
+    text + &taken_again(again) + doubt
+}
+
+/// Describes where a command trains on, once that is known, and how many steps it takes again.
+#[must_use]
+pub fn resumed(resumed: &Resumed, again: u64) -> String {
+    let again = if resumed.is_known() { taken_again(again) } else { String::new() };
+    format!("{resumed}{again}")
+}
+
+fn taken_again(steps: u64) -> String {
+    if steps == 0 { String::new() } else { format!(", and takes {} again", counted(steps, "step")) }
 }
 
 /// Describes a command that trains on in another process.
@@ -71,6 +84,14 @@ pub fn stopped_watching(step: u64, pid: u32, resume: &str) -> String {
     format!("stopped watching at step {}; process {pid} trains on, and `{resume}` watches it again", grouped(step))
 }
 
+/// A run file that asks for more than the user approved.
+pub fn unapproved(resume: &str) -> String {
+    format!(
+        "run.yaml changed in what it starts, loads, contacts or deletes, and nobody has approved that; undo the change, or \
+         `{resume}` asks for approval"
+    )
+}
+
 /// Describes a start from the beginning after steps that no checkpoint holds.
 #[must_use]
 pub fn starts_again(redone: u64, can_resume: bool) -> String {
@@ -85,6 +106,15 @@ pub fn save_failed(step: u64, message: &str) -> String {
     let step = grouped(step);
     format!(
         "checkpoint {step} not saved: {message}; training continues, older checkpoints stay, and the next scheduled save retries"
+    )
+}
+
+/// Says why the files of a command are not deleted.
+#[must_use]
+pub fn keeps_all(unmatched: &Unmatched) -> String {
+    format!(
+        "checkpoints.keep_last deletes nothing for now: {unmatched}. A file that is written right before or after its \
+         evaluation, or named by its step or epoch, is matched with it"
     )
 }
 
@@ -215,8 +245,7 @@ pub fn passage(passage: &Passage) -> String {
         .collect();
     let mut text = format!("{way} in {}", seconds(passage.total_ms() as f64));
     if let Some(((before, loss_before), (after, loss_after))) = passage.before.zip(passage.after) {
-        let again = passage.repeated_steps().filter(|steps| *steps > 0);
-        let again = again.map_or_else(String::new, |steps| format!(", {} again", counted(steps, "step")));
+        let again = passage.repeated_steps().map_or_else(String::new, |repeated| format!(", {repeated}"));
         let _ = write!(
             text,
             ": step {} → {}{again}, loss {} → {}",
@@ -260,6 +289,6 @@ mod tests {
         );
         shift.resumed_from = Some(1100);
         let told = passage(&shift);
-        assert!(told.contains("step 1 204 → 1 205, 104 steps again, loss"), "{told}");
+        assert!(told.contains("step 1 204 → 1 205, 104 steps again from checkpoint 1 100, loss"), "{told}");
     }
 }

@@ -102,6 +102,9 @@ impl Keeper {
     /// Reports whether the command of a rung can wait at its gate without any effect.
     fn may_stand_by(&self, rung: usize) -> bool {
         let Some(spec) = &self.run.command else { return false };
+        if !self.run_dir.run().is_ok_and(|run| self.is_approved(&run)) {
+            return false;
+        }
         let Some(rung) = self.run.rungs.get(rung) else { return false };
         let imports_ahead = self.recorder.status.companion.as_ref().is_some_and(|companion| companion.imports_ahead);
         spec.standby && imports_ahead && !names_checkpoint(spec, &rung.preset) && available_memory() >= FREE_MEMORY

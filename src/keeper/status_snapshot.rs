@@ -3,7 +3,7 @@
 use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
 use crate::config::run::Run;
 use crate::config::watch::AGE_AT_LEAST;
-use crate::policy::command::{COMPANION_WAIT, CommandLimits};
+use crate::policy::command::{COMPANION_WAIT, CommandLimits, StartedBy};
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::foreign::ForeignProcess;
@@ -23,6 +23,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         rung_name: run.rungs[rung].name.clone(),
         level: run.command.as_ref().map(|command| command.level().number()),
         resume: None,
+        resumed: None,
         companion: None,
         awaits_companion: false,
         ranks: Vec::new(),
@@ -39,7 +40,8 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         shifts: 0,
         failed_saves: None,
         rollbacks: 0,
-        skipped: 0,
+        skipped: run.command.is_none().then_some(0),
+        updates: None,
         unguarded: 0,
         not_finite: 0,
         progress: None,
@@ -77,6 +79,7 @@ pub fn blank_record(name: &str) -> RungRecord {
         ram_bytes: None,
         planned_bytes: None,
         fault: None,
+        unusable: None,
     }
 }
 
@@ -91,26 +94,30 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         watch: run.watch.clone(),
         release_time: gpu_release_time(),
         plan: run.plan.clone(),
-        command: run.command.as_ref().map(|spec| command_limits(spec, run, run_dir)),
+        command: run.command.as_ref().map(|spec| command_limits(spec, run_dir)),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
         unfused: run.rungs.iter().map(|rung| rung.preset.without_fused_kernels()).collect(),
         knobs: run.command.iter().flat_map(|_| &run.rungs).map(|rung| rung.preset.tree()).collect(),
     }
 }
 
-fn command_limits(spec: &CommandSpec, run: &Run, run_dir: &RunDir) -> CommandLimits {
+fn command_limits(spec: &CommandSpec, run_dir: &RunDir) -> CommandLimits {
     let foreign = ForeignProcess::of_run(run_dir);
-    // `adopt --interval` is the time without news that its user accepts.
-    let old_after = if foreign.is_some() { run.watch.hang.first_steps.duration() } else { AGE_AT_LEAST };
     CommandLimits {
-        old_after: spec.checkpoints.as_ref().map(|_| old_after),
+        old_after: spec.checkpoints.as_ref().map(|_| AGE_AT_LEAST),
         resumes: spec.level() >= Level::Checkpoints,
         from_start: spec.restart == RestartPolicy::FromStart,
-        may_end: foreign.as_ref().is_none_or(|foreign| foreign.may_end),
+        started_by: StartedBy::Run,
         save_within: spec.save.as_ref().map(SaveSignal::limit),
         companion_save: None,
         companion_within: foreign.is_none().then_some(COMPANION_WAIT),
     }
+}
+
+/// Returns who started the command of an attempt.
+pub fn started_by(run_dir: &RunDir, attempt: u64) -> StartedBy {
+    let foreign = ForeignProcess::of_attempt(run_dir, attempt);
+    foreign.map_or(StartedBy::Run, |foreign| StartedBy::User { may_end: foreign.may_end })
 }
 
 /// Returns why one rung cannot be reached from another, for every such pair.

@@ -5,14 +5,20 @@ use super::quality::{self, LastMeasurement};
 use super::run_loop::{KeeperArgs, Launch};
 use super::shared_folder::{OBEYED, Obeyed};
 use crate::config::run::Run;
+use crate::config::trust::Grants;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Key of the memory errors seen last.
 pub const ECC_SEEN: &str = "ecc_seen";
+
+/// Key of the alarms raised, and when.
+pub const ALARMS: &str = "alarms";
 
 /// The part of the stored state that workers are started with.
 pub struct LaunchState {
@@ -20,6 +26,8 @@ pub struct LaunchState {
     pub launch: Launch,
     /// Injected faults that have already fired.
     pub fired: Vec<String>,
+    /// The fingerprint of what the user approved: the run file of a later start may not ask for anything else.
+    pub approved: String,
     /// Skipped parts of the data, on the clock of the run.
     pub left_out: Vec<(u64, u64)>,
 }
@@ -40,6 +48,8 @@ pub struct StoredState {
     pub baseline: Option<u64>,
     /// The GPU's memory errors, as last seen.
     pub ecc_seen: Option<EccSeen>,
+    /// The alarms raised, and when; none of a run that you start again.
+    pub alarms: BTreeMap<String, Duration>,
 }
 
 impl StoredState {
@@ -51,6 +61,11 @@ impl StoredState {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() });
         store.put_fact("launch", &launch.for_later_keepers())?;
+        // Whoever starts a keeper was asked before; one that follows a dead keeper was started by nobody.
+        let now = Grants::from_run(run).fingerprint();
+        let approved = if args.asked.is_some() { None } else { store.fact(APPROVED)? };
+        let approved = approved.unwrap_or(now);
+        store.put_fact(APPROVED, &approved)?;
         let (rung, ledger) = (store.fact("rung")?, store.fact::<Ledger>("ledger")?);
         let newest = if rung.is_none() || ledger.is_none() { newest_state(run_dir) } else { None };
         let rung = rung.or(newest.as_ref().map(|state| state.rung));
@@ -63,12 +78,13 @@ impl StoredState {
                 ..Ledger::begin_at(rung, &run.plan, clock, step)
             },
         };
-        if args.asked_by.is_some() {
+        if args.asked.is_some() {
             ledger.refresh();
         }
         Ok(Self {
             launch: LaunchState {
                 launch,
+                approved,
                 fired: store.fact("fired")?.unwrap_or_default(),
                 left_out: store.fact("left_out")?.unwrap_or_default(),
             },
@@ -76,6 +92,7 @@ impl StoredState {
             rung,
             baseline: store.fact("baseline")?,
             ecc_seen: store.fact(ECC_SEEN)?,
+            alarms: if args.asked.is_some() { BTreeMap::new() } else { store.fact(ALARMS)?.unwrap_or_default() },
             obeyed: store.fact(OBEYED)?.unwrap_or_default(),
             quality: LastMeasurement {
                 mark: store.fact(quality::MARK)?,
@@ -85,6 +102,9 @@ impl StoredState {
         })
     }
 }
+
+/// Key of the fingerprint of what the user approved.
+const APPROVED: &str = "approved";
 
 /// Key of the first losses of the run that this one began from, if it did.
 pub const FIRST_LOSSES: &str = "first_losses";

@@ -3,6 +3,8 @@
 
 use super::author::Author;
 use super::batch_job::describe_job;
+use super::detach::Asked;
+use super::environment;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
@@ -158,8 +160,8 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
 
 impl Keeper {
     /// Ends workers of an earlier keeper, waits for the GPU's baseline, and begins.
-    pub(super) async fn take_over_run(&mut self, asked_by: Option<&str>, socket: &Path) -> Result<(), KeeperError> {
-        let (before, by_person) = (self.note_start(asked_by), asked_by.is_some());
+    pub(super) async fn take_over_run(&mut self, asked: Option<&Asked>, socket: &Path) -> Result<(), KeeperError> {
+        let (before, by_person) = (self.note_start(asked), asked.is_some());
         // From here on the store says where the run stands. Clients in another environment find the socket
         // through this.
         let listens =
@@ -201,6 +203,7 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
+        self.policy.set_durable_step(self.recorder.status.durable_step);
         // An adopted process may outlive the watch.
         let has_ended = self.recorder.status.attempts > 0 && ForeignProcess::living(&self.run_dir).is_none();
         let lost = self.policy.end_of_lost_command().filter(|_| has_ended);
@@ -208,7 +211,6 @@ impl Keeper {
             self.perform(vec![Effect::Finish(outcome)], None);
             return Ok(());
         }
-        self.policy.set_durable_step(self.recorder.status.durable_step);
         if stays_paused {
             self.policy.stay_paused();
             return Ok(());
@@ -225,9 +227,9 @@ impl Keeper {
     }
 
     /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
-    pub(super) fn note_start(&mut self, asked_by: Option<&str>) -> RunState {
+    pub(super) fn note_start(&mut self, asked: Option<&Asked>) -> RunState {
         let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
-        if let Some(asked_by) = asked_by {
+        if let Some(Asked { by, environment }) = asked {
             self.recorder.status.pauses += u64::from(before == RunState::Paused);
             self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
             self.recorder.put_fact(CLOSING, &false);
@@ -235,10 +237,13 @@ impl Keeper {
             let newest = checkpoint::list(self.run_dir.path()).first().map(|newest| newest.step);
             let is_new = self.recorder.status.attempts == 0 && newest.unwrap_or(0) == 0;
             let what = if is_new { "start" } else { "resume" };
-            let text = format!("{what} requested by {asked_by}");
+            let text = format!("{what} requested by {by}");
             self.recorder.note(Level::Info, JournalKind::Request, text);
             if let Some(job) = describe_job(|name| std::env::var(name).ok()) {
                 self.recorder.note(Level::Info, JournalKind::Run, job);
+            }
+            for (level, text) in environment::describe(environment) {
+                self.recorder.note(level, JournalKind::Run, text);
             }
         }
         self.recorder.flush();

@@ -6,16 +6,17 @@ use crate::protocol::class::FailureClass;
 use crate::protocol::exit::Exit;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::Failed;
+use crate::store::worker_log::LogFiles;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
 use crate::triage::kernel::{KernelLog, is_same_gpu};
 use crate::triage::scan::{Scan, scan};
 use crate::untrusted::file::open;
+use crate::untrusted::thread;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::thread;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,13 +34,22 @@ static CATALOGUE: OnceLock<Option<Catalogue>> = OnceLock::new();
 /// Observes the worker's surroundings.
 pub struct Witness {
     log: PathBuf,
-    /// Where the attempt's part of the log begins, and the number of lines before it.
-    begins: (u64, Option<u64>),
+    begins: Beginning,
     kernel: KernelLog,
     seen: Vec<(Instant, KernelLine)>,
     oom_kills: Option<u64>,
     card: Card,
     stands: Vec<String>,
+}
+
+/// The beginning of the attempt's part of the output.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beginning {
+    position: u64,
+    /// Where worker.log began then.
+    begin_of_log: u64,
+    /// The number of lines before it in worker.log; none if they are too many.
+    lines: Option<u64>,
 }
 
 /// The probe's view of the GPU.
@@ -60,16 +70,18 @@ pub struct Ending<'a> {
     pub failed: Option<&'a Failed>,
     /// The reason, if the keeper ended it.
     pub ended_for: Option<(FailureClass, String)>,
+    /// Length of the log when the keeper or the harness began to end its processes; later lines follow from that.
+    pub log_end: Option<u64>,
 }
 
 impl Witness {
     /// Creates a witness that reads this worker.log.
     pub fn new(log: PathBuf) -> Self {
         // Loads the catalogue early: that takes a moment, which should not be spent after a fault.
-        thread::spawn(|| load_catalogue().is_some());
+        let _ = thread::start("catalogue", || load_catalogue().is_some());
         Self {
             log,
-            begins: (0, Some(0)),
+            begins: Beginning { lines: Some(0), ..Beginning::default() },
             kernel: KernelLog::open(),
             seen: Vec::new(),
             oom_kills: None,
@@ -80,14 +92,16 @@ impl Witness {
 
     /// Begins an attempt: earlier evidence does not count. Returns where its part of the log begins.
     pub fn begin_attempt(&mut self) -> u64 {
-        let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        let end = LogFiles::open(&self.log).map_or(0, |files| files.end());
         self.continue_attempt(end);
         end
     }
 
-    /// Continues with an attempt whose part of the log begins at this byte.
-    pub fn continue_attempt(&mut self, end: u64) {
-        self.begins = (end, lines_until(&self.log, self.begins, end));
+    /// Continues with an attempt whose part of the output begins at this byte.
+    pub fn continue_attempt(&mut self, position: u64) {
+        let begin_of_log = LogFiles::open(&self.log).map_or(0, |files| files.begin_of_newer());
+        let lines = self.count_lines(begin_of_log, position);
+        self.begins = Beginning { position, begin_of_log, lines };
         self.kernel.poll();
         self.seen.clear();
         self.card.xids.clear();
@@ -138,7 +152,7 @@ impl Witness {
         let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
         let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
         let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
-        let log = load_catalogue().map(|catalogue| self.read_log(catalogue)).unwrap_or_default();
+        let log = load_catalogue().map(|catalogue| self.read_log(catalogue, ending.log_end)).unwrap_or_default();
         let evidence = Evidence {
             exit: ending.exit,
             pid: ending.pid,
@@ -162,26 +176,30 @@ impl Witness {
         Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
     }
 
-    /// Scans the end of the attempt's part of the log.
-    fn read_log(&self, catalogue: &Catalogue) -> Scan {
-        let Ok(mut file) = open(&self.log) else { return Scan::default() };
-        let end = file.metadata().map_or(0, |log| log.len());
-        let from = self.begins.0.max(end.saturating_sub(TAIL));
-        let before = lines_until(&self.log, self.begins, from);
-        if file.seek(SeekFrom::Start(from)).is_err() {
-            return Scan::default();
-        }
-        let mut scan = scan(&mut BufReader::new(file.take(TAIL)), catalogue).unwrap_or_default();
+    /// Counts the lines of worker.log before a position; none if that is in the file before it.
+    fn count_lines(&self, begin_of_log: u64, position: u64) -> Option<u64> {
+        let known = self.begins;
+        let is_known = known.begin_of_log == begin_of_log && known.position >= begin_of_log;
+        let (from, lines) = if is_known { (known.position, known.lines) } else { (begin_of_log, Some(0)) };
+        position.checked_sub(begin_of_log)?;
+        lines_until(&self.log, (from - begin_of_log, lines), position - begin_of_log)
+    }
+
+    /// Scans the end of the attempt's part of the log, up to `log_end`.
+    fn read_log(&self, catalogue: &Catalogue, log_end: Option<u64>) -> Scan {
+        let Ok(files) = LogFiles::open(&self.log) else { return Scan::default() };
+        let end = log_end.map_or(files.end(), |log_end| log_end.min(files.end()));
+        // Somebody removed output if the attempt began after its end.
+        let begins = Some(self.begins.position).filter(|begins| *begins <= files.end()).unwrap_or(0);
+        let from = begins.max(end.saturating_sub(TAIL)).max(files.start());
+        let before = self.count_lines(files.begin_of_newer(), from);
+        let Ok(part) = files.read(from, end) else { return Scan::default() };
+        let mut scan = scan(&mut BufReader::new(part), catalogue).unwrap_or_default();
         let number = |line: u64| before.map_or(0, |before| before + line);
         scan.findings.iter_mut().for_each(|finding| finding.line = number(finding.line));
         scan.last_lines.iter_mut().for_each(|(line, _)| *line = number(*line));
         scan
     }
-}
-
-/// Returns the meaning of an NVIDIA Xid number, if a catalogue loads: the user's, or else the shipped one.
-pub fn xid_meaning(number: u32) -> Option<&'static str> {
-    load_catalogue()?.find_xid(number).map(|xid| xid.meaning.as_str())
 }
 
 fn load_catalogue() -> Option<&'static Catalogue> {
@@ -217,6 +235,7 @@ mod tests {
     use super::{Ending, Witness};
     use crate::protocol::class::FailureClass;
     use crate::protocol::exit::Exit;
+    use crate::store::worker_log::BoundedLog;
     use std::fs::OpenOptions;
     use std::io::Write;
 
@@ -229,7 +248,13 @@ mod tests {
             witness.begin_attempt();
             let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
             log.write_all(words.as_bytes()).unwrap();
-            witness.judge(&Ending { exit: Exit::with_code(1), pid: Some(1), failed: None, ended_for: None })
+            witness.judge(&Ending {
+                exit: Exit::with_code(1),
+                pid: Some(1),
+                failed: None,
+                ended_for: None,
+                log_end: None,
+            })
         };
         let first = verdict(&mut witness, "a\nRuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n");
         assert_eq!(first.class, FailureClass::DeviceOutOfMemory);
@@ -242,9 +267,60 @@ mod tests {
             (unknown.class, unknown.evidence[1].as_str()),
             (FailureClass::Unknown, "worker.log line 5: nothing")
         );
+        witness.begin_attempt();
+        let mut log = OpenOptions::new().append(true).open(&path).unwrap();
+        log.write_all(b"step 1 loss 2\n").unwrap();
+        let log_end = Some(log.metadata().unwrap().len());
+        log.write_all(b"RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.\n").unwrap();
+        let mut judge = |log_end| {
+            let exit = Exit::of_command(None, None);
+            witness.judge(&Ending { exit, pid: Some(1), failed: None, ended_for: None, log_end }).class
+        };
+        assert_eq!((judge(None), judge(log_end)), (FailureClass::Data, FailureClass::Unknown), "ended by us");
+        let line = 6 + 1 + (1 << 20) + 1;
         let flood = format!("{}No space left on device\n", "x\n".repeat(1 << 20));
         let third = verdict(&mut witness, &flood);
-        let line = 5 + (1 << 20) + 1;
         assert!(third.evidence.iter().any(|words| words.starts_with(&format!("worker.log line {line}:"))), "{third:?}");
+    }
+
+    #[test]
+    fn evidence_in_a_log_that_began_anew_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("worker.log");
+        let file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        let mut log = BoundedLog::with_limit(file, 1000);
+        let judge = |witness: &mut Witness, log_end| {
+            let exit = Exit::with_code(1);
+            witness.judge(&Ending { exit, pid: Some(1), failed: None, ended_for: None, log_end })
+        };
+        log.write(b"OSError: [Errno 28] No space left on device\n");
+        let mut witness = Witness::new(path.clone());
+        let begins = witness.begin_attempt();
+        let cause = judge(&mut witness, None);
+        assert_eq!(cause.class, FailureClass::Unknown, "of the attempt before: {cause:?}");
+        log.write("x\n".repeat(2000).as_bytes());
+        log.write(b"RuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n");
+        let told_to_end = log.end();
+        log.write("y\n".repeat(480).as_bytes());
+        log.write(b"y\nOSError: [Errno 28] No space left on device\n");
+        assert!(path.metadata().unwrap().len() < 1000 && path.with_file_name("worker.log.1").exists());
+        let cause = judge(&mut witness, told_to_end);
+        assert_eq!(cause.class, FailureClass::DeviceOutOfMemory, "{cause:?}");
+        let evidence = "worker.log: RuntimeError: CUDA out of memory. Tried to allocate 1 MiB";
+        assert!(cause.evidence.iter().any(|words| words == evidence), "{cause:?}");
+        // Another keeper goes on with the attempt, whose beginning is gone.
+        let mut witness = Witness::new(path.clone());
+        witness.continue_attempt(begins);
+        assert_eq!(judge(&mut witness, told_to_end).class, FailureClass::DeviceOutOfMemory);
+        witness.begin_attempt();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        log.write(b"z\nOSError: [Errno 28] No space left on device\n");
+        let cause = judge(&mut witness, None);
+        let place = format!("worker.log line {}:", lines + 2);
+        assert!(cause.evidence.iter().any(|words| words.starts_with(&place)), "{place} {cause:?}");
+        // Somebody removed the output before it.
+        witness.begin_attempt();
+        std::fs::remove_file(path.with_file_name("worker.log.1")).unwrap();
+        assert_eq!(judge(&mut witness, None).class, FailureClass::DiskFull);
     }
 }

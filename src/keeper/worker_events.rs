@@ -1,8 +1,10 @@
 //! Handles the worker's messages and its exit.
 
-use super::keeper_state::Keeper;
+use super::keeper_state::{EndedCommand, Keeper};
+use super::notice::{Need, Notice};
 use super::sentences;
 use super::witness::Ending;
+use super::worker_process::WorkerEnd;
 use crate::config::command::Level as CommandLevel;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::{Lifecycle, Then};
@@ -34,20 +36,24 @@ impl Keeper {
             }
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed.clone()),
             WorkerEvent::Done { .. } => self.worker.done = true,
-            WorkerEvent::Command { news: CommandNews::Ended { pid, code, signal } } => {
-                self.worker.command = Some((*pid, Exit::of_command(*code, *signal)));
+            WorkerEvent::Command { news: CommandNews::Ended { pid, code, signal, log_end } } => {
+                let exit = Exit::of_command(*code, *signal);
+                self.worker.command = Some(EndedCommand { pid: *pid, exit, log_end: *log_end });
             }
             WorkerEvent::Command { news: CommandNews::Companion(companion) } => self.record_companion(companion),
             WorkerEvent::Command { news: CommandNews::WentBack { step, samples } } => {
                 self.forget_quality_above(*step, *samples);
             }
             WorkerEvent::Command { news: CommandNews::Ranks { rows } } => self.recorder.record_ranks(rows),
+            WorkerEvent::Command { news: CommandNews::Updates(counts) } => self.recorder.record_updates(*counts),
             WorkerEvent::Command { news: CommandNews::Stacks { pid, rank, file } } => {
                 self.record_stacks(*pid, *rank, file);
             }
             WorkerEvent::Step(_) if self.policy.misses_companion() => self.forget_companion(),
-            WorkerEvent::SaveFailed { message, .. } => {
-                self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
+            WorkerEvent::SaveFailed { step, message, .. } => {
+                let (what, text) = ("a checkpoint could not be written", sentences::save_failed(*step, message));
+                let (key, what) = ("saves".to_owned(), what.to_owned());
+                self.tell(&Notice { key, level: Level::Error, what, text, need: Need::Look });
             }
             WorkerEvent::Saved(_) => self.alarms.clear("saves"),
             // The previous worker was killed between a save and its report.
@@ -91,14 +97,21 @@ impl Keeper {
     pub(super) fn follow_learning(&mut self, is_evaluated: bool, now: Duration) {
         let learning = *self.recorder.learning();
         self.recorder.status.setback = learning.setback(self.run.watch.patience);
-        if is_evaluated && let Some(text) = self.alarms.check_learning(&learning, now) {
-            self.recorder.note(Level::Warn, JournalKind::Health, text);
+        if is_evaluated {
+            let place = self.describe_place();
+            let told = self.alarms.check_learning(&learning, (&place, now));
+            if let Some(text) = told {
+                self.recorder.note(Level::Warn, JournalKind::Health, text);
+            }
         }
     }
 
-    pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
+    pub(super) fn handle_worker_exit(&mut self, WorkerEnd { exit, log_end }: WorkerEnd, now: Duration) {
         if self.replace_ended_standby(exit) {
             return;
+        }
+        if self.worker.command.is_none() {
+            self.take_unreported_end(now);
         }
         let is_stopping =
             matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
@@ -106,8 +119,9 @@ impl Keeper {
         let done = std::mem::take(&mut self.worker.done);
         // The command's own end says more than that of its harness.
         let command = self.worker.command.take();
-        let exit = command.map_or(exit, |(_, exit)| exit);
-        let cause = self.judge_end(exit, command.map(|(pid, _)| pid));
+        let exit = command.map_or(exit, |command| command.exit);
+        let log_end = command.and_then(|command| command.log_end).or(log_end);
+        let cause = self.judge_end(exit, command.map(|command| command.pid), log_end);
         let failed = self.worker.failure.take();
         let as_intended = matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
         let outcome = match &failed {
@@ -120,14 +134,20 @@ impl Keeper {
         self.recorder.record_exit(&outcome, !asked && exit.code != Some(0));
         if !as_intended {
             self.recorder.record_cause(&cause);
-            self.alarms.raise_cause(&cause, now);
         }
+        self.worker.advice.clone_from(&cause.advice);
+        let (class, xid, why) = (cause.class, cause.xid, cause.summary());
         let effects = self.policy.decide(Event::Exited(exit, cause), now);
+        let notice = (!as_intended).then(|| self.notice_of(class, xid, &why, &effects)).flatten();
+        if let Some(notice) = notice {
+            self.admit(&notice);
+        }
         self.begin_next_passage(now);
         if !asked && !matches!(self.policy.life(), Lifecycle::Over(_)) {
             self.recorder.status.restarts += 1;
         }
         self.perform(effects, None);
+        self.alarms.post();
     }
 
     /// Names the next part of the transition to another worker, or ends the transition.
@@ -143,12 +163,12 @@ impl Keeper {
     }
 
     /// Lets triage judge why the worker ended.
-    fn judge_end(&mut self, exit: Exit, command: Option<u32>) -> Cause {
+    fn judge_end(&mut self, exit: Exit, command: Option<u32>, log_end: Option<u64>) -> Cause {
         let ended_for = match self.policy.life() {
             Lifecycle::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
             _ => None,
         };
         let pid = command.or(self.worker.process.as_ref().map(|worker| worker.identity.pid));
-        self.witness.judge(&Ending { exit, pid, failed: self.worker.failure.as_ref(), ended_for })
+        self.witness.judge(&Ending { exit, pid, failed: self.worker.failure.as_ref(), ended_for, log_end })
     }
 }

@@ -3,12 +3,15 @@
 
 use super::Input;
 use crate::policy::event::Signal;
-use crate::process_tree::{Family, Grace, Process, end_all, kill_all};
+use crate::process_tree::{Family, Grace, Process, end_all, kill_all, scan};
 use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::identity::Identity;
+use crate::store::umask;
+use crate::store::worker_log::BoundedLog;
 use crate::trainer::WORKER_VARIABLE;
+use crate::untrusted::thread::run_blocking;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::fs::File;
@@ -31,6 +34,16 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// How long what a dead harness left behind has to end: SIGTERM to the command, to the rest, then SIGKILL.
 const LEFT_BEHIND: Grace =
     Grace { command: Duration::ZERO, others: Duration::from_secs(2), kill: Duration::from_secs(30) };
+
+/// The end of a worker whose output was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerEnd {
+    /// Exit of its process.
+    pub exit: Exit,
+    /// Length of worker.log when the keeper began to end what the worker had left behind. What those processes print after
+    /// it does not count as evidence. None if nothing was left.
+    pub log_end: Option<u64>,
+}
 
 /// Time after which a killed process counts as unkillable, when the run was lost to another host.
 const UNKILLABLE: Duration = Duration::from_secs(2);
@@ -83,7 +96,7 @@ impl Program {
             None => Command::new(worker_program()),
         };
         command.arg0(if self.token.is_some() { "downshift-harness" } else { "downshift-worker" });
-        command.args(&self.arguments);
+        command.args(&self.arguments).envs(umask::for_child());
         command
     }
 }
@@ -133,9 +146,10 @@ impl Worker {
                 buffer.clear();
             }
             // Not this process's child: its exit code is unknown, but it has said how the command ended.
-            let _ = tokio::task::spawn_blocking(move || wait_until_gone(&process)).await;
-            end_left_behind(harness.token).await;
-            let _ = inputs.send(Input::Exited(attempt, Exit::of_command(None, None))).await;
+            let _ = run_blocking("end of a harness", move || wait_until_gone(&process)).await;
+            let log_end = end_command(harness.token, Some(log)).await;
+            let end = WorkerEnd { exit: Exit::of_command(None, None), log_end };
+            let _ = inputs.send(Input::Exited(attempt, end)).await;
         });
         Ok(worker)
     }
@@ -143,6 +157,11 @@ impl Worker {
     /// Sends an order. A worker that does not listen runs into its deadline.
     pub fn order(&self, order: Order) {
         let _ = self.orders.try_send(order);
+    }
+
+    /// Returns the token of a harness's command.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
     }
 
     /// Closes the worker's stdin, behind the orders already sent. Returns its process.
@@ -185,9 +204,21 @@ fn wait_until_gone(process: &OwnedFd) {
 
 /// Ends what a dead harness left behind. Its keeper's parent is handed the orphans.
 pub async fn end_left_behind(token: String) {
-    let root = parent();
-    let _ =
-        tokio::task::spawn_blocking(move || end_all(&Family::Attempt { token, root }, None, LEFT_BEHIND, None)).await;
+    let _ = end_command(token, None).await;
+}
+
+/// Ends what a dead harness left behind. Returns the length of the log before that, if anything was left.
+pub async fn end_command(token: String, log: Option<File>) -> Option<u64> {
+    let family = Family::Attempt { token, root: parent() };
+    let ending = move || {
+        if family.among(&scan()).is_empty() {
+            return None;
+        }
+        let end = log.and_then(|log| BoundedLog::new(log).end());
+        let _ = end_all(&family, None, LEFT_BEHIND, None);
+        end
+    };
+    run_blocking("end of a command", ending).await.flatten()
 }
 
 fn parent() -> u32 {
@@ -237,10 +268,11 @@ async fn read_output(
             () = sleep_until(drained), if ended.is_some() => lines = None,
         }
         if let (Some((exit, _)), None) = (ended, &lines) {
-            if let Some(token) = token {
-                end_left_behind(token).await;
-            }
-            let _ = inputs.send(Input::Exited(attempt, exit)).await;
+            let log_end = match token {
+                Some(token) => end_command(token, Some(log)).await,
+                None => None,
+            };
+            let _ = inputs.send(Input::Exited(attempt, WorkerEnd { exit, log_end })).await;
             return;
         }
     }

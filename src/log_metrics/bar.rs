@@ -7,6 +7,7 @@
 //! ```
 
 use super::line::Line;
+use super::names::parse_count;
 
 /// The maker of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl<'a> Bar<'a> {
 fn integer(text: &str) -> Option<(u64, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(digits);
-    Some((number.parse().ok()?, rest))
+    Some((parse_count(number)?, rest))
 }
 
 fn fraction(text: &str) -> Option<(u64, u64)> {
@@ -97,7 +98,7 @@ fn fraction(text: &str) -> Option<(u64, u64)> {
     if !digits(count) || !digits(out_of) {
         return None;
     }
-    Some((count.parse().ok()?, out_of.parse().ok()?))
+    Some((parse_count(count)?, parse_count(out_of)?))
 }
 
 /// Returns the place of the bracket that closes one opened before the text.

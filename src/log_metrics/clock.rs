@@ -1,6 +1,8 @@
 //! Turns the count of a bar into the optimizer step: a count may cover the training, or start over with each epoch. A change
 //! of the epoch shows which; until then both give the same step.
 
+use super::names::parse_count;
+
 /// The epoch that a line or a bar names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epoch {
@@ -15,7 +17,7 @@ impl Epoch {
     /// Reads `2`, `0.5` or `2/5`.
     pub fn read(text: &str, out_of: Option<&str>) -> Option<Self> {
         let value = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
-        Some(Self { value, count: out_of.and_then(|count| count.parse().ok()), zero_based: false })
+        Some(Self { value, count: out_of.and_then(parse_count), zero_based: false })
     }
 
     /// Returns the number of a whole epoch.

@@ -5,6 +5,7 @@ use super::csv::Csv;
 use super::error::FileError;
 use super::joiner::Joiner;
 use super::jsonl;
+use super::shares::Shares;
 use super::tail::{Chunk, Tail};
 use super::tensorboard::{self, Events};
 use super::trackio::{self, Trackio};
@@ -21,6 +22,7 @@ const MAX_LINE: usize = 256 << 10;
 pub struct FileReader {
     source: Source,
     joiner: Joiner,
+    shares: Shares,
     replay: Replay,
     /// The last poll found readings.
     has_news: bool,
@@ -50,7 +52,13 @@ impl FileReader {
                 pending: Vec::new(),
             })),
         };
-        Ok(Self { source, joiner: Joiner::default(), replay: Replay::default(), has_news: false })
+        Ok(Self {
+            source,
+            joiner: Joiner::default(),
+            replay: Replay::default(),
+            shares: Shares::default(),
+            has_news: false,
+        })
     }
 
     /// Adds what was written since the last poll. The newest step is held back until another step or a poll without
@@ -100,10 +108,11 @@ impl FileReader {
 
     /// Reads the source once. Returns whether it was rewritten.
     fn poll_source(&mut self, readings: &mut Vec<Reading>) -> Result<bool, FileError> {
-        let Self { source, joiner, replay, has_news } = self;
+        let Self { source, joiner, replay, shares, has_news } = self;
         *has_news = false;
-        let mut take = |reading: Reading| {
+        let mut take = |mut reading: Reading| {
             if replay.admit(&reading) {
+                shares.normalise(&mut reading.values);
                 *has_news = true;
                 joiner.push(reading, readings);
             }

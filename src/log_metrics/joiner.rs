@@ -68,10 +68,10 @@ impl Joiner {
 
 /// Adds a reading; values of an evaluation follow in a reading of their own, at the step that was evaluated.
 fn pass_on(reading: Reading, evaluated: Option<u64>, readings: &mut Vec<Reading>) {
-    let Reading { step, count_started_over, total_steps, epoch, values } = reading;
+    let Reading { step, count_started_over, total_steps, epoch, values, skip } = reading;
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
     let (evaluation, training): (Vec<_>, Vec<_>) = values.into_iter().partition(of_evaluation);
-    let part = |step, values| Reading { step, count_started_over, total_steps, epoch, values };
+    let part = |step, values| Reading { step, count_started_over, total_steps, epoch, values, skip };
     if !training.is_empty() || evaluation.is_empty() {
         readings.push(part(step, training));
     }

@@ -32,6 +32,10 @@ pub struct Line {
     pub values: Vec<(String, f64)>,
     /// The line reports an evaluation.
     pub is_evaluation: bool,
+    /// Its evaluation is that of the test set.
+    pub is_test: bool,
+    /// An accuracy was printed with a percent sign, and is a share already.
+    pub has_percent: bool,
     /// Words that are not part of a key.
     pub other_words: Vec<String>,
 }
@@ -80,7 +84,7 @@ fn split_pair(text: &str) -> Option<((&str, u64), &str)> {
     let (epoch, count) = inside.split_once(',')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (epoch, count) = (epoch.trim(), count.trim());
-    let count = count.parse().ok().filter(|_| is_number(epoch) && is_number(count))?;
+    let count = names::parse_count(count).filter(|_| is_number(epoch) && is_number(count))?;
     Some(((epoch, count), rest))
 }
 
@@ -102,6 +106,15 @@ impl<'a> Reader<'a> {
             Token::Number(word) if self.is_within_key(word) => self.take_word(word),
             Token::Number(text) => {
                 self.take_number(text, None);
+                self.end_key();
+            }
+            Token::Percent(text) => {
+                let known = self.found.len();
+                self.take_number(text, None);
+                if let Some((_, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
+                    *value /= 100.0;
+                    self.line.has_percent = true;
+                }
                 self.end_key();
             }
             Token::Fraction(text, out_of) => {
@@ -130,6 +143,7 @@ impl<'a> Reader<'a> {
         self.seen_words += 1;
         if self.seen_words <= FIRST_WORDS && names::is_evaluation(word) {
             self.line.is_evaluation = true;
+            self.line.is_test = names::is_test_set(word);
         }
         if self.separated && WRAPPERS.contains(&word) {
             return;
@@ -149,10 +163,10 @@ impl<'a> Reader<'a> {
         let is_fraction = out_of.is_some();
         match role {
             Role::Step if self.line.step.is_none() => {
-                self.line.step = text.parse().ok();
-                self.line.out_of = out_of.and_then(|total| total.parse().ok());
+                self.line.step = names::parse_count(text);
+                self.line.out_of = out_of.and_then(names::parse_count);
             }
-            Role::TotalSteps if !is_fraction => self.line.total_steps = text.parse().ok(),
+            Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
             Role::Epoch if self.line.epoch.is_none() => self.line.epoch = Epoch::read(text, out_of),
             Role::Known(_) | Role::Own
                 if !is_fraction && self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) =>
@@ -205,6 +219,8 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> Line {
         self.drop_words();
+        let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
+        self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
         if self.line.is_evaluation {
             for (key, _) in &mut self.found {
                 if !names::names_place(key) && names::role(key) != Role::Own {
@@ -266,7 +282,7 @@ mod tests {
                 "Validation: loss 0.5, accuracy: 91.5%",
                 None,
                 None,
-                values(&[("eval_loss", 0.5), ("eval_accuracy", 91.5)]),
+                values(&[("eval_loss", 0.5), ("eval_accuracy", 0.915)]),
             ),
             ("Epoch 3: train loss 0.5 val loss 0.6", None, None, values(&[("loss", 0.5), ("eval_loss", 0.6)])),
         ] {

@@ -1,21 +1,31 @@
-//! Turns the counts that lines print into optimizer steps. Unlike a bar, a line shows few of the counts, and may name
-//! neither the epoch nor the number of steps in it.
+//! The steps of the lines of one stream. A line whose step lies far from those before it may come from another counter, so
+//! it is believed only when the next lines go on from there.
 //!
 //! ```text
-//! Epoch 2/10, Step 20/100, Loss: 0.5     the epoch and its size: step 120
-//! [2, 20] loss: 0.5                      certain if every step of epoch 1 was printed
-//! Step 20/100, Loss: 0.5                 a pass that came to its end, and a new one
-//! step 20 loss 0.5                       certain once two passes printed every step, equally many
+//! 100  101  123456789  102  103            far ahead: held back, and dropped once the count goes on where it was
+//! 100  101  500000  500001  500002         held back until two more steps go on from there, then all three count
+//! 100  101  150  102  103                  a little ahead: believed at once, until the count goes on where it was
 //! ```
-//! A count that goes back may also belong to another loop, such as a validation. So nothing else is added up.
 
-use super::clock::{Epoch, Mode, Placed, Position};
+mod pass_clock;
+
+use super::clock::{Placed, Position};
+use pass_clock::PassClock;
+
+/// A line this many times farther ahead than any line before it was held back.
+const FAR: u64 = 1000;
+/// Steps from a doubted one on after which it is believed; fewer if no more steps came before it.
+const CONFIRMED: u64 = 3;
 
 /// The step of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The line belongs to this step.
+    /// The line belongs to this step. Lines that were held back are dropped.
     At(Placed),
+    /// The line is held back: it belongs to this step if the next lines go on from there.
+    Doubtful(Placed),
+    /// The line belongs to this step, and the lines that were held back to theirs.
+    Confirmed(Placed),
     /// It belongs to another loop, or to a step that was read before.
     Elsewhere,
     /// The count started over, and how many steps came before is not certain.
@@ -25,302 +35,169 @@ pub enum Place {
 /// The steps of the lines of one stream.
 #[derive(Debug, Default)]
 pub struct LineClock {
-    mode: Mode,
-    /// The step that the training resumed from, if this stream did not show the steps before.
-    resumed_from: Option<u64>,
-    /// The number of the first epoch of the training.
-    base: Option<u64>,
-    /// Steps of the passes that are over.
-    before: u64,
-    /// The steps in each pass so far; none if they differ.
-    size: Option<u64>,
-    pass: Option<Pass>,
-    /// The pass before, while it is unknown whether the count started over or another loop counts.
-    earlier: Option<Pass>,
-    /// The step of the newest line.
-    newest: Option<Placed>,
+    /// The steps before the doubted line.
+    course: Course,
+    doubt: Option<Doubt>,
+    /// The step of the newest evaluation that was too far ahead to be believed.
+    far_evaluation: Option<u64>,
 }
 
-/// One pass of a count from its beginning.
-#[derive(Debug, Clone, Copy)]
-struct Pass {
-    first: u64,
-    last: u64,
-    /// The widest gap between two counts; 0 after one line.
-    gap: u64,
-    out_of: Option<u64>,
-    epoch: Option<u64>,
+/// Steps that went far ahead of those before them.
+#[derive(Debug)]
+struct Doubt {
+    course: Course,
+    lines: u64,
+    is_held: bool,
 }
 
-impl Pass {
-    fn begin(position: &Position, epoch: Option<u64>) -> Self {
-        let count = position.count;
-        Self { first: count, last: count, gap: 0, out_of: position.out_of, epoch }
+/// The steps of a sequence of lines.
+#[derive(Debug, Clone, Default)]
+struct Course {
+    passes: PassClock,
+    newest: Option<u64>,
+    /// The widest advance from one step to the next.
+    widest: u64,
+    /// The number of steps.
+    steps: u64,
+}
+
+impl Course {
+    fn place(&mut self, position: &Position, announced: Option<u64>) -> Place {
+        let place = self.passes.place(position, announced);
+        if let Place::At(Placed { step, .. }) = place
+            && self.newest != Some(step)
+        {
+            self.widest = self.widest.max(self.newest.map_or(0, |newest| step.saturating_sub(newest)));
+            self.newest = Some(step);
+            self.steps = self.steps.saturating_add(1);
+        }
+        place
     }
 
-    fn advance(&mut self, position: &Position, epoch: Option<u64>) {
-        self.gap = self.gap.max(position.count - self.last);
-        self.last = position.count;
-        self.out_of = position.out_of.or(self.out_of);
-        self.epoch = epoch.or(self.epoch);
+    /// Returns how far a step is ahead of the newest one.
+    fn lead(&self, step: u64) -> Option<u64> {
+        step.checked_sub(self.newest?)
     }
 
-    /// Returns the number of steps in this pass, now that the next one begins with the count `first`.
-    fn size(&self, first: u64) -> Option<u64> {
-        let printed_all = self.gap == 1 && first <= 1;
-        self.out_of.or_else(|| if printed_all { self.last.checked_add(1 - first) } else { None })
+    /// Returns the advance that the next step is expected to stay within.
+    fn usual(&self) -> u64 {
+        let first = self.newest.filter(|_| self.steps == 1).unwrap_or(0);
+        self.widest.max(first).max(1)
     }
 
-    /// Reports whether no further line of the pass was due before it ended.
-    fn is_complete(&self, next: u64) -> bool {
-        let counts_from_zero = u64::from(self.first == 0 || next == 0);
-        let end = self.last.saturating_add(counts_from_zero);
-        self.out_of.is_some_and(|total| end >= total || end.saturating_add(self.gap) > total)
+    fn is_next(&self, step: u64) -> bool {
+        self.lead(step).is_some_and(|lead| lead <= self.usual())
     }
 
-    /// Reports whether a count is one that a pass begins with.
-    fn is_beginning(&self, count: u64) -> bool {
-        count <= self.gap.max(self.first).max(1)
+    fn is_ahead(&self, step: u64) -> bool {
+        self.lead(step).is_some_and(|lead| lead > self.usual())
     }
 
-    /// Reports whether a count is the next one of this pass.
-    fn continues(&self, count: u64) -> bool {
-        self.gap > 0 && self.last.checked_add(self.gap) == Some(count)
+    fn is_far(&self, step: u64) -> bool {
+        self.lead(step).is_some_and(|lead| lead > self.usual().saturating_mul(FAR))
     }
 }
 
 impl LineClock {
     /// Notes that the stream begins within the training, after this step: unnamed epochs came before.
     pub fn resume(&mut self, from: u64) {
-        self.resumed_from = Some(from);
+        self.believed_mut().passes.resume(from);
     }
 
     /// Notes that the count of the newest line is the step of the training: something else counted the same.
     pub fn confirm_count(&mut self) {
-        if self.mode == Mode::Unknown {
-            self.mode = Mode::Whole;
-        }
+        self.believed_mut().passes.confirm_count();
     }
 
     /// Reports whether no line has named a step yet.
     pub fn is_new(&self) -> bool {
-        self.pass.is_none()
+        self.believed().passes.is_new()
     }
 
     /// Returns the place of a line of the training. `announced` is the epoch that a line of its own named last.
     pub fn place(&mut self, position: &Position, announced: Option<u64>) -> Place {
-        let named = position.epoch.and_then(Epoch::index);
-        self.learn_base(position, named.or(announced));
-        let place = self.find(position, named, announced);
-        if let Place::At(placed) = place {
-            self.newest = Some(placed);
+        self.far_evaluation = None;
+        let mut next = self.course.clone();
+        let place = next.place(position, announced);
+        let Some(doubt) = self.doubt.take() else { return self.advance(next, place) };
+        let mut follow = doubt.course.clone();
+        let followed = follow.place(position, announced);
+        let continues = matches!(place, Place::At(placed) if self.course.is_next(placed.step));
+        match followed {
+            _ if continues && doubt.is_held => self.advance(next, place),
+            Place::At(placed) if doubt.course.lead(placed.step).is_some() => self.go_on(doubt, follow, placed),
+            _ if continues => self.advance(next, place),
+            _ if !doubt.is_held => self.keep_doubt(&doubt, follow, followed),
+            _ => {
+                // Lines of another loop leave the doubt as it is.
+                self.doubt = Some(doubt).filter(|_| !matches!(place, Place::At(_)));
+                self.advance(next, place)
+            }
+        }
+    }
+
+    /// Returns the step of a line that reports an evaluation; none if it has a count of its own.
+    pub fn place_evaluation(&mut self, position: &Position) -> Option<Placed> {
+        let placed = self.believed().passes.place_evaluation(position)?;
+        if !self.believed().is_far(placed.step) {
+            return Some(placed);
+        }
+        let before = self.far_evaluation.replace(placed.step);
+        before.is_some_and(|before| placed.step >= before).then_some(placed)
+    }
+
+    /// Takes a line that follows no doubted one.
+    fn advance(&mut self, next: Course, place: Place) -> Place {
+        match place {
+            Place::At(placed) if self.doubt.is_none() && self.course.is_ahead(placed.step) => {
+                let is_held = self.course.is_far(placed.step);
+                self.doubt = Some(Doubt { course: next, lines: 1, is_held });
+                if is_held { Place::Doubtful(placed) } else { place }
+            }
+            _ => {
+                self.course = next;
+                place
+            }
+        }
+    }
+
+    /// Takes a line that goes on from a doubted one.
+    fn go_on(&mut self, doubt: Doubt, follow: Course, placed: Placed) -> Place {
+        if !doubt.is_held {
+            if !doubt.course.is_far(placed.step) {
+                return self.keep_doubt(&doubt, follow, Place::At(placed));
+            }
+            self.course = doubt.course;
+            return self.advance(follow, Place::At(placed));
+        }
+        let lines = doubt.lines + u64::from(doubt.course.newest != follow.newest);
+        if lines >= CONFIRMED.min(self.course.steps + 1) {
+            self.course = follow;
+            return Place::Confirmed(placed);
+        }
+        self.doubt = Some(Doubt { course: follow, lines, is_held: true });
+        Place::Doubtful(placed)
+    }
+
+    /// Takes a line after one that was a little ahead, which is believed unless the count goes on where it was before.
+    fn keep_doubt(&mut self, doubt: &Doubt, follow: Course, place: Place) -> Place {
+        let lines = doubt.lines + 1;
+        if lines >= CONFIRMED {
+            self.course = follow;
+        } else {
+            self.doubt = Some(Doubt { course: follow, lines, is_held: false });
         }
         place
     }
 
-    /// Returns the step of a line that reports an evaluation; none if it has a count of its own.
-    pub fn place_evaluation(&self, position: &Position) -> Option<Placed> {
-        let named = position.epoch.and_then(Epoch::index);
-        let whole = Placed { step: position.count, total_steps: None };
-        let Some(pass) = self.pass else { return named.is_none().then_some(whole) };
-        let is_same = |own: Option<u64>, known: Option<u64>| own.is_none() || own == known;
-        if !is_same(named, pass.epoch) || !is_same(position.out_of, pass.out_of) {
-            return None;
-        }
-        let counts_all = matches!(self.mode, Mode::Unknown | Mode::Whole) && self.earlier.is_none();
-        match position.count {
-            count if count == pass.last => self.newest,
-            count if count > pass.last && counts_all => Some(whole),
-            _ => None,
-        }
+    fn believed(&self) -> &Course {
+        self.doubt.as_ref().filter(|doubt| !doubt.is_held).map_or(&self.course, |doubt| &doubt.course)
     }
 
-    fn learn_base(&mut self, position: &Position, epoch: Option<u64>) {
-        if let (Some(epoch), None) = (epoch, self.base) {
-            self.base = position.first_epoch(epoch, self.resumed_from);
-        }
-    }
-
-    fn find(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> Place {
-        let epoch = named.or(announced);
-        let Some(pass) = self.pass.filter(|_| self.mode != Mode::Lost) else {
-            if self.mode == Mode::Lost {
-                return Place::Uncertain;
-            }
-            self.pass = Some(Pass::begin(position, epoch));
-            let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
-            return if is_part { self.lose() } else { self.at(position, named) };
-        };
-        match (epoch, pass.epoch) {
-            (Some(epoch), Some(before)) if before.checked_add(1) == Some(epoch) => {
-                self.turn(position, named, announced)
-            }
-            (Some(epoch), Some(before)) if epoch != before => self.jump(position, named),
-            _ if pass.out_of != position.out_of && !self.counts_on(position) => Place::Elsewhere,
-            _ if position.count >= pass.last => self.advance(position, named, epoch),
-            (Some(_), Some(_)) => Place::Elsewhere,
-            _ if pass.out_of.is_some() => self.start_over(position),
-            _ => self.go_back(position),
-        }
-    }
-
-    /// Reports whether a line with another total still belongs to the count: a total that appears or grows.
-    fn counts_on(&self, position: &Position) -> bool {
-        self.mode != Mode::Within && self.pass.is_some_and(|pass| position.count > pass.last)
-    }
-
-    fn advance(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> Place {
-        if let (Some(earlier), Some(pass)) = (self.earlier, self.pass) {
-            if !earlier.continues(position.count) || pass.continues(position.count) {
-                self.extend(position, epoch);
-                return Place::Uncertain;
-            }
-            // The lines in between were those of another loop.
-            (self.pass, self.earlier) = (Some(earlier), None);
-        }
-        self.extend(position, epoch);
-        self.at(position, named)
-    }
-
-    fn extend(&mut self, position: &Position, epoch: Option<u64>) {
-        if let Some(pass) = &mut self.pass {
-            pass.advance(position, epoch);
-        }
-    }
-
-    /// Takes the first line of the next epoch.
-    fn turn(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
-        let epoch = named.or(announced);
-        let goes_on = position.count > pass.last || (self.mode == Mode::Whole && position.count == pass.last);
-        if goes_on && self.mode != Mode::Within {
-            self.mode = Mode::Whole;
-            self.extend(position, epoch);
-            return self.at(position, named);
-        }
-        let began_at_first = self.mode == Mode::Within || pass.epoch == self.base;
-        let size = pass.size(position.count).filter(|_| self.mode != Mode::Whole);
-        match size {
-            Some(size) if began_at_first => self.add_pass(size, position, epoch),
-            Some(_) if named.is_some() && self.base.is_some() && position.out_of.is_some() => {
-                (self.mode, self.size) = (Mode::Within, position.out_of);
-                self.before_by_name(position, named)
-            }
-            _ => self.lose(),
-        }
-    }
-
-    /// Takes a line whose epoch does not follow that of the line before.
-    fn jump(&mut self, position: &Position, named: Option<u64>) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
-        let goes_on = position.count > pass.last && named > pass.epoch;
-        match self.mode {
-            // An announcement alone says little.
-            _ if named.is_none() => Place::Elsewhere,
-            Mode::Unknown | Mode::Whole if goes_on => {
-                self.mode = Mode::Whole;
-                self.extend(position, named);
-                self.at(position, named)
-            }
-            Mode::Unknown if position.out_of.is_some() && position.out_of == pass.out_of => {
-                (self.mode, self.size) = (Mode::Within, position.out_of);
-                self.before_by_name(position, named)
-            }
-            Mode::Within if position.out_of.is_some() && position.out_of == self.size => {
-                self.before_by_name(position, named)
-            }
-            _ => self.lose(),
-        }
-    }
-
-    /// Finds the steps before an epoch from its number: all epochs have the same size.
-    fn before_by_name(&mut self, position: &Position, named: Option<u64>) -> Place {
-        let passes = named.zip(self.base).and_then(|(epoch, base)| epoch.checked_sub(base));
-        let Some(before) = passes.zip(position.out_of).and_then(|(passes, size)| passes.checked_mul(size)) else {
-            return self.lose();
-        };
-        self.before = before;
-        self.pass = Some(Pass::begin(position, named));
-        self.at(position, named)
-    }
-
-    /// Takes a count with a total that went back, in a line that names no epoch.
-    fn start_over(&mut self, position: &Position) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
-        match pass.out_of {
-            Some(size) if pass.is_complete(position.count) && pass.is_beginning(position.count) => {
-                self.add_pass(size, position, None)
-            }
-            // The pass was left early, or the script began again.
-            _ if pass.is_beginning(position.count) => self.lose(),
-            _ => Place::Elsewhere,
-        }
-    }
-
-    /// Takes a count without a total that went back, in a line that names no epoch.
-    fn go_back(&mut self, position: &Position) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
-        if self.mode == Mode::Whole {
-            return Place::Elsewhere;
-        }
-        let size = pass.size(position.count);
-        if self.mode == Mode::Within {
-            return match size {
-                Some(size) if self.size == Some(size) => self.add_pass(size, position, None),
-                _ => self.lose(),
-            };
-        }
-        match (self.earlier.take(), size) {
-            // Two passes of the same size: the count starts over.
-            (Some(earlier), Some(size)) if earlier.size(pass.first) == Some(size) => {
-                self.before = size;
-                self.add_pass(size, position, None)
-            }
-            (Some(_), _) => self.lose(),
-            (None, _) => {
-                self.earlier = Some(pass);
-                self.pass = Some(Pass::begin(position, None));
-                Place::Uncertain
-            }
-        }
-    }
-
-    /// Begins a pass after one of `size` steps.
-    fn add_pass(&mut self, size: u64, position: &Position, epoch: Option<u64>) -> Place {
-        let Some(before) = self.before.checked_add(size).filter(|_| self.resumed_from.is_none() || self.base.is_some())
-        else {
-            return self.lose();
-        };
-        self.size = if self.mode == Mode::Within && self.size != Some(size) { None } else { Some(size) };
-        (self.mode, self.before) = (Mode::Within, before);
-        self.pass = Some(Pass::begin(position, epoch));
-        self.at(position, position.epoch.and_then(Epoch::index))
-    }
-
-    fn lose(&mut self) -> Place {
-        self.mode = Mode::Lost;
-        Place::Uncertain
-    }
-
-    fn at(&mut self, position: &Position, named: Option<u64>) -> Place {
-        // Whether the epochs before counted is unknown.
-        if self.mode == Mode::Unknown && named.is_some() && named != self.base {
-            return Place::Uncertain;
-        }
-        match self.before.checked_add(position.count) {
-            Some(step) => Place::At(Placed { step, total_steps: self.total_steps(position) }),
-            None => self.lose(),
-        }
-    }
-
-    fn total_steps(&self, position: &Position) -> Option<u64> {
-        match (self.mode, position.epoch) {
-            (Mode::Unknown, None) => position.out_of,
-            // Epochs that count from 1 end at their count; from 0, both habits exist.
-            (Mode::Within, Some(epoch)) if self.base == Some(1) && self.size == position.out_of => {
-                position.out_of?.checked_mul(epoch.count?)
-            }
-            _ => None,
+    fn believed_mut(&mut self) -> &mut Course {
+        match &mut self.doubt {
+            Some(Doubt { course, is_held: false, .. }) => course,
+            _ => &mut self.course,
         }
     }
 }

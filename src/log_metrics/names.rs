@@ -7,6 +7,15 @@ pub const MAX_NAME: usize = 64;
 /// Maximum number of metrics that one source may name; later names are dropped.
 pub const MAX_NAMES: usize = 64;
 
+/// Largest count that is believed. A training that takes a step each microsecond needs 11 days for it; what is larger is
+/// something else, and taken for a step it would end the curve.
+pub const MAX_COUNT: u64 = 1_000_000_000_000;
+
+/// Reads a count of steps.
+pub fn parse_count(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|count| *count <= MAX_COUNT)
+}
+
 /// Names without the part that says where they were measured.
 const KNOWN: [(&str, &[&str]); 6] = [
     (
@@ -79,6 +88,23 @@ pub fn role(key: &str) -> Role {
             None => Role::Own,
         },
     }
+}
+
+/// Reports whether a metric is an accuracy, wherever it was measured.
+pub fn is_accuracy(name: &str) -> bool {
+    known(place(name).1) == Some("accuracy")
+}
+
+/// Returns the word in a key that names the data of an evaluation: `val`, `test`.
+pub fn evaluation_set(key: &str) -> Option<&str> {
+    let (place, rest) = place(key);
+    let word = key.strip_suffix(rest).filter(|word| !word.is_empty()).or_else(|| key.strip_prefix(rest))?;
+    (place == Place::Evaluation).then(|| word.trim_matches(['_', '/', '.']))
+}
+
+/// Reports whether a word names the test set.
+pub fn is_test_set(word: &str) -> bool {
+    ["test", "testing"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Reports whether a word says that numbers were measured on data that is not trained on.
@@ -178,7 +204,12 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
     for (key, value) in found {
         let name = match role(&key) {
             Role::Known(name) if !is_summary && taken.insert(name.clone()) => name,
-            _ => evaluation_name(&key).filter(|name| taken.insert(name.clone())).unwrap_or(key),
+            _ => match evaluation_name(&key) {
+                Some(name) if taken.insert(name.clone()) => name,
+                // A second data set, such as that of the test.
+                Some(_) => format!("eval_{key}"),
+                None => key,
+            },
         };
         if !name.is_empty() && !values.iter().any(|(known, _)| *known == name) {
             values.push((name, value));

@@ -10,9 +10,32 @@ use super::names;
 use super::pattern::Pattern;
 use super::progress::Progress;
 use super::screen::{End, Screen};
+use super::shares::Shares;
+use super::skips::Skip;
+use super::test_set::TestSet;
 
 /// Lines without a step that wait for the bar below them.
 const MAX_HELD: usize = 16;
+/// Marks that wait to be taken; more are those of a reader that nobody asks for them.
+const MAX_MARKS: usize = 4096;
+
+/// The report of a line, in the order of the lines: readings come later, once all of a step is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// It named a step.
+    Step(u64),
+    /// It named an epoch and nothing else.
+    Epoch(u64),
+    /// It reported an evaluation.
+    Evaluation {
+        /// The step that was evaluated; 0 if the output has named none.
+        step: u64,
+        /// The epoch that the output named last.
+        epoch: Option<u64>,
+        /// The same line named the step.
+        names_step: bool,
+    },
+}
 
 /// Reads steps and metrics from the bytes of one stream. How the bytes are cut into pushes does not matter.
 #[derive(Debug)]
@@ -66,6 +89,11 @@ impl OutputReader {
         self.content.joiner.step()
     }
 
+    /// Takes the marks of the lines that were read since the last call.
+    pub fn take_marks(&mut self) -> Vec<Mark> {
+        std::mem::take(&mut self.content.marks)
+    }
+
     /// Takes the count of the newest progress bar, and the count that it ends at.
     pub fn take_bar(&mut self) -> Option<(u64, u64)> {
         self.content.bar.take()
@@ -84,6 +112,7 @@ impl OutputReader {
     /// Adds the last readings of a stream that has ended.
     pub fn finish(mut self, readings: &mut Vec<Reading>) {
         self.flush(readings);
+        self.content.drop_doubted(readings);
         let waiting = self.content.progress.take_waiting();
         self.content.emit_unplaced(waiting, readings);
     }
@@ -102,6 +131,8 @@ struct Content {
     bar: Option<(u64, u64)>,
     /// Steps of lines that name them.
     lines: LineClock,
+    /// Lines whose steps are doubted.
+    doubted: Vec<(Line, Placed)>,
     has_line_steps: bool,
     /// The epoch that a line of its own announced, if the first one came before all steps.
     announced: Option<Epoch>,
@@ -109,6 +140,11 @@ struct Content {
     is_cleared: bool,
     held: Vec<Line>,
     joiner: Joiner,
+    shares: Shares,
+    test_set: TestSet,
+    /// The epoch that was named last.
+    epoch: Option<u64>,
+    marks: Vec<Mark>,
 }
 
 impl Content {
@@ -120,11 +156,16 @@ impl Content {
             progress: Progress::default(),
             bar: None,
             lines: LineClock::default(),
+            doubted: Vec::new(),
             has_line_steps: false,
             announced: None,
             is_cleared: false,
             held: Vec::new(),
             joiner: Joiner::default(),
+            shares: Shares::default(),
+            test_set: TestSet::default(),
+            epoch: None,
+            marks: Vec::new(),
         }
     }
 
@@ -134,6 +175,9 @@ impl Content {
             return;
         }
         let was_cleared = std::mem::take(&mut self.is_cleared);
+        if let Some(skip) = Skip::read(text) {
+            readings.push(Reading { skip: Some(skip), ..Reading::default() });
+        }
         if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
             self.take_own(line, readings);
         } else if let Some(bar) = Bar::read(text) {
@@ -173,6 +217,8 @@ impl Content {
                 self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
             } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
                 self.progress.announce_epoch(epoch);
+                self.epoch = epoch.index();
+                self.add_mark(self.epoch.map(Mark::Epoch));
                 // An epoch that is named after its steps says nothing about those that follow.
                 self.announced = Some(epoch).filter(|_| self.announced.is_some() || self.lines.is_new());
             }
@@ -226,12 +272,22 @@ impl Content {
             return self.emit(line, placed, readings);
         }
         match self.lines.place(&position, self.announced.and_then(Epoch::index)) {
-            Place::At(placed) => self.emit(line, Some(placed), readings),
+            Place::At(placed) => {
+                self.drop_doubted(readings);
+                self.emit(line, Some(placed), readings);
+            }
+            Place::Doubtful(placed) if self.doubted.len() < MAX_HELD => self.doubted.push((line, placed)),
+            Place::Confirmed(placed) => {
+                for (line, placed) in std::mem::take(&mut self.doubted) {
+                    self.emit(line, Some(placed), readings);
+                }
+                self.emit(line, Some(placed), readings);
+            }
             Place::Elsewhere if line.has_evaluation() => {
                 let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
                 self.emit_summary(line, placed, readings);
             }
-            Place::Elsewhere => self.emit_unplaced(line.values, readings),
+            Place::Elsewhere | Place::Doubtful(_) => self.emit_unplaced(line.values, readings),
             Place::Uncertain => self.joiner.push(
                 Reading {
                     count_started_over: Some(count),
@@ -244,6 +300,12 @@ impl Content {
         }
     }
 
+    fn drop_doubted(&mut self, readings: &mut Vec<Reading>) {
+        for (line, _) in std::mem::take(&mut self.doubted) {
+            self.emit_unplaced(line.values, readings);
+        }
+    }
+
     /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.
     fn emit_summary(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
         line.values.retain(|(name, _)| names::is_of_evaluation(name) || !self.joiner.knows(name));
@@ -251,13 +313,35 @@ impl Content {
         self.emit(line, placed, readings);
     }
 
-    fn emit(&mut self, line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+    fn mark(&mut self, line: &Line, placed: Option<Placed>) {
+        self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
+        self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
+        if line.has_evaluation() {
+            let step = placed.map(|placed| placed.step).or_else(|| self.joiner.step()).unwrap_or(0);
+            self.marks.push(Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() });
+        }
+    }
+
+    fn add_mark(&mut self, mark: Option<Mark>) {
+        if self.marks.len() >= MAX_MARKS {
+            self.marks.clear();
+        }
+        self.marks.extend(mark);
+    }
+
+    fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        if !line.has_percent {
+            self.shares.normalise(&mut line.values);
+        }
+        self.test_set.keep_apart(&mut line);
+        self.mark(&line, placed);
         let reading = Reading {
             step: placed.map(|placed| placed.step),
             count_started_over: None,
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
             epoch: line.epoch.map(|epoch| epoch.value),
             values: line.values,
+            skip: None,
         };
         self.joiner.push(reading, readings);
     }

@@ -65,11 +65,14 @@ impl Pattern {
         for (name, role) in &self.groups {
             let Some(text) = found.name(name).map(|group| group.as_str().trim()) else { continue };
             match role {
-                Role::Step => line.step = text.parse().ok(),
-                Role::TotalSteps => line.total_steps = text.parse().ok(),
+                Role::Step => line.step = names::parse_count(text),
+                Role::TotalSteps => line.total_steps = names::parse_count(text),
                 Role::Epoch => line.epoch = Epoch::read(text, None),
                 Role::Known(_) | Role::Own => {
-                    let value = text.trim_end_matches('%').parse().ok();
+                    let number = text.trim_end_matches('%').trim_end();
+                    let is_percentage = names::is_accuracy(name) && number != text;
+                    line.has_percent |= is_percentage;
+                    let value = number.parse().ok().map(|value: f64| if is_percentage { value / 100.0 } else { value });
                     line.values.extend(value.map(|value| (names::sanitise(name), value)));
                 }
             }

@@ -22,7 +22,7 @@ impl Record {
     /// Begins the record of a step that the file stores beside it.
     pub fn of_step(step: Option<u64>) -> Self {
         Self {
-            reading: Reading { step, ..Reading::default() },
+            reading: Reading { step: step.filter(|step| *step <= names::MAX_COUNT), ..Reading::default() },
             found: Vec::new(),
             rank: if step.is_some() { 4 } else { 0 },
         }
@@ -64,5 +64,5 @@ impl Record {
 
 /// Returns a number that is a count.
 fn whole(value: f64) -> Option<u64> {
-    (value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value)).then_some(value as u64)
+    (value.fract() == 0.0 && (0.0..=names::MAX_COUNT as f64).contains(&value)).then_some(value as u64)
 }

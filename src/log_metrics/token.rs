@@ -8,6 +8,8 @@ pub enum Token<'a> {
     Word(&'a str),
     /// A number: the text of one.
     Number(&'a str),
+    /// A number before a percent sign.
+    Percent(&'a str),
     /// Two integers, as in `10/ 50`.
     Fraction(&'a str, &'a str),
     /// Something that begins like a number but is not one.
@@ -84,8 +86,9 @@ impl<'a> Tokens<'a> {
         };
         let number = self.split(length);
         if is_number {
-            self.rest = self.rest.strip_prefix('%').unwrap_or(self.rest);
-            return Some(Token::Number(number));
+            let Some(rest) = self.rest.strip_prefix('%') else { return Some(Token::Number(number)) };
+            self.rest = rest;
+            return Some(Token::Percent(number));
         }
         let skipped = self.rest.find(|letter: char| letter.is_whitespace() || matches!(letter, '|' | ']' | '}'));
         self.rest = &self.rest[skipped.unwrap_or(self.rest.len())..];
@@ -178,7 +181,7 @@ mod tests {
             Token::Mark(',', false),
             Token::Word("lr-Adam"),
             Token::Mark(':', false),
-            Token::Number("91"),
+            Token::Percent("91"),
             Token::Mark('|', false),
             Token::Word("x"),
         ];

@@ -82,6 +82,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     database::distrust_schema(&connection)?;
+    database::bound_reads(&connection)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)
 }

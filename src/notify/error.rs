@@ -1,4 +1,4 @@
-//! Why a message was not delivered. No variant holds a secret or a URL.
+//! Why a message was not delivered. No variant holds a secret or a whole URL.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,12 @@ pub enum NotifyError {
     /// The server refused the message.
     #[error("the server answered {0}")]
     Refused(u16),
+    /// The server redirects to another address: this server, or the same one if it is empty.
+    #[error(
+        "the server redirects to {}, which was not contacted; write the final address as `url:`",
+        if .0.is_empty() { "another path" } else { .0 }
+    )]
+    Redirected(String),
     /// The server was not reached.
     #[error("{0}")]
     Unreachable(Unreachable),
@@ -100,9 +106,6 @@ pub enum Unreachable {
     /// Encryption failed.
     #[error("the connection is not secure")]
     NotSecure,
-    /// It redirects without end.
-    #[error("too many redirects")]
-    TooManyRedirects,
     /// Anything else.
     #[error("the request failed")]
     Other,

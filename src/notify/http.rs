@@ -2,6 +2,7 @@
 
 use super::error::{NotifyError, Unreachable};
 use super::webhook::Post;
+use crate::untrusted::text;
 use std::thread;
 use std::time::Duration;
 use ureq::{Agent, Error};
@@ -11,12 +12,16 @@ const TRIES: u32 = 4;
 /// Upper bound on the pause a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
+/// Longest name of a server in a message.
+const LONGEST_SERVER: usize = 100;
+
 /// Creates an HTTP client.
 pub fn http_agent() -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)
-        .max_redirects(3)
+        // A redirected POST becomes a GET without the message, at an address that nobody approved.
+        .max_redirects(0)
         .user_agent(concat!("downshift/", env!("CARGO_PKG_VERSION")));
     config.build().into()
 }
@@ -60,7 +65,7 @@ fn send_once(agent: &Agent, post: &Post) -> Result<(), Failed> {
         request = request.header(*name, value);
     }
     let response = request.send(&post.body).map_err(|error| {
-        let lasting = matches!(error, Error::BadUri(_) | Error::Http(_) | Error::TooManyRedirects);
+        let lasting = matches!(error, Error::BadUri(_) | Error::Http(_));
         let retry = if lasting { Retry::Never } else { Retry::Later };
         Failed { error: NotifyError::Unreachable(classify_error(&error)), retry }
     })?;
@@ -68,11 +73,24 @@ fn send_once(agent: &Agent, post: &Post) -> Result<(), Failed> {
     if response.status().is_success() {
         return Ok(());
     }
+    if response.status().is_redirection() {
+        let target = response.headers().get("location").and_then(|place| place.to_str().ok());
+        let error = NotifyError::Redirected(target.map(server_of).unwrap_or_default());
+        return Err(Failed { error, retry: Retry::Never });
+    }
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
     let asked = header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
     let may_pass = status == 429 || status == 408 || status >= 500;
     let retry = if may_pass { asked.map_or(Retry::Later, Retry::After) } else { Retry::Never };
     Err(Failed { error: NotifyError::Refused(status), retry })
+}
+
+/// Returns the server that a redirect leads to, without the rest, which may hold a secret; empty for the same server.
+fn server_of(location: &str) -> String {
+    let Some((scheme, rest)) = location.split_once("://") else { return String::new() };
+    let server = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let server = server.rsplit('@').next().unwrap_or_default();
+    text::clip_line(&format!("{scheme}://{server}"), LONGEST_SERVER)
 }
 
 /// Classifies an error without its URL.
@@ -84,7 +102,6 @@ fn classify_error(error: &Error) -> Unreachable {
         Error::Io(error) => Unreachable::Broken(error.kind()),
         Error::BadUri(_) => Unreachable::BadUrl,
         Error::Tls(_) | Error::Rustls(_) => Unreachable::NotSecure,
-        Error::TooManyRedirects => Unreachable::TooManyRedirects,
         _ => Unreachable::Other,
     }
 }

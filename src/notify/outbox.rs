@@ -6,9 +6,9 @@ use super::http::{http_agent, send_post};
 use super::webhook::Address;
 use super::{Message, NotifyError};
 use crate::config::integrations::{Least, Notify};
+use crate::untrusted::thread;
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum queued messages; more are dropped, since no user would read them all.
@@ -107,7 +107,8 @@ impl Outbox {
         let (queue, waiting) = mpsc::sync_channel::<Message>(QUEUE);
         let (report, troubles) = mpsc::channel();
         let (ended, done) = mpsc::channel();
-        thread::spawn(move || {
+        // Without it, messages are dropped.
+        let _ = thread::start("notifications", move || {
             let mut said = HashSet::new();
             for message in waiting {
                 for (index, channel) in channels.iter().enumerate() {

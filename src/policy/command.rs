@@ -2,6 +2,10 @@
 //! ends it costs everything since its start, and a start from the beginning may overwrite its own outputs. So the
 //! keeper ends a command automatically only where little is lost.
 
+mod limits;
+
+pub use limits::{CommandLimits, StartedBy};
+
 use super::age::format_span;
 use super::event::Effect;
 use super::fault::Fault;
@@ -9,14 +13,13 @@ use super::lifecycle::{Lifecycle, Outcome, Pressure};
 use super::machine::Policy;
 use super::moves::Move;
 use super::refusal::Refusal;
-use super::response::Response;
 use crate::config::command::Level as CommandLevel;
-use crate::config::command::cost::{Reached, Resumption, ShiftCost};
-use crate::config::knobs::Relief;
+use crate::config::command::cost::{Reached, ShiftCost};
 use crate::format::count;
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::JournalKind;
 use crate::protocol::resume::{Anew, GoOn};
+use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
@@ -24,67 +27,12 @@ use std::time::Duration;
 const ENDING: Duration = Duration::from_secs(10);
 /// Time that a companion has to save, and the harness to publish, unless the run file says otherwise.
 const SAVING: Duration = Duration::from_mins(1);
-/// Steps after which a companion that has not introduced itself is missing.
-const SILENT_STEPS: u64 = 20;
+/// Steps after which a companion that has not introduced itself is missing, and so are epochs that were not reported.
+pub(super) const SILENT_STEPS: u64 = 20;
 /// Time in which imports and the loading of a model end; a companion that is silent for longer is not waited for.
 pub const COMPANION_WAIT: Duration = Duration::from_mins(5);
 /// Alarm key of a silent command.
 const SILENT: &str = "silent command";
-
-/// The part of a command's run file that decisions depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommandLimits {
-    /// It has checkpoints, and arguments to resume from them.
-    pub resumes: bool,
-    /// It may be started again from its beginning.
-    pub from_start: bool,
-    /// It may be ended: it was started by the run, or adopted with permission.
-    pub may_end: bool,
-    /// Time that a save takes which a signal asks for; none without such a signal.
-    pub save_within: Option<Duration>,
-    /// Least age of its newest checkpoint that can be too old; none if it has no checkpoints.
-    pub old_after: Option<Duration>,
-    /// Time that a save takes which its companion makes when asked; none without one that resumes from it.
-    pub companion_save: Option<Duration>,
-    /// Time after its start in which its companion may report; none if the run did not start it.
-    pub companion_within: Option<Duration>,
-}
-
-impl CommandLimits {
-    /// Reports whether another start is possible at all.
-    #[must_use]
-    pub fn may_restart(self) -> bool {
-        self.can_resume() || self.from_start
-    }
-
-    /// Reports whether another start continues from a checkpoint.
-    #[must_use]
-    pub fn can_resume(self) -> bool {
-        self.resumes || self.companion_save.is_some()
-    }
-
-    /// Returns the time that a save takes which the keeper asks for; none if nothing can be asked.
-    #[must_use]
-    pub fn save_time(self) -> Option<Duration> {
-        self.save_within.or(self.companion_save)
-    }
-
-    /// Returns how the command goes on after it was ended.
-    fn resumption(self) -> Resumption {
-        let level = match (self.companion_save, self.resumes) {
-            (Some(_), _) => CommandLevel::Companion,
-            (None, true) => CommandLevel::Checkpoints,
-            (None, false) => CommandLevel::Command,
-        };
-        Resumption { level, saves: self.save_within.is_some(), may_start_over: self.from_start }
-    }
-
-    /// Reports whether the keeper may end a command that hangs.
-    #[must_use]
-    pub fn may_end_hung(self) -> bool {
-        self.may_end && self.may_restart()
-    }
-}
 
 impl Policy {
     /// Reports whether the companion of the command may report yet: before its first step, for a while.
@@ -119,7 +67,7 @@ impl Policy {
         let is_saved = |command: CommandLimits| {
             command.save_time().is_some() || command.can_resume() && self.position.durable.is_some()
         };
-        self.limits.command.is_none_or(|command| command.may_end && is_saved(command))
+        self.limits.command.is_none_or(|command| command.may_end() && is_saved(command))
     }
 
     /// Refuses a request that ends a live worker which cannot start again.
@@ -128,7 +76,7 @@ impl Policy {
         let Some(command) = self.limits.command.filter(|_| lives) else { return Ok(()) };
         let steps = self.position.reached().taken;
         match self.shift_cost() {
-            _ if !command.may_end => Err(Refusal::NotOurs),
+            _ if !command.may_end() => Err(Refusal::NotOurs),
             Some(ShiftCost::Refused(_)) if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
             Some(ShiftCost::Refused(CommandLevel::Command)) => {
                 Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, Anew::advice) })
@@ -199,6 +147,15 @@ impl Policy {
             );
             return Some(Outcome::NeedsPerson(text));
         }
+        if matches!(command.started_by, StartedBy::User { .. }) && self.starts_over(command) {
+            let text = format!(
+                "{}; it has written no checkpoint since it was started, and a start from the beginning might overwrite what \
+                 it had: `downshift run FILE --from CHECKPOINT` starts from a checkpoint that you name, `{}` from the \
+                 beginning",
+                fault.text, self.limits.resume
+            );
+            return Some(Outcome::NeedsPerson(text));
+        }
         if command.may_restart() {
             return None;
         }
@@ -213,6 +170,13 @@ impl Policy {
         Some(Outcome::NeedsPerson(text))
     }
 
+    /// Takes note of who started the process that runs from now on.
+    pub fn note_start(&mut self, started_by: StartedBy) {
+        if let Some(command) = &mut self.limits.command {
+            command.started_by = started_by;
+        }
+    }
+
     /// Reports whether a restart begins anew although the run file says how to resume, and does not allow that.
     fn starts_over(&self, command: CommandLimits) -> bool {
         command.resumes && !command.from_start && self.position.durable.is_none()
@@ -222,14 +186,6 @@ impl Policy {
     #[must_use]
     pub fn end_of_lost_command(&self) -> Option<Outcome> {
         self.end_of_command(&Fault::new(FailureClass::Unknown, "the command ended while no keeper watched it"))
-    }
-
-    /// Replaces a response that a command does not understand: it has no loader of ours to make smaller.
-    pub(super) fn response_of_task(&self, response: Response) -> Response {
-        match (response, self.limits.command) {
-            (Response::Lean, Some(_)) => Response::Relieve(Relief::Memory),
-            (response, _) => response,
-        }
     }
 
     /// Handles a move that would end a command whose work is not saved: it is only noted, once for each worker.
@@ -260,17 +216,46 @@ impl Policy {
                 Vec::new()
             }
             CommandNews::WentBack { step, samples } => {
-                self.position.go_back(*step, *samples);
-                self.ledger.climb.rewind_to(*step);
-                self.ledger.climb.plan.rewind_to(*samples, *step);
+                self.go_back_to(*step, *samples);
+                Vec::new()
+            }
+            CommandNews::Resumed { resumed, samples } => {
+                self.correct_start(resumed, *samples);
+                Vec::new()
+            }
+            CommandNews::Updates(counts) => {
+                let why = self.watches.updates.observe_counts(*counts, &self.limits.watch);
+                self.relieve_numerics(why, now)
+            }
+            CommandNews::Epoch { epoch } => {
+                self.position.epoch = Some(*epoch);
+                self.ledger.climb.plan.see_epoch(*epoch);
                 Vec::new()
             }
             CommandNews::Unmatched { pattern } => {
                 self.worker.unmatched = Some(pattern.clone());
                 Vec::new()
             }
-            CommandNews::Stacks { .. } | CommandNews::Fingerprint(_) | CommandNews::Ended { .. } => Vec::new(),
+            CommandNews::Stacks { .. }
+            | CommandNews::Measured { .. }
+            | CommandNews::Fingerprint(_)
+            | CommandNews::Ended { .. } => Vec::new(),
         }
+    }
+
+    /// Counts from the step at which the command trains on, if that is another one than it was asked to resume from.
+    fn correct_start(&mut self, resumed: &Resumed, samples: u64) {
+        let has_stepped = self.position.step != self.position.loaded;
+        if resumed.step() != resumed.asked() && !has_stepped {
+            self.position.loaded = Some(resumed.step()).filter(|step| *step > 0);
+            self.go_back_to(resumed.step(), samples);
+        }
+    }
+
+    fn go_back_to(&mut self, step: u64, samples: u64) {
+        self.position.go_back(step, samples);
+        self.ledger.climb.rewind_to(step);
+        self.ledger.climb.plan.rewind_to(samples, step);
     }
 
     /// Takes over what an earlier keeper knew about the companion of the command.
@@ -298,6 +283,7 @@ impl Policy {
     /// Handles the introduction of a companion, or another value in it.
     fn handle_companion(&mut self, companion: &CompanionNews) -> Vec<Effect> {
         self.restore_companion(companion);
+        self.position.epoch_units = companion.epoch_units.unwrap_or(self.position.epoch_units);
         let is_ended = self.limits.command.is_some_and(CommandLimits::may_end_hung);
         // One that sees only optimizer steps cannot tell a save or an evaluation from a hang.
         if companion.framework.sees_losses() {
@@ -326,7 +312,7 @@ impl Policy {
             None => format!("the command has printed nothing and used no CPU time for {long}"),
         };
         // A process that was adopted is ended with `--may-end` only.
-        let why = if command.may_end {
+        let why = if command.may_end() {
             ", because nothing resumes it: `downshift stop` ends it, and with `restart: from_start` in a run file it would \
              start over"
         } else {

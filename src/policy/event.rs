@@ -51,6 +51,8 @@ pub enum Event {
     Evidence(Evidence),
     /// The checkpoint of this step is proven.
     Proven(u64),
+    /// The run directory is gone for good, as this sentence says.
+    Homeless(String),
     /// A request of the user.
     Request(Request),
     /// The keeper itself stalled for this long and heard nothing from the worker.

@@ -11,6 +11,7 @@ use super::pace::Pace;
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
+use super::updates::UpdateWatch;
 use crate::config::command::cost::Reached;
 use crate::protocol::companion::IgnoredKnob;
 use crate::protocol::progress::began_after;
@@ -26,6 +27,7 @@ pub struct Watches {
     /// Of the steps on weights, and of those on the architecture of a search; drifts likewise.
     pub spikes: [SpikeWatch; 2],
     pub skips: SkipWatch,
+    pub updates: UpdateWatch,
     pub drifts: [DriftWatch; 2],
     pub idle: IdleWatch,
     pub age: AgeWatch,
@@ -38,6 +40,7 @@ impl Watches {
             heat: HeatWatch::default(),
             spikes: Default::default(),
             skips: SkipWatch::default(),
+            updates: UpdateWatch::default(),
             drifts: Default::default(),
             idle: IdleWatch::default(),
             age: AgeWatch::default(),
@@ -47,7 +50,7 @@ impl Watches {
     /// Starts over for another worker. Active alarms persist.
     pub fn renew(&mut self, limits: &Limits, now: Duration) {
         self.hang = hang_watch(limits, now);
-        (self.spikes, self.skips, self.drifts) = Default::default();
+        (self.spikes, self.skips, self.updates, self.drifts) = Default::default();
         self.age.renew();
         self.idle.reset();
         self.heat.reset();
@@ -82,6 +85,8 @@ pub struct Position {
     pub clock: Option<u64>,
     /// Clock units in an epoch.
     pub epoch_units: u64,
+    /// The epoch that a command reported last.
+    pub epoch: Option<u64>,
     /// Clock units in the whole run.
     pub total_units: u64,
     /// Clock units in a step, as far as observed.
@@ -100,6 +105,7 @@ impl Default for Position {
             is_continued: false,
             clock: None,
             epoch_units: u64::MAX,
+            epoch: None,
             total_units: u64::MAX,
             pace: Pace::default(),
             loaded: None,
@@ -120,6 +126,11 @@ impl Position {
         // The length of a command is not known from the start.
         let known = |units: u64| if units == 0 { u64::MAX } else { units };
         (self.epoch_units, self.total_units) = (known(hello.epoch_units), known(hello.total_units));
+    }
+
+    /// Reports whether the clock tells the epochs.
+    pub fn knows_epoch_length(&self) -> bool {
+        self.epoch_units != u64::MAX
     }
 
     /// Goes back to a step from which the command trains on.

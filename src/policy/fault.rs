@@ -1,9 +1,9 @@
 //! The fault that ended a worker, as far as the policy needs it: triage's class, a sentence, and a key that
 //! identifies equal faults.
 
-use super::response::is_outside;
-use super::xid::{Answer, answer_xid};
-use crate::protocol::cause::Cause;
+use crate::faults;
+use crate::faults::response::Response;
+use crate::protocol::cause::{Cause, Damage};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, FailureClass};
 
@@ -18,13 +18,30 @@ pub struct Fault {
     pub text: String,
     /// Key that identifies equal faults; none for faults that say nothing about the loaded checkpoint.
     pub kind: Option<String>,
+    /// Damage that no restart repairs.
+    pub damage: Option<Damage>,
+    /// Advice for the user.
+    pub advice: String,
+    /// Its first occurrence may be transient, although a restart helps few failures of its class.
+    pub may_pass: bool,
+    /// The user ended the worker at its terminal.
+    pub by_user: bool,
 }
 
 impl Fault {
     /// Creates a fault that the policy found itself.
     #[must_use]
     pub fn new(class: FailureClass, text: impl Into<String>) -> Self {
-        Self { class, xid: None, text: text.into(), kind: Some(class.to_string()) }
+        Self {
+            class,
+            xid: None,
+            text: text.into(),
+            kind: Some(class.to_string()),
+            damage: None,
+            advice: faults::advice(class, None).to_owned(),
+            may_pass: false,
+            by_user: false,
+        }
     }
 
     /// Creates the fault of a worker that ended unasked, from triage's verdict. The text is the worker's own
@@ -39,47 +56,32 @@ impl Fault {
             }
             None => cause.summary(),
         };
-        let (class, xid) = class_to_answer(failed, exit, cause);
-        Self { class, xid, text, kind: fault_kind(class, exit) }
+        let known = Some(&cause.advice).filter(|advice| !advice.is_empty());
+        Self {
+            xid: cause.xid,
+            text,
+            kind: fault_kind(cause.class, exit),
+            damage: cause.damage,
+            advice: known.cloned().unwrap_or_else(|| faults::advice(cause.class, cause.xid).to_owned()),
+            may_pass: cause.may_pass,
+            by_user: cause.by_user,
+            ..Self::new(cause.class, "")
+        }
+    }
+
+    /// Returns the response to the fault.
+    #[must_use]
+    pub fn response(&self) -> Response {
+        faults::response(self.class, self.xid, self.damage)
     }
 
     /// Returns triage's verdict in place of this fault if the GPU was the cause, or this fault.
     #[must_use]
     pub fn or_gpu_failure(self, exit: Exit, cause: &Cause) -> Self {
         match cause.class {
-            FailureClass::Xid if !stops_run(cause) => self,
             FailureClass::Xid | FailureClass::GpuLost => Self::from_verdict(None, exit, cause),
             _ => self,
         }
-    }
-}
-
-/// Reports whether no rung helps against the Xid of this verdict.
-fn stops_run(cause: &Cause) -> bool {
-    cause.xid.is_none_or(|xid| matches!(answer_xid(xid), Answer::Stop(_)))
-}
-
-/// Returns the class that decides the response, and the Xid if it does. A worker that reported its own failure is
-/// answered by that report, unless the GPU is beyond help: many Xid errors only accompany a failure. A panic stays
-/// one where its message looks final, because an external trainer may panic over something that passes.
-fn class_to_answer(failed: Option<&Failed>, exit: Exit, cause: &Cause) -> (FailureClass, Option<u32>) {
-    let reported =
-        failed.map(|failed| failed.class).or_else(|| exit.contract_code().and_then(FailureClass::from_exit_code));
-    match (cause.class, reported) {
-        (FailureClass::Xid, _) if stops_run(cause) => (FailureClass::Xid, cause.xid),
-        (FailureClass::Xid, Some(class)) if failed.is_some() => (class, None),
-        (FailureClass::Xid, _) if cause.xid.map(answer_xid) == Some(Answer::Note) => {
-            let class = match exit.signal {
-                Some(_) if exit.is_crash() => FailureClass::Crash,
-                Some(_) => FailureClass::Killed,
-                None => reported.unwrap_or(FailureClass::Unknown),
-            };
-            (class, None)
-        }
-        (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint, Some(FailureClass::Panic)) => {
-            (FailureClass::Panic, None)
-        }
-        (class, _) => (class, cause.xid),
     }
 }
 
@@ -87,7 +89,7 @@ fn class_to_answer(failed: Option<&Failed>, exit: Exit, cause: &Cause) -> (Failu
 fn fault_kind(class: FailureClass, exit: Exit) -> Option<String> {
     match (class, exit) {
         (FailureClass::DeviceOutOfMemory, _) => None,
-        (class, _) if is_outside(class) => None,
+        (class, _) if faults::of_class(class).outside => None,
         (FailureClass::Crash, Exit { signal: Some(signal), .. }) => Some(format!("signal {signal}")),
         (FailureClass::Unknown | FailureClass::EarlyExit, Exit { code: Some(code), .. }) => {
             Some(format!("exit code {code}"))
@@ -126,28 +128,6 @@ mod tests {
         let after = |class| hang.clone().or_gpu_failure(Exit::by_signal(9), &verdict(class, "seen")).class;
         assert_eq!(after(FailureClass::Killed), FailureClass::Hang);
         assert_eq!(after(FailureClass::Xid), FailureClass::Xid);
-    }
-
-    #[test]
-    fn an_xid_overrules_a_report_only_if_no_rung_helps() {
-        use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, Hang, Killed, Panic, Xid};
-        let xid = |number| Cause { xid: Some(number), ..verdict(Xid, "seen") };
-        let reported = |class, cause: &Cause| {
-            let failed = Failed { class, message: String::new(), step: None, thread: None, injected: false };
-            let fault = Fault::from_verdict(Some(&failed), Exit::with_code(11), cause);
-            (fault.class, fault.xid)
-        };
-        for number in [31, 32, 61, 94, 9999] {
-            assert_eq!(reported(DeviceFault, &xid(number)), (DeviceFault, None), "{number}");
-            assert_eq!(reported(DeviceOutOfMemory, &xid(number)), (DeviceOutOfMemory, None), "{number}");
-        }
-        assert_eq!(reported(DeviceFault, &xid(79)), (Xid, Some(79)));
-        let silent = |exit, number| Fault::from_verdict(None, exit, &xid(number)).class;
-        assert_eq!(silent(Exit::by_signal(9), 9999), Killed);
-        assert_eq!(silent(Exit::by_signal(9), 31), Xid);
-        let hang = |number| Fault::new(Hang, "no progress").or_gpu_failure(Exit::by_signal(9), &xid(number)).class;
-        assert_eq!((hang(61), hang(79)), (Hang, Xid));
-        assert_eq!(reported(Panic, &verdict(Config, "seen")), (Panic, None));
     }
 
     #[test]

@@ -3,20 +3,22 @@
 use super::budget::Verdict;
 use super::event::Effect;
 use super::fault::Fault;
-use super::ledger::Raised;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
 use super::moves::{At, Move};
+use super::recurrence::response_in_time;
 use super::relapse::is_soon;
-use super::response::{Response, is_outside, response};
+use super::shift::Answered;
 use crate::config::knobs::Relief;
+use crate::faults::response::Response;
+use crate::faults::{of_class, plausible_relief};
 use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level};
 use std::time::Duration;
 
-/// Two hangs within this many steps count as one problem.
-const HANGS_TOGETHER: u64 = 2000;
+/// Two hangs or crashes within this many steps count as one problem.
+const ONE_PROBLEM: u64 = 2000;
 
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
@@ -24,17 +26,26 @@ impl Policy {
         let place = self.position.step.map_or_else(String::new, |step| format!(" at step {}", count(step)));
         let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
-        let response = self.response_of_task(response(fault.class, fault.xid));
+        if self.ended_by_user(fault) {
+            return effects.into_iter().chain(self.end_as_asked()).collect();
+        }
+        let comes_back = self.comes_back(fault);
+        let response = fault.response();
+        let response = if self.limits.command.is_some() { response.of_command() } else { response };
+        let response = response_in_time(response, fault, comes_back);
+        if let Some(answer) = self.answer_failed_shift(fault, response, now) {
+            effects.extend(answer);
+            return effects;
+        }
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
             Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
-            // A full disk costs only the steps since the newest checkpoint.
-            Response::Stop(advice) if fault.class == FailureClass::DiskFull => {
-                let advice = advice.sentence(self.go_on_command());
-                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", fault.text, self.unsaved_steps())))
-            }
-            Response::Stop(advice) => {
-                Some(Outcome::NeedsPerson(format!("{}; {}", fault.text, advice.sentence(self.go_on_command()))))
+            Response::Stop => {
+                // A full disk costs only the steps since the newest checkpoint.
+                let unsaved = (fault.class == FailureClass::DiskFull).then(|| self.unsaved_steps());
+                let unsaved = unsaved.map_or_else(String::new, |unsaved| format!("; {unsaved}"));
+                let way = self.way_after_stop(&fault.advice);
+                Some(Outcome::NeedsPerson(format!("{}{unsaved}; {way}", fault.text)))
             }
             _ if restarts == 0 && fault.class.exit_code() != 1 => {
                 Some(Outcome::Failed(fault.class, fault.text.clone()))
@@ -46,7 +57,7 @@ impl Policy {
             _ => self
                 .end_of_command(fault)
                 .or_else(|| self.end_of_ignored(fault, response))
-                .or_else(|| self.end_of_exceptions(fault))
+                .or_else(|| self.end_of_exceptions(fault, comes_back && response == Response::UnlessSame))
                 .or_else(|| self.end_of_nan(fault)),
         };
         if let Some(outcome) = end {
@@ -56,7 +67,7 @@ impl Policy {
             effects.extend(self.finish_run(outcome));
             return effects;
         }
-        let (rung, reason, shift) = self.rung_after(fault, response);
+        let (start, shift) = self.start_after(fault, response);
         effects.extend(shift);
         effects.extend(self.suspect_checkpoint_or_data(fault));
         if response == Response::Lean {
@@ -64,25 +75,22 @@ impl Policy {
             let text = "from now on one thread loads the data, one batch ahead".to_owned();
             effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
         }
-        effects.extend(self.restart_within_budget(Start::on(rung, reason), fault, now));
+        effects.extend(self.restart_within_budget(start, fault, now));
         effects
+    }
+
+    /// Reports whether the user ended an adopted command with Ctrl-C in its own terminal: nothing is wrong, and nothing starts
+    /// it again. A command of the run has no terminal that a user types into.
+    fn ended_by_user(&self, fault: &Fault) -> bool {
+        fault.by_user && self.limits.command.is_some_and(|command| command.companion_within.is_none())
     }
 
     /// Returns the end of the run if its script raised the same exception twice before the first step, or at one step after
     /// different checkpoints: a mistake in the script, which another start repeats. Else the checkpoint may be the cause, or
     /// the order of the data.
-    fn end_of_exceptions(&mut self, fault: &Fault) -> Option<Outcome> {
-        let (step, loaded) = (self.position.step.unwrap_or(0), self.position.loaded);
-        let raised =
-            (fault.class == FailureClass::Exception).then(|| Raised { text: fault.text.clone(), step, loaded });
-        let is_same = |before: &Raised, now: &Raised| {
-            let is_at_begin = now.step == 0 && now.loaded.is_none();
-            before.text == now.text && before.step == now.step && (is_at_begin || now.loaded != before.loaded)
-        };
-        let again =
-            self.ledger.raised_at.as_ref().zip(raised.as_ref()).is_some_and(|(before, now)| is_same(before, now));
-        self.ledger.raised_at = raised;
-        again.then(|| {
+    fn end_of_exceptions(&self, fault: &Fault, comes_back: bool) -> Option<Outcome> {
+        let step = self.position.step.unwrap_or(0);
+        comes_back.then(|| {
             let place =
                 if step == 0 { "before the first step".to_owned() } else { format!("after step {}", count(step)) };
             let way = format!("correct the script, then `{}`", self.go_on_command());
@@ -112,28 +120,27 @@ impl Policy {
         })
     }
 
-    /// Returns the rung for the next start, the reason for it, and the effects that announce it.
-    fn rung_after(&mut self, fault: &Fault, response: Response) -> (usize, String, Vec<Effect>) {
+    /// Returns the next start, and the effects that announce it.
+    fn start_after(&mut self, fault: &Fault, response: Response) -> (Start, Vec<Effect>) {
         let (from, step) = (self.rung, self.current_step());
         let mut failed_climb = None;
-        if !is_outside(fault.class) {
+        if !of_class(fault.class).outside {
             failed_climb = self.ledger.climb.record_fault(from, step);
         }
         let relief = match response {
             Response::Relieve(relief) => Some(relief),
             Response::AgainThen(relief) => {
-                let again = self.ledger.hung_at.is_some_and(|at| step.abs_diff(at) < HANGS_TOGETHER);
-                self.ledger.hung_at = Some(step);
+                let again = self.ledger.restarted_at.is_some_and(|at| step.abs_diff(at) < ONE_PROBLEM);
+                self.ledger.restarted_at = Some(step);
                 again.then_some(relief)
             }
             _ => None,
         };
-        let careful = || self.safest_rung().filter(|_| response == Response::Relieve(Relief::Kernels));
-        let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.nearest_rung(relief).or_else(careful)));
-        let unchanged = format!("restart after: {}", fault.text);
+        let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.lower_rung(relief)));
+        let unchanged = Start::on(from, format!("restart after: {}", fault.text));
         let Some(to) = wanted.filter(|to| *to > from) else {
             let told = relief.and_then(|relief| self.note_no_relief(relief, "the worker restarts unchanged"));
-            return (from, unchanged, told.into_iter().collect());
+            return (unchanged, told.into_iter().collect());
         };
         let why = if failed_climb.is_some() {
             let again = self.ledger.climb.next_climb(to, step, self.limits.watch.climb);
@@ -141,19 +148,16 @@ impl Policy {
                 again.map_or("no further climb".to_owned(), |(left, _)| format!("next one after {left} clean steps"));
             format!("the climb failed; {next}")
         } else {
-            "it relieves the cause".to_owned()
+            let helps = relief.is_some_and(|relief| self.relieves(to, relief));
+            if helps { "it relieves the cause" } else { "a safer rung may help" }.to_owned()
         };
         if !self.autopilot() {
             let effects = self.propose_move(Move::Shift { to }, &format!("{}: {why}", fault.text));
-            return (from, unchanged, effects);
+            return (unchanged, effects);
         }
-        if failed_climb.is_none() {
-            self.ledger.climb.record_downshift(from, to, step);
-        }
-        self.ledger.proposal = None;
-        let way = format!("shift down: {} → {}", self.rung_name(from), self.rung_name(to));
-        let told = Effect::Journal(Level::Warn, JournalKind::Shift, format!("{way}, by the keeper: {why}"));
-        (to, format!("{way} after: {}", fault.text), vec![told])
+        let answers = relief.map(|relief| Answered { relief, text: fault.text.clone() });
+        let (start, told) = self.plan_downshift(to, &why, &fault.text, answers);
+        (start, vec![told])
     }
 
     /// Detects bad checkpoints and bad data. The same failure shortly after the same load goes one
@@ -194,24 +198,50 @@ impl Policy {
                 self.life = Lifecycle::BackingOff { start, until: now + wait };
                 vec![Effect::Journal(Level::Warn, JournalKind::Run, text)]
             }
-            Verdict::Exhausted(what) => {
-                let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
-                let relief = match response(fault.class, fault.xid) {
-                    Response::Relieve(relief) if self.nearest_rung(relief).is_none() => Some(relief),
-                    _ => None,
-                };
-                let advice = relief.map_or_else(String::new, |relief| {
-                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, At::End))
-                });
-                let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
-                let acquitted = match &innocent[..] {
-                    [] => "",
-                    _ => "; an older checkpoint failed in the same way, so the newest is put back if it is whole",
-                };
-                let why = format!("{what}; the last worker: {}{proposed}{advice}{acquitted}", fault.text);
-                let put_back = Some(innocent).filter(|steps| !steps.is_empty()).map(Effect::PutBack);
-                put_back.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
-            }
+            Verdict::Exhausted(what) => self.try_safer_rung(start, fault, &what, now),
         }
+    }
+
+    /// Tries the safer rungs that the run has not used since its last progress, one after the other, before it ends the run.
+    fn try_safer_rung(&mut self, start: Start, fault: &Fault, what: &str, now: Duration) -> Vec<Effect> {
+        let may_start = self.limits.watch.restarts_without_progress > 0;
+        if start.rung > self.worker.rung {
+            if may_start {
+                return self.start_worker(start, now);
+            }
+            self.cancel_shift();
+        }
+        let relief = plausible_relief(fault.class, fault.xid).filter(|_| may_start);
+        let Some((relief, to)) = relief.and_then(|relief| Some((relief, self.lower_rung(relief)?))) else {
+            return self.end_without_progress(fault, what);
+        };
+        let why = format!("{what}; a safer rung may help");
+        if self.autopilot() {
+            let answers = Answered { relief, text: fault.text.clone() };
+            return self.start_below(to, &why, answers, now);
+        }
+        let mut effects = self.propose_move(Move::Shift { to }, &format!("{}: {why}", fault.text));
+        effects.extend(self.end_without_progress(fault, what));
+        effects
+    }
+
+    /// Ends a run that makes no progress, and names all that was tried or proposed.
+    fn end_without_progress(&mut self, fault: &Fault, what: &str) -> Vec<Effect> {
+        let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
+        let advice = match (fault.response(), plausible_relief(fault.class, fault.xid)) {
+            (Response::Relieve(relief), _) if self.nearest_rung(relief).is_none() => {
+                format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, At::End))
+            }
+            (_, Some(relief)) => self.describe_unusable(relief).map_or_else(String::new, |why| format!("; {why}")),
+            _ => String::new(),
+        };
+        let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
+        let acquitted = match &innocent[..] {
+            [] => "",
+            _ => "; an older checkpoint failed in the same way, so the newest is put back if it is whole",
+        };
+        let why = format!("{what}; the last worker: {}{proposed}{advice}{acquitted}", fault.text);
+        let put_back = Some(innocent).filter(|steps| !steps.is_empty()).map(Effect::PutBack);
+        put_back.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
     }
 }

@@ -1,8 +1,9 @@
-//! Fuzz test: ten thousand runs through random faults on a virtual clock, from start to end. The
+//! Fuzz test: runs through random faults on a virtual clock, from start to end. The
 //! simulated world answers as worker, GPU, disk and user would. One seed determines a whole run; it is
 //! printed on failure.
 
 mod plan;
+mod rungs;
 mod trouble;
 mod worker;
 
@@ -14,6 +15,7 @@ use super::tests::class_of;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::faults::plausible_relief;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
@@ -25,7 +27,8 @@ use crate::recipe::seed::Stream;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const SEQUENCES: u64 = 10_000;
+/// Runs, unless DOWNSHIFT_FUZZ_RUNS asks for more.
+const RUNS: u64 = 2_000;
 /// Steps of a run.
 const STEPS: u64 = 600;
 /// Longest allowed wait: the longest limit plus a margin.
@@ -64,6 +67,8 @@ struct World {
     autopilot: bool,
     plan: Vec<Stage>,
     calm: Calm,
+    /// The rungs that fail.
+    rungs: rungs::Rungs,
     /// Probability that a step goes wrong, in thousandths.
     malice: u64,
     starts: u64,
@@ -113,6 +118,7 @@ impl World {
         let malice = [0, 1, 5, 20, 200][dice.below(5) as usize];
         let plan = plan::draw_plan(&mut dice);
         let first = plan.first().map_or(0, |stage| stage.rung);
+        let rungs = rungs::Rungs::draw(&mut dice, first);
         let ledger = Ledger::begin(first, &plan);
         let mut policy = Policy::new(limits(&plan), first, ledger, gpu.then_some(1 << 30));
         policy.ledger.autopilot = Some(autopilot);
@@ -127,6 +133,7 @@ impl World {
             autopilot,
             plan,
             calm: Calm::default(),
+            rungs,
             malice,
             starts: 0,
             since_durable: 0,
@@ -168,6 +175,7 @@ impl World {
             // The user resumes the run, with a fresh budget.
             (self.since_durable, self.expects_fault_start) = (0, false);
             self.fault_starts.clear();
+            self.rungs.refresh();
             return self.decide(Event::Request(Request::Resume));
         }
         match &self.worker {
@@ -200,6 +208,9 @@ impl World {
         }
         worker.step += 1;
         let step = worker.step;
+        if self.rungs.crashes_at(step) {
+            return self.die(Exit::by_signal(11));
+        }
         if self.dice.below(1000) < self.malice {
             return self.mischief(step);
         }
@@ -228,7 +239,9 @@ impl World {
             self.calm.disturbed = skipped.step;
         }
         let effects = self.policy.decide(event, self.now);
-        self.judge_plan(before, asked);
+        self.judge_shift(asked);
+        // A stage whose rung cannot start is left again.
+        self.judge_plan(before, asked || self.rungs.died_on_trial());
         for effect in effects {
             self.perform(effect);
         }
@@ -237,7 +250,7 @@ impl World {
     fn perform(&mut self, effect: Effect) {
         let seed = self.seed;
         match effect {
-            Effect::Start(_) => self.start(),
+            Effect::Start(start) => self.start(start.rung),
             Effect::Order(order) => {
                 let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: an order without a worker"));
                 match order {
@@ -277,6 +290,7 @@ impl World {
             }
             Effect::Finish(outcome) => {
                 assert!(self.outcome.is_none(), "seed {seed}: ended twice");
+                self.judge_end(&outcome);
                 self.outcome = Some(outcome);
             }
             Effect::LeaveOut { .. }
@@ -293,9 +307,10 @@ impl World {
 }
 
 #[test]
-fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
+fn runs_through_random_faults_all_come_to_an_end() {
+    let runs = std::env::var("DOWNSHIFT_FUZZ_RUNS").ok().map_or(RUNS, |runs| runs.parse().unwrap());
     let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in 0..SEQUENCES {
+    for seed in 0..runs {
         let word = match World::new(seed).live() {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
@@ -307,5 +322,5 @@ fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
     }
     // All four outcomes occur; otherwise the world is too kind or too cruel for the test to mean anything.
     assert_eq!(ends.len(), 4, "{ends:?}");
-    assert!(ends["finished"] > SEQUENCES / 10, "{ends:?}");
+    assert!(ends["finished"] > runs / 10, "{ends:?}");
 }

@@ -4,6 +4,8 @@ use super::budget::Budget;
 use super::climb::Climb;
 use super::moves::Proposal;
 use super::plan::Progress;
+use super::recurrence::Recurring;
+use super::shift::Shift;
 use super::spike::FirstLosses;
 use crate::config::climb::Stage;
 use crate::config::knobs::Relief;
@@ -25,14 +27,16 @@ pub struct Ledger {
     pub proposal: Option<Proposal>,
     /// Heat pauses since the last shift for heat.
     pub heat_pauses: u32,
-    /// Step of the last hang.
-    pub hung_at: Option<u64>,
+    /// Step of the last hang or crash that a restart on the same rung answered.
+    #[serde(alias = "hung_at")]
+    pub restarted_at: Option<u64>,
     /// Set once the host ran out of memory: workers load data sparingly from then on.
     pub lean: bool,
     /// Step and key of the last fault that the data may have caused.
     pub poison: Option<(u64, String)>,
-    /// The exception of the script that ended the last worker.
-    pub raised_at: Option<Raised>,
+    /// The failure of the last worker that ends the run if it comes back.
+    #[serde(alias = "raised_at")]
+    pub recurring: Option<Recurring>,
     /// The last worker ended since too many steps were not finite, which no rung relieves, and none was finite since.
     pub ended_in_nan: bool,
     /// First step of the last jump of the loss that a rollback answered without leaving out data.
@@ -49,17 +53,10 @@ pub struct Ledger {
     pub finished_at: Option<u64>,
     /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.
     pub left_out: Option<u64>,
-}
-
-/// An exception of the script that ended a worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Raised {
-    /// Its text.
-    pub text: String,
-    /// The newest step; 0 before the first.
-    pub step: u64,
-    /// The checkpoint that the worker had loaded.
-    pub loaded: Option<u64>,
+    /// The shift whose rung has not taken a step yet.
+    pub shift: Option<Shift>,
+    /// Rungs that cannot start here, and why.
+    pub unusable: BTreeMap<usize, String>,
 }
 
 impl Ledger {
@@ -84,10 +81,11 @@ impl Ledger {
     /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
-        (self.heat_pauses, self.hung_at, self.lean, self.poison, self.raised_at) = (0, None, false, None, None);
+        (self.heat_pauses, self.restarted_at, self.lean, self.poison, self.recurring) = (0, None, false, None, None);
         self.unrelieved.clear();
-        // The user may have changed the script.
+        // The user may have changed the script, or the rung.
         self.ignored.clear();
+        self.unusable.clear();
         (self.jumped_at, self.ended_in_nan) = (None, false);
     }
 }

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::RunState;
+use crate::protocol::exit_code::{FINISHED, NEEDS_PERSON, STOPPED, USAGE};
 use crate::protocol::worker::{FailureClass, Phase};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -138,10 +139,10 @@ impl Outcome {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Finished => 0,
-            Self::Refused(_) => 2,
-            Self::Stopped => 3,
-            Self::NeedsPerson(_) => 4,
+            Self::Finished => FINISHED,
+            Self::Refused(_) => USAGE,
+            Self::Stopped => STOPPED,
+            Self::NeedsPerson(_) => NEEDS_PERSON,
             Self::Failed(class, _) => class.exit_code(),
         }
     }

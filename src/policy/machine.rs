@@ -9,7 +9,8 @@ use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::moves::Move;
 use super::refused::Wishes;
-use super::response::{Response, response};
+use crate::faults;
+use crate::faults::response::Response;
 use crate::format::count;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
@@ -40,7 +41,7 @@ impl Policy {
     /// Creates the policy of a run on `rung`, with the ledger of an earlier keeper.
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
-        Self {
+        let mut policy = Self {
             watches: Watches::new(&limits),
             limits,
             life: Lifecycle::New,
@@ -51,7 +52,9 @@ impl Policy {
             gpu: GpuMemory { baseline, ..GpuMemory::default() },
             waiting: None,
             wishes: Wishes::default(),
-        }
+        };
+        policy.check_shift();
+        policy
     }
 
     /// Sets the newest step held by a checkpoint on disk.
@@ -155,6 +158,7 @@ impl Policy {
                 self.watches.age.disk_is_low = low;
                 Vec::new()
             }
+            Event::Homeless(why) => self.end_homeless(why, now),
             Event::Request(request) => self.answer_request(&request, now),
             Event::StartPutOff(start, wait) => {
                 // The rollback was done before this start; it must not happen twice.
@@ -277,8 +281,11 @@ impl Policy {
             return Vec::new();
         }
         let told = Effect::Journal(Level::Warn, JournalKind::Health, evidence.text.clone());
-        let Response::Stop(advice) = response(evidence.class, evidence.number) else { return vec![told] };
-        let why = format!("{}; {}", evidence.text, advice.sentence(self.go_on_command()));
+        if faults::response(evidence.class, evidence.number, None) != Response::Stop {
+            return vec![told];
+        }
+        let way = self.way_after_stop(faults::advice(evidence.class, evidence.number));
+        let why = format!("{}; {way}", evidence.text);
         let mut effects = vec![told];
         match std::mem::replace(&mut self.life, Lifecycle::New) {
             Lifecycle::Running(phase) => {
@@ -291,6 +298,11 @@ impl Policy {
             _ => effects.extend(self.finish_run(Outcome::NeedsPerson(why))),
         }
         effects
+    }
+
+    /// Returns the way out of trouble that no rung relieves.
+    pub(super) fn way_after_stop(&self, advice: &str) -> String {
+        format!("{advice}; then `{}`", self.go_on_command())
     }
 
     /// Starts a worker once it is the run's turn, and the GPU is free of the last one.

@@ -5,7 +5,6 @@ use super::event::Effect;
 use super::lifecycle::{Back, Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use super::refusal::Refusal;
-use super::response::{suggest_for_script, suggest_knobs};
 use crate::config::knobs::Relief;
 use crate::format::count;
 use crate::protocol::control::{self, JournalKind, Target};
@@ -167,19 +166,20 @@ impl Policy {
 
     fn make_move(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
         self.ledger.proposal = None;
-        self.wishes.keep_climb(&self.ledger.climb);
         let (step, from) = (self.current_step(), self.rung);
         // The run file asks for these, so they deserve no warning.
         let level = if matches!(what, Move::Stage { .. } | Move::TakeTunedKernels) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {
             Move::Shift { to } => {
+                self.begin_shift(to, None);
                 self.ledger.climb.record_downshift(from, to, step);
                 let reason = format!("shift down: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} because {why}"))))
             }
             Move::Climb { to } => {
+                self.begin_shift(to, None);
                 self.ledger.climb.record_climb(from, to, step);
                 let reason = format!("climb: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
@@ -187,6 +187,7 @@ impl Policy {
             }
             Move::Stage { stage } => {
                 let to = self.rung_of_stage(stage);
+                self.begin_shift(to, None);
                 self.ledger.climb.record_stage(from, to, step, self.limits.watch.climb);
                 self.ledger.climb.plan.enter_stage(stage, self.position.clock.unwrap_or(0), step);
                 let reason = format!("climb plan: {here} → {}", self.rung_name(to));
@@ -198,6 +199,7 @@ impl Policy {
                     // The rung stays the same, so only the budget keeps this from happening again and again.
                     self.ledger.budget.fault(self.position.durable, now, &self.limits.watch);
                 } else {
+                    self.begin_shift(to, None);
                     self.ledger.climb.record_downshift(from, to, step);
                 }
                 let text = format!("{}: {why}", self.describe_move(&Move::RollBack { back, to }));
@@ -295,7 +297,8 @@ impl Policy {
     /// States that no lower rung offers this relief, and why if the script is to blame.
     pub(super) fn describe_unrelieved(&self, relief: Relief) -> String {
         let unrelieved = format!("no rung below {} relieves {relief}", self.rung_name(self.rung));
-        match describe_ignored(&self.ignored_relief(relief)).or_else(|| self.describe_idle(relief)) {
+        let why = describe_ignored(&self.ignored_relief(relief)).or_else(|| self.describe_idle(relief));
+        match why.or_else(|| self.describe_unusable(relief)) {
             Some(why) => format!("{unrelieved} ({why})"),
             None => unrelieved,
         }
@@ -321,10 +324,34 @@ impl Policy {
 
     /// Reports whether the run can move to a rung, and would change by it.
     fn may_help(&self, rung: usize) -> bool {
-        self.barrier(self.rung, rung).is_none() && self.has_effect(self.rung, rung)
+        self.barrier(self.rung, rung).is_none() && self.has_effect(self.rung, rung) && self.may_choose(rung)
     }
 }
 
 fn describe_skip(back: &Back) -> String {
     if back.skip.is_none() { String::new() } else { ", and skip the data around the jump".to_owned() }
+}
+
+/// Returns the knobs that a rung with this relief changes, as a hint for writing one.
+fn suggest_knobs(relief: Relief) -> &'static str {
+    match relief {
+        Relief::Memory => {
+            "a smaller training.micro_batch with more training.accumulation, training.gradient_checkpointing: true"
+        }
+        Relief::Kernels => "training.fused_kernels: false, training.autotune: minimal",
+        Relief::Numerics => {
+            "in this order: half the optimizer.lr, a longer optimizer.schedule.warmup, another training.precision"
+        }
+        Relief::Heat => "a smaller training.micro_batch, training.autotune: minimal",
+    }
+}
+
+/// The same for a script, whose arguments and variables a rung changes.
+fn suggest_for_script(relief: Relief) -> &'static str {
+    match relief {
+        Relief::Memory => "a smaller batch with more gradient accumulation, or gradient checkpointing",
+        Relief::Kernels => "without torch.compile, or with another implementation of attention",
+        Relief::Numerics => "in this order: half the learning rate, a longer warm-up, bf16 or fp32 instead of fp16",
+        Relief::Heat => "a smaller batch",
+    }
 }

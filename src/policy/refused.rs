@@ -1,7 +1,6 @@
 //! Requests whose checkpoint cannot be written. The worker trains on: its unsaved steps are worth more
 //! than a shift, a pause or a quick end.
 
-use super::climb::Climb;
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
@@ -22,8 +21,6 @@ pub struct Wishes {
     stop_refused: bool,
     /// When a stop was requested.
     stop_at: Option<Duration>,
-    /// Climb state before the shift under way.
-    climb: Option<Climb>,
 }
 
 impl Wishes {
@@ -54,11 +51,6 @@ impl Wishes {
     pub fn stop_is_repeated(&self, now: Duration) -> bool {
         self.stop_at.is_some_and(|at| now.saturating_sub(at) >= AT_ONCE)
     }
-
-    /// Keeps the climb state before a shift changes it.
-    pub fn keep_climb(&mut self, climb: &Climb) {
-        self.climb.get_or_insert_with(|| climb.clone());
-    }
 }
 
 impl Policy {
@@ -83,10 +75,7 @@ impl Policy {
         self.wishes.stop_refused = then == Then::End;
         self.worker.stop_withdrawn = true;
         self.life = Lifecycle::Running(Phase::Training);
-        self.rung = self.worker.rung;
-        if let Some(climb) = self.wishes.climb.take() {
-            self.ledger.climb = climb;
-        }
+        self.cancel_shift();
         let again = if self.wishes.stop_refused { "; a second stop ends it without saving" } else { "" };
         let text = format!(
             "not done: {what}. Step {} cannot be saved: {message}. Training continues, so nothing is lost ({}); fix \

@@ -78,7 +78,6 @@ impl Policy {
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
         let start = Start::on(target, reason.clone());
-        self.wishes.keep_climb(&self.ledger.climb);
         let mut effects = vec![request_note(Level::Info, JournalKind::Shift, reason)];
         effects.extend(self.settle_on(target));
         let answer = match std::mem::replace(&mut self.life, Lifecycle::New) {
@@ -134,6 +133,7 @@ impl Policy {
 
     /// Goes on with a rung that the user chose. Returns a journal line if that ends the climb plan.
     fn settle_on(&mut self, target: usize) -> Option<Effect> {
+        self.begin_shift(target, None);
         self.ledger.proposal = None;
         self.ledger.climb.choose_rung(self.current_step());
         let ends = self.note_chosen_rung(target);
@@ -258,7 +258,7 @@ impl Policy {
                 self.wishes.note_stop(now);
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 let answer = match self.limits.command {
-                    Some(command) if !command.may_end => "stops watching; the training goes on",
+                    Some(command) if !command.may_end() => "stops watching; the training goes on",
                     _ if !self.saves_on_request() => "will end the command; a second stop does not wait for it",
                     _ => "will save at the next step boundary, then end; a second stop does not wait for that",
                 };

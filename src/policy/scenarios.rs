@@ -2,6 +2,7 @@
 
 mod faults;
 mod plans;
+mod shifts;
 mod watches;
 
 use super::event::{Effect, Event};
@@ -252,6 +253,8 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     assert!(scenario.proposal().ends_with("would climb to full"), "{}", scenario.proposal());
     assert!(scenario.ask(Request::Accept).contains(&ASKED));
     assert_eq!(scenario.end(), [0]);
+    let trains = scenario.step + 10;
+    scenario.steps(trains, 1.0);
     // Heat.
     scenario.heat(90.0, 70);
     assert!(scenario.proposal().ends_with("would pause until the GPU has cooled"), "{}", scenario.proposal());

@@ -21,6 +21,7 @@ impl Policy {
         self.expire_proposal();
         let (watch, mut effects) = (self.limits.watch.clone(), self.end_silence());
         let _ = self.watches.skips.observe(false, &watch);
+        let _ = self.watches.updates.observe_step(false, &watch);
         self.ledger.ended_in_nan &= step.loss.is_none();
         if self.ledger.climb.record_step(step.step, watch.climb) {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
@@ -49,6 +50,8 @@ impl Policy {
             effects.extend(self.suggest_move(Move::Climb { to }, &why, now));
         } else if let Some(stage) = self.stage_due(step.step) {
             effects.extend(self.next_stage(stage, now));
+        } else {
+            effects.extend(self.note_stalled_plan(step.step));
         }
         effects
     }
@@ -88,13 +91,19 @@ impl Policy {
 
     pub(super) fn handle_skip(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
         self.advance_clock(skipped.step, skipped.samples, now);
-        // At most 16 of these occur before the scale is 1; after that, one in 2000 steps.
         if skipped.rescaled {
-            return Vec::new();
+            let why = self.watches.updates.observe_step(true, &self.limits.watch);
+            return self.relieve_numerics(why, now);
         }
         self.ledger.climb.record_disturbance(skipped.step);
         let watch = self.limits.watch.clone();
-        let Some(why) = self.watches.skips.observe(true, &watch) else { return Vec::new() };
+        let why = self.watches.skips.observe(true, &watch);
+        self.relieve_numerics(why, now)
+    }
+
+    /// Shifts to a rung that relieves numerics, if there is a reason.
+    pub(super) fn relieve_numerics(&mut self, why: Option<String>, now: Duration) -> Vec<Effect> {
+        let Some(why) = why else { return Vec::new() };
         let Some(to) = self.nearest_rung(Relief::Numerics) else {
             let told = self.note_no_relief(Relief::Numerics, "training continues unchanged");
             return with_trouble(FailureClass::NonFinite, why, told.into_iter().collect());
@@ -105,6 +114,7 @@ impl Policy {
 
     fn advance_clock(&mut self, step: u64, samples: u64, now: Duration) {
         self.position.advance(step, samples);
+        self.prove_rung();
         self.watches.hang.step(now);
     }
 

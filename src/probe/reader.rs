@@ -10,9 +10,9 @@ use super::nvml::{Session, is_answering};
 use super::worker_processes::{Watched, WorkerProcesses};
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuError, GpuProblem};
 use crate::protocol::probe::{Gpu, Reading};
+use crate::untrusted::thread;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two attempts to open a GPU that returns nothing.
@@ -63,7 +63,8 @@ impl Reader {
         let host = HostReader::new(run_dir.clone());
         let (ask, asked) = mpsc::channel::<(Watched, Instant)>();
         let (answer, answers) = mpsc::channel();
-        thread::spawn(move || {
+        // Without it, there are no readings.
+        let _ = thread::start("probe", move || {
             let mut slot =
                 GpuSlot { source, session: None, refusal: GpuError::new(GpuProblem::Opening, ""), open_at: Some(now) };
             while let Ok((watched, now)) = asked.recv() {

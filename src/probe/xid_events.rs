@@ -5,6 +5,7 @@
 
 use super::nvml_error::metric_reason;
 use crate::protocol::probe::Metric;
+use crate::untrusted::thread::start;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
@@ -41,7 +42,8 @@ impl XidEvents {
         let received = Mutex::new(Metric::Is(Vec::new()));
         let shared = Arc::new(Shared { received, stop: AtomicBool::new(false) });
         let (listener, library) = (Arc::clone(&shared), library.to_owned());
-        thread::spawn(move || {
+        // Without it, there are no readings.
+        let _ = start("errors of the GPU", move || {
             if let Err(error) = wait_for_xids(&listener, &library, index) {
                 *listener.received.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(metric_reason(&error));
             }

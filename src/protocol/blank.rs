@@ -26,6 +26,7 @@ pub fn companion(grade: Grade, saves: bool) -> CompanionNews {
         reason: None,
         saves,
         guards: true,
+        counts_skips: true,
         parameters: None,
         epoch_units: None,
         unit: None,
@@ -33,6 +34,7 @@ pub fn companion(grade: Grade, saves: bool) -> CompanionNews {
         sharded: false,
         knobs: BTreeMap::new(),
         ignored: Vec::new(),
+        seen: BTreeMap::new(),
         imports_ahead: false,
     }
 }

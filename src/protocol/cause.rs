@@ -11,8 +11,17 @@ pub struct Cause {
     /// Xid number, if the class is an Xid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xid: Option<u32>,
+    /// Damage that no restart repairs, if the messages tell of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<Damage>,
     /// Whether restarting the worker can help: false for a GPU that needs a reset, or a mistake in the script.
     pub restart_helps: bool,
+    /// Whether the first occurrence may be transient, although a restart helps few failures of its class.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_pass: bool,
+    /// Whether the user ended it at its terminal, with Ctrl-C.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_user: bool,
     /// Evidence, strongest first: `killed by SIGKILL`, `kernel log: …`.
     pub evidence: Vec<String>,
     /// Advice for the user; empty when no remedy is known.
@@ -24,7 +33,16 @@ impl Cause {
     /// Creates a cause without advice, which a restart may help.
     #[must_use]
     pub const fn new(class: FailureClass, evidence: Vec<String>) -> Self {
-        Self { class, xid: None, restart_helps: true, evidence, advice: String::new() }
+        Self {
+            class,
+            xid: None,
+            damage: None,
+            restart_helps: true,
+            may_pass: false,
+            by_user: false,
+            evidence,
+            advice: String::new(),
+        }
     }
 
     /// Returns the class with its strongest evidence. Some classes say no more than the exit itself.
@@ -46,6 +64,20 @@ impl Cause {
             (class, Some(first)) => format!("{class}: {first}"),
         }
     }
+}
+
+/// Damage that no restart of a program repairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Damage {
+    /// The GPU needs a reset.
+    Gpu,
+    /// The GPU's memory has uncorrectable errors.
+    Memory,
+    /// The GPU has fallen off the bus.
+    Bus,
+    /// A link between two GPUs failed.
+    NvLink,
 }
 
 /// A relevant line of the kernel log.

@@ -1,6 +1,7 @@
 //! Failure classes. A worker reports the first few itself; the keeper derives the others from its
 //! exit, from the probe and from the kernel log.
 
+use super::exit_code::{CHECKPOINT, CONFIG, DATA, FAILURE};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -54,32 +55,43 @@ pub enum FailureClass {
     Unknown,
 }
 
+/// Each class with its word in data and its name in sentences, in their order.
+const NAMES: [(FailureClass, &str, &str); 22] = [
+    (FailureClass::DeviceOutOfMemory, "device_out_of_memory", "out of device memory"),
+    (FailureClass::DeviceFault, "device_fault", "device fault"),
+    (FailureClass::NonFinite, "non_finite", "too many NaN steps"),
+    (FailureClass::Config, "config", "configuration"),
+    (FailureClass::Checkpoint, "checkpoint", "checkpoint"),
+    (FailureClass::Data, "data", "data"),
+    (FailureClass::Panic, "panic", "panic"),
+    (FailureClass::Xid, "xid", "driver error (Xid)"),
+    (FailureClass::GpuLost, "gpu_lost", "GPU lost"),
+    (FailureClass::Driver, "driver", "driver"),
+    (FailureClass::HostOutOfMemory, "host_out_of_memory", "out of host memory"),
+    (FailureClass::Killed, "killed", "killed"),
+    (FailureClass::Crash, "crash", "crash"),
+    (FailureClass::Hang, "hang", "hang"),
+    (FailureClass::LossSpike, "loss_spike", "loss spike"),
+    (FailureClass::Divergence, "divergence", "divergence"),
+    (FailureClass::Overheating, "overheating", "overheating"),
+    (FailureClass::DiskFull, "disk_full", "disk full"),
+    (FailureClass::Collective, "collective", "collective"),
+    (FailureClass::EarlyExit, "early_exit", "early exit"),
+    (FailureClass::Exception, "exception", "exception"),
+    (FailureClass::Unknown, "unknown", "unknown"),
+];
+const _: () = assert!(FailureClass::Unknown as usize + 1 == NAMES.len(), "a class without a name");
+
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 22] = [
-        Self::DeviceOutOfMemory,
-        Self::DeviceFault,
-        Self::NonFinite,
-        Self::Config,
-        Self::Checkpoint,
-        Self::Data,
-        Self::Panic,
-        Self::Xid,
-        Self::GpuLost,
-        Self::Driver,
-        Self::HostOutOfMemory,
-        Self::Killed,
-        Self::Crash,
-        Self::Hang,
-        Self::LossSpike,
-        Self::Divergence,
-        Self::Overheating,
-        Self::DiskFull,
-        Self::Collective,
-        Self::EarlyExit,
-        Self::Exception,
-        Self::Unknown,
-    ];
+    pub const ALL: [Self; NAMES.len()] = {
+        let (mut all, mut index) = ([Self::Unknown; NAMES.len()], 0);
+        while index < all.len() {
+            all[index] = NAMES[index].0;
+            index += 1;
+        }
+        all
+    };
 
     /// Returns the exit code of a worker or run that ends with this class: 1 for a class that no worker reports itself.
     #[must_use]
@@ -88,85 +100,40 @@ impl FailureClass {
             Self::DeviceOutOfMemory => 10,
             Self::DeviceFault => 11,
             Self::NonFinite => 12,
-            Self::Config => 13,
-            Self::Checkpoint => 14,
-            Self::Data => 15,
+            Self::Config => CONFIG,
+            Self::Checkpoint => CHECKPOINT,
+            Self::Data => DATA,
             Self::Panic => 101,
-            _ => 1,
+            _ => FAILURE,
         }
     }
 
     /// Returns the class for an exit code.
     #[must_use]
     pub fn from_exit_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.exit_code() != 1 && i32::from(class.exit_code()) == code)
+        Self::ALL.into_iter().find(|class| class.exit_code() != FAILURE && i32::from(class.exit_code()) == code)
     }
 
     /// Returns the class as written in data: `device_out_of_memory`.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::DeviceOutOfMemory => "device_out_of_memory",
-            Self::DeviceFault => "device_fault",
-            Self::NonFinite => "non_finite",
-            Self::Config => "config",
-            Self::Checkpoint => "checkpoint",
-            Self::Data => "data",
-            Self::Panic => "panic",
-            Self::Xid => "xid",
-            Self::GpuLost => "gpu_lost",
-            Self::Driver => "driver",
-            Self::HostOutOfMemory => "host_out_of_memory",
-            Self::Killed => "killed",
-            Self::Crash => "crash",
-            Self::Hang => "hang",
-            Self::LossSpike => "loss_spike",
-            Self::Divergence => "divergence",
-            Self::Overheating => "overheating",
-            Self::DiskFull => "disk_full",
-            Self::Collective => "collective",
-            Self::EarlyExit => "early_exit",
-            Self::Exception => "exception",
-            Self::Unknown => "unknown",
-        }
+        NAMES[self as usize].1
     }
 }
 
 impl fmt::Display for FailureClass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::DeviceOutOfMemory => "out of device memory",
-            Self::DeviceFault => "device fault",
-            Self::NonFinite => "too many NaN steps",
-            Self::Config => "configuration",
-            Self::Checkpoint => "checkpoint",
-            Self::Data => "data",
-            Self::Panic => "panic",
-            Self::Xid => "driver error (Xid)",
-            Self::GpuLost => "GPU lost",
-            Self::Driver => "driver",
-            Self::HostOutOfMemory => "out of host memory",
-            Self::Killed => "killed",
-            Self::Crash => "crash",
-            Self::Hang => "hang",
-            Self::LossSpike => "loss spike",
-            Self::Divergence => "divergence",
-            Self::Overheating => "overheating",
-            Self::DiskFull => "disk full",
-            Self::Collective => "collective",
-            Self::EarlyExit => "early exit",
-            Self::Exception => "exception",
-            Self::Unknown => "unknown",
-        })
+        formatter.write_str(NAMES[*self as usize].2)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::FailureClass;
+    use super::{FailureClass, NAMES};
 
     #[test]
     fn words_and_codes_lead_back_to_their_class() {
+        assert!(NAMES.iter().enumerate().all(|(index, (class, ..))| *class as usize == index));
         for class in FailureClass::ALL {
             let json = format!("\"{}\"", class.word());
             assert_eq!(serde_json::to_string(&class).unwrap(), json);

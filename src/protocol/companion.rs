@@ -7,10 +7,12 @@
 //! ```
 //! Every line is one JSON object.
 
+mod news;
 mod setup;
 
 use super::line;
 use super::ranks::Collective;
+use super::resumed::Loaded;
 use super::worker::Event;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use news::{CompanionNews, IgnoredKnob, SeenKnob};
 pub use setup::{BestSoFar, ResumeFrom, ResumePoint, SaveRhythm, Setup};
 
 /// Version of this protocol.
@@ -33,6 +36,8 @@ pub enum CompanionLine {
     Companion(Box<Introduction>),
     /// The files of a checkpoint are written; the harness completes and publishes it.
     Staged(Staged),
+    /// The files and states that the process had loaded before its first optimizer step.
+    Loaded(Loaded),
     /// The framework's own checkpoint is complete.
     Wrote(ResumePoint),
     /// The command ends now because it was asked to.
@@ -55,6 +60,7 @@ pub enum CompanionLine {
 }
 
 /// A companion's introduction.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Its [`PROTOCOL`].
@@ -89,6 +95,9 @@ pub struct Introduction {
     /// It drops steps that are not finite.
     #[serde(default)]
     pub guards: bool,
+    /// It sees every update that is left out.
+    #[serde(default)]
+    pub counts_skips: bool,
     /// Trainable parameters.
     #[serde(default)]
     pub parameters: Option<u64>,
@@ -254,58 +263,10 @@ pub enum CompanionOrder {
         step: u64,
         /// The reason.
         message: String,
+        /// The disk caused it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_disk: bool,
     },
-}
-
-/// News of the companion, for the keeper.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompanionNews {
-    /// The training loop.
-    pub framework: Framework,
-    /// The framework's version.
-    pub version: Option<String>,
-    /// Version of Python.
-    pub python: Option<String>,
-    /// Version of PyTorch.
-    pub torch: Option<String>,
-    /// How well a resume restores the training.
-    pub grade: Grade,
-    /// The difference to an exact resume, a short clause.
-    pub reason: Option<String>,
-    /// It can save when asked.
-    pub saves: bool,
-    /// It drops steps that are not finite.
-    pub guards: bool,
-    /// Trainable parameters.
-    pub parameters: Option<u64>,
-    /// Units in an epoch.
-    pub epoch_units: Option<u64>,
-    /// Name of a unit.
-    pub unit: Option<String>,
-    /// The number of ranks.
-    pub world: u32,
-    /// Its weights are spread over the ranks: they resume on as many only.
-    #[serde(default)]
-    pub sharded: bool,
-    /// Values in force, by the dotted names of run files.
-    pub knobs: BTreeMap<String, Value>,
-    /// The knobs of the rung whose value in force differs.
-    pub ignored: Vec<IgnoredKnob>,
-    /// Its process is the one that the command started, a Python interpreter: it can import ahead before the script runs.
-    #[serde(default)]
-    pub imports_ahead: bool,
-}
-
-/// A knob of a rung that the script does not follow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IgnoredKnob {
-    /// Its dotted name.
-    pub name: String,
-    /// The value of the rung.
-    pub rung: Value,
-    /// The value in force.
-    pub in_force: Value,
 }
 
 /// A message of a companion.
@@ -393,7 +354,9 @@ mod tests {
         let point = ResumePoint { path: "/out/checkpoint-120".into(), step: 120, samples: 3840 };
         let text = serde_json::to_string(&ResumeFrom::Script(point)).unwrap();
         assert_eq!(text, r#"{"kind":"script","path":"/out/checkpoint-120","step":120,"samples":3840}"#);
-        let order = CompanionOrder::PublishFailed { step: 3, message: "full".to_owned() };
-        assert_eq!(line::encode(&order).unwrap(), "{\"order\":\"publish_failed\",\"step\":3,\"message\":\"full\"}\n");
+        let failed = |of_disk| CompanionOrder::PublishFailed { step: 3, message: "full".to_owned(), of_disk };
+        let text = "{\"order\":\"publish_failed\",\"step\":3,\"message\":\"full\"}\n";
+        assert_eq!(line::encode(&failed(false)).unwrap(), text);
+        assert_eq!(line::encode(&failed(true)).unwrap(), text.replace('}', ",\"of_disk\":true}"));
     }
 }

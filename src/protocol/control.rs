@@ -10,6 +10,8 @@ use super::companion::CompanionNews;
 use super::progress::Progress;
 use super::ranks::RankRow;
 use super::resume::Resume;
+use super::resumed::Resumed;
+use super::skips::UpdateStatus;
 use super::worker::{Eval, KernelCount, ReducedRate};
 use crate::format::figure;
 use crate::recipe::learning::Setback;
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use super::evaluation::Best;
 pub use super::failed_saves::FailedSaves;
 pub use super::passage::{Passage, Stage, StageName};
+pub use super::plan::PlanStatus;
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
 pub use super::target::Target;
 
@@ -198,6 +201,9 @@ pub struct Status {
     /// For a command: how well it continues after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
+    /// Whether the current attempt trains on from the checkpoint that it was to resume from; none for a fresh start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Resumed>,
     /// For a command: its companion, as it last introduced itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companion: Option<Box<CompanionNews>>,
@@ -236,8 +242,12 @@ pub struct Status {
     /// Returns to an older checkpoint on the same rung, after a loss spike or a divergence.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rollbacks: u64,
-    /// Steps skipped by the guard, in the whole run.
-    pub skipped: u64,
+    /// Updates that were skipped since a value was not finite, in the whole run; none while that is not known: neither a
+    /// companion nor the output of a command tells.
+    pub skipped: Option<u64>,
+    /// For a command whose updates are only counted: those of the current attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates: Option<UpdateStatus>,
     /// Steps that were not finite and that the script took anyway, because nothing guards it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unguarded: u64,
@@ -343,19 +353,6 @@ fn is_zero(count: &u64) -> bool {
 /// Shown in place of a level that is not known yet.
 pub const LEVEL_OPEN: &str = "level not known yet";
 
-/// Progress of a run through its climb plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlanStatus {
-    /// Number of stages in the plan.
-    pub stages: usize,
-    /// Stage number, from 1; none once the user chose a rung outside the plan.
-    pub stage: Option<usize>,
-    /// Rung of that stage; after a fault the run may be on another for a while.
-    pub rung: Option<String>,
-    /// Rung of the next stage.
-    pub next: Option<String>,
-}
-
 /// A decision of the keeper that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -387,4 +384,7 @@ pub struct RungRecord {
     pub planned_bytes: Option<u64>,
     /// The failure of its last failed attempt, and the step.
     pub fault: Option<(String, u64)>,
+    /// Why it cannot start here: it failed before its first step, so the keeper does not choose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
 }

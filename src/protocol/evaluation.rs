@@ -41,8 +41,9 @@ pub struct ReducedRate {
 impl fmt::Display for ReducedRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = (learning_rate(self.from), learning_rate(self.to));
-        let (metric, evaluations) = (&self.metric, counted(self.evaluations, "evaluation"));
-        write!(formatter, "learning rate {before} → {after}: evaluation {metric} has not improved for {evaluations}")
+        let evaluations = counted(self.evaluations, "evaluation");
+        let metric = if self.metric == metrics::LOSS { "validation loss" } else { &self.metric };
+        write!(formatter, "learning rate {before} → {after}: {metric} has not improved for {evaluations}")
     }
 }
 
@@ -53,10 +54,25 @@ impl Eval {
         if name == metrics::LOSS { self.loss } else { self.metrics.get(name).copied() }
     }
 
-    /// Adds the numbers of another evaluation of this step that this one lacks: a command may report several data sets,
-    /// each on its own line. Returns whether there were any.
+    /// Adds the numbers of another evaluation of this step that this one lacks. Returns whether there were any.
     pub fn complete(&mut self, more: &Self) -> bool {
         more.add_missing_to(&mut self.loss, &mut self.metrics)
+    }
+
+    /// Takes over the numbers of a later report of this step's evaluation: a command may report several data sets, each on
+    /// its own line, and an evaluation that prints its progress is measured once it is over. Returns whether any changed.
+    pub fn update(&mut self, later: &Self) -> bool {
+        self.reduced = later.reduced.clone().or(self.reduced.take());
+        later.replace_in(&mut self.loss, &mut self.metrics)
+    }
+
+    /// Puts its numbers in place of those that are known of its weights. Returns whether any changed.
+    pub fn replace_in(&self, loss: &mut Option<f64>, metrics: &mut Metrics) -> bool {
+        let mut is_changed = self.loss.is_some_and(|own| loss.replace(own) != Some(own));
+        for (name, value) in &self.metrics {
+            is_changed |= metrics.insert(name.clone(), *value) != Some(*value);
+        }
+        is_changed
     }
 
     /// Adds its numbers to those that are known of its step, where they are missing. Returns whether any were.

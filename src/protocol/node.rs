@@ -79,6 +79,8 @@ pub struct NodeStart {
     pub environment: BTreeMap<String, OsString>,
     /// Whether the command writes to a terminal.
     pub terminal: bool,
+    /// The shortest silence that counts as a hang, in milliseconds.
+    pub silence_ms: u64,
     /// The setup of the companions, without the node's own socket; none for a command without companions.
     pub setup: Option<Box<Setup>>,
 }
@@ -270,6 +272,7 @@ mod tests {
             directory: "/project".into(),
             environment: [("PYTHONPATH".to_owned(), OsString::from_vec(vec![b'/', 0xff]))].into(),
             terminal: true,
+            silence_ms: 600_000,
             setup: None,
         };
         returns(&NodeOrder::Begin(Box::new(start)));

@@ -1,6 +1,8 @@
 //! The transition from one worker to the next: a shift, or a restart on the same rung.
 
+use crate::format::{count, counted};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The transition from one worker to the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,19 +30,44 @@ impl Passage {
         took(StageName::Start).zip(took(StageName::FirstStep))
     }
 
-    /// Returns how many steps are taken again, once known.
+    /// Returns the steps that are taken again, once known; none if there are none.
     #[must_use]
-    pub fn repeated_steps(&self) -> Option<u64> {
-        let first = self.after?.0;
+    pub fn repeated_steps(&self) -> Option<Repeated> {
+        let (first, last) = (self.after?.0, self.before?.0);
         // A worker that continues elsewhere than at its checkpoint shows so by its first step.
-        let from = self.resumed_from.filter(|from| *from < first).unwrap_or_else(|| first.saturating_sub(1));
-        Some(self.before?.0.saturating_sub(from))
+        let checkpoint = self.resumed_from.filter(|from| *from < first);
+        let first = checkpoint.map_or(first.max(1), |from| from + 1);
+        (first <= last).then_some(Repeated { checkpoint, first, last })
     }
 
     /// Returns the total time of the completed parts.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
         self.stages.iter().filter_map(|stage| stage.took_ms).sum()
+    }
+}
+
+/// Steps that are taken again after a transition. A script may print only some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repeated {
+    /// The checkpoint that the training goes on from; none if its first step contradicts the one it was to go on from.
+    pub checkpoint: Option<u64>,
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+}
+
+impl fmt::Display for Repeated {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (count(self.first), count(self.last));
+        let steps = counted(self.last + 1 - self.first, "step");
+        match self.checkpoint {
+            Some(0) => write!(formatter, "{steps} again from the beginning"),
+            Some(step) => write!(formatter, "{steps} again from checkpoint {}", count(step)),
+            None if first == last => write!(formatter, "{steps} again ({first})"),
+            None => write!(formatter, "{steps} again ({first} to {last})"),
+        }
     }
 }
 
@@ -125,7 +152,23 @@ impl StageName {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stage, StageName};
+    use super::{Passage, Stage, StageName};
+
+    #[test]
+    fn the_steps_taken_again_add_up() {
+        let again = |before: u64, resumed_from: Option<u64>, after: u64| {
+            let (from, to) = ("full".to_owned(), "safe".to_owned());
+            let (before, after) = (Some((before, 0.5)), Some((after, 0.5)));
+            let passage = Passage { from, to, stages: Vec::new(), before, resumed_from, after };
+            passage.repeated_steps().map(|repeated| repeated.to_string())
+        };
+        // The script prints every fourth step: 2 023 is the first that it prints.
+        assert_eq!(again(2055, Some(2019), 2023).unwrap(), "36 steps again from checkpoint 2 019");
+        assert_eq!(again(700, None, 650).unwrap(), "51 steps again (650 to 700)");
+        assert_eq!(again(700, Some(690), 650).unwrap(), "51 steps again (650 to 700)", "its first step is another");
+        assert_eq!(again(30, Some(0), 1).unwrap(), "30 steps again from the beginning");
+        assert_eq!(again(1204, Some(1204), 1205), None);
+    }
 
     #[test]
     fn stages_have_the_same_words_in_json_as_in_the_journal() {

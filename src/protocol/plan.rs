@@ -293,6 +293,19 @@ impl MemoryEstimate {
     }
 }
 
+/// Progress of a run through its climb plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanStatus {
+    /// Number of stages in the plan.
+    pub stages: usize,
+    /// Stage number, from 1; none once the user chose a rung outside the plan.
+    pub stage: Option<usize>,
+    /// Rung of that stage; after a fault the run may be on another for a while.
+    pub rung: Option<String>,
+    /// Rung of the next stage.
+    pub next: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Card, Measured, MemoryEstimate, Plan, RungPlan, Verdict};

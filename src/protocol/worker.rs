@@ -3,7 +3,9 @@
 use super::companion::{CompanionNews, Fingerprint};
 use super::metrics::{self, Metrics};
 use super::ranks::RankRow;
+use super::resumed::Resumed;
 use super::samples::LayerStats;
+use super::skips::UpdateCounts;
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -195,6 +197,13 @@ pub enum CommandNews {
         /// The run's clock at that step.
         samples: u64,
     },
+    /// It has become known whether the attempt trains on from its checkpoint.
+    Resumed {
+        /// The judgement.
+        resumed: Resumed,
+        /// The run's clock at the step from which it trains on.
+        samples: u64,
+    },
     /// A process of the command that hangs has written its stacks.
     Stacks {
         /// The process.
@@ -209,10 +218,25 @@ pub enum CommandNews {
         /// All ranks, by number.
         rows: Vec<RankRow>,
     },
+    /// Updates of the attempt, where no event reports each of them; sent at intervals.
+    Updates(UpdateCounts),
+    /// The epoch that the command is in, as it reports it.
+    Epoch {
+        /// Its number, from wherever the command counts.
+        epoch: u64,
+    },
     /// A command that failed wrote outputs that may be checkpoints, and `checkpoints.match` matched nothing.
     Unmatched {
         /// A pattern that matches them.
         pattern: String,
+    },
+    /// The weights of a checkpoint are those that an evaluation measured, although their steps differ: a script may count
+    /// otherwise in the names of its files than in its output.
+    Measured {
+        /// The step of the checkpoint.
+        checkpoint: u64,
+        /// The step of the evaluation.
+        evaluation: u64,
     },
     /// A fingerprint of a step; only in a trial.
     Fingerprint(Fingerprint),
@@ -224,6 +248,10 @@ pub enum CommandNews {
         code: Option<i32>,
         /// The signal that ended it.
         signal: Option<i32>,
+        /// Length of worker.log when the harness began to end the command. What its processes print after that is no
+        /// evidence. None if it ended on its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log_end: Option<u64>,
     },
 }
 

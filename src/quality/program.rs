@@ -7,6 +7,7 @@ use crate::process_tree::TOKEN_VARIABLE;
 use crate::protocol::exit::Exit;
 use crate::protocol::metrics::Metrics;
 use crate::store::run_dir::{RunDir, write_unsynced};
+use crate::store::umask;
 use crate::untrusted::text;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -125,6 +126,8 @@ impl Program {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.directory);
         command.envs(self.environment.iter().map(|(name, value)| (name, value))).env(TOKEN_VARIABLE, &self.token);
+        umask::restore();
+        command.env_remove(umask::VARIABLE);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command.spawn()
     }

@@ -108,7 +108,7 @@ impl FromIterator<Measured> for Learning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "sign", rename_all = "snake_case")]
 pub enum Setback {
-    /// The evaluation loss rises.
+    /// The validation loss rises.
     Rising {
         /// Evaluations in a row with a higher loss.
         evaluations: u64,
@@ -124,7 +124,7 @@ impl fmt::Display for Setback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rising { evaluations } => {
-                write!(f, "evaluation loss rising for {}", counted(*evaluations, "evaluation"))
+                write!(f, "validation loss rising for {}", counted(*evaluations, "evaluation"))
             }
             Self::Stalled { evaluations } => write!(f, "no better evaluation in the last {evaluations}"),
         }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(by_loss(&[1.0, 0.5, 0.6, 0.7, 0.8]).setback(10), None, "three may be chance");
         let rising = by_loss(&[1.0, 0.5, 0.6, 0.7, 0.8, 0.9]).setback(10);
         assert_eq!(rising, Some(Setback::Rising { evaluations: 4 }));
-        assert_eq!(rising.unwrap().to_string(), "evaluation loss rising for 4 evaluations");
+        assert_eq!(rising.unwrap().to_string(), "validation loss rising for 4 evaluations");
         assert_eq!(by_loss(&[1.0, 0.5, 0.501, 0.502, 0.503, 0.504]).setback(10), None, "within a fiftieth");
         assert_eq!(by_loss(&[-1.0, -5.0, -4.0, -3.0, -2.0, -1.5]).setback(10), rising, "a loss below zero");
     }

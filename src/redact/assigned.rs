@@ -104,7 +104,9 @@ pub fn holds_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     let ends = ["_file", "_path", "_dir", "_sock", "tokens"].iter().any(|end| name.ends_with(end));
     let parts = ["token", "secret", "password", "passwd", "passphrase", "credential", "webhook", "dsn", "apikey"];
-    let whole = name.ends_with("_key") || name.ends_with("_pass") || parts.iter().any(|part| name.contains(part));
+    let tails = ["_key", "_pass", "_pwd", "_pat", "_auth"].iter().any(|tail| name.ends_with(tail));
+    let whole = tails || ["sshpass", "auth", "pat"].contains(&name.as_str());
+    let whole = whole || parts.iter().any(|part| name.contains(part));
     whole && !ends && !name.contains("tokenizer")
 }
 
@@ -113,9 +115,27 @@ pub fn is_secret(name: &str, value: &str) -> bool {
     holds_secret(&name.replace('-', "_")) && !value.starts_with("--") && !is_harmless("", &format!("{name}="), value)
 }
 
+/// Reports whether the value of an option `-p` is a password by its shape: letters with digits or signs. Ports, paths and
+/// kinds of numbers are none.
+pub fn looks_like_password(value: &str) -> bool {
+    let has = |is: fn(char) -> bool| value.chars().any(is);
+    let is_place = value.starts_with(['-', '<', '{', '$', '~', '.']) || value.contains(['/', '\\']);
+    let is_file = value.rsplit_once('.').is_some_and(|(_, end)| (1..=5).contains(&end.len()));
+    let is_setting = value.contains(['=', ':', ',']);
+    let number = value.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+    let is_kind = ["fp", "bf", "tf", "nf", "int", "uint", "float", "bfloat"]
+        .contains(&&value[..value.len() - number.len()])
+        && number.chars().all(|letter| letter.is_ascii_digit());
+    let mixed = has(char::is_alphabetic)
+        && (has(|letter| letter.is_ascii_digit()) || has(|letter| "!@#%^&*+?".contains(letter)));
+    value.chars().count() >= 6 && mixed && !is_place && !is_file && !is_setting && !is_kind
+}
+
 /// Removes values by the names before them.
 pub struct Assigned {
     expressions: Vec<Regex>,
+    /// Options whose values are passwords by their shape only.
+    options: Option<Regex>,
 }
 
 impl Assigned {
@@ -132,6 +152,13 @@ impl Assigned {
             format!(r"(--[A-Za-z0-9_-]*(?:token|password|passwd|secret|(?:api|access|private|secret)[_-]?key)[ \t]+)({VALUE})"),
             // An option and its value in a list: on two lines, or with a comma between them.
             format!(r#"(--[A-Za-z0-9_-]*(?:token|passwo?r?d|passphrase|secret|credentials?|webhook|dsn|apikey|[_-]key|[_-]pass)["']?(?:,[ \t]*|[ \t]*\r?\n[ \t]*-[ \t]+))({VALUE})"#),
+            // Short names of passwords: of a variable, of a part of a connection's description, of an option.
+            format!(r#"(\b(?:[A-Z0-9_]+_(?:PWD|PAT|AUTH|PASS)["'\\]*[ \t]*[:=]|(?:AUTH|PAT|SSHPASS|PASS)["'\\]*[ \t]*=)[ \t]*)({VALUE})"#),
+            r#"(?i)(\bpwd=)([^\s;"'/~.$][^\s;"']*)"#.to_owned(),
+            format!(r#"(--(?:[A-Za-z0-9]+[_-])*(?:auth|pwd)=|--(?:(?:http|basic|proxy|api|user|db)[_-])?(?:auth|pwd)(?:[ \t]+|["'],[ \t]*|[ \t]*\r?\n[ \t]*-[ \t]+))({VALUE})"#),
+            // A user and a password for curl, also in a list.
+            r#"(\bcurl\b[^\n|;]*?[ \t](?:-u|--user|--proxy-user|-U)[ \t=]*["']?[^\s:"']+:)([^\s"']+)"#.to_owned(),
+            r#"((?:^|[\s"'\[])(?:-u|--user|--proxy-user)(?:["']?,[ \t]*|["']?[ \t]*\r?\n[ \t]*-[ \t]+)["']?[^\s:"',]+:)([^\s"',\]]+)"#.to_owned(),
             // A netrc file.
             r"(?i)(\blogin\s+\S+\s+password\s+)(\S+)".to_owned(),
         ];
@@ -139,7 +166,11 @@ impl Assigned {
             let name = regex::escape(name);
             expressions.push(format!(r#"(\b{name}["'\\]*(?:[ \t]*[:=]+[ \t]*|[ \t]+))({VALUE})"#));
         }
-        Self { expressions: expressions.iter().filter_map(|expression| Regex::new(expression).ok()).collect() }
+        let options = format!(r#"((?:^|[\s"'\[])-p(?:[ \t]+|=|["'],[ \t]*|["']?[ \t]*\r?\n[ \t]*-[ \t]+))({VALUE})"#);
+        Self {
+            expressions: expressions.iter().filter_map(|expression| Regex::new(expression).ok()).collect(),
+            options: Regex::new(&options).ok(),
+        }
     }
 
     /// Returns the text without such values.
@@ -159,7 +190,13 @@ impl Assigned {
             };
             text = expression.replace_all(&text, instead).into_owned();
         }
-        text
+        let Some(options) = &self.options else { return text };
+        let instead = |found: &Captures<'_>| {
+            let core = found[2].trim_matches(['"', '\'', '\\']);
+            let value = if looks_like_password(core) { found[2].replacen(core, GONE, 1) } else { found[2].to_owned() };
+            format!("{}{value}", &found[1])
+        };
+        options.replace_all(&text, instead).into_owned()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Known secrets: values from the environment and from notification settings.
 
 use super::GONE;
-use super::assigned::{holds_secret, is_secret};
+use super::assigned::{holds_secret, is_secret, looks_like_password};
 use crate::config::integrations::{Notify, Text};
 use crate::config::run::Run;
 use crate::notify::secret::expand_home;
@@ -45,6 +45,11 @@ impl Known {
         let resumed = spec.resume.iter().flat_map(|resume| &resume.arguments);
         let words: Vec<&String> = spec.command.iter().chain(resumed).collect();
         for (place, word) in words.iter().enumerate() {
+            if *word == "-p"
+                && let Some(value) = words.get(place + 1).filter(|value| looks_like_password(value))
+            {
+                self.add_secret(value);
+            }
             let Some(option) = word.strip_prefix("--") else { continue };
             let after = || words.get(place + 1).map(|value| (option, value.as_str()));
             if let Some((name, value)) = option.split_once('=').or_else(after) {

@@ -62,6 +62,23 @@ fn private_data_is_removed() {
         ("KEY_PASSPHRASE correct horse battery\nstep 1", "KEY_PASSPHRASE [removed]\nstep 1"),
         ("passphrase: correct horse, lr: 1", "passphrase: [removed], lr: 1"),
         ("{\"passphrase\": \"correct horse\", \"a\": 1}", "{\"passphrase\": \"[removed]\", \"a\": 1}"),
+        ("MYSQL_PWD=hunter2 SSHPASS='hunter 2' x", "MYSQL_PWD=[removed] SSHPASS='[removed]' x"),
+        ("DB_PWD: hunter2", "DB_PWD: [removed]"),
+        ("export GITHUB_PAT=abc AUTH=me:pw", "export GITHUB_PAT=[removed] AUTH=[removed]"),
+        (r#"{"MYSQL_PWD": "hunter2", "a": 1}"#, r#"{"MYSQL_PWD": "[removed]", "a": 1}"#),
+        ("curl -s -u ada:hunter2 https://x/y", "curl -s -u ada:[removed] https://x/y"),
+        ("curl --user 'ada:hunter2' https://x/y", "curl --user 'ada:[removed]' https://x/y"),
+        ("Server=db;Uid=ada;Pwd=hunter2;Port=1", "Server=db;Uid=ada;Pwd=[removed];Port=1"),
+        ("python train.py --auth=hunter2 --lr 1", "python train.py --auth=[removed] --lr 1"),
+        ("python train.py --auth hunter2 -p s3cret-x --lr 1", "python train.py --auth [removed] -p [removed] --lr 1"),
+        (
+            "command:\n  - -p\n  - hunter2\n  - -u\n  - me:pw",
+            "command:\n  - -p\n  - [removed]\n  - -u\n  - me:[removed]",
+        ),
+        (
+            r#"["train.py", "--auth", "x7", "-p", "hunter2"]"#,
+            r#"["train.py", "--auth", "[removed]", "-p", "[removed]"]"#,
+        ),
         ("webhooks[0].token: hunter2 was used", "webhooks[0].token: [removed] was used"),
     ];
     for (text, expected) in cases {
@@ -152,6 +169,12 @@ fn text_that_only_looks_secret_stays() {
         "12:34:56 worker 12345 ended: killed by SIGKILL",
         "key=layers.0 value=3; primary key; KeyError: 'access'",
         "basic tokenizer, bearer of news",
+        "PWD=/data/runs OLDPWD=/data pwd=~/x",
+        "ssh -p 2222 host; docker run -p 8080:80 -p 127.0.0.1:1:2 image",
+        "mkdir -p out; mkdir -p runs/model7b; cp -p weights1.bin there; train.py -p bf16 -p float32 --precision fp16",
+        "pytest -p no:cacheprovider -p config2.yaml",
+        "--no-auth train.py --auth-file x, author=me, PASS: test_7, 3 passes=2",
+        "curl -u ada https://x/y and python -u train.py step:3",
     ];
     for line in lines {
         assert_eq!(redactor.clean(line), line);
@@ -199,5 +222,34 @@ fn secrets_of_a_run_file_are_removed_wherever_they_stand() {
     let clean = Redactor::of_run(&run).clean(text);
     for secret in ["abc123secretXYZ", "pw9", "pwB2", "one-two-three", "sentry.example/77"] {
         assert!(!clean.contains(secret), "{secret}: {clean}");
+    }
+}
+
+#[test]
+fn a_variable_is_a_secret_by_its_name_or_by_what_it_contains() {
+    let redactor = redactor();
+    let secrets = [
+        ("HF_TOKEN", "x"),
+        ("WANDB_API_KEY", "0123456789"),
+        ("NO_SUCH_HOOK_7", "https://x/y"),
+        ("DATABASE", "postgres://me:word@db/runs"),
+        ("COPY", "a copy of abc123xyz"),
+        ("OPTIONS", "--password x1y2z3"),
+        ("CREDENTIAL", "hf_abcdefghijklmnop"),
+    ];
+    for (name, value) in secrets {
+        assert!(redactor.is_secret(name, value), "{name}");
+    }
+    let others = [
+        ("HF_TOKEN", ""),
+        ("HF_TOKEN_PATH", "/home/ada/.cache/token"),
+        ("HOME", "/home/ada"),
+        ("HOSTNAME", "lab-box-7"),
+        ("PATH", "/home/ada/venv/bin:/usr/bin"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("http_proxy", "http://proxy:3128"),
+    ];
+    for (name, value) in others {
+        assert!(!redactor.is_secret(name, value), "{name}");
     }
 }

@@ -38,6 +38,7 @@ impl At {
 /// One metric over consecutive steps: the input of a column.
 pub(super) struct Seen {
     ends: (f64, f64),
+    last_step: u64,
     steps: u32,
     skipped: u32,
     extent: Option<Extent>,
@@ -47,12 +48,18 @@ impl Seen {
     fn from_point(point: &Point, metric: Metric, axis: Axis) -> Self {
         let place = point.spot.on(axis);
         let extent = Extent::one(point.value(metric));
-        Self { ends: (place, place), steps: 1, skipped: u32::from(point.skipped), extent }
+        Self { ends: (place, place), last_step: point.spot.step, steps: 1, skipped: u32::from(point.skipped), extent }
     }
 
     fn from_bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
         let ends = (bucket.first.on(axis), bucket.last.on(axis));
-        Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extent(metric) }
+        Self {
+            ends,
+            last_step: bucket.last.step,
+            steps: bucket.steps,
+            skipped: bucket.skipped,
+            extent: bucket.extent(metric),
+        }
     }
 }
 
@@ -76,12 +83,18 @@ impl Series {
         if width == 0 || !span.is_finite() || span < 0.0 {
             return columns;
         }
+        let mut previous = self.earlier(metric, axis, window.start, 1).last().map(|(.., step)| *step);
         let put = |seen: &Seen| {
             let middle = f64::midpoint(seen.ends.0, seen.ends.1);
             let place = if span > 0.0 { (middle - window.start) / span * (width - 1) as f64 } else { 0.0 };
             let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
             column.rows = column.rows.saturating_add(seen.steps);
             column.skipped = column.skipped.saturating_add(seen.skipped);
+            if let Some(extent) = seen.extent {
+                let since = previous.replace(seen.last_step).map_or(0, |step| seen.last_step.saturating_sub(step));
+                let steps = u32::try_from(since).unwrap_or(u32::MAX).max(extent.count);
+                column.steps = column.steps.saturating_add(steps);
+            }
             column.extent = match (column.extent, seen.extent) {
                 (Some(a), Some(b)) => Some(a.with(b)),
                 (a, b) => a.or(b),
@@ -153,16 +166,26 @@ impl Series {
         found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
     }
 
-    /// Returns the values of the (about `count`) steps before a position, oldest first, each with the
-    /// number of steps it represents: the history that smoothing needs at the left edge of a window.
+    /// Returns about `count` values before a position, oldest first, each with the number of steps it stands for: those since
+    /// the value before it. Older ones are means of a leaf.
     #[must_use]
     pub fn before_on(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32)> {
-        let (mut newest_first, mut steps): (Vec<(f32, u32)>, usize) = (Vec::new(), 0);
-        let finite = |points: &[Point], into: &mut Vec<(f32, u32)>, room: usize| {
+        let mut previous = None;
+        let stands_for = |(value, steps, step): (f32, u32, u64)| {
+            let since = previous.replace(step).map_or(0, |before| step.saturating_sub(before));
+            (value, u32::try_from(since).unwrap_or(u32::MAX).max(steps))
+        };
+        self.earlier(metric, axis, place, count).into_iter().map(stands_for).collect()
+    }
+
+    /// Returns about `count` values before a position, oldest first, each with how many there are and the last step.
+    fn earlier(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32, u64)> {
+        let (mut newest_first, mut steps): (Vec<(f32, u32, u64)>, usize) = (Vec::new(), 0);
+        let finite = |points: &[Point], into: &mut Vec<(f32, u32, u64)>, room: usize| {
             let end = points.partition_point(|point| point.spot.on(axis) < place);
-            let values = points[..end].iter().rev().map(|point| point.value(metric));
+            let values = points[..end].iter().rev().map(|point| (point.value(metric), 1, point.spot.step));
             let before = into.len();
-            into.extend(values.filter(|value| value.is_finite()).take(room).map(|value| (value, 1)));
+            into.extend(values.filter(|(value, ..)| value.is_finite()).take(room));
             into.len() - before
         };
         steps += finite(&self.open, &mut newest_first, count);
@@ -172,7 +195,7 @@ impl Series {
             match (&self.rows[leaf], self.leaves[leaf].extent(metric)) {
                 (Some(rows), _) => steps += finite(rows, &mut newest_first, count - steps),
                 (None, Some(extent)) => {
-                    newest_first.push((extent.mean, extent.count));
+                    newest_first.push((extent.mean, extent.count, self.leaves[leaf].last.step));
                     steps += extent.count as usize;
                 }
                 (None, None) => {}
@@ -180,12 +203,6 @@ impl Series {
         }
         newest_first.reverse();
         newest_first
-    }
-
-    /// Returns the values of [`Self::before_on`] on the step axis, one by one.
-    pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
-        let values = self.before_on(metric, Axis::Steps, step, count).into_iter();
-        values.flat_map(|(value, steps)| std::iter::repeat_n(value, steps as usize))
     }
 
     /// Calls `put` with the contents of the window: buckets where a column is wide, rows where it is

@@ -96,6 +96,13 @@ pub fn round_values(low: f64, high: f64, wanted: usize) -> Vec<f64> {
         .collect()
 }
 
+/// Returns the least of the values above 0; none if one is below 0 or all are 0.
+#[must_use]
+pub fn above_zero(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let is_negative = values.clone().any(|value| value < 0.0);
+    values.filter(|value| *value > 0.0 && !is_negative).reduce(f64::min)
+}
+
 /// Number of columns on each side that define the usual level at a position.
 const AROUND: usize = 3;
 

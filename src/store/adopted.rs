@@ -6,6 +6,7 @@
 
 mod aside;
 mod of_command;
+mod original;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -14,17 +15,20 @@ mod written;
 
 pub use super::stamp::Stamp;
 pub use aside::{copies_aside, delete_copies_aside, list_aside, put_back, set_aside, still_aside};
-pub use of_command::{find_complete, step_in_name};
+pub use of_command::{epoch_in_name, find_complete, step_in_name};
+pub use original::Original;
 pub use went_back::{WentBack, record_going_back, went_back};
 pub use written::{WrittenCheckpoint, list_written, record_written};
 
+use super::permissions::{Owners, Stranger, create_folder};
 use super::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folder in a run directory that holds the lists.
@@ -54,15 +58,6 @@ pub struct Adopted {
     pub copy_of: Option<Original>,
 }
 
-/// A checkpoint as the command left it, without hashes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Original {
-    /// Its folder, or its only file.
-    pub path: PathBuf,
-    /// Its files.
-    pub files: Vec<(PathBuf, Stamp)>,
-}
-
 /// A file of an adopted checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedFile {
@@ -73,14 +68,6 @@ pub struct ListedFile {
     pub stamp: Stamp,
     /// The BLAKE3 hash of its content.
     pub blake3: String,
-}
-
-impl Original {
-    /// Returns when it was last written, in Unix nanoseconds.
-    #[must_use]
-    pub fn modified_ns(&self) -> i64 {
-        self.files.iter().map(|(_, stamp)| stamp.modified_ns).max().unwrap_or(0)
-    }
 }
 
 /// Reason why a checkpoint is not adopted, or no longer usable.
@@ -100,6 +87,9 @@ pub enum AdoptError {
         /// The system's error.
         source: io::Error,
     },
+    /// It belongs to another user.
+    #[error(transparent)]
+    Foreign(#[from] Stranger),
     /// It has too many files.
     #[error("{} has more than {MOST_FILES} files", text::path(.0))]
     TooMany(PathBuf),
@@ -198,6 +188,21 @@ pub fn adopt(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Ado
     Ok(adopted)
 }
 
+/// Adopts a checkpoint that was found by its name, or a copy of it. One that another user has put there is refused.
+///
+/// # Errors
+/// Returns the same errors as [`adopt`], or the owner.
+pub fn adopt_found(
+    run_dir: &Path,
+    (step, samples): (u64, u64),
+    path: &Path,
+    copies: bool,
+) -> Result<Adopted, AdoptError> {
+    let files = survey(path)?.into_iter().map(|(name, _)| place(path, &name));
+    Owners::of_run(run_dir).check_all(files.chain([path.to_owned()]))?;
+    if copies { adopt_copy(run_dir, step, samples, path) } else { adopt(run_dir, step, samples, path) }
+}
+
 /// Copies a checkpoint into the run directory, and lists the copy there.
 ///
 /// # Errors
@@ -231,7 +236,7 @@ fn read_files(step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptErro
 
 fn write_list(run_dir: &Path, adopted: Adopted) -> Result<Adopted, AdoptError> {
     let target = run_dir.join(relative_path(adopted.step));
-    let written = fs::create_dir_all(run_dir.join(FOLDER))
+    let written = create_folder(&run_dir.join(FOLDER))
         .and_then(|()| serde_json::to_vec(&adopted).map_err(io::Error::from))
         .and_then(|text| write_whole(&target, &text));
     written.map_err(|source| AdoptError::Io { path: target, source })?;
@@ -242,10 +247,12 @@ fn write_list(run_dir: &Path, adopted: Adopted) -> Result<Adopted, AdoptError> {
 fn copy(from: &Path, to: &Path) -> Result<(), AdoptError> {
     let copied = survey(from)?.into_iter().try_for_each(|(name, _)| {
         let (source, target) = (place(from, &name), place(to, &name));
-        target.parent().map_or(Ok(()), fs::create_dir_all)?;
-        // Clones on file systems that can.
+        target.parent().map_or(Ok(()), create_folder)?;
+        // Clones on file systems that can, with the permissions of the original.
         fs::copy(&source, &target)?;
-        File::options().write(true).open(&target)?.sync_all()
+        let copy = File::options().write(true).open(&target)?;
+        copy.set_permissions(Permissions::from_mode(copy.metadata()?.mode() & 0o7755))?;
+        copy.sync_all()
     });
     copied.map_err(|source| {
         let _ = remove_tree(to);

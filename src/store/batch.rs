@@ -87,8 +87,7 @@ impl Batch {
         *lowest = step.min(*lowest);
     }
 
-    /// Writes everything. Steps and journal lines already in the store stay unchanged, and so do the numbers of its
-    /// evaluations.
+    /// Writes everything. Steps and journal lines already in the store stay unchanged.
     pub(super) fn write(&self, transaction: &Transaction<'_>, names: &mut MetricNames) -> rusqlite::Result<()> {
         self.delete_abandoned(transaction)?;
         self.write_steps(transaction, names)?;
@@ -128,7 +127,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Writes the evaluations. One at a step that has one already adds the numbers that are missing there.
+    /// Writes the evaluations. One at a step that has one already is a later report of it.
     fn write_evals(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
         let mut read = transaction.prepare_cached("SELECT eval FROM evals WHERE attempt = ?1 AND step = ?2")?;
@@ -140,7 +139,7 @@ impl Batch {
             }
             let known: String = read.query_row([attempt, step], |row| row.get(0))?;
             if let Ok(mut known) = serde_json::from_str::<Eval>(&known)
-                && known.complete(&row.eval)
+                && known.update(&row.eval)
             {
                 update.execute(params![attempt, step, json(&known)])?;
             }
@@ -248,7 +247,7 @@ mod tests {
     use crate::store::writer::Writer;
 
     #[test]
-    fn a_second_data_set_completes_the_evaluation_of_its_step() {
+    fn a_later_report_replaces_and_completes_the_evaluation_of_its_step() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = Writer::open(&dir.path().join("run.db")).unwrap();
         let mut evaluate = |attempt, loss, metrics: &[(&str, f64)]| {
@@ -260,8 +259,8 @@ mod tests {
             rows.into_iter().map(|row| (row.attempt, row.eval.loss, row.eval.metrics)).next_back().unwrap()
         };
         evaluate(1, Some(0.5), &[("accuracy", 0.9)]);
-        let (_, loss, metrics) = evaluate(1, Some(0.7), &[("accuracy", 0.1), ("hard/accuracy", 0.4)]);
-        assert_eq!(loss, Some(0.5), "what is known stays");
+        let (_, loss, metrics) = evaluate(1, Some(0.7), &[("hard/accuracy", 0.4)]);
+        assert_eq!(loss, Some(0.7), "an evaluation that prints its progress ends with its last line");
         assert_eq!(metrics, [("accuracy".to_owned(), 0.9), ("hard/accuracy".to_owned(), 0.4)].into());
         let (attempt, loss, metrics) = evaluate(2, None, &[("fid", 3.0)]);
         assert_eq!((attempt, loss, metrics.len()), (2, None, 1), "another attempt measured other weights");

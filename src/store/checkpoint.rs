@@ -12,14 +12,17 @@ pub mod aside;
 pub mod classes;
 mod error;
 pub mod manifest;
+mod owner;
 pub mod staged;
 pub mod state;
 mod verified;
 
+use super::permissions::{Owners, create_child, create_file};
 use crate::untrusted::file::{self as untrusted, Limit};
 pub use error::CheckpointError;
 use error::Doing;
 use manifest::{FileEntry, Manifest};
+use owner::check_owner;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use staged::StagedName;
 use std::{
@@ -129,7 +132,7 @@ pub fn write_pieces(run_dir: &Path, contents: &Pieces<'_>) -> Result<Written, Ch
     let folder = run_dir.join(FOLDER);
     if !folder.is_dir() {
         // Never create the run directory itself: if it was moved, a second one would take its name.
-        fs::create_dir(&folder).doing("create", &folder)?;
+        create_child(&folder).doing("create", &folder)?;
         sync_dir(run_dir)?;
     }
     let name = name_of(contents.step);
@@ -152,7 +155,7 @@ fn fill(directory: &Path, contents: &Pieces<'_>, manifest: &[u8]) -> Result<(), 
     if directory.exists() {
         fs::remove_dir_all(directory).doing("clear", directory)?;
     }
-    fs::create_dir(directory).doing("create", directory)?;
+    create_child(directory).doing("create", directory)?;
     for (name, pieces) in contents.files {
         fill_file(&directory.join(name), pieces)?;
     }
@@ -162,7 +165,7 @@ fn fill(directory: &Path, contents: &Pieces<'_>, manifest: &[u8]) -> Result<(), 
 
 fn fill_file(path: &Path, pieces: &[&[u8]]) -> Result<(), CheckpointError> {
     // Small pieces are buffered, large ones go straight to the file.
-    let mut file = BufWriter::with_capacity(1 << 16, File::create_new(path).doing("create", path)?);
+    let mut file = BufWriter::with_capacity(1 << 16, create_file(path).doing("create", path)?);
     for piece in pieces {
         file.write_all(piece).doing("write", path)?;
     }
@@ -286,9 +289,12 @@ pub fn newest_that(
     run_dir: &Path,
     sound: impl Fn(&Loaded) -> Result<(), CheckpointError>,
 ) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
-    let mut rejected = Vec::new();
+    let (owners, mut rejected) = (Owners::of_run(run_dir), Vec::new());
     for entry in list(run_dir) {
-        match load(&entry.path).and_then(|loaded| sound(&loaded).map(|()| loaded)) {
+        match check_owner(&entry.path, owners)
+            .and_then(|()| load(&entry.path))
+            .and_then(|loaded| sound(&loaded).map(|()| loaded))
+        {
             Ok(loaded) => return (Some(loaded), rejected),
             Err(error) => rejected.push((entry.path, error)),
         }
@@ -311,8 +317,9 @@ pub struct Newest {
 pub fn newest_verified(run_dir: &Path) -> Newest {
     let mut known = VerifiedFiles::read(run_dir);
     let mut newest = Newest { verified: None, rejected: Vec::new() };
+    let owners = Owners::of_run(run_dir);
     for entry in list(run_dir) {
-        match known.verify(&entry.path) {
+        match check_owner(&entry.path, owners).and_then(|()| known.verify(&entry.path)) {
             Ok(manifest) => {
                 newest.verified = Some((entry, manifest));
                 break;

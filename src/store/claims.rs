@@ -11,10 +11,9 @@ use super::identity::Identity;
 use super::lock::{self, Lock, LockError, Record};
 use super::owners;
 use super::run_dir::RunDir;
-use super::user_folder::user_folder;
+use super::user_folder::{self, user_folder};
 use crate::protocol::claim::{Claim, ClaimRequest, Devices, Stage, Waiting};
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,11 +63,10 @@ impl Registry {
     /// # Errors
     /// Returns an error when the run has another keeper, or the claim cannot be stored.
     pub fn join(&self, run: &RunDir) -> Result<Membership, LockError> {
-        let create = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        create(&self.root)?;
+        user_folder::create(&self.root)?;
         let _alone = self.decide_alone();
         // The last run to leave deletes it.
-        create(&self.claims)?;
+        user_folder::create(&self.claims)?;
         let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
         let path = self.claims.join(format!("{}.lock", &hash.to_hex()[..16]));
         let earlier = lock::record(&path).and_then(|record| record.claim).filter(|claim| claim.run_dir == run.path());

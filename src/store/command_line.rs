@@ -5,6 +5,7 @@ use super::run_dir::RunDir;
 use crate::format::quoted;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
+use crate::untrusted::words::split_words;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -41,6 +42,26 @@ fn begun_by(line: &str) -> Option<String> {
     rest.starts_with("run ").then(|| format!("downshift {}", text::escape_line(rest)))
 }
 
+/// Returns what `--set` changed in the run file when the run began: `optimizer.lr=0.004`.
+#[must_use]
+pub fn overrides(dir: &RunDir) -> Vec<String> {
+    first_command_line(dir).map_or_else(Vec::new, |line| overrides_in(&line))
+}
+
+fn overrides_in(line: &str) -> Vec<String> {
+    let run = line.split_once(" -- ").map_or(line, |(run, _)| run);
+    let mut words = split_words(run, |_, _| false).words.into_iter();
+    let mut set = Vec::new();
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--set=") {
+            Some(value) => set.push(value.to_owned()),
+            None if word == "--set" => set.extend(words.next()),
+            None => {}
+        }
+    }
+    set
+}
+
 /// Returns the words that were typed after `--`, as a shell reads them; none if the line names a run file.
 #[must_use]
 pub fn typed_command(line: &str) -> Option<&str> {
@@ -71,7 +92,7 @@ pub fn without_option(line: &str, option: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{begun_by, typed_command, with_option, without_option};
+    use super::{begun_by, overrides_in, typed_command, with_option, without_option};
 
     #[test]
     fn an_option_is_left_out_with_its_value() {
@@ -112,5 +133,13 @@ mod tests {
             assert_eq!(of(other), None, "{other}");
         }
         assert_eq!(begun_by(""), None);
+    }
+
+    #[test]
+    fn overrides_are_read_from_the_line_that_began_the_run() {
+        let line = "downshift run my.yaml --set optimizer.lr=0.004 --headless '--set=data.path=a b' --set 'x=c d' \
+                    -- python train.py --set other=1";
+        assert_eq!(overrides_in(line), ["optimizer.lr=0.004", "data.path=a b", "x=c d"]);
+        assert_eq!(overrides_in("downshift run my.yaml --setup=1"), [""; 0]);
     }
 }

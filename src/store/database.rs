@@ -2,7 +2,7 @@
 
 use super::file_system::is_shared;
 use super::owners;
-use crate::untrusted::database::distrust_schema;
+use crate::untrusted::database::{bound_reads, distrust_schema, within};
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
@@ -22,6 +22,10 @@ pub const WITHOUT_LOG: Duration = Duration::from_secs(1);
 const READER_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between two attempts of a reader while a writer may be in a transaction.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Longest check of the pages of a store, and what each mebibyte adds to it on a slow disk.
+const CHECK_AT_LEAST: Duration = Duration::from_secs(10);
+const CHECK_PER_MEBIBYTE: Duration = Duration::from_secs(1);
 
 /// Largest store that is checked in full (3 million steps, 4 s).
 const READ_THROUGH: i64 = 256 << 20;
@@ -272,7 +276,23 @@ fn open_for_reading(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connectio
     distrust_schema(&connection)?;
     connection.busy_timeout(READER_PATIENCE)?;
     check_version(&connection)?;
+    bound_reads(&connection)?;
     Ok(connection)
+}
+
+/// Checks the pages of a store that may come from elsewhere, before all of it is read: pages that are used twice can make a
+/// few kilobytes read as rows without end.
+///
+/// # Errors
+/// Returns the damage that `SQLite` finds, or its error after too long.
+pub fn check_foreign(path: &Path, connection: &Connection) -> rusqlite::Result<()> {
+    if path.parent().is_some_and(owners::may_be_written) {
+        // Its keeper has checked them.
+        return Ok(());
+    }
+    let mebibytes = path.metadata().map_or(0, |about| about.len() >> 20);
+    let limit = CHECK_AT_LEAST + CHECK_PER_MEBIBYTE.saturating_mul(u32::try_from(mebibytes).unwrap_or(u32::MAX));
+    within(connection, limit, check_pages)
 }
 
 /// Reads the structure of every page. In a large store this excludes the curve and the readings, which
@@ -286,7 +306,9 @@ pub fn check_pages(connection: &Connection) -> rusqlite::Result<()> {
     if bytes <= READ_THROUGH {
         return quick_check(connection, "1");
     }
-    SMALL_TABLES.iter().try_for_each(|table| quick_check(connection, table))
+    // A store of before lacks some.
+    let there = |table: &&str| connection.table_exists(None, *table).unwrap_or(true);
+    SMALL_TABLES.into_iter().filter(there).try_for_each(|table| quick_check(connection, table))
 }
 
 fn quick_check(connection: &Connection, of: &str) -> rusqlite::Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::format::bytes;
 use crate::untrusted::text;
-use rustix::fs::statvfs;
+use rustix::fs::{Access, access, statvfs};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -42,9 +42,22 @@ pub fn planned(checkpoint_bytes: u64, count: u64) -> u64 {
 /// # Errors
 /// Returns the system's error.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
-    let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
-    let disk = statvfs(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
+    let disk = statvfs(existing(path))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Checks that a folder lets files be made in it, or in the one in which it will be made.
+///
+/// # Errors
+/// Returns the system's error, such as that of a read-only file system.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    Ok(access(existing(path), Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Returns the innermost folder of a path that exists.
+fn existing(path: &Path) -> &Path {
+    let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
+    if there.as_os_str().is_empty() { Path::new(".") } else { there }
 }
 
 /// Checks that `needed` bytes are free at `path`. If free space is unknown, the check passes.

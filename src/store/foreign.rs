@@ -47,6 +47,12 @@ impl ForeignProcess {
         Self::of_run(run).filter(|process| process.identity.is_alive())
     }
 
+    /// Returns the process that an attempt of a run watches: while it lives, nothing is started beside it.
+    #[must_use]
+    pub fn of_attempt(run: &RunDir, attempt: u64) -> Option<Self> {
+        Self::of_run(run).filter(|process| attempt == 1 || process.identity.is_alive())
+    }
+
     /// Returns the process that a run only watches, if it lives: it outlives the run.
     #[must_use]
     pub fn watched(run: &RunDir) -> Option<u32> {

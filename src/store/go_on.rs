@@ -19,18 +19,28 @@ pub fn find_way(dir: &RunDir, status: Option<&Status>) -> GoOn {
         return GoOn::TakesOver(dir.command("resume"));
     }
     let run = dir.run().ok();
-    let (level, durable) = status.map_or((None, None), |status| (status.level, status.durable_step));
-    match run.as_ref().and_then(|run| run.command.as_ref()).filter(|spec| is_lost(spec, level)) {
-        Some(spec) => GoOn::Anew(start_anew(dir, spec).command),
-        None => GoOn::by_resume(dir.command("resume"), durable),
+    let durable = status.and_then(|status| status.durable_step);
+    if let Some(spec) = run.as_ref().and_then(|run| run.command.as_ref()).filter(|spec| is_lost(spec, status)) {
+        return GoOn::Anew(start_anew(dir, spec).command);
     }
+    let resume = dir.command("resume");
+    let other = status.and_then(|status| status.rungs.get(status.proven_rung()?));
+    GoOn::by_resume(
+        match other {
+            Some(rung) => format!("{resume} --rung {}", quoted(&rung.name)),
+            None => resume,
+        },
+        durable,
+    )
 }
 
-/// Reports whether a command that has ended can neither resume nor start over; `level` is the one that its run had.
+/// Reports whether a command that has ended can neither resume nor start over. A paused one has lost nothing: a pause that
+/// would lose steps is refused.
 #[must_use]
-pub fn is_lost(spec: &CommandSpec, level: Option<u8>) -> bool {
-    let level = level.unwrap_or(spec.level().number());
-    spec.restart == RestartPolicy::Never && level == Level::Command.number()
+pub fn is_lost(spec: &CommandSpec, status: Option<&Status>) -> bool {
+    let level = status.and_then(|status| status.level).unwrap_or(spec.level().number());
+    let is_paused = status.is_some_and(|status| status.state == RunState::Paused);
+    !is_paused && spec.restart == RestartPolicy::Never && level == Level::Command.number()
 }
 
 /// Returns how a run starts anew: by the command line that began it, if that is known.
@@ -67,4 +77,31 @@ pub fn train_on(dir: &RunDir, spec: Option<&CommandSpec>, step: Option<u64>) -> 
 fn first_line(dir: &RunDir) -> Option<String> {
     let line = first_command_line(dir)?;
     Some(without_option(&without_option(&line, "--job"), "--after"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_way;
+    use crate::protocol::blank;
+    use crate::protocol::control::RunState;
+    use crate::store::run_dir::RunDir;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn a_run_that_ended_on_a_rung_without_a_step_goes_on_with_the_rung_that_carried_it() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("run.yaml"), "").unwrap();
+        let dir = RunDir::open(place.path()).unwrap();
+        let mut status = blank::status();
+        (status.state, status.rung, status.durable_step) = (RunState::NeedsPerson, 1, Some(500));
+        let mut way = |steps: u64| {
+            let record = |name: &str, steps: u64| {
+                from_value(json!({ "name": name, "steps": steps, "fault": ["exit code 2", 500] })).unwrap()
+            };
+            status.rungs = vec![record("full", 500), record("small batch", steps)];
+            find_way(&dir, Some(&status)).to_string()
+        };
+        assert!(way(0).contains(" --rung full` continues it"), "{}", way(0));
+        assert!(!way(3).contains("--rung"), "{}", way(3));
+    }
 }

@@ -1,7 +1,9 @@
 //! The identity of a process. Its id alone is ambiguous, because ids are reused; with the boot and the process's
 //! start time it identifies one process forever.
 
+use crate::process_tree::ticks_in_seconds;
 use rustix::process::{Pid, Signal};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::{fs, io};
 
@@ -34,6 +36,14 @@ impl Identity {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.boot == boot_id() && start_time(self.pid) == Some(self.started)
+    }
+
+    /// Returns when the process started, in Unix nanoseconds, to a hundredth of a second.
+    #[must_use]
+    pub fn started_ns(&self) -> i64 {
+        let since_boot = clock_gettime(ClockId::Boottime);
+        let age_s = since_boot.tv_sec as f64 + since_boot.tv_nsec as f64 / 1e9 - ticks_in_seconds(self.started);
+        jiff::Timestamp::now().as_nanosecond() as i64 - (age_s * 1e9) as i64
     }
 
     /// Sends a signal to the process only, if it is alive.

@@ -6,6 +6,7 @@
 //! source: a changed kernel of our own would be served as it was, so their sources are part of the build.
 
 use super::run_dir::write_unsynced;
+use super::user_folder::{self, user_folder};
 use crate::config::knobs::{Autotune, Loader, Preset};
 use crate::untrusted::file::{self, Limit};
 use std::fs;
@@ -70,9 +71,7 @@ pub fn build() -> String {
 /// Returns a folder in the user's cache.
 #[must_use]
 pub fn in_cache(kind: &str) -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("downshift").join(kind))
+    Some(user_folder("XDG_CACHE_HOME", ".cache")?.join(kind))
 }
 
 /// How a start chooses among kernels that compute the same.
@@ -140,7 +139,7 @@ impl KernelSet {
         if let Some(file) = self.count_file(tuning)
             && let Some(folder) = file.parent()
         {
-            let _ = fs::create_dir_all(folder).and_then(|()| fs::write(&file, kernels.to_string()));
+            let _ = user_folder::create(folder).and_then(|()| fs::write(&file, kernels.to_string()));
         }
     }
 

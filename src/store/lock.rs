@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -205,23 +204,6 @@ impl Lock {
         }
     }
 
-    /// Reports whether the held file has lost its last name in the file system.
-    #[must_use]
-    pub fn is_deleted(&self) -> bool {
-        self.file.metadata().is_ok_and(|held| held.nlink() == 0)
-    }
-
-    /// Reports whether the held file has another name now.
-    #[must_use]
-    pub fn is_elsewhere(&self) -> bool {
-        let now = fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let named = now.as_ref().map(fs::symlink_metadata);
-        match (&now, named, self.file.metadata()) {
-            (Ok(now), Ok(Ok(there)), Ok(held)) => *now != self.path && same_file(&there, &held),
-            _ => false,
-        }
-    }
-
     /// Recreates the lock file after it was deleted.
     ///
     /// # Errors
@@ -262,6 +244,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .append(true)
         .create(true)
+        .mode(0o644)
         .custom_flags(no_link())
         .open(path)
         .map_err(|error| if is_a_link(&error) { not_a_file(path) } else { error })?;
@@ -286,8 +269,9 @@ fn is_a_link(error: &io::Error) -> bool {
 fn locked(path: &Path) -> Result<File, LockError> {
     // A previous holder may delete the file between open and lock.
     for _ in 0..100 {
-        let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_link()).open(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o644).custom_flags(no_link());
+        let opened = options.open(path);
         let file = match opened {
             Ok(file) => file,
             Err(error) if is_a_link(&error) => return Err(LockError::NotAFile),

@@ -8,10 +8,10 @@ use super::checkpoint;
 use super::file_system::is_shared;
 use super::identity::{Identity, boot_id};
 use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
+use super::permissions::{Owners, own_folder};
 use super::run_dir::RunDir;
 use super::shared_folder::lease::{self, Lease};
 use crate::process_tree;
-use std::fs;
 use std::path::Path;
 
 const KEEPER: &str = "keeper.lock";
@@ -62,7 +62,7 @@ pub fn become_parent(run: &RunDir) -> Result<Lock, LockError> {
 /// Returns an error when there is another worker, or the lock file is unusable.
 pub fn become_worker(run_dir: &Path) -> Result<Lock, LockError> {
     let folder = run_dir.join(checkpoint::FOLDER);
-    fs::create_dir_all(&folder)?;
+    own_folder(&folder, Owners::of_run(run_dir))?;
     Lock::take_guarding(&run_dir.join(WORKER), &folder)
 }
 

@@ -1,7 +1,7 @@
 //! Reads run.db while the keeper writes it: short, read-only queries.
 
 use super::batch::AttemptRow;
-use super::database::{NewerStore, open_reader};
+use super::database::{NewerStore, check_foreign, open_reader};
 use super::lock::Recovery;
 use super::rows::{self, StepReader};
 use super::run_dir::RunDir;
@@ -12,8 +12,10 @@ use super::{checkpoint, owners, without_keeper};
 use crate::format::{count, counted};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::exit_code;
 use crate::protocol::samples::{FIRST_NON_FINITE, NonFiniteParameter};
 use crate::protocol::worker::Level;
+use crate::untrusted::database::{TextBudget, damaged};
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
@@ -41,7 +43,17 @@ impl Reader {
         Ok(Self { connection: open_reader(&run.file("run.db"))? })
     }
 
-    /// Opens the store of a run that should have begun.
+    /// Opens run.db to read all of it, wherever it comes from.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails, or its pages are damaged.
+    pub fn open_foreign(run: &RunDir) -> rusqlite::Result<Self> {
+        let reader = Self::open(run)?;
+        check_foreign(&run.file("run.db"), &reader.connection)?;
+        Ok(reader)
+    }
+
+    /// Opens the store of a run that should have begun, to read all of it.
     ///
     /// # Errors
     /// Returns an error that names the problem and the fix in one sentence.
@@ -53,7 +65,7 @@ impl Reader {
         if !file.exists() {
             return Err(UnreadableStore::NotBegun { run: run.name() });
         }
-        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source: Box::new(source) })
+        Self::open_foreign(run).map_err(|source| UnreadableStore::Sqlite { file, source: Box::new(source) })
     }
 
     /// Returns the run's status, as last written by the keeper.
@@ -74,8 +86,15 @@ impl Reader {
         let reader = StepReader::new(&self.connection)?;
         let mut query = reader.query("ORDER BY attempt, step")?;
         let mut rows = query.query([])?;
+        let mut last = None;
         while let Some(row) = rows.next()? {
-            each(reader.row(row)?);
+            let row = reader.row(row)?;
+            let place = Some((row.attempt, row.step));
+            if last >= place {
+                return Err(damaged("its steps are not in order".to_owned()));
+            }
+            last = place;
+            each(row);
         }
         Ok(())
     }
@@ -119,9 +138,10 @@ impl Reader {
         let mut query =
             self.connection.prepare("SELECT time_ms, reading FROM samples ORDER BY time_ms DESC LIMIT ?1")?;
         let rows = query.query_map(params![count as i64], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
-        let mut samples = Vec::new();
+        let (mut samples, mut budget) = (Vec::new(), TextBudget::default());
         for row in rows {
             let (time_ms, reading) = row?;
+            budget.spend(&reading)?;
             samples.extend(serde_json::from_str(&reading).ok().map(|reading| SampleRow { time_ms, reading }));
         }
         samples.reverse();
@@ -136,15 +156,18 @@ impl Reader {
         let mut query = self
             .connection
             .prepare("SELECT id, time_ms, step, level, kind, text FROM journal ORDER BY id DESC LIMIT ?1")?;
+        let mut budget = TextBudget::default();
         let rows = query.query_map(params![count as i64], |row| {
             let (level, kind): (String, String) = (row.get(3)?, row.get(4)?);
+            let text: String = row.get(5)?;
+            budget.spend(&text)?;
             Ok(JournalRow {
                 id: row.get(0)?,
                 time_ms: row.get(1)?,
                 step: row.get::<_, Option<i64>>(2)?.map(i64::unsigned_abs),
                 level: serde_json::from_str(&level).unwrap_or(Level::Info),
                 kind: serde_json::from_str(&kind).unwrap_or(crate::protocol::control::JournalKind::Note),
-                text: row.get(5)?,
+                text,
             })
         })?;
         let mut lines = rows.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -243,8 +266,9 @@ pub fn live_status_of(run: &RunDir, stored: impl FnOnce() -> Option<Status>) -> 
         (status.state, status.why) = if parent.is_some() {
             (RunState::Stopping, Some(ending.why))
         } else {
-            (RunState::Stopped, Some(format!("{}; run.db could not be written then", ending.why)))
+            (exit_code::state_of(ending.code), Some(format!("{}; run.db could not be written then", ending.why)))
         };
+        status.exit_code = Some(ending.code).filter(|_| parent.is_none());
         return Some(status);
     }
     if let Some(waiting) = record.and_then(|record| record.waiting) {

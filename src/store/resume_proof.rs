@@ -5,16 +5,14 @@
 //! rate keeps the proof, because knobs are not in the hash; an edited script loses it.
 
 use super::run_dir::write_whole;
-use super::user_folder::user_folder;
+use super::user_folder::{self, user_folder};
 use crate::config::command::CommandSpec;
 use crate::format::count;
 use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 /// Version of the file format.
@@ -126,7 +124,7 @@ impl Proofs {
         }
         let place = self.place(spec).ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is set"))?;
         if let Some(folder) = &self.folder {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            user_folder::create(folder)?;
         }
         let (name, time_ms) = (name.to_owned(), jiff::Timestamp::now().as_millisecond());
         let proof = ResumeProof { version: VERSION, name, outcome, resumed_from, steps, time_ms };

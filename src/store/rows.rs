@@ -6,6 +6,7 @@ use super::summary::MetricNames;
 use crate::protocol::control::{CheckpointRow, EvalRow, LayerRow, StepRow};
 use crate::protocol::samples::LayerStats;
 use crate::protocol::worker::Eval;
+use crate::untrusted::database::TextBudget;
 use rusqlite::{CachedStatement, Connection, Row};
 
 /// Evaluations whose layers are kept, the newest: those of a large model take tens of kilobytes each.
@@ -18,10 +19,12 @@ pub const MOST_LAYERS: i64 = 1024;
 pub fn evals(connection: &Connection) -> rusqlite::Result<Vec<EvalRow>> {
     let mut query = connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
     let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+    let mut budget = TextBudget::default();
     rows.filter_map(|row| {
-        row.map(|(attempt, time_ms, eval)| {
-            let eval: Eval = serde_json::from_str(&eval).ok()?;
-            Some(EvalRow { attempt: attempt.unsigned_abs(), time_ms, eval })
+        row.and_then(|(attempt, time_ms, eval)| {
+            budget.spend(&eval)?;
+            let eval: Option<Eval> = serde_json::from_str(&eval).ok();
+            Ok(eval.map(|eval| EvalRow { attempt: attempt.unsigned_abs(), time_ms, eval }))
         })
         .transpose()
     })
@@ -41,10 +44,12 @@ pub fn layers(connection: &Connection, after: Option<u64>) -> rusqlite::Result<V
     )?;
     let newest = [after.map_or(-1, |step| step as i64), MOST_LAYERS];
     let rows = query.query_map(newest, |row| Ok((count(row, 0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+    let mut budget = TextBudget::default();
     let read = rows.filter_map(|row| {
-        row.map(|(attempt, time_ms, stats)| {
-            let stats: LayerStats = serde_json::from_str(&stats).ok()?;
-            Some(LayerRow { attempt, time_ms, stats })
+        row.and_then(|(attempt, time_ms, stats)| {
+            budget.spend(&stats)?;
+            let stats: Option<LayerStats> = serde_json::from_str(&stats).ok();
+            Ok(stats.map(|stats| LayerRow { attempt, time_ms, stats }))
         })
         .transpose()
     });

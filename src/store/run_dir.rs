@@ -16,10 +16,6 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long the directory of a run that trains may be missing before the keeper ends the run.
-pub const MAY_BE_MISSING: Duration = Duration::from_mins(1);
 
 /// The directory of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +25,8 @@ pub struct RunDir {
 
 /// Longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints are two directories deeper.
 const LONGEST: usize = 400;
+/// The mode of a file that others may read, regardless of the umask, but not write.
+const READABLE: u32 = 0o644;
 /// The most runs that an error suggests.
 const MOST_CANDIDATES: usize = 5;
 /// Files of a run that are opened for writing by name.
@@ -272,8 +270,16 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
 /// Returns the system's error; then nothing has changed.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    replace_file(path, content, fs::File::sync_all)?;
+    replace_file(path, content, READABLE, fs::File::sync_all)?;
     fs::File::open(folder)?.sync_all()
+}
+
+/// Writes a file that other users cannot read, completely or not at all.
+///
+/// # Errors
+/// Returns the system's error; then nothing has changed.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_file(path, content, 0o600, fs::File::sync_all)
 }
 
 /// Writes a file that may be lost in a power failure: readers see the previous content or all of the new one.
@@ -281,7 +287,7 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns the system's error; then nothing has changed.
 pub fn write_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace_file(path, content, |_| Ok(()))
+    replace_file(path, content, READABLE, |_| Ok(()))
 }
 
 /// Writes a file whose content is on disk before it replaces the previous one. Which of both a power failure leaves is open.
@@ -289,18 +295,17 @@ pub fn write_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns the system's error; then nothing has changed.
 pub fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace_file(path, content, fs::File::sync_all)
+    replace_file(path, content, READABLE, fs::File::sync_all)
 }
 
-fn replace_file(path: &Path, content: &[u8], sync: impl Fn(&fs::File) -> io::Result<()>) -> io::Result<()> {
+fn replace_file(path: &Path, content: &[u8], mode: u32, sync: impl Fn(&fs::File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
     // An existing file of that name is a leftover of a killed process, or a trap.
     fs::remove_file(&draft).ok();
-    // Others may read it, regardless of the umask, but not write.
     let mut options = fs::File::options();
-    options.write(true).create_new(true).mode(0o644).custom_flags(no_link());
+    options.write(true).create_new(true).mode(mode).custom_flags(no_link());
     let written = options
         .open(&draft)
         .and_then(|mut file| file.write_all(content).and_then(|()| sync(&file)))

@@ -6,6 +6,7 @@
 
 pub mod column;
 
+use super::command_line::overrides;
 use super::labels::Labels;
 use super::reader::{ATTEMPT_END, Reader, fact, live_status_of};
 use super::run_dir::RunDir;
@@ -43,6 +44,8 @@ pub struct RunSummary {
     pub labels: Labels,
     /// Why the labels cannot be read, if they cannot.
     pub labels_error: Option<String>,
+    /// Overrides of its run file by `--set`: `optimizer.lr=0.004`.
+    pub overrides: Vec<String>,
 }
 
 /// Times of a run, Unix milliseconds.
@@ -95,6 +98,7 @@ struct Stored {
     times: Times,
     curve: Vec<f64>,
     ranking: Best,
+    overrides: Vec<String>,
 }
 
 impl Stored {
@@ -109,12 +113,13 @@ impl Stored {
             times: times.unwrap_or_default(),
             curve: curve.unwrap_or_default(),
             ranking: ranking.unwrap_or_default(),
+            overrides: overrides(run),
         };
         (stored, is_whole)
     }
 
     fn into_summary(self, run: &RunDir, status: Option<Status>) -> RunSummary {
-        let Self { times, curve, ranking, .. } = self;
+        let Self { times, curve, ranking, overrides, .. } = self;
         let (labels, labels_error) = match Labels::read(run) {
             Ok(labels) => (labels, None),
             Err(error) => (Labels::default(), Some(error.to_string())),
@@ -128,6 +133,7 @@ impl Stored {
             ranking,
             labels,
             labels_error,
+            overrides,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::untrusted::text;
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Maximum length of a socket path, in bytes.
@@ -58,6 +58,14 @@ pub fn prepare_node(run: &RunDir, node: u32) -> io::Result<PathBuf> {
     prepare_first(&places(run, &format!("-node-{node}")))
 }
 
+/// Removes the sockets that a killed harness left behind.
+pub fn remove_left(run: &RunDir) {
+    let left = ["-command", "-companion"].into_iter().flat_map(|role| places(run, role));
+    for path in left.filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())) {
+        let _ = fs::remove_file(path);
+    }
+}
+
 fn prepare_first(places: &[PathBuf]) -> io::Result<PathBuf> {
     let mut refused = io::Error::other("no folder for sockets");
     for path in places {
@@ -74,16 +82,34 @@ fn prepare_first(places: &[PathBuf]) -> io::Result<PathBuf> {
 fn places(run: &RunDir, role: &str) -> Vec<PathBuf> {
     let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
     let name = format!("{}{role}.sock", &hash.to_hex()[..16]);
-    let user = getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
-    let mut folders: Vec<PathBuf> = runtime.map(|folder| folder.join("downshift")).into_iter().collect();
-    let temporary = std::env::temp_dir();
-    folders.push(temporary.join(format!("downshift-{user}")));
-    folders.extend((1..=SPARE).map(|number| temporary.join(format!("downshift-{user}-{number}"))));
-    let mut paths: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&name)).collect();
+    let folders = runtime.map(|folder| folder.join("downshift")).into_iter().chain(temporary_folders());
+    let mut paths: Vec<PathBuf> = folders.map(|folder| folder.join(&name)).collect();
     paths.push(run.file(&format!("keeper{role}.sock")));
     paths.retain(|path| path.as_os_str().len() <= LONGEST);
     paths
+}
+
+/// Returns this user's own directories among the temporary files, best first.
+fn temporary_folders() -> impl Iterator<Item = PathBuf> {
+    let own = std::env::temp_dir().join(format!("downshift-{}", getuid().as_raw()));
+    let spare = own.clone();
+    std::iter::once(own).chain((1..=SPARE).map(move |number| {
+        let mut name = spare.clone().into_os_string();
+        name.push(format!("-{number}"));
+        name.into()
+    }))
+}
+
+/// Returns a directory among the temporary files that belongs only to the user, created if it is missing. It outlives a
+/// login, unlike `XDG_RUNTIME_DIR`.
+///
+/// # Errors
+/// Returns the error of the last location when none is usable.
+pub fn private_folder() -> io::Result<PathBuf> {
+    let places: Vec<PathBuf> = temporary_folders().map(|folder| folder.join("folder")).collect();
+    let first = prepare_first(&places)?;
+    first.parent().map(Path::to_owned).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Creates a missing socket directory (mode 0700), and refuses one that others can access.

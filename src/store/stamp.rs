@@ -29,4 +29,11 @@ impl Stamp {
             changed_ns: ns(file.ctime(), file.ctime_nsec()),
         }
     }
+
+    /// Reports whether the content is that of another stamp, as far as a program does not reset times: links that are made
+    /// or removed, and permissions, change the rest.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        (self.bytes, self.inode, self.modified_ns) == (other.bytes, other.inode, other.modified_ns)
+    }
 }

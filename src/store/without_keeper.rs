@@ -56,7 +56,7 @@ fn describe_orphan(run: &RunDir, status: &Status, pid: u32) -> String {
     let (step, resume) = (count(status.step), run.command("resume"));
     let spec = run.run().ok().and_then(|run| run.command);
     let way = match status.durable_step {
-        _ if spec.is_some_and(|spec| is_lost(&spec, status.level)) => format!("`kill {pid}` ends it"),
+        _ if spec.is_some_and(|spec| is_lost(&spec, Some(status))) => format!("`kill {pid}` ends it"),
         Some(durable) => format!("`{resume}` ends it and continues from step {}", count(durable)),
         None => format!("`{resume}` ends it and starts it over"),
     };

@@ -244,6 +244,16 @@ impl Writer {
         Ok(from.flatten().map(i64::unsigned_abs))
     }
 
+    /// Reports whether this attempt is known, and its end is not.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn is_open(&mut self, attempt: u64) -> rusqlite::Result<bool> {
+        let open = "SELECT ended_ms IS NULL FROM attempts WHERE id = ?1";
+        let open = self.connection()?.query_row(open, [attempt as i64], |row| row.get(0)).optional()?;
+        Ok(open.unwrap_or(false))
+    }
+
     /// Returns the newest loss among the last steps up to this one: that of the newest attempt that has one.
     ///
     /// # Errors

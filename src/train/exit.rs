@@ -6,9 +6,6 @@
 
 #![expect(unsafe_code, reason = "ending without destructors is a C function that no crate wraps")]
 
-/// Exit code of a worker that stopped on request.
-pub const STOPPED: u8 = 3;
-
 /// Ends the process with this code, without destructors, exit handlers or joining threads.
 pub fn exit_now(code: u8) -> ! {
     // SAFETY: `_exit` has no preconditions and does not return.

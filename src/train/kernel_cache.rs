@@ -9,6 +9,7 @@ use super::gpu_runtime;
 use super::kernel_start::KernelStart;
 use crate::config::knobs::{Autotune, Preset};
 use crate::store::kernels::{self, KernelSet, Tuning};
+use crate::store::user_folder;
 use cubecl::config::{
     CubeClRuntimeConfig, RuntimeConfig,
     autotune::{AutotuneConfig, AutotuneLevel},
@@ -35,7 +36,7 @@ pub fn configure_caches(run_dir: &Path, fingerprint: &str, preset: &Preset) -> K
         kernels::decisions_of(run_dir)
     };
     // CubeCL panics at a cache of another owner or on a read-only disk, so such a run keeps its kernels to itself.
-    let compiled = kernels::compiled(fingerprint).filter(|folder| fs::create_dir_all(folder).is_ok());
+    let compiled = kernels::compiled(fingerprint).filter(|folder| user_folder::create(folder).is_ok());
     let compiled = compiled.filter(|folder| is_writable(folder)).unwrap_or_else(|| decisions.clone());
     let level = match autotune {
         Autotune::Minimal => AutotuneLevel::Minimal,

@@ -17,13 +17,14 @@ mod orders;
 mod panic_hook;
 
 use super::device;
-use super::exit::{STOPPED, exit_now};
+use super::exit::exit_now;
 use super::failure;
 use super::job::{EventSink, StepPulse, TrainingJob, WorkerArgs};
 use super::native;
 use super::registry::Registry;
 use crate::config::knobs::Preset;
 use crate::config::run::OwnedSections;
+use crate::protocol::exit_code::STOPPED;
 use crate::protocol::worker::{DoneReason, Event, Failed, FailureClass, Order};
 use crate::store::checkpoint;
 use orders::OrderForwarder;

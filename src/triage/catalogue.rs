@@ -1,69 +1,19 @@
 //! The catalogue of causes: data shipped in `assets/`, preceded by the user's own file.
 
+pub mod entry;
+
+use super::ends;
 use crate::config::problem::{Problem, max_listed};
 use crate::config::{typed, yaml};
-use crate::protocol::class::FailureClass;
 use crate::untrusted::file::{self, Limit};
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use entry::{Entry, check_entries, compile_pattern};
+use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 const SHIPPED: &str = include_str!("../../assets/catalogue.yaml");
-
-/// One cause and the messages that identify it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// The entry's name.
-    pub name: String,
-    /// The class of failure that it identifies.
-    pub class: FailureClass,
-    /// Patterns; a line that matches any of them belongs to the entry.
-    pub patterns: Vec<String>,
-    /// Patterns that exclude a line that matches.
-    #[serde(default)]
-    pub unless: Vec<String>,
-    /// Whether the message is only a symptom of another failure.
-    #[serde(default)]
-    pub symptom: bool,
-    /// The meaning, in a sentence.
-    pub meaning: String,
-    /// Advice for the user, in a sentence.
-    pub advice: String,
-    /// The keeper's response; defaults to that of the class.
-    #[serde(default)]
-    pub keeper: Option<String>,
-}
-
-/// One of NVIDIA's Xid error numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Xid {
-    /// The number.
-    pub number: u32,
-    /// The meaning.
-    pub meaning: String,
-    /// Advice for the user.
-    pub advice: String,
-    /// Whether restarting the worker is enough.
-    pub restart: bool,
-    /// Whether it only accompanies another error, or reports no failure at all.
-    #[serde(default)]
-    pub secondary: bool,
-}
-
-/// Defaults of a failure class.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClassDefaults {
-    /// The keeper's response, unless an entry overrides it.
-    keeper: String,
-    /// Advice for the user where no entry matches.
-    advice: String,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,9 +26,7 @@ struct Talk {
 #[serde(deny_unknown_fields)]
 struct ShippedFile {
     talk: Talk,
-    classes: BTreeMap<FailureClass, ClassDefaults>,
     causes: Vec<Entry>,
-    xids: Vec<Xid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,12 +40,10 @@ struct UserFile {
 #[error("{}", .0.join("\n"))]
 pub struct CatalogueError(pub Vec<String>);
 
-/// The loaded catalogue: entries, defaults by class, Xid numbers and compiled patterns.
+/// The loaded catalogue: entries and compiled patterns.
 #[derive(Debug)]
 pub struct Catalogue {
     entries: Vec<Entry>,
-    classes: BTreeMap<FailureClass, ClassDefaults>,
-    xids: BTreeMap<u32, Xid>,
     set: RegexSet,
     /// Index of the entry for each pattern of the set.
     owners: Vec<usize>,
@@ -161,7 +107,11 @@ impl Catalogue {
             }
             entries.extend(own.causes);
         }
-        entries.extend(shipped.causes);
+        let mut ends = ends::patterns()?;
+        entries.extend(shipped.causes.into_iter().map(|mut entry| {
+            entry.patterns.extend(ends.remove(&entry.name).unwrap_or_default());
+            entry
+        }));
         let broken = |error: regex::Error| CatalogueError(vec![format!("cannot compile the catalogue: {error}")]);
         let owners: Vec<usize> =
             entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
@@ -174,8 +124,6 @@ impl Catalogue {
             unless: unless.collect::<Result<_, _>>().map_err(broken)?,
             single: owners.iter().map(|_| OnceLock::new()).collect(),
             owners,
-            classes: shipped.classes,
-            xids: shipped.xids.into_iter().map(|xid| (xid.number, xid)).collect(),
             before: compile_set(&shipped.talk.before).map_err(broken)?,
             after: compile_set(&shipped.talk.after).map_err(broken)?,
             entries,
@@ -208,24 +156,6 @@ impl Catalogue {
         if first.entry.symptom { hits.find(|hit| !hit.entry.symptom).or(Some(first)) } else { Some(first) }
     }
 
-    /// Returns the keeper's response to a class.
-    #[must_use]
-    pub fn keeper_response(&self, class: FailureClass) -> &str {
-        self.classes.get(&class).map_or("restarts, within the restart budget", |defaults| &defaults.keeper)
-    }
-
-    /// Returns the advice for a class where no entry matches.
-    #[must_use]
-    pub fn class_advice(&self, class: FailureClass) -> Option<&str> {
-        self.classes.get(&class).map(|defaults| defaults.advice.as_str())
-    }
-
-    /// Returns the entry for an Xid number.
-    #[must_use]
-    pub fn find_xid(&self, number: u32) -> Option<&Xid> {
-        self.xids.get(&number)
-    }
-
     /// Returns all entries, the user's first.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
@@ -233,46 +163,12 @@ impl Catalogue {
     }
 }
 
-fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(pattern).unicode(false).build()
-}
-
 fn compile_set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<RegexSet, regex::Error> {
     RegexSetBuilder::new(patterns).unicode(false).size_limit(64 << 20).dfa_size_limit(16 << 20).build()
 }
 
-fn check_entries(entries: &[Entry]) -> Vec<Problem> {
-    let mut wrong = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.patterns.is_empty() {
-            wrong.push(Problem::at(format!("causes[{index}].patterns"), "no pattern", "add one"));
-        }
-        for (key, patterns) in [("patterns", &entry.patterns), ("unless", &entry.unless)] {
-            for (at, pattern) in patterns.iter().enumerate() {
-                let path = format!("causes[{index}].{key}[{at}]");
-                match compile_pattern(pattern) {
-                    Err(error) => {
-                        let message = error.to_string();
-                        let last = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                        wrong.push(Problem::at(
-                            path,
-                            format!("invalid regular expression: {last}"),
-                            "escape special characters with \\",
-                        ));
-                    }
-                    Ok(regex) if regex.is_match(b"") => {
-                        wrong.push(Problem::at(path, "matches every line", "write part of the message"));
-                    }
-                    Ok(_) => {}
-                }
-            }
-        }
-    }
-    wrong
-}
-
 /// Parses a typed document, or returns every error in it.
-fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
+pub(super) fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
     let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
         let (line, column) = error.place;
         CatalogueError(vec![format!("{file}:{line}:{column}: {}", error.message)])
@@ -313,15 +209,31 @@ mod tests {
             assert!(names.insert(&entry.name), "{} is defined twice", entry.name);
             assert!(!entry.patterns.is_empty() && !entry.meaning.is_empty() && !entry.advice.is_empty());
         }
-        for class in FailureClass::ALL {
-            let defaults = catalogue.classes.get(&class);
-            let whole = defaults.is_some_and(|defaults| !defaults.keeper.is_empty() && !defaults.advice.is_empty());
-            assert!(whole, "{class:?}: {defaults:?}");
-        }
-        for number in [13, 31, 43, 45, 48, 62, 63, 64, 79, 94, 95, 109, 119, 154] {
-            assert!(catalogue.find_xid(number).is_some(), "{number}");
-        }
-        assert!(!catalogue.find_xid(79).unwrap().restart && catalogue.find_xid(31).unwrap().restart);
+    }
+
+    #[test]
+    fn of_the_causes_that_end_a_run_these_may_pass() {
+        use FailureClass::{Checkpoint, Config, Data, DiskFull, Driver, GpuLost};
+        let catalogue = Catalogue::build(None).unwrap();
+        let (transient, certain): (Vec<_>, Vec<_>) = catalogue.entries().iter().partition(|entry| entry.transient);
+        let names: Vec<&str> = transient.iter().map(|entry| entry.name.as_str()).collect();
+        let wanted = [
+            "io-error-of-program",
+            "gpu-busy",
+            "jax-cudnn",
+            "fabric-manager",
+            "loader-gone",
+            "thread-limit",
+            "hub-rate",
+            "hub-connection",
+            "stale-file",
+            "too-many-files",
+            "tracker-connection",
+        ];
+        assert_eq!(names, wanted);
+        let ends_runs = |class| matches!(class, Checkpoint | Config | Data | DiskFull | Driver | GpuLost);
+        assert!(transient.iter().all(|entry| ends_runs(entry.class)), "any other class restarts anyway");
+        assert!(certain.iter().any(|entry| ends_runs(entry.class)));
     }
 
     #[test]

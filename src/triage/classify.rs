@@ -1,14 +1,17 @@
 //! The verdict on an attempt: a pure function of the evidence.
 //!
-//! Evidence in order of strength: facts only the keeper knows (it ended a hanging worker), hardware
-//! reports (Xid, a lost GPU), the worker's own report, the signal, the exit code, the log. Weaker
-//! evidence never overrules stronger evidence; it is listed after it.
+//! Evidence in order of strength: a GPU that is lost or needs a reset, facts only the keeper knows (it ended a hanging
+//! worker), a failure that the worker explains itself, any other Xid, the signal, the exit code, the log. Weaker evidence
+//! never overrules stronger evidence; it is listed after it. The policy answers this verdict, and no other.
 
 use super::catalogue::Catalogue;
-use super::kernel::is_same_gpu;
+use super::catalogue::entry::EndedBy;
+use super::kernel::{is_same_gpu, parse_xid};
 use super::ranking::root_cause;
 use super::scan::{Finding, scan_line};
 use super::traceback::OwnFrame;
+use crate::faults::response::Response;
+use crate::faults::{self, xid};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::exit::Exit;
@@ -55,23 +58,14 @@ pub struct Evidence {
 pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let verdict = Judge { evidence, catalogue };
     let (class, xid) = verdict.class();
-    let known = xid.and_then(|number| catalogue.find_xid(number));
+    let known = xid.and_then(xid::find);
     let advice = known.map(|xid| xid.advice.clone()).or_else(|| verdict.advice(class)).unwrap_or_default();
-    let restart_helps = match (class, known) {
-        (FailureClass::Xid, Some(xid)) => xid.restart,
-        (FailureClass::DeviceFault, _) => verdict.catalogue_finding().is_none_or(|finding| finding.name != "ecc"),
-        // A mistake in the script fails again, too.
-        (
-            FailureClass::GpuLost
-            | FailureClass::Driver
-            | FailureClass::Config
-            | FailureClass::Data
-            | FailureClass::Exception,
-            _,
-        ) => false,
-        _ => true,
-    };
-    Cause { class, xid, restart_helps, evidence: verdict.lines(class, xid), advice }
+    let damage = verdict.catalogue_finding().filter(|finding| finding.class == class).and_then(|found| found.damage);
+    let may_pass = verdict.may_pass(class);
+    let is_by_user = |finding: Finding| finding.ended_by == EndedBy::User;
+    let by_user = class == FailureClass::Killed && verdict.catalogue_finding().is_some_and(is_by_user);
+    let restart_helps = may_pass || faults::response(class, xid, damage).restart_helps();
+    Cause { class, xid, damage, restart_helps, may_pass, by_user, evidence: verdict.lines(class, xid), advice }
 }
 
 struct Judge<'a> {
@@ -87,23 +81,19 @@ impl Judge<'_> {
         let of_its_own = said.is_some_and(|class| {
             !matches!(class, FailureClass::DeviceFault | FailureClass::Panic | FailureClass::Unknown)
         });
-        if let Some(number) = self.xid() {
-            let grave = self.catalogue.find_xid(number).is_some_and(|xid| !xid.restart);
-            if grave || !of_its_own {
-                return (FailureClass::Xid, Some(number));
-            }
+        // An Xid that a restart repairs only accompanies such a failure, or a hang.
+        let is_explained = of_its_own || evidence.ended_for.is_some();
+        if let Some(number) = self.xid().filter(|number| xid::respond(*number).ends_run() || !is_explained) {
+            return (FailureClass::Xid, Some(number));
         }
-        let lost_by_kernel = evidence.kernel.iter().any(|line| line.kind == KernelKind::GpuLost);
-        if (evidence.lost.is_some() || lost_by_kernel) && !of_its_own {
+        if self.is_lost() && !of_its_own {
             return (FailureClass::GpuLost, None);
         }
         if let Some((class, _)) = &evidence.ended_for {
             return (*class, None);
         }
-        if let Some(class) = said {
-            return (self.refined(class), None);
-        }
-        (self.by_the_end(), None)
+        let class = said.map_or_else(|| self.by_the_end(), |class| self.refined(class));
+        (class, self.xid_of_message().filter(|_| class == FailureClass::Xid))
     }
 
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
@@ -144,6 +134,7 @@ impl Judge<'_> {
         let raised = self.evidence.exit.of_command && is_told;
         match (class, found) {
             (FailureClass::Unknown, None) if raised => FailureClass::Exception,
+            (FailureClass::Panic, Some(found)) if is_mistake(found) => class,
             (FailureClass::Panic | FailureClass::Unknown, Some(found)) => found,
             (_, Some(found)) if concerns_device(found) => found,
             _ => class,
@@ -156,6 +147,17 @@ impl Judge<'_> {
             Some(failed) => failed.message.lines().find_map(|line| scan_line(line.as_bytes(), 0, self.catalogue)),
             None => self.root().cloned(),
         }
+    }
+
+    /// Reports whether the message that names the class is one of a failure that may pass.
+    fn may_pass(&self, class: FailureClass) -> bool {
+        let named = self.catalogue_finding().is_some_and(|finding| finding.transient && finding.class == class);
+        named && !(class == FailureClass::GpuLost && self.is_lost())
+    }
+
+    /// Reports whether the probe or the kernel has lost the GPU.
+    fn is_lost(&self) -> bool {
+        self.evidence.lost.is_some() || self.evidence.kernel.iter().any(|line| line.kind == KernelKind::GpuLost)
     }
 
     fn root(&self) -> Option<&Finding> {
@@ -177,17 +179,30 @@ impl Judge<'_> {
         self.log_class().filter(|class| *class != FailureClass::Exception)
     }
 
+    /// Reports whether the GPU in use has this PCI address, as far as known.
+    fn is_own_gpu(&self, pci: &str) -> bool {
+        self.evidence.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci))
+    }
+
+    /// Returns the number of the Xid in the message that names the class.
+    fn xid_of_message(&self) -> Option<u32> {
+        let (pci, number) = parse_xid(&self.catalogue_finding()?.text)?;
+        self.is_own_gpu(&pci).then_some(number)
+    }
+
     /// Returns the gravest Xid that the driver reported for this GPU and that means a failure.
     fn xid(&self) -> Option<u32> {
-        let ours = |pci: &str| self.evidence.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci));
         let logged = self.evidence.kernel.iter().filter_map(|line| match &line.kind {
-            KernelKind::Xid { number, pci } if ours(pci) => Some(*number),
+            KernelKind::Xid { number, pci } if self.is_own_gpu(pci) && !xid::asks_for_nothing(*number, &line.text) => {
+                Some(*number)
+            }
             _ => None,
         });
-        let numbers = logged.chain(self.evidence.xids.iter().copied());
-        numbers
-            .filter(|number| self.catalogue.find_xid(*number).is_none_or(|xid| !xid.secondary))
-            .min_by_key(|number| self.catalogue.find_xid(*number).is_none_or(|xid| xid.restart))
+        // The driver's library names no action.
+        let counted = self.evidence.xids.iter().copied().filter(|number| *number != xid::ACTION);
+        let numbers = logged.chain(counted);
+        let failures = numbers.filter(|number| xid::respond(*number) != Response::Note);
+        failures.min_by_key(|number| !xid::respond(*number).ends_run())
     }
 
     fn memory_killed(&self) -> bool {
@@ -204,14 +219,15 @@ impl Judge<'_> {
     }
 
     fn advice(&self, class: FailureClass) -> Option<String> {
-        let named = self.catalogue_finding().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        let is_meant =
+            |found: &Finding| found.class == class || class == FailureClass::Panic && is_mistake(found.class);
+        let named = self.catalogue_finding().filter(is_meant).map(|finding| finding.advice);
         let reported = self.evidence.failed.as_ref().map(|failed| failed.class);
         let of_log = || self.root().filter(|root| root.class == class && reported != Some(class));
         let named = named.or_else(|| of_log().map(|root| root.advice.clone()));
         // The worker's messages on run file, data and checkpoints already contain the fix.
-        let said =
-            reported.is_some() && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
-        named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
+        let said = reported.is_some() && is_mistake(class);
+        named.or_else(|| (!said).then(|| faults::of_class(class).advice.clone()))
     }
 
     /// Returns the evidence for the class, line by line.
@@ -225,8 +241,7 @@ impl Judge<'_> {
             lines.extend(evidence.stands.iter().take(LINES).cloned());
         }
         if let Some(number) = xid {
-            let meaning = self.catalogue.find_xid(number).map_or("not in the catalogue", |xid| &xid.meaning);
-            lines.push(format!("Xid {number}: {meaning}"));
+            lines.push(format!("Xid {number}: {}", xid::meaning(number)));
             let deciding = evidence.kernel.iter().find(|line| self.is_ours(line, Some(number)));
             lines.extend(deciding.map(|line| format!("kernel log: {}", line.text)));
         }
@@ -286,10 +301,7 @@ impl Judge<'_> {
     /// Reports whether a kernel line is an Xid of the GPU in use, with this number or any.
     fn is_ours(&self, line: &KernelLine, wanted: Option<u32>) -> bool {
         match &line.kind {
-            KernelKind::Xid { number, pci } => {
-                let own = self.evidence.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci));
-                own && wanted.is_none_or(|wanted| wanted == *number)
-            }
+            KernelKind::Xid { number, pci } => self.is_own_gpu(pci) && wanted.is_none_or(|wanted| wanted == *number),
             _ => false,
         }
     }
@@ -303,6 +315,12 @@ fn describe_finding(finding: &Finding) -> String {
 fn describe_line(line: u64, text: &str) -> String {
     let place = if line == 0 { String::new() } else { format!(" line {line}") };
     format!("worker.log{place}: {text}")
+}
+
+/// Reports whether retrying changes nothing, as far as the message tells. An external trainer may panic over the same
+/// message for a reason that passes, so a panic stays one.
+fn is_mistake(class: FailureClass) -> bool {
+    faults::of_class(class).response == Response::Fail
 }
 
 fn concerns_device(class: FailureClass) -> bool {

@@ -99,7 +99,7 @@ const NUMBER: &str = r"[\d,]*\.?\d+";
 /// Formats in which programs print memory, with the default unit of numbers that lack one. `{A}`, `{M}`
 /// and `{N}` stand for the three amounts above. A figure comes from the first form that finds it in a
 /// line.
-const FORMS: [(&str, &str); 22] = [
+const FORMS: [(&str, &str); 23] = [
     // nvidia-smi: the table, and --query-gpu=memory.used,memory.total --format=csv
     (r"(?P<used>{N} ?MiB) ?/ ?(?P<of>{N} ?MiB)", "MiB"),
     (r"(?P<used>{N} MiB), (?P<of>{N} MiB)", "MiB"),
@@ -136,6 +136,11 @@ const FORMS: [(&str, &str); 22] = [
     (r"\bUsed (?P<used>{A}) of (?P<of>{A}) hbm", "B"),
     // Progress bars and custom lines: VRAM 11.2/24.0 GB, GPU memory: 11.2 GB
     (r"(?i)\b(?:vram|(?:gpu|cuda)[ _]?mem(?:ory)?)\b[^\d/]{0,16}?(?P<used>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
+    // A name that holds the unit, as in tables and CSV: `Mem (GB): 20.00`, `gpu_mem_gb=11.2`
+    (
+        r"(?i)(?:^|[^a-z\s_]\s*)(?:gpu[ _]|cuda[ _])?(?:mem(?:ory)?|vram)(?:[ _](?:used|usage|alloc(?:ated)?))? ?[(\[_](?P<unit>[kmgt]i?b)\b[)\]]? ?[:=|] ?(?P<used>{N})",
+        "",
+    ),
     // The host: the kernel, /proc, psutil
     (r"(?i)\b(?:anon-rss|vmrss|rss)\b\D{0,8}?(?P<host>{A})", "B"),
     (
@@ -243,7 +248,8 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
         for found in &all {
             let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| parse_mib(amount.as_str(), unit));
             let of_mib = amount("of", unit);
-            let unit = unit_of_total(found).unwrap_or(unit);
+            let named = || found.name("unit").map(|unit| unit.as_str());
+            let unit = unit_of_total(found).or_else(named).unwrap_or(unit);
             // A line with a figure for each device names the device before its figure.
             let end = found.get(0).map_or(0, |whole| whole.end());
             let device = (all.len() > 1).then(|| known.device_before(&text[..end])).flatten();

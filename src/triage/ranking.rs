@@ -8,9 +8,10 @@
 //! torch.distributed.elastic… ChildFailedError            follows
 //! ```
 
-use super::catalogue::Catalogue;
+use super::catalogue::entry::EndedBy;
 use super::scan::Finding;
 use super::traceback::Exception;
+use crate::faults;
 use crate::protocol::class::FailureClass;
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ pub fn root_cause(findings: &[Finding]) -> Option<&Finding> {
 
 /// Ranks the findings of a log, which come in its order, and adds the exception of the script that ended it.
 #[must_use]
-pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>, catalogue: &Catalogue) -> Vec<Finding> {
+pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
     mark_survived(&mut findings, evidence);
     let has_ranks = findings.iter().any(|finding| !finding.earlier && finding.class == FailureClass::Collective);
     let chains = Chain::of(evidence.exceptions, has_ranks);
@@ -61,7 +62,7 @@ pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>, catalogue: &Cat
     } else {
         raised.last().filter(|_| evidence.after_exception <= LAST)
     };
-    findings.extend(cause.map(|raised| describe(raised, has_ranks, catalogue)));
+    findings.extend(cause.map(|raised| describe(raised, has_ranks)));
     findings.sort_by_key(|finding| finding.line);
     mark_consequences(&mut findings);
     findings
@@ -152,8 +153,9 @@ impl<'a> Chain<'a> {
     }
 }
 
-fn describe(raised: &Exception, has_ranks: bool, catalogue: &Catalogue) -> Finding {
+fn describe(raised: &Exception, has_ranks: bool) -> Finding {
     let class = FailureClass::Exception;
+    let fault = faults::of_class(class);
     let who = match (raised.rank(), has_ranks) {
         (Some(rank), _) => format!("rank {rank} ended"),
         (None, true) => "a rank ended".to_owned(),
@@ -165,9 +167,13 @@ fn describe(raised: &Exception, has_ranks: bool, catalogue: &Catalogue) -> Findi
         line: raised.line,
         text: raised.text.clone(),
         meaning: format!("{who} with an exception of the script"),
-        advice: catalogue.class_advice(class).unwrap_or_default().to_owned(),
+        advice: fault.advice.clone(),
         name: class.word().to_owned(),
-        keeper: catalogue.keeper_response(class).to_owned(),
+        response: fault.response,
+        keeper: fault.describe(),
+        damage: None,
+        transient: false,
+        ended_by: EndedBy::Failure,
         // A script may check its numbers itself.
         symptom: tells_bad_numbers(&raised.text) || tells_bad_numbers(code),
         earlier: false,

@@ -6,14 +6,17 @@
 //!        └─▶ ProgressReader ─▶ progress ──┘
 //! ```
 
-use super::catalogue::{Catalogue, Entry};
+use super::catalogue::Catalogue;
+use super::catalogue::entry::{EndedBy, Entry};
 use super::kernel;
 use super::line::{excerpt, next_line, plain, rank_of};
 use super::progress::{Progress, ProgressReader};
 use super::ranking::{self, Evidence};
 use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
+use crate::faults::response::Response;
+use crate::faults::xid;
+use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
-use crate::protocol::xid as xid154;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
@@ -45,10 +48,22 @@ pub struct Finding {
     pub name: String,
     /// The keeper's response.
     #[serde(skip)]
+    pub response: Response,
+    /// That response, in words.
+    #[serde(skip)]
     pub keeper: String,
+    /// Damage that no restart repairs.
+    #[serde(skip)]
+    pub damage: Option<Damage>,
     /// Whether the line is only a symptom of another failure.
     #[serde(skip)]
     pub symptom: bool,
+    /// Whether the first occurrence may be transient.
+    #[serde(skip)]
+    pub transient: bool,
+    /// The originator of the end.
+    #[serde(skip)]
+    pub ended_by: EndedBy,
     /// Whether the training went on after it, or was started again.
     #[serde(skip)]
     pub earlier: bool,
@@ -180,7 +195,7 @@ impl Reader<'_> {
         };
         let mut findings = self.scan.findings;
         findings.sort_by_key(|finding| finding.line);
-        self.scan.findings = ranking::rank(findings, &evidence, self.catalogue);
+        self.scan.findings = ranking::rank(findings, &evidence);
         (self.scan.progress, self.scan.divergence) = self.progress.finish();
         let own_frame = match self.scan.root_cause() {
             Some(root) => frame_of(&exceptions, root.line, rank_of(&root.text)),
@@ -234,58 +249,45 @@ fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> 
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
         let hit = catalogue.find(part)?;
-        Some(build_finding(hit.entry, part, hit.at, number, catalogue))
+        Some(build_finding(hit.entry, part, hit.at, number))
     })
 }
 
-fn build_finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catalogue) -> Finding {
-    let text = excerpt(line, at);
-    let keeper = entry.keeper.clone().unwrap_or_else(|| catalogue.keeper_response(entry.class).to_owned());
+fn build_finding(entry: &Entry, line: &[u8], at: usize, number: u64) -> Finding {
     let mut finding = Finding {
         class: entry.class,
         line: number,
-        text,
+        text: excerpt(line, at),
         meaning: entry.meaning.clone(),
         advice: entry.advice.clone(),
         name: entry.name.clone(),
-        keeper,
+        response: entry.response(),
+        keeper: entry.describe_response(),
+        damage: entry.damage,
         symptom: entry.symptom,
+        transient: entry.transient,
+        ended_by: entry.ended_by,
         earlier: false,
     };
-    if entry.class == FailureClass::Xid
-        && let Some((_, number)) = kernel::parse_xid(&String::from_utf8_lossy(line))
-    {
-        explain_xid(&mut finding, number, &String::from_utf8_lossy(line), catalogue);
+    if entry.class == FailureClass::Xid {
+        explain_xid(&mut finding, &String::from_utf8_lossy(line));
     }
     finding
 }
 
-/// Replaces the general text of Xid errors by that of this number.
-fn explain_xid(finding: &mut Finding, number: u32, text: &str, catalogue: &Catalogue) {
+/// Replaces the general text of Xid errors by that of the number in the line.
+fn explain_xid(finding: &mut Finding, line: &str) {
+    let Some((_, number)) = kernel::parse_xid(line) else { return };
     finding.name = format!("xid {number}");
-    let Some(xid) = catalogue.find_xid(number) else {
-        finding.meaning = format!("Xid {number}, which is not in the catalogue");
-        "records it; if the worker ends, restarts it".clone_into(&mut finding.keeper);
-        return;
+    finding.meaning = format!("Xid {number}: {}", xid::meaning(number));
+    finding.response = xid::respond_to_line(number, line);
+    finding.keeper = finding.response.to_string();
+    let Some(known) = xid::find(number) else { return };
+    finding.symptom = finding.response == Response::Note;
+    finding.advice = match xid::action(line).filter(|_| number == xid::ACTION && !finding.symptom) {
+        Some(action) => format!("do what the driver asks for: {action}"),
+        None => known.advice.clone(),
     };
-    finding.meaning = format!("Xid {number}: {}", xid.meaning);
-    finding.advice.clone_from(&xid.advice);
-    finding.symptom = xid.secondary;
-    let asks_for_action = number == xid154::ACTION && !xid154::asks_for_nothing(number, text);
-    let response = if asks_for_action || !xid.restart && !xid.secondary {
-        "stops, keeps all data and alerts you: no rung helps"
-    } else if xid.secondary {
-        "records it and continues"
-    } else {
-        "restarts; if kernels are the cause, on a rung that relieves kernels"
-    };
-    response.clone_into(&mut finding.keeper);
-    if asks_for_action {
-        finding.symptom = false;
-        if let Some(action) = xid154::action(text) {
-            finding.advice = format!("do what the driver asks for: {action}");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,20 @@
 //! Reads files from untrusted paths. A pipe would block forever, a device never ends, and a file may
 //! be larger than memory: each is refused with an error before a byte is read.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
 use std::fmt;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Interval between two looks for the writer of a pipe.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Size limit for a kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +134,7 @@ pub fn open(path: &Path) -> Result<File, ReadError> {
 }
 
 /// Opens a file, a pipe or a character device that is read once, from its start to its end; returns its kind unless it is
-/// a regular file. Opening never blocks: a pipe without a writer is empty.
+/// a regular file. Opening never blocks, so a pipe may have no writer yet: [`await_writer`] waits for one.
 ///
 /// # Errors
 /// Returns an error when it cannot be opened, or is of another kind.
@@ -143,6 +150,43 @@ pub fn open_stream(path: &Path) -> Result<(File, Option<FileKind>), ReadError> {
     }
     rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
     Ok((file, Some(FileKind::of_type(kind))))
+}
+
+/// Waits for a process to open a pipe for writing, for at most `limit`. Returns true once there is one, also if it has gone
+/// again: what it wrote is still to be read.
+///
+/// # Errors
+/// Returns an error when the pipe cannot be polled.
+pub fn await_writer(pipe: &File, limit: Duration) -> io::Result<bool> {
+    let end = Instant::now() + limit;
+    loop {
+        let waits = end.saturating_duration_since(Instant::now()).min(GLANCE);
+        let mut polled = [PollFd::new(pipe, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(waits.subsec_nanos()) };
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
+            // Data, or the end of a writer that came and went.
+            Ok(1..) => return Ok(true),
+            Ok(0) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if has_silent_writer(pipe)? {
+            return Ok(true);
+        }
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+    }
+}
+
+/// Reports whether a pipe without data has a writer.
+fn has_silent_writer(pipe: &File) -> io::Result<bool> {
+    let (_reader, nowhere) = rustix::pipe::pipe()?;
+    // Copying takes nothing from the pipe, and would block only for a writer.
+    match rustix::pipe::tee(pipe, &nowhere, 1, SpliceFlags::NONBLOCK) {
+        Ok(0) => Ok(false),
+        Ok(_) | Err(Errno::AGAIN) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the bytes of a regular file.

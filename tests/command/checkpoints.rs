@@ -3,6 +3,7 @@
 use super::shown;
 use crate::helper::{Place, stop_run, wait_for, wait_parent_end};
 use downshift::protocol::control::CheckpointRow;
+use downshift::store::adopted;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
 use std::fs;
@@ -29,7 +30,7 @@ files:
 "#;
 
 /// Runs a file to its end. Returns the place and the rows of its checkpoints.
-fn checkpoints_of(text: &str) -> (Place, Vec<CheckpointRow>) {
+pub fn checkpoints_of(text: &str) -> (Place, Vec<CheckpointRow>) {
     let place = Place::real();
     fs::write(place.dir.path().join("run.yaml"), text).unwrap();
     let out = place.output(&["run", "run.yaml", "--trust", "--headless", "--device", "cpu"]);
@@ -80,8 +81,19 @@ fn checkpoints_lists_verifies_compares_and_prunes_those_of_a_command() {
     let (code, ranked) = said(&["compare", "--last", "4"]);
     let order: Vec<&str> = ranked.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     assert_eq!((code, order), (Some(0), vec!["2", "5", "4", "3"]), "{ranked}");
-    let (code, refused) = said(&["copy", "--to", "elsewhere"]);
+    let (code, refused) = said(&["export"]);
     assert!(code == Some(14) && refused.contains("files of its command"), "{refused}");
+    let to = place.dir.path().join("elsewhere");
+    let (code, copied) = said(&["copy", "--to", to.to_str().unwrap()]);
+    assert!(code == Some(0) && copied.contains("copied the best one, step 2 to"), "{copied}");
+    let copy = RunDir::open(&to.join(run.name())).unwrap();
+    let adopted = adopted::find(copy.path(), 2).unwrap();
+    adopted.verify_every_byte().unwrap();
+    assert!(adopted.path.starts_with(copy.path()), "{adopted:?}");
+    assert_eq!(fs::read_to_string(adopted.path.join("state")).unwrap(), "2\n");
+    let (code, copied) = said(&["copy", "--to", to.to_str().unwrap(), "--step", "4"]);
+    assert!(code == Some(0) && copied.contains("copied step 4 to"), "{copied}");
+    assert_eq!(said(&["copy", "--to", to.to_str().unwrap(), "--step", "7"]).0, Some(14));
 
     let damaged = run.file("out/checkpoint-5/state");
     fs::write(&damaged, "6\n").unwrap();

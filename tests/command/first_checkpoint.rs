@@ -81,12 +81,28 @@ fn a_run_begins_from_a_file_that_was_there_and_says_so_where_it_starts_over() {
 }
 
 #[test]
+fn the_rate_and_length_of_a_new_run_are_named_where_the_command_takes_them() {
+    let place = place_of(5);
+    let takes = "optimizer: { lr: 0.004 }\nenvironment: { LR: \"{optimizer.lr}\", EPOCHS: \"{training.epochs}\" }\n";
+    fs::write(place.dir.path().join("run.yaml"), FILE.replace("micro_batch: 4", "epochs: 1") + takes).unwrap();
+    assert_eq!(run(&place, &[]).0, Some(0));
+    let name = place.newest().unwrap().name();
+    let said = shown(&place.output(&["resume", "--as-base", "--lr-factor", "0.5", "--epochs", "2"]));
+    let way = format!("--from {name} --set optimizer.lr=0.002 --set training.epochs=2` starts a new run");
+    assert!(said.contains(&way) && !said.contains("in the script"), "{said}");
+}
+
+#[test]
 fn a_finished_command_trains_longer_as_a_new_run_from_its_end() {
     let place = place_of(5);
     assert_eq!(run(&place, &[]).0, Some(0));
     let first = place.newest().unwrap();
     let refused = shown(&place.output(&["resume"]));
     let way = format!("`downshift run run.yaml --trust --headless --device cpu --from {}`", first.name());
+    let as_base = place.output(&["resume", "--as-base", "--lr-factor", "0.5", "--epochs", "2"]);
+    let said = shown(&as_base);
+    assert!(as_base.status.code() == Some(2) && said.contains(&way), "{said}");
+    assert!(said.contains("no argument takes optimizer.lr: change it in the script"), "{said}");
     assert!(refused.contains(&way), "{refused}");
     change_length(&place, 8);
     let (code, said) = run(&place, &["--from", &first.name()]);

@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 #![expect(dead_code, reason = "no test crate uses all of it")]
 
-use crate::helper::wait_for;
+use crate::helper::{send_signal, wait_for};
 use downshift::protocol::line;
 use downshift::protocol::worker::{Event, Order};
 use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
+use rustix::process::Signal;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -151,6 +152,11 @@ impl Harness {
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Tells the harness to end.
+    pub fn terminate(&self) {
+        send_signal(self.child.id(), Signal::TERM);
     }
 
     /// Closes the line, as a keeper does that dies.

@@ -34,7 +34,7 @@ fn deaths() -> Vec<Case> {
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, signal: 11 }, { step: 120, attempts: 2, signal: 6 }, \
                     { step: 180, attempts: 3, signal: 4 }]",
             cause: "crashed with SIGSEGV",
-            response: "restart after: crashed with SIGILL",
+            response: "shift down: full → plain, by the keeper",
             never: "out of device memory",
             ..PLAIN
         },

@@ -1,7 +1,7 @@
 //! The effect of each key in the help on the screen.
 
 use crate::helper::{wait_for, wait_status};
-use crate::shown_step;
+use crate::shift::shown_step;
 use crate::terminal::Terminal;
 use downshift::cockpit::action::TABLE;
 use downshift::cockpit::clipboard::osc_52;
@@ -31,7 +31,7 @@ fn zoomed(heading: &str) -> bool {
 /// Each view shows its panels; Tab, Shift-Tab, Enter and Esc navigate; arrows select.
 pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 8] = [
-        ("2", &["loss ─", "evaluation loss ─", "gradient norm ─", "learning rate ─"]),
+        ("2", &["loss ─", "validation loss ─", "gradient norm ─", "learning rate ─"]),
         ("3", &["ladder ─", "rung accumulate ─"]),
         ("4", &["journal ──", "worker log ──"]),
         ("5", &["checkpoints ──", "health ──"]),

@@ -55,6 +55,15 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
+    /// Confirms the open question. A confirmation in its first moment does not count, so this presses again.
+    pub fn confirm(&self, question: &str) {
+        self.wait_words(&[question]);
+        wait_for("the end of the question", || {
+            self.press(&["Enter"]);
+            (!self.screen().contains(question)).then_some(())
+        });
+    }
+
     /// Types text literally.
     pub fn write(&self, text: &str) {
         self.tmux(&["send-keys", "-l", "--", text]);

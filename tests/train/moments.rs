@@ -131,7 +131,7 @@ fn moments_missing_from_a_checkpoint_are_named() {
     assert_eq!(notes(&live(args(dir.path(), preset(0.0)), &[]).events), [""; 0]);
 }
 
-/// Returns the last evaluation loss of a run on the shipped text.
+/// Returns the last validation loss of a run on the shipped text.
 fn text_loss(moments: &str, steps: u64) -> f64 {
     let dir = TempDir::new().unwrap();
     let knobs = json!({

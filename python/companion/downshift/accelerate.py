@@ -8,9 +8,10 @@ import sys
 import time
 import weakref
 
-from downshift import gradients, knobs, report, wire
+from downshift import gradients, knobs, loads, report, wire
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import obey_without_saving, slow_down
+from downshift.rate_in_force import RateInForce
 
 _loop = None
 # Some wrappers of optimizers hide their steps, and nothing would ever take the losses.
@@ -92,6 +93,8 @@ class AccelerateLoop:
         self.losses, self.norm, self.accelerator, self.bad, self.rate, self.value = [], None, None, None, None, None
         self._faults, self._due = Faults.of(companion), NOTHING
         self._counted = self._micro_batch = None
+        self._rate = RateInForce(companion.knob("optimizer.lr"))
+        self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
 
     def counts(self, optimizer):
@@ -113,6 +116,7 @@ class AccelerateLoop:
         """Reads loss and norm, and drops a step with a NaN or infinite gradient where no scaler does."""
         try:
             self._introduce(optimizer)
+            self._loads.before(optimizer.optimizer)
             self.rate, self.bad = knobs.rate(optimizer), None
             loss, norm = self._read(optimizer)
             self.value = (loss, norm)
@@ -132,6 +136,12 @@ class AccelerateLoop:
         """Reports the step, and obeys an order that arrived."""
         try:
             self.step += 1
+            if self.bad is None and optimizer.scaler is not None and optimizer.step_was_skipped:
+                can_lower = optimizer.scaler.get_scale() > 1.0
+                found = {"what": "gradient", "where": "found by the loss scaler"}
+                self.bad = {**found, "rescaled": can_lower, "applied": False}
+            if self.bad is None:
+                self._loads.after(optimizer.optimizer)
             self.samples += self._micro_batch * max(1, len(self.losses)) * self.report.world
             if self._due.slow:
                 slow_down(time.perf_counter() - self._time)
@@ -164,16 +174,18 @@ class AccelerateLoop:
         return None if loss is None else float(loss), None if norm is None else float(norm)
 
     def _introduce(self, optimizer):
-        if self._micro_batch is not None:
+        """Introduces the loop, and again when the rate in force has become clear."""
+        if not self._rate.observe(optimizer) and self._micro_batch is not None:
             return
-        found = knobs.of_accelerator(self.accelerator, optimizer) if self.accelerator is not None else {}
+        found = knobs.of_accelerator(self.accelerator) if self.accelerator is not None else {}
+        found["optimizer.lr"] = self._rate.value
         self._micro_batch = found.get("training.micro_batch") or 0
         resume = self.companion.resume or {}
         parameters = gradients.Gradients([optimizer]).parameters()
         self.report.hello(
             grade="script", reason="accelerate's state is saved and restored by the script",
             guards=optimizer.scaler is None, parameters=report.count_parameters(parameters),
-            resumed_from=resume.get("step"), samples=self.samples,
-            knobs=found,
+            resumed_from=resume.get("step"), samples=resume.get("samples") or 0,
+            knobs=found, counts_skips=True,
         )  # fmt: skip
         self.report.record_modules()

@@ -14,6 +14,8 @@ import signal
 import threading
 import time
 
+from downshift import wire
+
 FILE = "border.json"
 
 
@@ -26,7 +28,7 @@ class Agreement:
         if world > 1 and rank == 0:
             # Empties what an earlier process of the attempt left; nobody reads before rank 0 has joined the first reduction.
             with contextlib.suppress(OSError):
-                open(self._file, "w").close()
+                open(self._file, "w", opener=wire.own_file).close()
 
     def decide(self, step, plan):
         """Returns (save, stop) for the border after `step`. `plan` decides about a step, on rank 0 alone."""
@@ -42,7 +44,7 @@ class Agreement:
     def _write(self, step, save, stop):
         # In place: on NFS, another node may look for a new file of the same name half a minute later. Nobody needs what is
         # written before the border of `step`, so half of it is read as no decision.
-        with open(self._file, "w", encoding="utf-8") as file:
+        with open(self._file, "w", encoding="utf-8", opener=wire.own_file) as file:
             json.dump({"step": step, "save": save, "stop": stop}, file)
 
     def _read(self, step):

@@ -10,7 +10,7 @@ import errno
 import sys
 import threading
 
-from downshift import wire
+from downshift import blame, wire
 
 CUDA_OUT_OF_MEMORY = 2
 _step = None
@@ -52,14 +52,14 @@ def set_step(step):
 def report(error):
     """Sends the `failed` event of an exception, if its class is known."""
     companion = wire.companion()
-    failure = classify(error)
     if companion is None:
         return
+    failure, cause = find_cause(error)
     if failure is None:
         if not companion.speaks or _count_ranks() == 1 or not isinstance(error, Exception):
             return
         failure = "unknown"
-    event = {"event": "failed", "class": failure, "message": wire.one_line(error), "step": _step}
+    event = {"event": "failed", "class": failure, "message": wire.one_line(cause), "step": _step}
     thread = threading.current_thread()
     if thread is not threading.main_thread():
         event["thread"] = thread.name
@@ -75,16 +75,17 @@ def _count_ranks():
     return report.find_rank()[1]
 
 
-def classify(error):
-    """Returns the failure class of an exception or of its cause; none if its class says nothing."""
-    seen = set()
-    while error is not None and id(error) not in seen:
+def find_cause(error):
+    """Returns the failure class of an exception or of one that led to it, and that exception. An exception that the companion
+    took led to nothing. The class is none if it says nothing."""
+    first, seen = error, set()
+    while error is not None and id(error) not in seen and not blame.was_taken(error):
         seen.add(id(error))
         failure = _classify_one(error)
         if failure is not None:
-            return failure
+            return failure, error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return None
+    return None, first
 
 
 def _classify_one(error):
@@ -94,6 +95,8 @@ def _classify_one(error):
         return "config"
     if getattr(error, "downshift_injected", False) and not _is_torch(error, "OutOfMemoryError"):
         return "panic"
+    if isinstance(error, blame.LastStepError):
+        return "disk_full"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk_full"
     if _is_torch(error, "OutOfMemoryError"):

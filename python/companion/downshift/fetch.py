@@ -41,7 +41,8 @@ class Seeding:
     def key_of(self, loader):
         """Returns the key of a pass that begins. Further passes over a loader in the same epoch differ."""
         epoch, count = loader.__dict__.get("_downshift_passes", (None, 0))
-        count = count + 1 if epoch == self.epoch else 0
+        # A framework may begin a pass twice before it reads.
+        count = count + _was_read(loader) if epoch == self.epoch else 0
         loader.__dict__["_downshift_passes"] = (self.epoch, count)
         return (self.seed, self.epoch, count)
 
@@ -56,6 +57,12 @@ class Seeding:
         """Returns where the pass over `loader` that begins records its ids, or none."""
         expected, self._expects = self._expects, False
         return self.requested if expected and self.record else None
+
+
+def _was_read(loader):
+    """Reports whether the last pass over a loader has given a batch, as far as can be known."""
+    last = loader.__dict__["_downshift_iterator"]()
+    return last is None or last._downshift_served + getattr(last, "_num_yielded", 0) > 0
 
 
 def activate(seeding):

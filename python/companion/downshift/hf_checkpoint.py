@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 
-from downshift import fetch, knobs, rates, report
+from downshift import blame, fetch, knobs, rates, report
 from downshift.excepthook import CheckpointError
 
 FILE = "downshift.json"
@@ -107,9 +107,10 @@ class Checkpoints:
             existed = os.path.isdir(folder)
             try:
                 result = self._save(original, args, kwargs)
-            except (OSError, RuntimeError) as error:
+            except Exception as error:
                 if not self._ordered or training.report.world > 1:
                     raise
+                blame.take(error)
                 self._failure = error
                 if not existed:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -157,9 +158,13 @@ class Checkpoints:
         try:
             failure = self._report(written, failure, ordered, stop)
         except Exception as error:
-            self._training.off = True
             self._companion.quiet(error)
+            self._training.off = True
             return
+        state = self._trainer.state
+        if failure is not None and blame.is_of_disk(failure) and state.global_step >= state.max_steps:
+            # No later save would repeat it.
+            raise blame.LastStepError(state.global_step, failure)
         if stop and failure is None and not self._stop_withdrawn():
             self._training.report.stopping(self._trainer.state.global_step, True)
             report.stop_process()

@@ -165,9 +165,9 @@ class Training:
         self.report.hello(
             grade=grade, reason=reason, saves=self.checkpoints.can_save(), guards=self._guards(),
             parameters=report.count_parameters(self.trainer.model.parameters()),
-            resumed_from=self.checkpoints.resumed_from, samples=self.position.samples(state.global_step),
-            total_steps=state.max_steps, epoch_units=self.position.samples_per_epoch,
-            total_units=self.position.samples(state.max_steps), knobs=knobs.of_trainer(self.trainer, self.optimizer),
+            resumed_from=self.report.resumed_from(self.checkpoints.resumed_from, state.global_step),
+            samples=self.position.samples(state.global_step), total_steps=state.max_steps,
+            epoch_units=self.position.samples_per_epoch, total_units=self.position.samples(state.max_steps), knobs=knobs.of_trainer(self.trainer, self.optimizer),
         )  # fmt: skip
 
     def _guards(self):

@@ -10,8 +10,14 @@ from downshift import standby
 # Library module → the modules of the companion that hook into it, in this order.
 HOOKS = {
     "torch": ("excepthook",),
-    "torch.utils.data.dataloader": ("fetch",),
-    "torch.optim.optimizer": ("optimizer_hook",),
+    "torch.serialization": ("loads",),
+    "torch.nn.modules.module": ("loads",),
+    "torch.distributed.checkpoint.state_dict_loader": ("loads",),
+    "safetensors": ("loads",),
+    "torch.utils.data.dataloader": ("fetch", "rhythm"),
+    "torch.optim.optimizer": ("rate_in_force", "loads", "optimizer_hook"),
+    "torch.amp.grad_scaler": ("scaler_hook",),
+    "torch.cuda.amp.grad_scaler": ("scaler_hook",),
     "accelerate.optimizer": ("accelerate",),
     "accelerate.accelerator": ("accelerate",),
     "transformers.trainer": ("hf",),

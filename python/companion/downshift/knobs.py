@@ -52,14 +52,13 @@ def of_lightning(trainer, loader):
     return _present(found)
 
 
-def of_accelerator(accelerator, optimizer):
-    """Returns the knobs of an accelerate loop."""
+def of_accelerator(accelerator):
+    """Returns the knobs of an accelerate loop, but for its rate."""
     loaders = getattr(accelerator, "_dataloaders", None) or [None]
     found = {
         "training.micro_batch": _batch_size(loaders[0]),
         "training.accumulation": getattr(accelerator, "gradient_accumulation_steps", None),
         "training.precision": {"no": "f32", "fp16": "f16"}.get(accelerator.mixed_precision, accelerator.mixed_precision),
-        "optimizer.lr": initial_rate(optimizer),
     }
     return _present(found)
 

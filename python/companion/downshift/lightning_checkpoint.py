@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 
-from downshift import fetch, rates, report
+from downshift import blame, fetch, rates, report
 from downshift.excepthook import CheckpointError
 
 FOLDER = "lightning"
@@ -84,8 +84,7 @@ class Checkpoints:
 
     def _save_for_script(self, filepath, *args, **kwargs):
         """Saves as the script's callbacks ask. The run saves at the next border too: a resume from a file that Lightning
-        writes at the end of an epoch would read the epoch before in another order, and one from the middle of a batch would
-        leave out what the module does at its end."""
+        writes within the end of an epoch or of a batch would leave out what follows there."""
         self._write(filepath, *args, **kwargs)
         if not (args[0] if args else kwargs.get("weights_only")):
             self._training.save_due = True
@@ -116,15 +115,33 @@ class Checkpoints:
             os.rename(partial, folder)
         return folder
 
+    def save_last(self, step, samples):
+        """Saves behind the last step, which no later save would repeat."""
+        blame.make_last_durable(step, lambda: self._save_and_report(step, samples, False))
+
     def save_on_order(self, step, samples, stop):
         """Saves at a border, and ends the training if it is to stop."""
+        reports, failure = self._training.report, self._save_and_report(step, samples, stop)
+        # Several ranks stop in any case: each has decided so by itself.
+        if stop and reports.world == 1 and self._companion.stop_withdrawn():
+            return
+        if stop and failure is not None:
+            reports.stop_refused(step, str(failure))
+        elif stop:
+            reports.stopping(step, True)
+            report.stop_process()
+
+    def _save_and_report(self, step, samples, stop):
+        """Returns why the training has no durable checkpoint to stop at, or none."""
         reports, failure = self._training.report, None
         reports.phase("checkpointing")
         try:
             folder = self.save(step, samples)
         except (OSError, RuntimeError) as error:
             if reports.world > 1:
+                blame.let_end(error)
                 raise
+            blame.take(error)
             failure = error
             reports.save_failed(step, error)
         else:
@@ -135,14 +152,7 @@ class Checkpoints:
             if reports.rank == 0:
                 self._prune(folder)
         reports.phase("training")
-        # Several ranks stop in any case: each has decided so by itself.
-        if stop and reports.world == 1 and self._companion.stop_withdrawn():
-            return
-        if stop and failure is not None:
-            reports.stop_refused(step, str(failure))
-        elif stop:
-            reports.stopping(step, True)
-            report.stop_process()
+        return failure
 
     def _prune(self, folder):
         """Removes checkpoints that this process wrote, except the newest."""

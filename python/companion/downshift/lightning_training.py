@@ -7,7 +7,8 @@ import os
 import sys
 import time
 
-from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, loader_state, random_state, rank_file, report
+from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, lightning_epochs, loader_state, random_state
+from downshift import rank_file, report
 from downshift.border import Border
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import slow_down
@@ -26,7 +27,7 @@ class Training:
         self.report = report.Report(companion, "lightning", _find_version(module))
         self.checkpoints = lightning_checkpoint.Checkpoints(self)
         self.faults = Faults.of(companion)
-        self.off, self.save_due, self.deferred = False, False, (False, False)
+        self.off = self.save_due = self.stop_due = self.waits = False
         self.border = self.states = self.module_hook = None
         seed = knobs.find_seed(companion, os.environ.get("PL_GLOBAL_SEED") or companion.seed)
         self.seeding = fetch.activate(Seeding(trainer, int(seed), companion.trial))
@@ -34,6 +35,7 @@ class Training:
         # Last: a save at a border holds the state of all other callbacks behind it.
         self.callback = _callback_class(module.Callback)(self)
         trainer.callbacks.append(self.callback)
+        self.epochs = lightning_epochs.Epochs(trainer, self.before_epoch, self.after_epoch)
         self._begin_step()
 
     def end(self):
@@ -46,6 +48,7 @@ class Training:
         """Takes all hooks away."""
         fetch.deactivate()
         self.checkpoints.leave()
+        self.epochs.leave()
         if self.callback in self.trainer.callbacks:
             self.trainer.callbacks.remove(self.callback)
         if self.module_hook is not None:
@@ -60,6 +63,11 @@ class Training:
     # Borders, called by the callback.
 
     @shielded
+    def on_load_checkpoint(self, checkpoint):
+        self.epochs.resumes = self.checkpoints.resumed_from is not None
+        lightning_epochs.count_epochs(checkpoint)
+
+    @shielded
     def on_train_start(self, module):
         trainer = self.trainer
         self.checkpoints.apply_rate()
@@ -70,9 +78,10 @@ class Training:
         grade, reason = self.checkpoints.grade(loaders)
         steps = trainer.estimated_stepping_batches
         total = int(steps) if math.isfinite(steps) else None
+        resumed_from = self.report.resumed_from(self.checkpoints.resumed_from, trainer.global_step)
         self.report.hello(
             grade=grade, reason=reason, saves=True, guards=self.guards(),
-            parameters=report.count_parameters(module.parameters()), resumed_from=self.checkpoints.resumed_from,
+            parameters=report.count_parameters(module.parameters()), resumed_from=resumed_from,
             samples=self.position.samples(trainer.global_step), total_steps=total,
             epoch_units=self.position.samples_per_epoch,
             total_units=None if total is None else self.position.samples(total),
@@ -90,13 +99,14 @@ class Training:
             self.due = self.faults.strike(self.trainer.global_step + 1)
 
     @shielded
+    def before_epoch(self):
+        if self.epochs.is_between():
+            self._restore_random()
+
+    @shielded
     def before_batch(self):
-        if self.states is not None:
-            # The first batch is fetched: nothing stands between the border that was saved and this point.
-            states, self.states = self.states, None
-            missing = random_state.restore(states)
-            if missing is not None:
-                self.companion.note(missing)
+        # The first batch is fetched: nothing stands between the border that was saved and this point.
+        self._restore_random()
         self.report.enter(rank_file.COMPUTE)
         now = time.perf_counter()
         self.wait += now - self.waiting_since
@@ -138,14 +148,22 @@ class Training:
             slow_down(self.waiting_since - (self.started or self.waiting_since))
         self._report_step(step)
         self.border.notice_sigterm()
-        save, stop = self._decide(step)
+        save, stop = self.border.decide(step)
+        self.save_due, self.stop_due = self.save_due or save, self.stop_due or stop
         self._begin_step()
-        if save:
-            self.checkpoints.save_on_order(step, self.position.samples(step), stop)
-        elif stop:
-            self.report.stopping(step, False)
-            report.stop_process()
-        self.waiting_since = time.perf_counter()
+        if not self.epochs.end_now() and not self._waits_for_validation():
+            self._carry_out(step)
+
+    @shielded
+    def after_epoch(self):
+        """The border behind the last step of an epoch. After the last epoch nothing is left to stop."""
+        step = self.trainer.global_step
+        if self.border is None:
+            return
+        if not self.epochs.are_over():
+            self._carry_out(step)
+        elif self.save_due:
+            self.checkpoints.save_last(step, self.position.samples(step))
 
     @shielded
     def on_validation_start(self):
@@ -193,18 +211,22 @@ class Training:
             ids = order.hash_indices(self.seeding.take_ids(self.batches))
             self.report.fingerprint(step, ids, self.rate, scaler.get_scale() if scaler else None)
 
-    def _decide(self, step):
-        """Returns (save, stop). A resume from a border before a validation would leave it out, so both wait for the next
-        border, once; the last border of the training has no next."""
-        save, stop = self.border.decide(step)
-        save, stop = save or self.deferred[0] or self.save_due, stop or self.deferred[1]
-        self.save_due = False
-        waited = self.deferred != (False, False)
-        if not waited and self._validates_now() and not self._is_last_border(step):
-            self.deferred = save, stop
-            return False, False
-        self.deferred = (False, False)
-        return save, stop
+    def _carry_out(self, step):
+        """Saves and stops, as far as either is due."""
+        save, stop = self.save_due, self.stop_due
+        self.save_due = self.stop_due = self.waits = False
+        if save:
+            self.checkpoints.save_on_order(step, self.position.samples(step), stop)
+        elif stop:
+            self.report.stopping(step, False)
+            report.stop_process()
+        self.waiting_since = time.perf_counter()
+
+    def _waits_for_validation(self):
+        """Reports whether this border is passed over, once: a resume from before a validation would leave it out."""
+        is_due = self.save_due or self.stop_due
+        self.waits = is_due and not self.waits and self._validates_now()
+        return self.waits
 
     def _validates_now(self):
         """Reports whether a validation follows this batch, as Lightning will decide."""
@@ -212,15 +234,13 @@ class Training:
         try:
             return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
         except (AttributeError, TypeError):
-            return bool(self.trainer.enable_validation and loop.epoch_loop.batch_progress.is_last_batch)
+            return False
 
-    def _is_last_border(self, step):
-        trainer = self.trainer
-        if 0 <= (trainer.max_steps or -1) <= step:
-            return True
-        epochs = trainer.max_epochs
-        last_epoch = epochs is not None and 0 < epochs <= trainer.current_epoch + 1
-        return last_epoch and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+    def _restore_random(self):
+        states, self.states = self.states, None
+        missing = None if states is None else random_state.restore(states)
+        if missing is not None:
+            self.companion.note(missing)
 
     def _find_position(self, loaders):
         trainer, loader = self.trainer, loaders[0] if loaders else None
@@ -298,6 +318,9 @@ def _callback_class(base):
 
         def state_dict(self):
             return _encode(random_state.capture())
+
+        def on_load_checkpoint(self, trainer, pl_module, checkpoint):
+            self.training.on_load_checkpoint(checkpoint)
 
         def load_state_dict(self, state):
             self.training.states = _decode(state)

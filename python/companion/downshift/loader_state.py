@@ -32,10 +32,6 @@ def load_state_dict(self, state):
     """Lets the next pass continue where the state was taken. Another batch size continues at the same sample."""
     if not state:
         return
-    if _is_over(self, state):
-        # Taken behind the epoch's last batch: Lightning still counts that epoch when it begins the next pass.
-        self.__dict__["_downshift_restore"] = {"epoch": state["epoch"] + 1, "pass": 0, "served": 0}
-        return
     served, before, now = state["served"], state.get("batch_size"), self.batch_size
     if before and now and before != now:
         samples = served * before
@@ -47,12 +43,3 @@ def load_state_dict(self, state):
         if seeding is not None:
             seeding.batch_size_changed(before, now, exact=samples % now == 0)
     self.__dict__["_downshift_restore"] = dict(state, served=served)
-
-
-def _is_over(self, state):
-    try:
-        batches = len(self)
-    except TypeError:
-        return False
-    before, now = state.get("batch_size") or 1, self.batch_size or 1
-    return state["served"] * before >= batches * now

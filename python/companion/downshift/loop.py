@@ -12,7 +12,7 @@ import os
 import time
 
 from downshift import batches as data
-from downshift import border, excepthook, gradients, inject, introduction, knobs, order, rank_file, rates, report, sample
+from downshift import blame, border, excepthook, gradients, inject, introduction, knobs, order, rank_file, rates, report, sample
 from downshift import saver, snapshot, stacks, standby
 from downshift.excepthook import CheckpointError, ConfigError
 from downshift.ranks import are_sharded
@@ -316,7 +316,7 @@ class Run:
         report.stop_process()
 
     def _finish(self):
-        """The last step of the run is taken: makes it durable."""
+        """The last step of the run is taken: makes it durable. If the disk refuses it, the script fails."""
         self._ended = True
         report.release("loop")
         if self._metrics:
@@ -327,7 +327,7 @@ class Run:
 
     def _save_last(self):
         if self._step and self._saver.can_save:
-            self._saver.save(*self._moment())
+            blame.make_last_durable(self._step, lambda: self._saver.save(*self._moment()))
 
     def _moment(self):
         """Returns the step, the clock and the header of a save at this border."""

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 
-from downshift import rank_file, stacks, standby
+from downshift import blame, rank_file, stacks, standby
 
 # The outermost frameworks own a training from its first line to its last. The others only see optimizer steps.
 OWNERS = ("loop", "transformers", "lightning")
@@ -103,7 +103,7 @@ class Report:
             "python": platform.python_version(), "torch": version_of("torch"), "framework": self.framework,
             "version": self.version, "grade": "none", "reason": None, "saves": False, "guards": False,
             "parameters": None, "resumed_from": None, "samples": 0, "total_steps": None, "epoch_units": None,
-            "total_units": None, "unit": "samples", "knobs": {},
+            "total_units": None, "unit": "samples", "knobs": {}, "counts_skips": False,
         }  # fmt: skip
         hello.update(values)
         for name, offset in (("total_steps", self.step_offset), ("total_units", self.sample_offset)):
@@ -140,6 +140,11 @@ class Report:
         """Reports an evaluation."""
         self._send_at("eval", step, samples, {"loss": loss, "metrics": metrics})
 
+    def loaded(self, files, optimizer_steps, restored):
+        """Reports what the process had loaded before its first step."""
+        event = {"event": "loaded", "files": files, "optimizer_steps": optimizer_steps, "restored": restored}
+        self._send(event)
+
     def wrote(self, step, samples, path):
         """Reports that the framework's checkpoint is complete."""
         self._send_at("wrote", step, samples, {"path": os.path.abspath(path)})
@@ -152,7 +157,7 @@ class Report:
     def save_failed(self, step, error):
         """Reports a save that failed; the training goes on."""
         event = {"event": "save_failed", "step": step + self.step_offset, "message": str(error)}
-        if _is_of_disk(error):
+        if blame.is_of_disk(error):
             event["of_disk"] = True
         self._send(event)
 
@@ -183,6 +188,12 @@ class Report:
         if self.companion.modules and self.rank == 0:
             standby.record(self.companion.modules)
 
+    def resumed_from(self, chosen, step):
+        """Returns the step from which a framework goes on: of the checkpoint that was chosen for it, or of another one that
+        the script gave it instead."""
+        is_own = chosen is None and self.companion.resume and not self.step_offset
+        return step or None if is_own else chosen
+
     def finish(self):
         """Lets the next training of this process count on."""
         global _steps_before, _samples_before
@@ -205,10 +216,3 @@ class Report:
 def version_of(name):
     """Returns the version of a library that is imported, or none."""
     return getattr(sys.modules.get(name), "__version__", None)
-
-
-def _is_of_disk(error):
-    import errno
-
-    code = getattr(error, "errno", None)
-    return code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS) or "PytorchStreamWriter" in str(error)

@@ -8,6 +8,7 @@ import struct
 import sys
 import zlib
 
+from downshift import wire
 from downshift.excepthook import ConfigError
 
 
@@ -15,7 +16,7 @@ def write(folder, step, text=None, image=None):
     """Writes one sample, and returns its path."""
     if (text is None) == (image is None):
         raise ConfigError("run.sample takes either text or image")
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
     path = _free_path(folder, step, ".txt" if text is not None else ".png")
     # A reader sees all of it or nothing.
     draft = os.path.join(folder, ".{}.{}".format(os.getpid(), os.path.basename(path)))
@@ -31,14 +32,14 @@ def write(folder, step, text=None, image=None):
 
 def _write(path, text, image):
     if text is not None:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", opener=wire.own_file) as file:
             file.write(str(text))
     elif hasattr(image, "save"):
         image.save(path)
     elif isinstance(image, (str, os.PathLike)):
         shutil.copyfile(image, path)
     else:
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=wire.own_file) as file:
             file.write(png(*_pixels(image)))
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import threading
 import time
 
-from downshift import best, rank_file, values, wire
+from downshift import best, blame, rank_file, values, wire
 from downshift.safetensors import FormatError
-
-OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 class Saver:
@@ -77,6 +74,7 @@ class Saver:
         try:
             self._capture.take(header)
         except Exception as error:
+            blame.take(error)
             self._fail(step, error)
             return
         finally:
@@ -139,8 +137,8 @@ class Saver:
             self._companion.send({"event": "phase", "phase": phase})
 
     def _fail(self, step, error):
-        self._error = wire.describe(error)
+        self._error = blame.NotSaved(wire.describe(error), blame.is_of_disk(error))
         event = {"event": "save_failed", "step": step, "message": self._error}
-        if isinstance(error, OSError) and error.errno in OF_DISK:
+        if self._error.of_disk:
             event["of_disk"] = True
         self._companion.send(event)

@@ -17,8 +17,8 @@ def shielded(method):
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            self.off = True
             self.companion.quiet(error)
+            self.off = True
             return None
 
     return run

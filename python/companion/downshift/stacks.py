@@ -6,6 +6,8 @@ import faulthandler
 import os
 import signal
 
+from downshift import wire
+
 _registered = None
 
 
@@ -26,6 +28,6 @@ def _register(companion):
     if signal.getsignal(number) != signal.SIG_DFL:
         return None, None, None
     path = os.path.join(companion.attempt_dir, "stacks-{}.txt".format(companion.process))
-    file = open(path, "w", encoding="utf-8")
+    file = open(path, "w", encoding="utf-8", opener=wire.own_file)
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     return int(number), path, file

@@ -88,7 +88,10 @@ def record(path):
     partial = "{}.{}".format(path, os.getpid())
     try:
         found = [] if _environment_changed else _installed_modules()
-        with open(partial, "w", encoding="utf-8") as file:
+        # Not before: this module is imported at the start of each process.
+        from downshift import wire
+
+        with open(partial, "w", encoding="utf-8", opener=wire.own_file) as file:
             json.dump(found, file)
         os.replace(partial, path)
     except Exception:

@@ -14,6 +14,8 @@ import socket
 import sys
 import threading
 
+from downshift import blame
+
 PROTOCOL = 1
 VARIABLE = "DOWNSHIFT_COMPANION"
 LIMIT_BYTES = 16 << 20
@@ -22,6 +24,11 @@ FLUSH_SECONDS = 2.0
 
 _unread = object()
 _companion = _unread
+
+
+def own_file(path, flags):
+    """Opens a file of the run, as an `opener`: whatever the script's umask is, other users cannot write it."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def companion():
@@ -110,7 +117,9 @@ class Companion:
         self.send({"event": "note", "level": level, "text": str(text)})
 
     def quiet(self, error):
-        """Reports that the companion itself failed, and says nothing from then on. The training goes on."""
+        """Reports that the companion itself failed, and says nothing from then on. The training goes on. An exception that
+        belongs to the script passes."""
+        blame.take(error)
         if self.asleep:
             return
         self.note("the companion failed and is off from here on: " + describe(error))
@@ -270,7 +279,9 @@ class Line:
             return
         if kind in ("published", "publish_failed"):
             with self._changed:
-                failure = None if kind == "published" else str(order.get("message", "unknown"))
+                failure = None
+                if kind == "publish_failed":
+                    failure = blame.NotSaved(order.get("message", "unknown"), order.get("of_disk"))
                 self._outcomes[order.get("step")] = failure
                 if self.stop_withdrawn:
                     self.withdrawn_steps.add(order.get("step"))

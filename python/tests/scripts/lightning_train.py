@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import random
+import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=8)
@@ -15,6 +16,7 @@ parser.add_argument("--writes", help="folder of its checkpoints and of its log")
 parser.add_argument("--save-every", type=int, help="steps between its checkpoints, in place of epochs")
 parser.add_argument("--dropout", type=float, default=0.2)
 parser.add_argument("--lr", type=float, default=0.01)
+parser.add_argument("--wait-at", default="", help="steps behind which it waits for 4 seconds")
 parser.add_argument("--package", default="lightning.pytorch")
 options = parser.parse_args()
 
@@ -52,6 +54,8 @@ class Model(pl.LightningModule):
 
     def on_train_batch_end(self, outputs, batch, index):
         self.average.mul_(0.9).add_(0.1 * self.layers[3].bias.detach() + 0.001 * torch.randn(2))
+        if str(self.global_step) in options.wait_at.split(","):
+            time.sleep(4)
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=options.lr)

@@ -141,7 +141,8 @@ fn calls_in_tables(page: &str) -> Vec<Vec<String>> {
     let spans = page.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('`').skip(1).step_by(2));
     let commands = spans.filter_map(|span| {
         let start = span.find("downshift ").filter(|start| *start == 0 || span[..*start].ends_with(' '))?;
-        Some(span[start..].trim_end_matches(" &"))
+        let call = span[start..].split(" \\| ").next()?;
+        Some(call.trim_end_matches(" &"))
     });
     commands.map(split_words).collect()
 }

@@ -4,13 +4,9 @@ use super::{Follower, print_now};
 use crate::cli::client;
 use crate::keeper::lifeline::BoundKeeper;
 use crate::protocol::control::RunState;
+use crate::protocol::exit_code::{NEEDS_PERSON, STOPPED};
 use crate::store::owners;
 use crate::store::reader::Reader;
-
-/// Exit code of a run that ended on request.
-const STOPPED: u8 = 3;
-/// Exit code of a run that needs attention.
-const NEEDS_PERSON: u8 = 4;
 
 impl Follower<'_> {
     /// Reports whether another start of this job has continued the run since: its keeper is not this one's.

@@ -7,7 +7,7 @@ use crate::process_tree::{Family, TOKEN_VARIABLE, end_all, kill_all, new_token, 
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::run_dir::RunDir;
-use std::fs::File;
+use crate::store::umask;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -57,7 +57,7 @@ impl Attempt {
         let token = new_token();
         let Start { rung, number, device, is_trial } = start;
         let purpose = if *is_trial { "--trial" } else { "--measure" };
-        let log = File::options().create(true).append(true).open(dir.file("worker.log"))?;
+        let log = dir.append("worker.log")?;
         let mut harness = Command::new("/proc/self/exe")
             .arg0("downshift-harness")
             .args(["harness", purpose, "--attempt", &number.to_string(), "--rung", &rung.to_string()])
@@ -65,6 +65,7 @@ impl Attempt {
             .arg(dir.path())
             // With a token of its own, it also finds orphans that have none.
             .env(TOKEN_VARIABLE, new_token())
+            .envs(umask::for_child())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

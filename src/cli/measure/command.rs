@@ -168,7 +168,13 @@ impl<'a> CommandMeter<'a> {
         if seen.failed.is_none() && self.is_killed_for_memory(exit, seen) {
             return Err(Unmeasured::killed_for_memory(rung, seen.ram.unwrap_or(0), log));
         }
-        let cause = witness.judge(&Ending { exit, pid: Some(pid), failed: seen.failed.as_ref(), ended_for: None });
+        let cause = witness.judge(&Ending {
+            exit,
+            pid: Some(pid),
+            failed: seen.failed.as_ref(),
+            ended_for: None,
+            log_end: None,
+        });
         let failure = Failure::new(cause.class.exit_code(), failure_message(rung, cause.class, exit, log));
         Err(match cause.class {
             FailureClass::DeviceOutOfMemory | FailureClass::HostOutOfMemory => Unmeasured::OutOfMemory(failure),

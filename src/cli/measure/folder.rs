@@ -3,7 +3,7 @@
 use crate::cli::Failure;
 use crate::process_tree::{Family, Grace, end_all};
 use crate::store::lock::{self, Lock, LockError, Whereabouts};
-use crate::untrusted::file;
+use crate::store::worker_log::LogFiles;
 use crate::untrusted::text;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -116,7 +116,7 @@ fn end_leftover_processes(folder: &Path) {
 
 /// Returns the end of a worker's log, for its failure message.
 pub fn end_of_log(log: &Path) -> String {
-    let text = file::tail(log, TAIL).unwrap_or_default();
+    let text = LogFiles::open(log).and_then(|files| files.tail(TAIL)).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(SHOWN)..];
     if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }

@@ -34,7 +34,7 @@ impl Observed {
                 self.steps.push(step);
             }
             Event::Failed(failed) => self.failed = Some(failed),
-            Event::Command { news: CommandNews::Ended { pid, code, signal } } => {
+            Event::Command { news: CommandNews::Ended { pid, code, signal, .. } } => {
                 self.exit = Some((pid, Exit::of_command(code, signal)));
             }
             _ => {}

@@ -2,6 +2,7 @@
 
 use super::{ResumeArgs, stored_launch};
 use crate::cli::devices::{devices_of_start, worker_device};
+use crate::cli::environment::NextStart;
 use crate::cli::first_checkpoint::copy_container;
 use crate::cli::occupied::{self, Answer};
 use crate::cli::preflight::check_ranks;
@@ -13,7 +14,7 @@ use crate::format::{count, counted};
 use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
-use crate::store::command_line::record_command_line;
+use crate::store::command_line::{record_command_line, with_option};
 use crate::store::go_on::train_on;
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -33,7 +34,7 @@ pub enum Origin {
 pub fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let base_run = base.run()?;
     if let (Origin::Weights, Some(spec)) = (origin, &base_run.command) {
-        return Err(refuse_weights(base, spec));
+        return Err(refuse_weights(base, &base_run, spec, args));
     }
     let loaded = checkpoints::load_chosen(base, args.from)?;
     let run = match origin {
@@ -59,17 +60,27 @@ pub fn begin_from(base: &RunDir, origin: Origin, args: &ResumeArgs, runs: &Path,
         Origin::Checkpoint => copy_container(base, &dir, &loaded, None)?,
     }
     OfflineKeeper::step_in(&dir)?.begin_from(base, describe_origin(origin, base, loaded.manifest.step, args));
-    start_keeper(&dir, Some(&launch))?;
+    start_keeper(&dir, Some(&launch), NextStart::first(&dir))?;
     look_on(&dir, args.headless, 0)
 }
 
-/// Refuses to start a command from weights alone: only its script can load them.
-fn refuse_weights(base: &RunDir, spec: &CommandSpec) -> Failure {
+/// Refuses to start a command from weights alone: only its script can load them. Names the command that begins with the
+/// whole checkpoint, at the rate and length that were asked for.
+fn refuse_weights(base: &RunDir, run: &Run, spec: &CommandSpec, args: &ResumeArgs) -> Failure {
     let name = base.name();
-    let whole = train_on(base, Some(spec), None).map_or_else(String::new, |line| {
-        format!("; `{line}` starts a new run from its newest checkpoint, with the optimizer")
+    let rate = args.lr_factor.map(|factor| ("optimizer.lr", (run.rungs[0].preset.optimizer.lr * factor).to_string()));
+    let length = args.epochs.map(|epochs| ("training.epochs", epochs.to_string()));
+    let asked: Vec<(&str, String)> = [rate, length].into_iter().flatten().collect();
+    let (set, own): (Vec<_>, Vec<_>) =
+        asked.into_iter().partition(|(knob, _)| run.unreached_knobs([*knob].into_iter()).is_empty());
+    let whole = train_on(base, Some(spec), args.from).map_or_else(String::new, |line| {
+        let line = set.iter().fold(line, |line, (knob, value)| with_option(&line, &format!("--set {knob}={value}")));
+        format!("; `{line}` starts a new run from its checkpoint, with the optimizer")
     });
-    Failure::new(2, format!("--as-base: {name} is a command, and only its script can load weights alone{whole}"))
+    let own = own
+        .iter()
+        .fold(String::new(), |text, (knob, _)| format!("{text}; no argument takes {knob}: change it in the script"));
+    Failure::new(2, format!("--as-base: {name} is a command, and only its script can load weights alone{whole}{own}"))
 }
 
 /// Returns the journal line of a run that begins with a part of another.

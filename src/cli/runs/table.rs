@@ -28,6 +28,7 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
         cell::best(run),
         cell::device(run),
         describe_rung(status),
+        cell::overrides(run),
         cell::tags(run),
     ];
     let why = status.why.as_ref().map(|why| shorten(why, status.state));
@@ -58,10 +59,10 @@ fn describe_rung(status: &Status) -> String {
     }
 }
 
-/// Columns that a narrow terminal leaves out, the least needed first: device, duration, start, rung.
-const SPARE: [usize; 4] = [6, 3, 2, 7];
+/// Columns that a narrow terminal leaves out, the least needed first: device, duration, start, rung, overrides.
+const SPARE: [usize; 5] = [6, 3, 2, 7, 8];
 /// Columns before that of the remarks, which may be cut.
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 
 /// Empties columns until the rows fit into this width, without their remarks.
 pub fn fit(rows: &mut [Vec<String>], width: usize) {
@@ -112,6 +113,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
         "best": status.and_then(|status| status.best.as_ref()),
         "device": status.and_then(|status| status.device.as_ref()),
         "rung": status.map(|status| &status.rung_name),
+        "overrides": run.overrides,
         "tags": run.labels.tags,
         "note": run.labels.note,
         "archived": run.labels.archived,
@@ -140,17 +142,27 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_leaves_out_the_device_before_the_evaluation() {
-        let cells =
-            ["digits-20261127-223742", "training", "22:37", "12 s", "step 300 60 %", "loss 0.21", "cpu", "full", "a"];
+        let cells = [
+            "digits-20261127-223742",
+            "training",
+            "22:37",
+            "12 s",
+            "step 300 60 %",
+            "loss 0.21",
+            "cpu",
+            "full",
+            "lr=0.004",
+            "a",
+        ];
         let row: Vec<String> = cells.iter().map(|cell| (*cell).to_owned()).collect();
         let shown = |width: usize| {
             let mut rows = vec![row.clone()];
             fit(&mut rows, width);
             align(&rows).swap_remove(0)
         };
-        assert_eq!(shown(200).split("  ").count(), 9);
+        assert_eq!(shown(200).split("  ").count(), 10);
         let narrow = shown(76);
-        assert!(narrow.contains("loss 0.21  full  a") && !narrow.contains("cpu"), "{narrow}");
+        assert!(narrow.contains("loss 0.21  lr=0.004  a") && !narrow.contains("cpu"), "{narrow}");
         assert_eq!(shown(20), "digits-20261127-223742  training  step 300 60 %  loss 0.21  a");
     }
 

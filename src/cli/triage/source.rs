@@ -1,18 +1,25 @@
 //! The logs that `triage` reads: files, pipes, stdin and those of runs.
 
-use super::Failure;
+use super::{Failure, say};
 use crate::store::run_dir::{RunDir, RunDirError};
-use crate::untrusted::file::{FileKind, open_stream};
+use crate::store::worker_log::LogFiles;
+use crate::untrusted::file::{FileKind, await_writer, open_stream};
 use crate::untrusted::text;
 use rustix::fs::{FileType, fstat};
 use std::fmt;
-use std::io::{self, BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Bytes of a log that are looked at before it is read.
 const START: usize = 1 << 18;
 /// A file with more than one control character in this many is not text.
 const CONTROLS: usize = 50;
+/// How long a pipe may have no writer before that is said.
+const SOON: Duration = Duration::from_secs(1);
+/// How long to wait for a writer from then on.
+const LONG: Duration = Duration::from_mins(1);
 
 /// A log that is diagnosed.
 pub enum Source {
@@ -77,7 +84,16 @@ impl Source {
             Self::Stdin => (Box::new(io::stdin().lock()), Some(FileKind::Pipe)),
             Self::File(_) | Self::Run(_) => {
                 let (file, kind) = open_stream(&self.path()).map_err(|error| self.failure(&error))?;
-                (Box::new(BufReader::with_capacity(START, file)), kind)
+                if kind == Some(FileKind::Pipe) {
+                    self.await_writer(&file)?;
+                }
+                let log: Box<dyn Read> = match self {
+                    Self::Run(_) if kind.is_none() => LogFiles::open(&self.path())
+                        .and_then(LogFiles::read_whole)
+                        .map_err(|error| self.failure(&error))?,
+                    _ => Box::new(file),
+                };
+                (Box::new(BufReader::with_capacity(START, log)), kind)
             }
         };
         let start = log.fill_buf().map_err(|error| self.failure(&error))?;
@@ -90,6 +106,24 @@ impl Source {
             return Err(Failure::new(1, format!("{name} is not text; name the log that the training printed")));
         }
         Ok(log)
+    }
+
+    /// Waits until a program has opened the pipe for writing, as `cat` does, but not for ever.
+    fn await_writer(&self, pipe: &File) -> Result<(), Failure> {
+        let await_writer = |limit| await_writer(pipe, limit).map_err(|error| self.failure(&error));
+        if await_writer(SOON)? {
+            return Ok(());
+        }
+        let name = text::path(&self.path());
+        say(&format!("{name} is a pipe that no program writes to; waits {} s for one", LONG.as_secs()));
+        if await_writer(LONG)? {
+            return Ok(());
+        }
+        let fix = "start the program that writes to it, then `downshift triage` again";
+        Err(Failure::new(
+            1,
+            format!("{name}: nothing has opened this pipe for writing within {} s; {fix}", LONG.as_secs()),
+        ))
     }
 
     /// Returns the failure to read the log.

@@ -13,13 +13,13 @@ use super::leg::{Leg, Limits, Over};
 use super::outputs::Outputs;
 use super::trace::Trace;
 use super::verdict::{ENOUGH, Judgement, NOISE, Starts, Verdict, judge};
+use crate::cli::kept_script::KeptScript;
 use crate::cli::measure::attempt::Start;
 use crate::cli::measure::folder::TemporaryFolder;
 use crate::cli::measure::interruption::Interruption;
 use crate::cli::{Failure, Outcome, line, say};
 use crate::config::command::{CommandSpec, Level};
 use crate::config::run::Run;
-use crate::diagnose::python::PythonEnvironment;
 use crate::format::{count, counted};
 use crate::protocol::companion::IgnoredKnob;
 use crate::store::resume_proof::{self, Proofs};
@@ -31,7 +31,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Prefix of the folders of trials, in the runs directory.
-const FOLDERS: &str = "downshift-trial-";
+pub const FOLDERS: &str = "downshift-trial-";
 
 /// The lowest exit code of a trial that a signal ended.
 const SIGNALS: u8 = 128;
@@ -48,30 +48,27 @@ pub struct Options<'a> {
     pub device: &'a str,
 }
 
-/// Refuses a command that cannot resume, and says what is missing. A Python script may have a companion that resumes it,
-/// which shows only when it trains.
-pub fn check_resumable(run: &Run) -> Result<(), Failure> {
-    let is_python = || matches!(PythonEnvironment::of_run(run), Some(Ok(_)));
-    match &run.command {
-        Some(spec) if spec.level() == Level::Command && !is_python() => Err(nothing_to_prove(&run.name, spec)),
-        _ => Ok(()),
-    }
+/// Reports whether the resume of a command can be tried, as far as the run file and the source of its script show.
+pub fn may_resume(spec: &CommandSpec) -> bool {
+    spec.level() >= Level::Checkpoints || KeptScript::of(spec).is_some()
 }
 
-fn nothing_to_prove(name: &str, spec: &CommandSpec) -> Failure {
+/// Says why nothing resumes a command.
+pub fn describe_missing(spec: &CommandSpec) -> String {
     let missing = [
         (spec.checkpoints.is_none(), "`checkpoints:` (the files that the script saves)"),
         (spec.resume.is_none(), "`resume:` (how it continues from them)"),
     ];
     let missing: Vec<&str> = missing.iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| *what).collect();
     let missing = missing.join(" and ");
-    Failure::new(
-        2,
-        format!(
-            "{name}: nothing to prove: the run file has no {missing}, and no companion resumes the script; write them, let \
-             `downshift init` propose them, or train with downshift.attach"
-        ),
+    format!(
+        "the run file has no {missing}, and no companion resumes the script; write them, let `downshift init` propose them, or \
+         train with downshift.attach"
     )
+}
+
+fn nothing_to_prove(name: &str, spec: &CommandSpec) -> Failure {
+    Failure::new(2, format!("{name}: nothing to prove: {}", describe_missing(spec)))
 }
 
 /// Tries the command, and prints what its resume leaves out.

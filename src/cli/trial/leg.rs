@@ -8,7 +8,7 @@ use crate::cli::measure::interruption::Interruption;
 use crate::keeper::witness::{Ending, Witness};
 use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Order};
+use crate::protocol::worker::{CommandNews, Eval, Event, Failed, FailureClass, Hello, Order};
 use crate::store::run_dir::RunDir;
 use std::io;
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ pub struct Leg {
     pub trace: Trace,
     /// The newest checkpoint that it completed.
     pub saved: Option<u64>,
+    /// Its evaluations.
+    pub evals: Vec<Eval>,
     /// The step of the checkpoint that it resumed from.
     pub resumed_from: Option<u64>,
     /// The companion in the command.
@@ -62,6 +64,7 @@ impl Leg {
             dir: dir.clone(),
             trace: Trace::default(),
             saved: None,
+            evals: Vec::new(),
             resumed_from: None,
             companion: None,
             exit: None,
@@ -101,9 +104,10 @@ impl Leg {
         match event {
             Event::Hello(Hello { resumed_from, .. }) => self.resumed_from = resumed_from,
             Event::Saved(saved) => self.saved = self.saved.max(Some(saved.step)),
+            Event::Eval(eval) => self.evals.push(eval),
             Event::Failed(failed) => self.failed = Some(failed),
             Event::Command { news: CommandNews::Companion(news) } => self.companion = Some(news),
-            Event::Command { news: CommandNews::Ended { pid, code, signal } } => {
+            Event::Command { news: CommandNews::Ended { pid, code, signal, .. } } => {
                 self.exit = Some((pid, Exit::of_command(code, signal)));
             }
             _ => {}
@@ -118,6 +122,11 @@ impl Leg {
     /// Returns the knobs that the script does not follow, as far as a companion sees them.
     pub fn ignored_knobs(&self) -> Vec<IgnoredKnob> {
         self.companion.as_ref().map_or_else(Vec::new, |companion| companion.ignored.clone())
+    }
+
+    /// Returns the living processes of the command.
+    pub fn processes(&self) -> Vec<u32> {
+        self.attempt.processes()
     }
 
     /// Asks the command to save.
@@ -146,7 +155,7 @@ impl Leg {
         if exit.code == Some(0) && self.failed.is_none() {
             return Ok(Over::Finished);
         }
-        let ending = Ending { exit, pid: Some(pid), failed: self.failed.as_ref(), ended_for: None };
+        let ending = Ending { exit, pid: Some(pid), failed: self.failed.as_ref(), ended_for: None, log_end: None };
         let class = self.log.judge(&ending).class;
         let named = if class == FailureClass::Unknown { String::new() } else { format!(" ({class})") };
         let step = self.trace.last();

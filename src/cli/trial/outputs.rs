@@ -85,7 +85,7 @@ impl Outputs {
     }
 }
 
-/// Asks before a command is tried that may replace its own earlier outputs: it starts several times, from its beginning.
+/// Asks before a command is tried that may replace its own earlier outputs: it starts from its beginning.
 ///
 /// # Errors
 /// Returns an error if the answer is no, or nobody can be asked.
@@ -95,7 +95,7 @@ pub fn require_permission(run: &Run, is_given: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let Some(risk) = Risk::of(spec) else { return Ok(()) };
-    let problem = format!("{}: a trial starts the script several times from its beginning, and {risk}", run.name);
+    let problem = format!("{}: a trial starts the script from its beginning, and {risk}", run.name);
     let way_out = "write {run_dir} into the script's output argument, or into a variable that it reads \
                    (environment: { OUT: \"{run_dir}/out\" }), or allow it with --in-place";
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {

@@ -2,13 +2,13 @@
 //! the whole cycle is exercised.
 
 use super::checklist::{self, Check, item, remark, unknown};
+use super::figures::{evaluation_improves, is_steady, loss_falls};
 use crate::cli::watching::Watched;
 use crate::cli::{Failure, Outcome, client, line};
 use crate::config::run::Run;
-use crate::format::{bytes, count, counted, percent};
+use crate::format::{count, counted, percent};
 use crate::keeper::Launch;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
-use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
@@ -19,9 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Share of the time in which the GPU of a healthy run works.
 const HEALTHY_LOAD: f64 = 0.8;
-
-/// Maximum ratio of VRAM in the second half to the first.
-const STEADY: f64 = 1.05;
 
 /// Trains in a new run directory, and prints the checklist.
 pub fn try_task(run: &Run, launch: &Launch, runs: &Path, time: Duration) -> Outcome {
@@ -76,7 +73,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
         item("started", !rows.is_empty(), format!("{} on {device}", counted(rows.len() as u64, "step"))),
         item("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
         vram_is_steady(&readings),
-        loss_falls(&rows),
+        loss_of_steps_falls(&rows),
         validation_improves(&evals),
         item(
             "full cycle done",
@@ -122,58 +119,19 @@ fn vram_is_steady(samples: &[SampleRow]) -> Check {
     const WHAT: &str = "VRAM stable";
     let used = |row: &SampleRow| row.reading.gpu.as_ref().ok()?.vram_worker_bytes.get().filter(|bytes| *bytes > 0);
     let used: Vec<u64> = samples.iter().filter_map(used).collect();
-    let (early, late) = used.split_at(used.len() / 2);
-    let peak = |part: &[u64]| part.iter().max().copied().unwrap_or(0);
-    if early.is_empty() {
-        return unknown(WHAT, "not measured: the worker uses no GPU memory, or the GPU cannot be read");
-    }
-    let seen = format!("{} at most, then {}", bytes(peak(early)), bytes(peak(late)));
-    item(WHAT, peak(late) as f64 <= peak(early) as f64 * STEADY, seen)
+    is_steady(WHAT, &used)
+        .unwrap_or_else(|| unknown(WHAT, "not measured: the worker uses no GPU memory, or the GPU cannot be read"))
 }
 
-fn loss_falls(rows: &[StepRow]) -> Check {
-    const WHAT: &str = "loss falls";
-    let losses: Vec<f64> = rows.iter().filter_map(|row| row.loss).collect();
-    let part = (losses.len() / 5).max(1);
-    if losses.len() < 10 {
-        return item(WHAT, false, format!("too few steps: {}", losses.len()));
-    }
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    let (first, last) = (mean(&losses[..part]), mean(&losses[losses.len() - part..]));
-    item(WHAT, last < first, format!("{first:.4} → {last:.4}"))
+fn loss_of_steps_falls(rows: &[StepRow]) -> Check {
+    let losses: Vec<(u64, f64)> = rows.iter().filter_map(|row| Some((row.step, row.loss?))).collect();
+    loss_falls(&losses).unwrap_or_else(|| item("loss falls", false, format!("too few steps: {}", losses.len())))
 }
 
 fn validation_improves(evals: &[Eval]) -> Check {
     const WHAT: &str = "validation improves";
-    let [first, .., last] = evals else {
-        let seen = "fewer than two evaluations: lower evaluation.every, or extend the trial";
-        return item(WHAT, false, seen);
-    };
-    if let (Some(before), Some(after)) = (first.value(metrics::ACCURACY), last.value(metrics::ACCURACY)) {
-        let full = after >= 1.0;
-        return item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0));
-    }
-    match (first.loss, last.loss) {
-        (Some(before), Some(after)) => item(WHAT, after < before, format!("loss {before:.4} → {after:.4}")),
+    evaluation_improves(WHAT, evals).unwrap_or_else(|| match evals.len() {
+        0 | 1 => item(WHAT, false, "fewer than two evaluations: lower evaluation.every, or extend the trial"),
         _ => unknown(WHAT, "not measured: evaluations report no loss"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::validation_improves;
-    use crate::protocol::metrics;
-    use crate::protocol::worker::Eval;
-
-    #[test]
-    fn two_evaluations_are_needed_to_tell() {
-        let eval = |loss: f64, accuracy: Option<f64>| {
-            let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
-            Eval { step: 1, samples: 1, loss: Some(loss), metrics, ..Eval::default() }
-        };
-        assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
-        assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
-        assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds, Some(false));
-        assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(1.0, Some(0.6))]).holds, Some(true));
-    }
+    })
 }

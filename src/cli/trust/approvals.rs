@@ -2,12 +2,12 @@
 //! the file, revokes an approval.
 
 use crate::store::lock::no_link;
-use crate::store::user_folder::user_folder;
+use crate::store::user_folder::{self, user_folder};
 use crate::untrusted::text;
 use rustix::process::getuid;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// Maximum size of the file; room for some ten thousand approvals.
@@ -54,7 +54,7 @@ impl Approvals {
     /// Stores an approval.
     pub fn add(&self, digest: &str, name: &str) -> Result<(), ApprovalsError> {
         let folder = self.file.as_ref().and_then(|file| file.parent()).ok_or(ApprovalsError::Nowhere)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| self.failed(source))?;
+        user_folder::create(folder).map_err(|source| self.failed(source))?;
         let mut file = self.open(File::options().append(true).create(true).mode(0o600))?;
         let line = format!("{digest} {} {name}\n", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"));
         file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| self.failed(source))

@@ -16,14 +16,14 @@ proptest! {
     fn panels_lie_within_the_screen_and_apart(
         width in 0u16..420, height in 0u16..120, tabs in 0u16..100, view in 0..View::ALL.len(),
         charts_from in 0usize..30, full: bool, few in 0usize..7, evaluated: bool, rungs in 0usize..60,
-        classes in proptest::option::of(0usize..3000), matrix: bool,
+        classes in proptest::option::of(0usize..3000), matrix: bool, verdict in 1u16..4,
     ) {
         let full = full.then_some(Quantity::Loss);
         let (charts, sensors) = (Quantity::ALL[few..].to_vec(), Quantity::ALL[8 + few.min(5)..].to_vec());
         let learning_charts = Quantity::ALL[1..few.clamp(1, 5)].to_vec();
         let (view, tabs) = (View::ALL[view], Widths { full: tabs, short: tabs / 3 });
         let look = LayoutInput {
-            view, charts_from, full, charts, learning_charts, sensors, evaluated, rungs, classes, matrix, tabs,
+            view, charts_from, full, charts, learning_charts, sensors, evaluated, rungs, classes, matrix, tabs, verdict,
         };
         let places = lay_out((width, height), &look);
         prop_assert_eq!(places.room == Room::Tiny, width < SMALLEST.0 || height < SMALLEST.1);

@@ -214,8 +214,10 @@ fn cost_lines(state: &State, status: &Status, to: usize, width: usize, theme: &T
     if on_gpu {
         rows.extend(free_memory_line(state, then, width, theme));
     }
-    if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
-        let text = format!("        last fault there: {what}, at step {}", count(*step));
+    let unusable = then.and_then(|record| record.unusable.as_ref()).map(|why| format!("it did not start here: {why}"));
+    let fault = then.and_then(|record| record.fault.as_ref());
+    let last = || fault.map(|(what, step)| format!("last fault there: {what}, at step {}", count(*step)));
+    if let Some(text) = unusable.or_else(last).map(|text| format!("        {text}")) {
         rows.push(Line::styled(ui::cut(&text, width), theme.warn));
     }
     rows

@@ -24,6 +24,9 @@ use ratatui::{
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
+/// Steps after which a value that was not printed again may not be in force any more.
+const RECENT: u64 = 200;
+
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Chart(quantity);
@@ -181,6 +184,14 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     Some(format!("{whereabouts}{value}{skipped}"))
 }
 
+/// Returns the step of the newest value, if the run has taken many since: it may not be in force any more.
+fn step_of_old(quantity: Quantity, state: &State) -> Option<u64> {
+    let metric = quantity.step_metric(&state.facts.metrics, &state.facts.series)?;
+    let (step, _) = state.facts.series.newest(metric).filter(|_| state.screen.chart.follows())?;
+    let (_, last) = state.facts.series.ends()?;
+    (last.saturating_sub(step) > RECENT).then_some(step)
+}
+
 /// An entry of the legend.
 struct LegendPart {
     spans: Vec<Span<'static>>,
@@ -201,7 +212,10 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     if let Some(text) = cursor_reading(quantity, state) {
         parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     } else if quantity != Quantity::Loss && quantity.names_newest() {
-        let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.format_value(value));
+        let newest = plot.and_then(|plot| plot.newest).map(|value| match step_of_old(quantity, state) {
+            Some(step) => format!("{} @ {}", quantity.format_value(value), count(step)),
+            None => quantity.format_value(value),
+        });
         parts.extend(newest.map(|text| LegendPart::new(vec![Span::styled(text, theme.strong)])));
     }
     if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), state.curve_ends()) {

@@ -93,7 +93,7 @@ fn checkpoint_line(
     line.push_span(mark);
     if width >= 90 {
         let value = ranking.value(row.eval_loss, &row.metrics);
-        let name = if ranking.metric == LOSS { "evaluation loss" } else { &ranking.metric };
+        let name = if ranking.metric == LOSS { "validation loss" } else { &ranking.metric };
         let value = value.map_or_else(String::new, |value| format!("{name} {}", figure(value)));
         let paused = row.pause_ms.max(0.0).round() as u64;
         let total = row.total_ms.max(0.0).round() as u64;

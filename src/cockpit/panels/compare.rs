@@ -11,7 +11,7 @@ use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
-use crate::series::scale::Scale;
+use crate::series::scale::{Scale, above_zero};
 use crate::series::{Axis, Extent, Series};
 use ratatui::{
     Frame,
@@ -134,6 +134,16 @@ impl Curves<'_> {
     }
 }
 
+impl Curves<'_> {
+    /// Returns the newest value of a step, as it was measured.
+    fn newest(&self, state: &State, over: Axis, end: f64) -> Option<f64> {
+        let quantity = state.screen.compared;
+        let metric = quantity.step_metric(&state.facts.metrics, self.series)?;
+        let (value, _) = *self.series.before_on(metric, over, end.next_up(), 1).last()?;
+        Some(f64::from(quantity.in_chart_unit(Extent::one(value)?).mean))
+    }
+}
+
 /// Draws the curves; returns the newest value of each.
 fn draw_curves(
     frame: &mut Frame<'_>,
@@ -160,9 +170,13 @@ fn draw_curves(
         known.iter().flatten().flat_map(|curves| values(curves, usize::from(area.width))).flatten().collect();
     let (low, high) = (rough.iter().copied().reduce(f64::min), rough.iter().copied().reduce(f64::max));
     let value_scale = state.screen.compared.scale(chart.scale);
-    let scale = |(low, high): (f64, f64)| Scale::new(low, high, value_scale.is_log((low, high)));
+    let scale = |(low, high): (f64, f64)| {
+        let above = above_zero(rough.iter().copied()).unwrap_or(low);
+        let log = value_scale.is_log((above, high));
+        Scale::new(if log { above } else { low }, high, log)
+    };
     let Some(scale) = low.zip(high).and_then(scale) else {
-        ui::render_placeholder(frame, area, "no finite value yet", theme);
+        ui::render_placeholder(frame, area, "no value yet", theme);
         return Vec::new();
     };
     let left = axis::gutter_width(scale, area.height - 2) + 1;
@@ -180,8 +194,8 @@ fn draw_curves(
         let values = values(curves, usize::from(plot.width) * 2);
         let mut line = Braille::new(usize::from(plot.width), usize::from(plot.height));
         curve::draw_line(&mut line, &values, |_| false, scale);
-        line.paint(plot, buffer, theme.line(place));
-        newest[place] = values.into_iter().rev().flatten().next();
+        line.paint_beside(plot, buffer, theme.line(place));
+        newest[place] = curves.newest(state, over, end).or_else(|| values.into_iter().rev().flatten().next());
     }
     newest
 }

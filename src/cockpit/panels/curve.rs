@@ -4,7 +4,7 @@
 //!          ┊ accumulate           where a shift or restart happened, or the learning rate was lowered
 //!          ┊      ▾               a skipped step
 //! 2.0 ┤⡇
-//!     │⠈⠑⠢⢄⡀┊          0.312      the newest value, where the curve ends
+//!     │⠈⠑⠢⢄⡀┊          0.312      the newest value, as measured
 //!     └────┴─────┬──────          ┴ a checkpoint that is kept
 //! ```
 
@@ -24,7 +24,7 @@ use std::borrow::Cow;
 pub struct Plot {
     /// Where it was drawn.
     pub geometry: Geometry,
-    /// Newest value as drawn, in the unit of the quantity.
+    /// Newest value as measured, in the unit of the quantity.
     pub newest: Option<f64>,
     /// Position and value of the minimum: of the smoothed line if there is one, else as measured.
     pub least: Option<(f64, f64)>,
@@ -119,7 +119,11 @@ fn draw_lines(
     } else {
         band.paint_by(plot.area, buffer, style_of);
     }
-    let newest = smooth.iter().rev().find_map(|value| *value);
+    let newest = metric.filter(|_| weight > 0.0).and_then(|metric| {
+        let (value, _) = *facts.series.before_on(metric, plot.axis, plot.window.1.next_up(), 1).last()?;
+        Some(f64::from(curve.quantity.in_chart_unit(Extent::one(value)?).mean) * plot.factor)
+    });
+    let newest = newest.or_else(|| smooth.iter().rev().find_map(|value| *value));
     let newest_cell = smooth.iter().rposition(Option::is_some).map_or(0, |place| place / 2);
     let style = styles.get(newest_cell).copied().unwrap_or(theme.smooth);
     let dots = columns.len().saturating_sub(1).max(1) as f64;

@@ -66,6 +66,8 @@ impl Geometry {
         let cut = cut.filter(|cut| *cut > high);
         let (unit, factor) = curve.quantity.memory_unit(high);
         let log = curve.scale.is_log(curve::mean_range(&rough)?);
+        let above_zero = curve::least_above_zero(&rough).filter(|_| log && low <= 0.0);
+        let low = above_zero.unwrap_or(low);
         let scale = Scale::new(low * factor, high * factor, log)?;
         let left = axis::gutter_width(scale, area.height - 3) + 1;
         // Above: names of rungs and skips. Below: the axis and its labels. On the right: the newest value.

@@ -130,7 +130,8 @@ struct RecordColumns {
 }
 
 fn record_columns(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -> RecordColumns {
-    let Some(record) = record.filter(|record| record.steps > 0 || record.fault.is_some()) else {
+    let has_run = |record: &&RungRecord| record.steps > 0 || record.fault.is_some() || record.unusable.is_some();
+    let Some(record) = record.filter(has_run) else {
         return RecordColumns {
             speed: Span::raw(""),
             memory: Span::raw(""),
@@ -140,6 +141,7 @@ fn record_columns(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: 
     let speed = steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
     let memory = record.vram_bytes.filter(|used| *used > 0).or(record.ram_bytes).map_or_else(String::new, bytes);
     let steps = match &record.fault {
+        _ if record.unusable.is_some() => Span::styled("cannot start", theme.warn),
         Some((_, step)) => Span::styled(format!("fault at {}", count(*step)), theme.warn),
         None => Span::styled(counted(record.steps, "step"), theme.dim),
     };
@@ -167,8 +169,9 @@ fn difference_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Lin
             format!("class {class}, {}: {}", class.meaning(), knobs.join(", "))
         };
     }
-    if let Some((what, step)) = fault {
-        let fault = format!("last fault: {what}, at step {}", count(*step));
+    let unusable = record.and_then(|record| Some(format!("cannot start here: {}", record.unusable.as_ref()?)));
+    let at_step = |(what, step): &(String, u64)| format!("last fault: {what}, at step {}", count(*step));
+    if let Some(fault) = unusable.or_else(|| fault.map(at_step)) {
         text = if text.is_empty() { fault } else { format!("{fault} · {text}") };
     }
     Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)

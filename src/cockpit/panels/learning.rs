@@ -36,9 +36,9 @@ struct Form {
     long: bool,
     /// Number of values with their best so far: the metric of the task comes first.
     bests: usize,
-    /// Width of the curve of evaluation losses.
+    /// Width of the curve of validation losses.
     curve: u16,
-    /// The evaluation loss beside the metric of the task.
+    /// The validation loss beside the metric of the task.
     loss: bool,
 }
 
@@ -96,17 +96,14 @@ impl Form {
 /// Writes a value and its best so far.
 fn push_value(line: &mut Line<'static>, value: &Tracked, long: bool, with_best: bool, style: Style, theme: &Theme) {
     let is_loss = value.metric == LOSS;
-    let name = match (is_loss, long) {
-        (true, true) => "evaluation loss",
-        (true, false) => "eval loss",
-        (false, _) => value.metric.as_str(),
-    };
+    let name = if is_loss { "validation loss" } else { value.metric.as_str() };
     let newest = value.newest.map_or_else(|| UNKNOWN.to_owned(), |newest| format_metric(&value.metric, newest));
     line.push_span(Span::styled(format!("{} ", ui::cut(name, 24)), theme.dim));
     line.push_span(Span::styled(newest, style));
     if let Some((best, step)) = value.best.filter(|_| with_best) {
         let word = if is_loss { "lowest" } else { "best" };
-        let text = format!(" · {word} {} @ {}", format_metric(&value.metric, best), count(step));
+        let place = if long { format!(" @ {}", count(step)) } else { String::new() };
+        let text = format!(" · {word} {}{place}", format_metric(&value.metric, best));
         line.push_span(Span::styled(text, theme.dim));
     }
 }

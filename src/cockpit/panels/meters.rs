@@ -180,15 +180,27 @@ pub fn skips(state: &State) -> Meter {
     let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW, 0), series.skipped_among(2000, 0));
     let unguarded = state.status().map_or(0, |status| status.unguarded);
     let label = if unguarded > 0 { "NaN" } else { "skips" };
+    if state.status().is_some_and(|status| status.skipped.is_none()) && far == 0 && near_of > 0 && unguarded == 0 {
+        return unknown(label, "unknown: nothing reports them");
+    }
+    // A command's own counts, which has fewer rows than updates.
+    let counted = state.status().and_then(|status| status.updates.as_ref()).filter(|_| unguarded == 0);
+    let (near, near_of) = counted.map_or((near, near_of), |updates| (updates.recent.skipped, updates.recent.of));
+    // Skips that no row holds are counted anew in each attempt.
+    let elsewhere =
+        state.status().and_then(|status| status.skipped).is_some_and(|all| all > 0 && series.skips().first.is_none());
+    if counted.is_none() && unguarded == 0 && elsewhere {
+        return unknown(label, "no steps of this attempt yet");
+    }
     let Some(share) = Ratio::of(near, near_of) else { return unknown(label, "no steps yet") };
     let limit = state.watch.skip_rate;
     // The bar ends at twice the limit, which puts the limit in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
-    let all = state.status().map_or(far, |status| (status.skipped + unguarded).max(far));
+    let all = state.status().map_or(far, |status| (status.skipped.unwrap_or(0) + unguarded).max(far));
     let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
     let mut notes = vec![format!("{} of {} in total", count(all), count(steps))];
     // A window that covers the whole run would repeat the total.
-    if steps > far_of {
+    if steps > far_of && counted.is_none() {
         notes.push(format!("{} of the last {}", percent(far as f64 / far_of.max(1) as f64), count(far_of)));
     }
     let known = series.skips();

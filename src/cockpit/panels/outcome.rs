@@ -24,7 +24,7 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
     };
     let measured = |label: &'static str, eval: &Eval| {
         let mut notes = vec![format!("at step {}", count(eval.step))];
-        notes.extend(eval.loss.map(|loss| format!("evaluation loss {}", figure(loss))));
+        notes.extend(eval.loss.map(|loss| format!("validation loss {}", figure(loss))));
         plain(label, summarize_eval(eval), notes)
     };
     let evals = || state.facts.evals.values().map(|row| &row.eval);

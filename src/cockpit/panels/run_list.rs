@@ -35,12 +35,13 @@ enum Cell {
     Best,
     Device,
     Rung,
+    Set,
     Tags,
 }
 
 impl Cell {
     /// All of them, from left to right.
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Name,
         Self::State,
         Self::Started,
@@ -50,11 +51,21 @@ impl Cell {
         Self::Best,
         Self::Device,
         Self::Rung,
+        Self::Set,
         Self::Tags,
     ];
     /// The order in which they are left out.
-    const DROPPED: [Self; 8] =
-        [Self::Device, Self::Rung, Self::Duration, Self::Started, Self::Done, Self::Tags, Self::Steps, Self::Best];
+    const DROPPED: [Self; 9] = [
+        Self::Device,
+        Self::Rung,
+        Self::Duration,
+        Self::Started,
+        Self::Done,
+        Self::Set,
+        Self::Tags,
+        Self::Steps,
+        Self::Best,
+    ];
 
     /// Returns the column that a click on its heading sorts by.
     fn column(self) -> Column {
@@ -67,6 +78,7 @@ impl Cell {
             Self::Best => Column::Best,
             Self::Device => Column::Device,
             Self::Rung => Column::Rung,
+            Self::Set => Column::Set,
             Self::Tags => Column::Tags,
         }
     }
@@ -80,7 +92,7 @@ impl Cell {
         match self {
             Self::Name => 40,
             Self::Best => 28,
-            Self::Tags => 32,
+            Self::Set | Self::Tags => 32,
             Self::Rung => 16,
             _ => 20,
         }
@@ -101,6 +113,7 @@ impl Cell {
             Self::Best => cell::best(run),
             Self::Device => cell::device(run),
             Self::Rung => cell::rung(run),
+            Self::Set => cell::overrides(run),
             Self::Tags => cell::tags(run),
         }
     }

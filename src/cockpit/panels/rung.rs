@@ -83,7 +83,8 @@ fn record_lines(state: &State, rung: usize, view: &RungView, theme: &Theme) -> V
     if let Some(batch) = effective_batch(&view.preset) {
         lines.push(Line::from(vec![label("batch"), Span::raw(format!("{} samples per step", count(batch)))]));
     }
-    let record = state.status().and_then(|status| status.rungs.get(rung)).filter(|record| record.steps > 0);
+    let of_rung = state.status().and_then(|status| status.rungs.get(rung));
+    let record = of_rung.filter(|record| record.steps > 0);
     let ran = record.map_or_else(
         || "not run yet".to_owned(),
         |record| {
@@ -95,7 +96,9 @@ fn record_lines(state: &State, rung: usize, view: &RungView, theme: &Theme) -> V
         },
     );
     lines.push(Line::from(vec![label("measured"), Span::raw(ran)]));
-    if let Some((what, step)) = record.and_then(|record| record.fault.as_ref()) {
+    if let Some(why) = of_rung.and_then(|record| record.unusable.as_ref()) {
+        lines.push(Line::from(vec![label("last start"), Span::styled(format!("failed: {why}"), theme.warn)]));
+    } else if let Some((what, step)) = record.and_then(|record| record.fault.as_ref()) {
         let text = format!("{what}, at step {}", count(*step));
         lines.push(Line::from(vec![label("last fault"), Span::styled(text, theme.warn)]));
     }

@@ -18,23 +18,33 @@ use unicode_width::UnicodeWidthStr;
 /// The most rows of a response.
 const RESPONSE_ROWS: usize = 3;
 
-/// Draws the line.
+/// Returns the rows that it needs: a response that is longer than a line hides nothing below.
+#[must_use]
+pub fn rows(state: &State) -> u16 {
+    let rows = state.notice.as_ref().map_or(1, |notice| response_rows(notice, response_room(state)).len());
+    u16::try_from(rows).unwrap_or(1).max(1)
+}
+
+/// Returns the columns of a response beside the progress.
+fn response_room(state: &State) -> usize {
+    let width = state.screen.size.0.saturating_sub(2);
+    // The theme changes no width.
+    let progress = progress_text(state, width, &Theme::plain());
+    usize::from(width).saturating_sub(progress.width() + 2)
+}
+
+/// Draws the lines.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let progress = progress_text(state, area.width, theme);
     // Progress and the time left keep their place, whatever there is to say.
     let room = usize::from(area.width).saturating_sub(progress.width() + 2);
-    ui::render_two_sides(frame, area, verdict_line(state, theme, room), progress);
-}
-
-/// Draws the rest of a response that is longer than its line over the rows below, for as long as it stands.
-pub fn render_rest(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let first = Rect { height: area.height.min(1), ..area };
+    ui::render_two_sides(frame, first, verdict_line(state, theme, room), progress);
     let Some(notice) = &state.notice else { return };
-    let progress = progress_text(state, area.width.saturating_sub(2), theme);
-    let room = usize::from(area.width).saturating_sub(progress.width() + 4);
-    let rows = response_rows(notice, room).into_iter().skip(1);
-    let lines = rows.map(|text| Line::styled(format!("   {text}"), response_style(notice, theme))).collect();
-    ui::render_over(frame, Rect { y: area.y + 1, ..area }, lines, theme);
+    let rest = response_rows(notice, room).into_iter().skip(1);
+    let lines = rest.map(|text| Line::styled(format!("  {text}"), response_style(notice, theme))).collect();
+    ui::render_lines(frame, Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }, lines);
 }
 
 /// Returns the rows of a response beside the progress.

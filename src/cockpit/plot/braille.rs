@@ -76,17 +76,34 @@ impl Braille {
 
     /// Paints like [`Self::paint`], with a style for each column of cells.
     pub fn paint_by(&self, area: Rect, buffer: &mut Buffer, style: impl Fn(usize) -> Style) {
+        self.paint_cells(area, buffer, style, |_| 0);
+    }
+
+    /// Paints like [`Self::paint`], but keeps the dots of the curves below: none vanishes behind another.
+    pub fn paint_beside(&self, area: Rect, buffer: &mut Buffer, style: Style) {
+        self.paint_cells(area, buffer, |_| style, dots_of);
+    }
+
+    fn paint_cells(&self, area: Rect, buffer: &mut Buffer, style: impl Fn(usize) -> Style, kept: impl Fn(&str) -> u8) {
         let rows = self.cells.chunks(self.cells_wide.max(1)).take(usize::from(area.height));
         for (y, row) in (area.y..).zip(rows) {
             for (place, bits) in row.iter().take(usize::from(area.width)).enumerate() {
                 let x = area.x + place as u16;
-                let symbol = char::from_u32(0x2800 + u32::from(*bits)).filter(|_| *bits != 0);
-                if let (Some(symbol), Some(cell)) = (symbol, buffer.cell_mut((x, y))) {
-                    cell.set_char(symbol).set_style(style(place));
-                }
+                let Some(cell) = buffer.cell_mut((x, y)).filter(|_| *bits != 0) else { continue };
+                cell.set_char(symbol_of(bits | kept(cell.symbol()))).set_style(style(place));
             }
         }
     }
+}
+
+fn symbol_of(bits: u8) -> char {
+    char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ')
+}
+
+/// Returns the dots of a cell; none if it holds something else.
+fn dots_of(symbol: &str) -> u8 {
+    let bits = symbol.chars().next().and_then(|symbol| u32::from(symbol).checked_sub(0x2800));
+    bits.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(0)
 }
 
 /// Draws values as one row of at most `cells` cells, from the lowest to the highest; empty without two values.
@@ -109,7 +126,7 @@ pub fn sparkline(values: &[f64], cells: usize) -> String {
     for pair in dots.windows(2) {
         canvas.line(pair[0], pair[1]);
     }
-    canvas.cells.iter().filter_map(|bits| char::from_u32(0x2800 + u32::from(*bits))).collect()
+    canvas.cells.iter().map(|bits| symbol_of(*bits)).collect()
 }
 
 #[cfg(test)]
@@ -125,6 +142,21 @@ mod tests {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
         canvas.paint(buffer.area, &mut buffer, Style::new());
         assert_eq!(buffer, Buffer::with_lines(["⣀⠤⠊"]));
+    }
+
+    #[test]
+    fn curves_that_share_a_cell_keep_the_dots_of_both() {
+        let curve = |row: usize| {
+            let mut canvas = Braille::new(2, 1);
+            canvas.line((0, row), (3, row));
+            canvas
+        };
+        let mut buffer = Buffer::with_lines(["┈┈"]);
+        curve(3).paint_beside(buffer.area, &mut buffer, Style::new());
+        curve(0).paint_beside(buffer.area, &mut buffer, Style::new());
+        assert_eq!(buffer, Buffer::with_lines(["⣉⣉"]));
+        curve(1).paint(buffer.area, &mut buffer, Style::new());
+        assert_eq!(buffer, Buffer::with_lines(["⠒⠒"]), "a line above its band stays crisp");
     }
 
     #[test]

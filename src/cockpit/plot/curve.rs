@@ -1,7 +1,7 @@
 //! Draws columns as dots: the band of raw values, with the smoothed line above it.
 
 use super::braille::Braille;
-use crate::series::scale::{Scale, range_top};
+use crate::series::scale::{Scale, above_zero, range_top};
 use crate::series::{Column, Extent};
 
 /// Returns the range that holds the visible values, and the largest value if it was cut off. Isolated
@@ -15,15 +15,22 @@ pub fn value_range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
 }
 
 /// Returns the range of the means, without isolated columns far above their neighbours: what the curve spans, whatever
-/// its noise.
+/// its noise. A mean of 0 is one that was printed with too few digits.
 pub fn mean_range(columns: &[Column]) -> Option<(f64, f64)> {
     let means: Vec<f64> = columns.iter().filter_map(|column| Some(f64::from(column.extent?.mean))).collect();
-    let low = means.iter().copied().reduce(f64::min)?;
+    let low = above_zero(means.iter().copied()).or_else(|| means.iter().copied().reduce(f64::min))?;
     Some((low, range_top(low, [&means[..]])?.0))
 }
 
-/// Smooths exponentially as if step by step: a column of n steps counts as n steps of its mean. Skipped
-/// steps are ignored. `before` holds the values left of the first column, each with the number of steps
+/// Returns the least value above 0 if none is below; those that are 0 are drawn at the bottom of a logarithmic scale.
+pub fn least_above_zero(columns: &[Column]) -> Option<f64> {
+    let least = |extent: Extent| f64::from(if extent.min > 0.0 { extent.min } else { extent.mean });
+    let extents = || columns.iter().filter_map(|column| column.extent);
+    above_zero(extents().map(least)).filter(|_| extents().all(|extent| extent.min >= 0.0))
+}
+
+/// Smooths exponentially as if step by step: a column counts as that many steps of its mean that its values stand for.
+/// Skipped steps are ignored. `before` holds the values left of the first column, each with the number of steps
 /// it stands for.
 pub fn smooth_columns(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Option<f64>> {
     let (mut sum, mut norm) = (0.0, 0.0);
@@ -36,8 +43,11 @@ pub fn smooth_columns(columns: &[Column], weight: f64, before: &[(f32, u32)]) ->
     for (value, steps) in before {
         add(f64::from(*value), *steps);
     }
-    let mut one = |extent: Extent| add(f64::from(extent.mean), extent.count);
-    columns.iter().map(|column| column.extent.map(&mut one)).collect()
+    let mut one = |column: &Column| {
+        let extent = column.extent?;
+        Some(add(f64::from(extent.mean), column.steps.max(extent.count)))
+    };
+    columns.iter().map(&mut one).collect()
 }
 
 /// Draws the band between minimum and maximum, joined from column to column; a column whose steps were
@@ -84,12 +94,13 @@ pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(u
 
 #[cfg(test)]
 mod tests {
-    use super::{smooth_columns, value_range};
+    use super::{least_above_zero, mean_range, smooth_columns, value_range};
     use crate::series::{Column, Extent};
     use proptest::prelude::*;
 
     fn column(value: f32, count: u32) -> Column {
-        Column { extent: Some(Extent { min: value, max: value, mean: value, count }), skipped: 0, rows: count }
+        let extent = Some(Extent { min: value, max: value, mean: value, count });
+        Column { extent, skipped: 0, rows: count, steps: count }
     }
 
     #[test]
@@ -115,8 +126,27 @@ mod tests {
 
     #[test]
     fn skips_do_not_poison_smoothing() {
-        let columns = [column(1.0, 1), Column { extent: None, skipped: 3, rows: 3 }, column(1.0, 1)];
+        let columns = [column(1.0, 1), Column { extent: None, skipped: 3, rows: 3, steps: 0 }, column(1.0, 1)];
         assert_eq!(smooth_columns(&columns, 0.9, &[]), [Some(1.0), None, Some(1.0)]);
+    }
+
+    #[test]
+    fn a_loss_that_stands_for_many_steps_counts_as_many() {
+        let columns = [column(8.0, 1), Column { steps: 100, ..column(1.0, 1) }];
+        let newest = smooth_columns(&columns, 0.9, &[])[1].unwrap();
+        assert!((newest - 1.0).abs() < 0.01, "one loss per epoch: {newest}");
+    }
+
+    #[test]
+    fn losses_printed_as_zero_leave_the_range_as_it_is() {
+        let columns = [column(2.0, 1), column(0.001, 1), column(0.0, 1)];
+        assert_eq!(
+            (mean_range(&columns).map(|(low, _)| low < 0.002), least_above_zero(&columns).is_some()),
+            (Some(true), true)
+        );
+        assert_eq!(mean_range(&columns).map(|(low, _)| low > 0.0), Some(true));
+        assert_eq!(least_above_zero(&[column(-1.0, 1), column(0.0, 1), column(1.0, 1)]), None);
+        assert_eq!(mean_range(&[column(0.0, 1)]), Some((0.0, 0.0)));
     }
 
     proptest! {

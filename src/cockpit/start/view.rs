@@ -11,7 +11,7 @@
 //!    a command …             python a.py · run a.yaml
 //!
 //!  recent
-//!    lora-20261121-090211    ⠑⠢⠤⣀⣀⣀⣀⣀  finished  1 200  100 %  eval loss 1.82
+//!    lora-20261121-090211    ⠑⠢⠤⣀⣀⣀⣀⣀  finished  1 200  100 %  validation loss 1.82
 //! ```
 
 use super::{Entry, Start, Typed};

@@ -29,6 +29,8 @@ pub enum AlertKind {
     VramFull,
     /// GPU memory will be full soon.
     VramFilling,
+    /// The script does not train on from its checkpoint.
+    OtherResume,
     /// The script ignores knobs of the rung.
     IgnoredKnobs,
     /// Steps take much longer than usual.

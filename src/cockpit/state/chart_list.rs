@@ -10,7 +10,7 @@ use crate::protocol::metrics::{QUALITY, is_quality};
 pub enum ChartGroup {
     /// Chosen by the user.
     Pinned,
-    /// Training and evaluation loss.
+    /// Training and validation loss.
     Loss,
     /// Metrics of evaluations, such as accuracy.
     Task,

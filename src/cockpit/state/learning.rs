@@ -1,4 +1,4 @@
-//! The evaluations in short: the metric of the task, the evaluation loss, and how long ago the best one was.
+//! The evaluations in short: the metric of the task, the validation loss, and how long ago the best one was.
 
 use super::State;
 use crate::cockpit::quantity::Quantity;
@@ -23,9 +23,9 @@ pub struct Tracked {
 pub struct LearningSummary {
     /// The metric of the task, if evaluations report one beside the loss.
     pub task: Option<Tracked>,
-    /// The evaluation loss.
+    /// The validation loss.
     pub loss: Option<Tracked>,
-    /// The newest evaluation losses, oldest first.
+    /// The newest validation losses, oldest first.
     pub losses: Vec<f64>,
     /// Evaluations since the best one, as checkpoints are ranked.
     pub since_best: Option<u64>,
@@ -35,7 +35,7 @@ pub struct LearningSummary {
     pub setback: Option<Setback>,
 }
 
-/// Number of evaluation losses that are kept for a small curve.
+/// Number of validation losses that are kept for a small curve.
 const LOSSES: usize = 64;
 
 impl State {

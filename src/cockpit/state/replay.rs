@@ -89,6 +89,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
     Status {
         state: if newest.is_some() { RunState::Training } else { RunState::Starting },
         why: None,
+        resumed: None,
         rung,
         rung_name: past.ladder.get(rung).map_or_else(String::new, |rung| rung.name.clone()),
         step,
@@ -97,7 +98,8 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         attempts: newest.map_or(0, |row| row.attempt),
         restarts: journaled(JournalKind::Restart),
         shifts: journaled(JournalKind::Shift),
-        skipped: not_finite - unguarded,
+        skipped: present.skipped.map(|_| not_finite - unguarded),
+        updates: None,
         unguarded,
         not_finite: facts.recent.iter().rev().take_while(|row| row.skipped).count() as u64,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
@@ -145,6 +147,7 @@ fn rung_records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
             ram_bytes: None,
             planned_bytes: present.rungs.get(number).and_then(|record| record.planned_bytes),
             fault: fault.filter(|(_, at)| *at <= step && steps > 0),
+            unusable: None,
         }
     };
     past.ladder.iter().enumerate().map(record).collect()

@@ -169,6 +169,15 @@ pub enum Mode {
     Prompt(Prompt),
 }
 
+/// The keys pressed while a question is open.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Question {
+    /// When it opened, Unix milliseconds.
+    pub opened_ms: i64,
+    /// Characters that answer nothing. The user types something else, so only Esc counts from the first one on.
+    pub typed: String,
+}
+
 /// Use of a line that the user types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prompt {
@@ -206,6 +215,8 @@ pub struct Screen {
     pub focus: Panel,
     /// Current meaning of keys.
     pub mode: Mode,
+    /// The open question, if the mode is one.
+    pub question: Question,
     /// Chart settings.
     pub chart: Chart,
     /// Number of charts scrolled past before the first visible one.
@@ -259,6 +270,7 @@ impl Screen {
             view: View::Overview,
             focus: Panel::Chart(Quantity::Loss),
             mode: Mode::Normal,
+            question: Question::default(),
             chart: Chart::default(),
             charts_from: 0,
             full: None,

@@ -3,7 +3,7 @@
 use super::actions::{close_box, confirm_shift, move_preview, perform_action};
 use super::focus::focus_visible_panel;
 use super::message::Effect;
-use super::{menu, palette, replay, worker_end};
+use super::{menu, palette, replay, typing, worker_end};
 use crate::cockpit::action::{Action, Key, TABLE};
 use crate::cockpit::overlays;
 use crate::cockpit::state::State;
@@ -27,6 +27,9 @@ pub fn press_key(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     // These have the same meaning in every mode.
     if key.ctrl {
         return action.map_or_else(Vec::new, |action| perform_action(state, action));
+    }
+    if let Some(effects) = typing::ignore_key(state, key, action) {
+        return effects;
     }
     match (state.screen.mode, key.code) {
         (Mode::Filter, code) => edit_filter(state, code),
@@ -105,7 +108,7 @@ pub fn paste_text(state: &mut State, text: &str) -> Vec<Effect> {
     let field = match state.screen.mode {
         Mode::Filter => state.screen.typed_filter(),
         Mode::Palette { .. } => &mut state.screen.search,
-        _ => return Vec::new(),
+        _ => return typing::refuse_paste(state),
     };
     let room = FILTER.saturating_sub(field.chars().count());
     field.extend(text.chars().filter(|letter| !letter.is_control()).take(room));

@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub enum Msg {
     /// A key was pressed.
     Key(KeyEvent),
+    /// Letters arrived at once, as text does.
+    Burst(Vec<KeyEvent>),
     /// Text was pasted.
     Paste(String),
     /// The mouse moved, clicked or scrolled.

@@ -4,6 +4,7 @@ mod menu;
 mod other_input;
 mod recovery;
 mod replay;
+mod typing;
 
 use super::{Effect, HistoryBox, Msg, update};
 use crate::cockpit::fixture::{self, NOW};
@@ -39,9 +40,13 @@ fn sent_requests(effects: &[Effect]) -> Vec<Request> {
     effects.iter().filter_map(request).collect()
 }
 
-/// Returns the requests that a sequence of keys causes.
+/// Returns the requests that a sequence of keys causes, pressed at the pace of someone who reads.
 fn press_all(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
-    keys.iter().flat_map(|code| sent_requests(&update(state, key(*code)))).collect()
+    let press = |code: &KeyCode| {
+        update(state, Msg::Tick(state.now_ms + 400));
+        sent_requests(&update(state, key(*code)))
+    };
+    keys.iter().flat_map(press).collect()
 }
 
 #[test]

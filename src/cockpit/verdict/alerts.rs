@@ -1,8 +1,8 @@
 //! The alerts: every trouble that holds, most urgent first. The verdict shows the first; the box shows all.
 
 use super::trouble::{
-    filling, hot, ignored_knobs, not_learning, not_saved, proposal, run_dir_missing, silent, skipping, slow, stalled,
-    vram_full,
+    filling, hot, ignored_knobs, not_learning, not_saved, other_resume, proposal, run_dir_missing, silent, skipping,
+    slow, stalled, vram_full,
 };
 use super::{Tone, Verdict, cut_off, ended, waiting};
 use crate::cockpit::state::State;
@@ -41,6 +41,7 @@ pub fn alerts(state: &State) -> Vec<Alert> {
             (AlertKind::Hot, hot(state)),
             (AlertKind::VramFull, vram_full(state)),
             (AlertKind::VramFilling, filling(state)),
+            (AlertKind::OtherResume, other_resume(status)),
             (AlertKind::IgnoredKnobs, ignored_knobs(status)),
             (AlertKind::Slow, slow(state)),
             (AlertKind::NotLearning, not_learning(state)),
@@ -87,6 +88,9 @@ impl Alert {
             AlertKind::Skipping => "lower the learning rate",
             AlertKind::Hot => "improve the cooling, or lower the power limit",
             AlertKind::VramFull | AlertKind::VramFilling => "lower the micro-batch, or end other GPU processes",
+            AlertKind::OtherResume => {
+                "look where the script writes and finds its checkpoints; a rung must not change that folder"
+            }
             AlertKind::IgnoredKnobs => {
                 "use the value that the rung sets; after loading an optimizer, set its rate again"
             }

@@ -179,7 +179,7 @@ fn a_return_to_an_older_step_is_told_with_the_steps_that_follow_again() {
     fixture::apply_status(&mut state, status);
     let (tone, text, _) = verdict_text(&state);
     assert_eq!(tone, Tone::Warn);
-    assert_eq!(text, "accumulate → plain in 0.8 s: step 700 → 650, 51 steps again, loss 0.312 → 0.309");
+    assert_eq!(text, "accumulate → plain in 0.8 s: step 700 → 650, 51 steps again (650 to 700), loss 0.312 → 0.309");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::format::{age, bytes, count, percent, rate};
 use crate::protocol::control::Status;
 use crate::protocol::probe::Gpu;
 use crate::protocol::resume::{GoOn, describe_ignored};
-use crate::store::run_dir::MAY_BE_MISSING;
+use crate::store::run_dir_watch::MAY_BE_MISSING;
 use std::time::Duration;
 
 /// Milliseconds per step, as a multiple of the usual.
@@ -26,6 +26,16 @@ fn holds(state: &State, kind: AlertKind, threshold: Threshold, value: f64) -> bo
 pub(super) fn ignored_knobs(status: &Status) -> Option<Verdict> {
     let ignored = &status.companion.as_ref()?.ignored;
     Some(Verdict::new(Tone::Warn, describe_ignored(ignored)?))
+}
+
+/// Steps of an attempt in which its start is news.
+const OF_START: u64 = 100;
+
+/// Warns that the script does not train on from its checkpoint, as long as it takes steps again for that reason.
+pub(super) fn other_resume(status: &Status) -> Option<Verdict> {
+    let resumed = status.resumed.as_ref().filter(|resumed| resumed.is_doubtful())?;
+    let is_news = status.step < resumed.asked().max(resumed.step()) + OF_START;
+    is_news.then(|| Verdict::new(Tone::Warn, resumed.to_string()))
 }
 
 /// A connected keeper sends updates ten times a second; silence beyond this limit means something is
@@ -44,8 +54,14 @@ pub(super) fn silent(state: &State) -> Option<Verdict> {
 /// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
 pub(super) fn run_dir_missing(state: &State, status: &Status) -> Option<Verdict> {
     let missing = Duration::from_millis(state.now_ms.abs_diff(state.facts.run_dir_missing_ms?));
-    let left = age(i64::try_from(MAY_BE_MISSING.saturating_sub(missing).as_millis()).unwrap_or(0));
-    let text = format!("run directory missing: {left} to move it back; then the run ends: {}", status.run_dir);
+    let left = MAY_BE_MISSING.saturating_sub(missing);
+    let way = if left.is_zero() {
+        // Its disk may take longer.
+        "mount its disk again, or the run ends".to_owned()
+    } else {
+        format!("{} to move it back; then the run ends", age(i64::try_from(left.as_millis()).unwrap_or(0)))
+    };
+    let text = format!("run directory missing: {way}: {}", status.run_dir);
     Some(Verdict::new(Tone::Danger, text))
 }
 
@@ -62,8 +78,7 @@ pub(super) fn stalled(state: &State, status: &Status) -> Option<Verdict> {
 }
 
 pub(super) fn skipping(state: &State) -> Option<Verdict> {
-    let series = &state.facts.series;
-    let (skipped, of) = series.skipped_among(SKIP_WINDOW, series.first_on_rung());
+    let (skipped, of) = recent_skips(state);
     let share = skipped as f64 / of.max(1) as f64;
     let rate = Threshold { begins: state.watch.skip_rate, ends: state.watch.skip_rate / 2.0 };
     (of >= 20 && holds(state, AlertKind::Skipping, rate, share)).then(|| {
@@ -73,6 +88,15 @@ pub(super) fn skipping(state: &State) -> Option<Verdict> {
         let text = format!("{what}: {} of the last {of} steps were not finite (limit {limit})", percent(share));
         advise_shift(state, Verdict::new(Tone::Warn, text))
     })
+}
+
+/// Returns how many of the newest steps on the rung were skipped, and out of how many. A command's own counts come first: it may
+/// have a row for every tenth step only.
+fn recent_skips(state: &State) -> (u64, u64) {
+    let counted = state.status().and_then(|status| status.updates.as_ref()).map(|updates| updates.recent);
+    let series = &state.facts.series;
+    let of_rows = || series.skipped_among(SKIP_WINDOW, series.first_on_rung());
+    counted.filter(|share| share.skipped > 0).map_or_else(of_rows, |share| (share.skipped, share.of))
 }
 
 /// Advises a shift down, if there is a rung below.

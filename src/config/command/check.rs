@@ -1,5 +1,6 @@
 //! Errors in the sections of a command: placeholders, names, patterns, and sections that need each other.
 
+use super::files::OWN_PREFIX;
 use super::launch::find_knob;
 use super::nodes::Place;
 use super::ranks::{MAX_RANKS, under_torchrun};
@@ -16,7 +17,7 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 /// Sections whose knobs a text may name.
-const KNOB_SECTIONS: [&str; 3] = ["training", "optimizer", "knobs"];
+pub(super) const KNOB_SECTIONS: [&str; 3] = ["training", "optimizer", "knobs"];
 /// Maximum size of a compiled pattern for lines of output.
 const PATTERN_BYTES: usize = 1 << 20;
 /// Maximum number of patterns: each is tried on every line.
@@ -45,6 +46,9 @@ impl Use {
         match (self, place) {
             (Self::Written | Self::Files | Self::AllFiles, Placeholder::Node) => {
                 Some(("all nodes share this", "write {node} in an argument or a variable, or * in a file pattern"))
+            }
+            (Self::Written | Self::Files | Self::AllFiles, Placeholder::File(_)) => {
+                Some(("a file has its place at a start only", "write it in an argument or a variable"))
             }
             (Self::Files | Self::AllFiles, Placeholder::Nodes | Placeholder::Head | Placeholder::Port) => {
                 Some(("it changes between attempts", "write a name that stays the same"))
@@ -79,6 +83,7 @@ pub fn check_command(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     problems.extend(check_file_patterns(spec));
     for text in texts(spec) {
         problems.extend(rungs.iter().find_map(|rung| check_text(&text, &rung.tree)));
+        problems.extend(check_file_names(&text, spec));
     }
     let resumed = spec.resume.iter().flat_map(|resume| resume.environment.keys());
     problems.extend(resumed.filter_map(|name| check_variable("resume.environment", name)));
@@ -106,12 +111,18 @@ fn texts<'a>(spec: &'a CommandSpec) -> Vec<Entry<'a>> {
         list("resume.arguments", &resume.arguments, Use::Resume);
     }
     let variables = spec.resume.iter().flat_map(|resume| &resume.environment);
-    let named = [
-        ("files", Use::Written, spec.files.iter().collect::<Vec<_>>()),
-        ("resume.environment", Use::Resume, variables.collect()),
-    ];
-    for (section, used, named) in named {
-        texts.extend(named.into_iter().map(|(name, text)| Entry { path: format!("{section}.{name}"), text, used }));
+    texts.extend(variables.map(|(name, text)| Entry {
+        path: format!("resume.environment.{name}"),
+        text,
+        used: Use::Resume,
+    }));
+    for (name, file) in &spec.files {
+        let written = file.texts().into_iter();
+        texts.extend(written.map(|(below, text)| Entry {
+            path: format!("files.{name}{below}"),
+            text,
+            used: Use::Written,
+        }));
     }
     let samples = spec.samples.iter();
     texts.extend(samples.map(|text| Entry { path: "samples.match".to_owned(), text, used: Use::Files }));
@@ -133,6 +144,19 @@ fn check_text(entry: &Entry<'_>, knobs: &Value) -> Option<Problem> {
     template.placeholders().find_map(|place| {
         let refused = used.refuses(place).map(|(wrong, fix)| Problem::at(path, format!("`{place}`: {wrong}"), fix));
         refused.or_else(|| check_knob(path, place, knobs))
+    })
+}
+
+/// Reports a placeholder that names no file of the command.
+fn check_file_names(entry: &Entry<'_>, spec: &CommandSpec) -> Option<Problem> {
+    let template = Template::parse(entry.text).ok()?;
+    template.placeholders().find_map(|place| match place {
+        Placeholder::File(name) if !spec.files.contains_key(name) => {
+            let known: Vec<&str> = spec.files.keys().map(String::as_str).collect();
+            let wrong = format!("`{place}` names no file below `files`");
+            Some(Problem::at(&entry.path, wrong, typed::suggest(name, &known)))
+        }
+        _ => None,
     })
 }
 
@@ -173,6 +197,9 @@ fn check_files(spec: &CommandSpec) -> Vec<Problem> {
     let problem = |name: &String, what| Problem::of_key(format!("files.{name}"), what, fix);
     let refused = spec.files.keys().filter_map(|name| match name.as_str() {
         _ if !is_below(name) => Some(problem(name, "this file would leave the attempt's directory")),
+        _ if name.split('/').any(|part| part.starts_with(OWN_PREFIX)) => {
+            Some(problem(name, "names that begin so are for downshift itself"))
+        }
         SETUP_FILE => Some(problem(name, "downshift writes a file of this name into the attempt's directory")),
         _ => None,
     });

@@ -39,6 +39,28 @@ pub enum Launcher {
     DeepSpeed,
 }
 
+impl Target {
+    /// Reports whether two commands start the same script, each from its folder.
+    pub fn is_same(&self, folder: &Path, other: &Self, folder_of_other: &Path) -> bool {
+        let file = |target: &Self, folder: &Path| match target {
+            Self::Script(path) => folder.join(path).canonicalize().ok(),
+            Self::Program(path) if path.contains('/') => folder.join(path).canonicalize().ok(),
+            Self::Module(_) | Self::Program(_) => None,
+        };
+        match (file(self, folder), file(other, folder_of_other)) {
+            (Some(here), Some(there)) => here == there,
+            // A module and a program of the PATH are known by their names.
+            _ => match (self, other) {
+                (Self::Module(here), Self::Module(there)) => here == there && folder == folder_of_other,
+                (Self::Program(here), Self::Program(there)) => {
+                    Path::new(here).file_name() == Path::new(there).file_name()
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
 impl Launcher {
     /// Returns its name, as it is typed.
     pub fn name(self) -> &'static str {
@@ -77,6 +99,9 @@ pub fn find_script(command: &[String]) -> Option<Invocation> {
     let mut at = 0;
     loop {
         let word = command.get(at)?;
+        if let Some((launcher, from)) = launcher_at(command, at) {
+            return launched(command, from, launcher, None);
+        }
         let name = word.rsplit('/').next().unwrap_or(word);
         let next = |offset: usize| command.get(at + offset).map_or("", String::as_str);
         match name {
@@ -84,9 +109,6 @@ pub fn find_script(command: &[String]) -> Option<Invocation> {
             _ if WRAPPERS.contains(&name) => at = skip(command, at + 1, &["-n", "-c"], |_| false),
             "uv" if next(1) == "run" => at = skip(command, at + 2, &UV_VALUES, |_| false),
             "poetry" | "pdm" | "pipenv" | "rye" | "hatch" if next(1) == "run" => at += 2,
-            "accelerate" if next(1) == "launch" => return launched(command, at + 2, Launcher::Accelerate, None),
-            "torchrun" => return launched(command, at + 1, Launcher::Torchrun, None),
-            "deepspeed" => return launched(command, at + 1, Launcher::DeepSpeed, None),
             _ if is_python(name) => return after_python(command, at),
             _ if is_script(word) => return Some(plain(Target::Script(word.clone()), at + 1)),
             "sh" | "bash" | "dash" | "zsh" => {
@@ -120,6 +142,18 @@ fn skip(command: &[String], from: usize, with_value: &[&str], also: impl Fn(&str
     at
 }
 
+/// Returns the launcher at a place of a command, and the index of the word after it.
+fn launcher_at(command: &[String], at: usize) -> Option<(Launcher, usize)> {
+    match command.get(at)?.rsplit('/').next()? {
+        "accelerate" if command.get(at + 1).is_some_and(|word| word == "launch") => {
+            Some((Launcher::Accelerate, at + 2))
+        }
+        "torchrun" => Some((Launcher::Torchrun, at + 1)),
+        "deepspeed" => Some((Launcher::DeepSpeed, at + 1)),
+        _ => None,
+    }
+}
+
 fn after_python(command: &[String], python: usize) -> Option<Invocation> {
     let (mut at, mut isolated) = (python + 1, false);
     let found = loop {
@@ -132,7 +166,13 @@ fn after_python(command: &[String], python: usize) -> Option<Invocation> {
                 isolated |= isolates(option);
                 at += 1;
             }
-            script => break plain(Target::Script(script.to_owned()), at + 1),
+            script => {
+                // A process that a launcher's name started shows its interpreter first.
+                break match launcher_at(command, at) {
+                    Some((launcher, from)) => launched(command, from, launcher, Some(python))?,
+                    None => plain(Target::Script(script.to_owned()), at + 1),
+                };
+            }
         }
     };
     Some(Invocation { interpreter: Some(python), isolated, ..found })
@@ -201,6 +241,12 @@ mod tests {
                 Some(Launcher::Accelerate),
             ),
             ("torchrun --nproc_per_node 2 -m pkg.train --lr 1", module("pkg.train"), "--lr", Some(Launcher::Torchrun)),
+            (
+                "/venv/bin/python /venv/bin/torchrun --nproc-per-node 2 train.py --lr 1",
+                script("train.py"),
+                "--lr",
+                Some(Launcher::Torchrun),
+            ),
             ("python -m torch.distributed.run train.py --lr 1", script("train.py"), "--lr", Some(Launcher::Torchrun)),
             ("deepspeed --include localhost:0 train.py --lr 1", script("train.py"), "--lr", Some(Launcher::DeepSpeed)),
             ("./train.py --lr 1", script("./train.py"), "--lr", None),
@@ -215,5 +261,26 @@ mod tests {
         for line in ["python -c print(1)", "python", "torchrun --help", "env"] {
             assert_eq!(find_script(&words(line)), None, "{line}");
         }
+    }
+    #[test]
+    fn a_script_is_the_same_by_any_path_and_behind_any_launcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, below) = (folder.path(), folder.path().join("src"));
+        std::fs::create_dir(&below).unwrap();
+        for file in [here.join("train"), below.join("train.py"), below.join("other.py")] {
+            std::fs::write(file, "").unwrap();
+        }
+        let target = |line: &str| find_script(&words(line)).unwrap().target;
+        for (line, other, is_same) in [
+            ("python src/train.py --lr 1", "torchrun ./src/train.py --lr 2", true),
+            ("python src/train.py", "python src/other.py", false),
+            ("/usr/bin/python3 ./train", "./train --lr 1", true),
+            ("python -m src.train", "python3 -m src.train --lr 1", true),
+            ("axolotl train", "/venv/bin/axolotl train", true),
+            ("axolotl train", "python src/train.py", false),
+        ] {
+            assert_eq!(target(line).is_same(here, &target(other), here), is_same, "{line} and {other}");
+        }
+        assert!(target("python train.py").is_same(&below, &target("python src/train.py"), here));
     }
 }

@@ -1,6 +1,7 @@
 //! One start of a command: the file, the rung and the attempt become arguments, variables and files.
 
 use super::CommandSpec;
+use super::files::{FileContent, FileSpec, LaunchFile, SettingsCopy, fill_value};
 use super::nodes::Place;
 use super::ranks::under_torchrun;
 use super::template::{Placeholder, Template};
@@ -34,7 +35,7 @@ pub struct AttemptContext {
 }
 
 /// One start of a command, with every placeholder filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CommandLaunch {
     /// The program and its arguments.
     pub argv: Vec<String>,
@@ -42,8 +43,8 @@ pub struct CommandLaunch {
     pub directory: PathBuf,
     /// Variables added to the environment.
     pub environment: BTreeMap<String, OsString>,
-    /// Files to write before the start: path and text.
-    pub files: Vec<(PathBuf, String)>,
+    /// Files to write before the start.
+    pub files: Vec<LaunchFile>,
 }
 
 /// Resolves one start. The arguments and variables of `resume` are added if there is a checkpoint. An argument that
@@ -51,7 +52,13 @@ pub struct CommandLaunch {
 #[must_use]
 pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptContext) -> CommandLaunch {
     let knobs = preset.tree();
-    let fill = |text: &String| fill_in(text, &knobs, attempt);
+    let files = resolve_files(spec, &knobs, attempt);
+    let fill = |text: &String| {
+        render(text, |place| match place {
+            Placeholder::File(name) => files.get(name).map_or_else(String::new, |file| file.path.display().to_string()),
+            other => value_of(other, &knobs, attempt),
+        })
+    };
     let argument = |text: &String| Some(fill(text)).filter(|filled| text.is_empty() || !filled.is_empty());
     let resume = spec.resume.as_ref().filter(|_| attempt.checkpoint.is_some());
     let more = resume.map(|resume| &resume.arguments);
@@ -64,8 +71,29 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
             .collect(),
         directory: spec.directory.clone(),
         environment: variables.map(|(name, value)| (name.clone(), fill(value).into())).collect(),
-        files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),
+        files: files.into_values().collect(),
     }
+}
+
+/// Resolves the files of a start by their names in the run file.
+fn resolve_files(spec: &CommandSpec, knobs: &Value, attempt: &AttemptContext) -> BTreeMap<String, LaunchFile> {
+    let fill = |text: &String| fill_in(text, knobs, attempt);
+    let resolve = |(name, file): (&String, &FileSpec)| {
+        let from = match file {
+            FileSpec::Text(_) => PathBuf::new(),
+            FileSpec::Copy(copy) => spec.directory.join(fill(&copy.from)).components().collect(),
+        };
+        let path = file.path(name, attempt, &from);
+        let content = match file {
+            FileSpec::Text(text) => FileContent::Text(fill(text)),
+            FileSpec::Copy(SettingsCopy { set, beside, .. }) => {
+                let set = set.iter().filter_map(|(key, value)| Some((key.clone(), fill_value(value, knobs, &fill)?)));
+                FileContent::Copy { from, set: set.collect(), beside: *beside }
+            }
+        };
+        (name.clone(), LaunchFile { path, content })
+    };
+    spec.files.iter().map(resolve).collect()
 }
 
 /// Fills in words that are started for an attempt; one that its placeholders leave empty is left out.
@@ -139,7 +167,9 @@ pub fn names_checkpoint(spec: &CommandSpec, preset: &Preset) -> bool {
 /// Reports whether a command is given a folder of its run, which is another one in each run.
 #[must_use]
 pub fn names_run_folder(spec: &CommandSpec, preset: &Preset) -> bool {
-    texts_of(spec, preset).any(|text| names(text, &[Placeholder::RunDir, Placeholder::AttemptDir]))
+    let is_read = |text: &String| spec.files.keys().any(|name| text.ends_with(&format!("{{attempt_dir}}/{name}")));
+    let others = texts_of(spec, preset).filter(|text| !is_read(text));
+    others.into_iter().any(|text| names(text, &[Placeholder::RunDir, Placeholder::AttemptDir]))
 }
 
 /// Reports whether a command is told its node, so that it can start a part of the training on each.
@@ -150,7 +180,8 @@ pub fn names_node(spec: &CommandSpec, preset: &Preset) -> bool {
 
 /// Returns the arguments, variables and files of every start.
 fn texts_of<'a>(spec: &'a CommandSpec, preset: &'a Preset) -> impl Iterator<Item = &'a String> {
-    spec.command.iter().chain(preset.environment.values()).chain(spec.files.values())
+    let files = spec.files.values().flat_map(FileSpec::texts).map(|(_, text)| text);
+    spec.command.iter().chain(preset.environment.values()).chain(files)
 }
 
 fn names(text: &str, places: &[Placeholder]) -> bool {
@@ -179,6 +210,7 @@ fn value_of(place: &Placeholder, knobs: &Value, attempt: &AttemptContext) -> Str
         Placeholder::RunDir => attempt.run_dir.display().to_string(),
         Placeholder::AttemptDir => attempt.attempt_dir.display().to_string(),
         Placeholder::Rung => attempt.rung_name.clone(),
+        Placeholder::File(name) => attempt.attempt_dir.join(name).display().to_string(),
         Placeholder::Checkpoint => {
             attempt.checkpoint.as_ref().map_or_else(String::new, |path| path.display().to_string())
         }

@@ -1,7 +1,8 @@
 //! Which knobs of a command reach its script: a rung whose changes reach no argument, file or variable would
 //! start the same training again.
 
-use super::check::collect_paths;
+use super::check::{KNOB_SECTIONS, collect_paths};
+use super::files::FileSpec;
 use super::launch::{AttemptContext, resolve_launch};
 use super::nodes::Place;
 use super::template::{Placeholder, Template};
@@ -13,6 +14,46 @@ use crate::config::typed;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+/// Knobs that have a meaning for a command even if no text names them: its companion, the estimate of its length and batch,
+/// and the ladder read them.
+const KNOWN: [&str; 8] = [
+    "training.epochs",
+    "training.steps",
+    "training.micro_batch",
+    "training.accumulation",
+    "training.seed",
+    "optimizer.lr",
+    "optimizer.max_norm",
+    // A command has none; the check of its values says why.
+    "optimizer.plateau",
+];
+
+/// Returns the knobs of the built-in trainer in the body of the file that mean nothing for this command on any rung.
+#[must_use]
+pub fn useless_knobs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
+    let Some(full) = rungs.first() else { return Vec::new() };
+    let taken: BTreeSet<String> = rungs.iter().flat_map(|rung| placeholders(spec, rung)).collect();
+    let mut paths = Vec::new();
+    // A script reads any other name below `knobs` from its companion.
+    for section in ["training", "optimizer"] {
+        leaf_paths(section, full.tree.get(section), &mut paths);
+    }
+    let is_known = |path: &str| KNOWN.iter().any(|known| is_at_or_below(path, known));
+    let unread = paths.iter().filter(|path| !is_known(path) && !reaches(path, &taken));
+    unread.map(|path| unread_knob(path, &full.tree)).collect()
+}
+
+/// Collects the paths of the values of a section.
+fn leaf_paths(path: &str, value: Option<&Value>, found: &mut Vec<String>) {
+    match value {
+        Some(Value::Object(knobs)) => {
+            knobs.iter().for_each(|(key, below)| leaf_paths(&format!("{path}.{key}"), Some(below), found));
+        }
+        Some(_) => found.push(path.to_owned()),
+        None => {}
+    }
+}
 
 /// Returns the knobs that rungs set without effect, and rungs that start the same command as one above.
 #[must_use]
@@ -53,7 +94,7 @@ impl Run {
 
 fn unread_knob(path: &str, full: &Value) -> Problem {
     let mut known = Vec::new();
-    for section in ["training", "optimizer", "knobs"] {
+    for section in KNOB_SECTIONS {
         collect_paths(section, full.get(section), &mut known);
     }
     let others: Vec<&str> = known.iter().map(String::as_str).filter(|other| *other != path).collect();
@@ -80,7 +121,8 @@ fn placeholders(spec: &CommandSpec, rung: &Resolved) -> BTreeSet<String> {
 /// Returns the knobs that the texts of a start name.
 fn taken_knobs<'a>(spec: &'a CommandSpec, variables: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     let resume = spec.resume.iter().flat_map(|resume| resume.arguments.iter().chain(resume.environment.values()));
-    let texts = spec.command.iter().chain(spec.files.values()).chain(resume).chain(variables);
+    let files = spec.files.values().flat_map(FileSpec::texts).map(|(_, text)| text);
+    let texts = spec.command.iter().chain(files).chain(resume).chain(variables);
     let templates = texts.filter_map(|text| Template::parse(text).ok());
     let knob = |place: &Placeholder| match place {
         Placeholder::Knob(path) => Some(path.clone()),

@@ -35,6 +35,8 @@ pub enum Placeholder {
     Head,
     /// A port that was free on the first node.
     Port,
+    /// A file of the section `files`, by its name.
+    File(String),
     /// A knob or a section of knobs, by its dotted path.
     Knob(String),
 }
@@ -52,6 +54,9 @@ const BUILT_IN: [(&str, Placeholder); 9] = [
     ("port", Placeholder::Port),
 ];
 
+/// How the placeholder of a file begins.
+const FILES: &str = "files.";
+
 /// Returns the names of the placeholders other than knobs.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
@@ -60,13 +65,16 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
 impl Placeholder {
     fn parse(name: &str) -> Self {
         let built_in = BUILT_IN.into_iter().find(|(known, _)| *known == name);
-        built_in.map_or_else(|| Self::Knob(name.to_owned()), |(_, placeholder)| placeholder)
+        let file = || name.strip_prefix(FILES).map(|file| Self::File(file.to_owned()));
+        let built_in = built_in.map(|(_, placeholder)| placeholder).or_else(file);
+        built_in.unwrap_or_else(|| Self::Knob(name.to_owned()))
     }
 }
 
 impl fmt::Display for Placeholder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
+            Self::File(name) => return write!(formatter, "{{{FILES}{name}}}"),
             Self::Knob(path) => path,
             other => BUILT_IN.iter().find(|(_, known)| known == other).map_or("", |(name, _)| name),
         };
@@ -130,6 +138,15 @@ impl Template {
             Part::Place(place) => Some(place),
             Part::Text(_) => None,
         })
+    }
+
+    /// Returns the placeholder of a text that is nothing else.
+    #[must_use]
+    pub fn lone(&self) -> Option<&Placeholder> {
+        match &self.parts[..] {
+            [Part::Place(place)] => Some(place),
+            _ => None,
+        }
     }
 
     /// Fills in every placeholder.

@@ -1,3 +1,4 @@
+use super::files::FileContent;
 use super::nodes::Place;
 use super::{AttemptContext, CommandLaunch, Level, resolve_launch, resolve_pattern};
 use crate::config::run::{AsWritten, Run, Source};
@@ -43,7 +44,14 @@ fn a_start_has_the_rungs_knobs_in_arguments_variables_and_files() {
     let variables: Vec<(&str, &str)> =
         started.environment.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     assert_eq!(variables, [("OMP_NUM_THREADS", "8"), ("RUN_TAG", "full-3"), ("TOKENIZERS_PARALLELISM", "false")]);
-    let files: Vec<(&Path, &str)> = started.files.iter().map(|(path, text)| (path.as_path(), text.as_str())).collect();
+    let files: Vec<(&Path, &str)> = started
+        .files
+        .iter()
+        .map(|file| match &file.content {
+            FileContent::Text(text) => (file.path.as_path(), text.as_str()),
+            FileContent::Copy { .. } => panic!("a copy"),
+        })
+        .collect();
     let expected = [
         ("/runs/a[1]/attempts/2/rung.json", r#"{"resolution":1024,"mode":"fast","size":{"height":3}}"#),
         ("/runs/a[1]/attempts/2/sub/words.txt", "{literally}"),
@@ -89,4 +97,26 @@ fn nothing_filled_into_a_file_pattern_acts_as_a_pattern() {
     let resolved = resolve_pattern(pattern, &run.rungs[0].preset, &attempt(&run, 0, None));
     assert_eq!(resolved, "/runs/a[[]1]/out/checkpoint-*");
     assert_eq!(spec.level(), Level::Checkpoints);
+}
+
+#[test]
+fn a_knob_of_the_trainer_that_no_text_takes_is_refused_with_its_line() {
+    let read = |command: &str, training: &str| {
+        let text = format!(
+            "name: x\ntask: command\ncommand: [python, train.py{command}]\n\
+             training: {{ steps: 300, micro_batch: 4, seed: 3{training} }}\noptimizer: {{ lr: 0.1 }}\nknobs: {{ own: 1 }}\n"
+        );
+        let source = Source { file: "x.yaml", text: &text, base: Path::new("/project"), overrides: &[] };
+        Run::read(&source, &AsWritten).map_err(|refusal| refusal.to_string())
+    };
+    read("", "").unwrap_or_else(|refusal| panic!("its length, batch, rate, seed and own knobs: {refusal}"));
+    let refusal = read("", ", memory_cleanup_every: 50").unwrap_err();
+    assert!(refusal.starts_with("x.yaml:4:"), "{refusal}");
+    assert!(
+        refusal.contains("training.memory_cleanup_every: no argument, variable or file takes this knob"),
+        "{refusal}"
+    );
+    read(", '{training.memory_cleanup_every}'", ", memory_cleanup_every: 50").unwrap();
+    let kept = read(", '{training.precision}'", ", precision: bf16").unwrap();
+    assert_eq!(kept.preset_tree(0)["training"]["precision"], "bf16");
 }

@@ -1,5 +1,6 @@
 //! A run file as written: every key of every task.
 
+use crate::config::command::files::FileSpec;
 use crate::config::command::{
     self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints, environment,
     knobs as command_knobs,
@@ -54,7 +55,7 @@ pub struct RunFile {
     #[serde(default)]
     ranks: Option<u32>,
     #[serde(default)]
-    files: BTreeMap<String, String>,
+    files: BTreeMap<String, FileSpec>,
     #[serde(default)]
     knobs: Section,
     #[serde(default)]

@@ -70,7 +70,10 @@ pub fn validate_run(
         problems.extend(run.broken_stages());
         if origin == Origin::Written {
             problems.extend(run.unusable(&rungs));
-            problems.extend(run.command.iter().flat_map(|command| command::reach::useless_rungs(command, &rungs)));
+            if let Some(command) = &run.command {
+                problems.extend(command::reach::useless_knobs(command, &rungs));
+                problems.extend(command::reach::useless_rungs(command, &rungs));
+            }
         }
     }
     run

@@ -45,7 +45,7 @@ pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
     }));
     let files = spec.files.iter();
     grants.extend(
-        files.map(|(name, text)| new_grant(Access::Written(format!("{name}: {text}")), format!("files.{name}"))),
+        files.map(|(name, file)| new_grant(Access::Written(format!("{name}: {file}")), format!("files.{name}"))),
     );
     // Of copies, only the copies are deleted.
     let deletes = spec.checkpoints.iter().filter(|checkpoints| checkpoints.keep_last.is_some() && !checkpoints.copy);

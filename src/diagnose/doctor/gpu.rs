@@ -1,11 +1,12 @@
 //! Checks the GPU, its driver, the kernel compiler, and that the GPU computes.
 
 use super::check::{Check, run_program};
+use crate::faults::{self, xid};
 use crate::format::{bytes, counted};
 use crate::protocol::cause::KernelKind;
+use crate::protocol::class::FailureClass;
 use crate::protocol::gpu_error::GpuError;
 use crate::protocol::probe::{Gpu, Metric, Reading};
-use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::{KernelLog, is_same_gpu};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -115,15 +116,11 @@ fn history(gpu: &Gpu) -> Check {
     if counts.is_empty() {
         return Check::ok("Xid history", format!("no error of this GPU in {source}"));
     }
-    let catalogue = Catalogue::build(None).ok();
-    let known = |number: u32| catalogue.as_ref().and_then(|catalogue| catalogue.find_xid(number));
-    let words = counts.iter().map(|(number, count)| {
-        format!("{count} × Xid {number} ({})", known(*number).map_or("unknown", |xid| &xid.meaning))
-    });
+    let words = counts.iter().map(|(number, count)| format!("{count} × Xid {number} ({})", xid::meaning(*number)));
     let text = words.collect::<Vec<_>>().join(", ");
-    let gravest = counts.keys().find(|number| known(**number).is_none_or(|xid| !xid.restart));
+    let gravest = counts.keys().find(|number| xid::respond(**number).ends_run());
     let number = gravest.or(counts.keys().next()).copied().unwrap_or(0);
-    Check::warn("Xid history", text, known(number).map_or("look the number up", |xid| &xid.advice))
+    Check::warn("Xid history", text, faults::advice(FailureClass::Xid, Some(number)))
 }
 
 fn heat(gpu: &Gpu) -> Check {

@@ -1,8 +1,8 @@
 //! Kernel messages about this GPU and about memory, from as far back as the log goes: an error from an
 //! hour ago explains the machine's current state.
 
+use crate::faults::xid;
 use crate::protocol::cause::KernelKind;
-use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::{KernelLog, is_same_gpu};
 use crate::untrusted::text;
 use serde::Serialize;
@@ -14,7 +14,6 @@ const SHOWN: usize = 3;
 /// The relevant kernel messages.
 pub struct KernelSeen {
     log: KernelLog,
-    meanings: Option<Catalogue>,
     /// The counts, as printed in JSON.
     pub counts: Counts,
     newest: VecDeque<String>,
@@ -36,8 +35,7 @@ impl KernelSeen {
     }
 
     fn of(log: KernelLog) -> Self {
-        let meanings = Catalogue::build(None).ok();
-        Self { log, meanings, counts: Counts::default(), newest: VecDeque::new() }
+        Self { log, counts: Counts::default(), newest: VecDeque::new() }
     }
 
     /// Reads new lines. `own` is the GPU's PCI address; if it is unknown, every GPU counts.
@@ -61,12 +59,9 @@ impl KernelSeen {
         if let Some(error) = self.log.error() {
             return vec![format!("kernel log   {error}")];
         }
-        let xids = self.counts.xids.iter().map(|(number, count)| {
-            let meaning =
-                self.meanings.as_ref().and_then(|known| known.find_xid(*number)).map(|xid| xid.meaning.as_str());
-            format!("{count} × Xid {number} ({})", meaning.unwrap_or("not in the catalogue"))
-        });
-        let mut found: Vec<String> = xids.collect();
+        let xids = self.counts.xids.iter();
+        let mut found: Vec<String> =
+            xids.map(|(number, count)| format!("{count} × Xid {number} ({})", xid::meaning(*number))).collect();
         if self.counts.oom_killer > 0 {
             found.push(format!("{} × the OOM killer", self.counts.oom_killer));
         }

@@ -37,7 +37,7 @@ impl Figure {
             Self::Step(Metric::ComputeMs) => "Computing, ms",
             Self::Step(Metric::Waiting) => "Waiting for data, share of the step",
             Self::Step(Metric::Named(_)) => "",
-            Self::Eval => "Evaluation loss",
+            Self::Eval => "Validation loss",
             Self::Named(name) => name,
         }
     }

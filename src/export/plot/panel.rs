@@ -3,7 +3,7 @@
 use super::Loaded;
 use super::figure::{Figure, Values};
 use crate::protocol::metrics::LOSS;
-use crate::series::scale::{Scale, range_top};
+use crate::series::scale::{Scale, above_zero, range_top};
 use crate::series::{Column, Metric};
 
 /// The plot's options.
@@ -69,7 +69,10 @@ pub fn lay_out_panel(
     let traces: Vec<Trace> = runs.iter().map(|run| lay_out_trace(run, figure, window, pixels, options)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
-    let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
+    let lows = bands().map(|(_, low, _)| *low).chain(others());
+    // A loss of 0 is one that was printed with too few digits.
+    let above_zero = above_zero(lows.clone()).filter(|_| options.log);
+    let low = above_zero.or_else(|| lows.reduce(f64::min))?;
     let bands = traces.iter().map(|trace| trace.band.iter().flatten().map(|(.., high)| *high).collect::<Vec<f64>>());
     let evals = traces.iter().map(|trace| trace.evals.iter().map(|(_, value)| *value).collect::<Vec<f64>>());
     let lines: Vec<Vec<f64>> = bands.chain(evals).collect();
@@ -154,7 +157,7 @@ fn lay_out_trace(
 }
 
 /// Computes the exponential moving average as TensorBoard defines it (the weight applies to the past,
-/// with bias correction). A column of n steps counts as n times its mean; skipped steps break the line
+/// with bias correction). A column counts as its mean for each step its values stand for; skipped steps break the line
 /// and do not change the average.
 fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec<Dot>> {
     let (mut sum, mut norm) = (0.0, 0.0);
@@ -166,7 +169,7 @@ fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec
             }
             continue;
         };
-        let kept = weight.powi(i32::try_from(extent.count).unwrap_or(i32::MAX));
+        let kept = weight.powi(i32::try_from(column.steps.max(extent.count)).unwrap_or(i32::MAX));
         sum = kept * sum + (1.0 - kept) * f64::from(extent.mean);
         norm = kept * norm + (1.0 - kept);
         if let Some(part) = line.last_mut() {

@@ -72,7 +72,7 @@ fn write_checkpoints(page: &mut Page<'_>, facts: &Facts) {
     }
     page.markup("<div class=\"wide\"><table><thead><tr><th class=\"num\">Step</th><th>Saved</th>");
     page.markup(
-        "<th class=\"num\">Size</th><th class=\"num\">Pause</th><th class=\"num\">Evaluation loss</th><th></th>",
+        "<th class=\"num\">Size</th><th class=\"num\">Pause</th><th class=\"num\">Validation loss</th><th></th>",
     );
     page.markup("</tr></thead>\n<tbody>\n");
     kept.iter().rev().take(CHECKPOINTS).for_each(|row| write_checkpoint(page, facts, row));

@@ -72,11 +72,12 @@ fn write_rung(page: &mut Page<'_>, facts: &Facts, number: usize, rung: &RungReco
     page.figure(&if time > 0 { age(time) } else { UNKNOWN.to_owned() });
     page.figure(&count(rung.steps)).figure(&rung.steps_per_s.map_or_else(|| UNKNOWN.to_owned(), rate));
     page.figure(&known(rung.vram_bytes)).figure(&known(rung.ram_bytes));
-    match &rung.fault {
-        Some((fault, step)) => {
+    match (&rung.unusable, &rung.fault) {
+        (Some(why), _) => page.markup("<td class=\"danger\">cannot start here: ").text(why).markup("</td>"),
+        (None, Some((fault, step))) => {
             page.markup("<td class=\"danger\">").text(fault).markup(" at step ").value(&count(*step)).markup("</td>")
         }
-        None => page.markup("<td></td>"),
+        (None, None) => page.markup("<td></td>"),
     };
     page.markup("</tr>\n");
 }

@@ -69,7 +69,7 @@ fn write_learning(page: &mut Page<'_>, status: &Status) {
         }
     }
     if let Some(best) = &status.best {
-        let name = if best.metric == metrics::LOSS { "evaluation loss" } else { &best.metric };
+        let name = if best.metric == metrics::LOSS { "validation loss" } else { &best.metric };
         page.remarked_pair("best", &figure(best.value), &format!("{name}, at step {}", count(best.step)));
     }
 }
@@ -82,8 +82,8 @@ fn write_course(page: &mut Page<'_>, facts: &Facts, status: &Status) {
     let told = counts.iter().filter(|(count, name)| *count > 0 || *name != "rollback");
     let remark = told.map(|(count, name)| counted(*count, name)).collect::<Vec<_>>().join(" · ");
     page.remarked_pair("faults", &count(faults), &remark);
-    if status.skipped > 0 {
-        page.remarked_pair("skipped", &count(status.skipped), "steps, dropped by the guard");
+    if let Some(skipped) = status.skipped.filter(|skipped| *skipped > 0) {
+        page.remarked_pair("skipped", &count(skipped), "steps, whose loss or gradient was not finite");
     }
     if status.unguarded > 0 {
         page.remarked_pair("not finite", &count(status.unguarded), "steps, taken by a script without a guard");

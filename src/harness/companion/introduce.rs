@@ -32,7 +32,10 @@ impl Harness {
             self.warn_of_restarts(introduction.world);
         }
         if is_another {
-            self.note_other_resume(&introduction);
+            if self.companion.news.is_some() {
+                self.resume_check.trust_numbers();
+                self.note_other_resume(&introduction);
+            }
             self.go_back(&introduction);
             self.companion.timer.begin(self.began.elapsed(), self.progress.epoch());
         }
@@ -42,8 +45,12 @@ impl Harness {
         if !self.trusts_output_over(&introduction) {
             self.progress.follow(&introduction);
         }
+        self.observe_restored(&introduction);
         self.complete_hello(&introduction);
-        let mut news = news::news_of(&introduction, &self.args.preset.tree());
+        self.progress.skips.trust_told(introduction.counts_skips);
+        let stored = || KnownCompanion::of_run(&self.args.run_dir).map(|known| known.news);
+        let before = self.companion.news.clone().or_else(stored);
+        let mut news = news::news_of(&introduction, &self.args.preset.tree(), before.as_ref());
         let program = self.args.spec.command.first().map_or("", String::as_str);
         let is_command = member.process.here() == Some(self.command.pid) && self.nodes.is_none();
         news.imports_ahead = is_command && news::can_import_ahead(&introduction, program);
@@ -79,13 +86,13 @@ impl Harness {
         if is_first || !knows_step || self.companion.first_has_ended || step >= self.progress.step {
             return;
         }
-        self.progress.go_back();
+        self.progress.go_back(step);
         self.companion.state.go_back(step);
         let samples = introduction.samples.unwrap_or_else(|| self.progress.samples(step));
         self.link.send(&Event::Command { news: CommandNews::WentBack { step, samples } });
     }
 
-    /// Reports a training that did not resume where it should have.
+    /// Reports a later process that did not resume where it should have.
     fn note_other_resume(&mut self, introduction: &Introduction) {
         let wanted = self.companion.setup.as_ref().map_or(self.hello.resumed_from, SetupFile::resume_step);
         if introduction.resumed_from == wanted {

@@ -1,25 +1,30 @@
 //! The introduction of a companion as news for the keeper, with the knobs that the script does not follow. Pure.
 
 use crate::config::command::launch::{find_knob, format_knob};
-use crate::protocol::companion::{CompanionNews, IgnoredKnob, Introduction};
+use crate::protocol::companion::{CompanionNews, IgnoredKnob, Introduction, SeenKnob};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
 /// Two numbers closer than this, relative to their size, are the same setting: 0.1 may come back as a 32-bit number.
 const SAME: f64 = 1e-6;
 
-/// Returns the news about an introduction; `knobs` are those of the rung.
-pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNews {
+/// Knobs that a script may follow without having their value in force: it scales a rate by the batch, or sets it at every
+/// step. Such a knob is ignored only if its value stayed while the rung's changed.
+const RELATIVE: [&str; 1] = ["optimizer.lr"];
+
+/// Returns the news about an introduction; `knobs` are those of the rung. `before` are the last ones of the run.
+pub(super) fn news_of(introduction: &Introduction, knobs: &Value, before: Option<&CompanionNews>) -> CompanionNews {
     let Introduction { framework, grade, saves, guards, parameters, epoch_units, world, sharded, .. } = *introduction;
+    let mut seen = before.map_or_else(BTreeMap::new, |before| before.seen.clone());
     let differs = |(name, in_force): (&String, &Value)| {
         let rung = find_knob(knobs, name)?;
-        (!is_same(rung, in_force)).then(|| IgnoredKnob {
-            name: name.clone(),
-            rung: rung.clone(),
-            in_force: in_force.clone(),
-        })
+        let is_stuck = note_seen(&mut seen, name, rung, in_force);
+        let is_ignored = !is_same(rung, in_force) && (is_stuck || !RELATIVE.contains(&name.as_str()));
+        is_ignored.then(|| IgnoredKnob { name: name.clone(), rung: rung.clone(), in_force: in_force.clone() })
     };
+    let ignored = introduction.knobs.iter().filter_map(differs).collect();
     CompanionNews {
         framework,
         version: introduction.version.clone(),
@@ -35,10 +40,24 @@ pub(super) fn news_of(introduction: &Introduction, knobs: &Value) -> CompanionNe
         unit: introduction.unit.clone().filter(|_| framework.sees_losses()),
         world,
         sharded,
-        ignored: introduction.knobs.iter().filter_map(differs).collect(),
+        counts_skips: introduction.counts_skips || framework.sees_losses(),
+        ignored,
+        seen,
         knobs: introduction.knobs.clone(),
         imports_ahead: false,
     }
+}
+
+/// Notes a knob's value in force. Reports whether it is the same as on a rung with another value.
+fn note_seen(seen: &mut BTreeMap<String, SeenKnob>, name: &str, rung: &Value, in_force: &Value) -> bool {
+    if in_force.is_null() {
+        return false;
+    }
+    let stays = |known: &&SeenKnob| is_same(&known.in_force, in_force);
+    let known = seen.get(name).filter(stays);
+    let is_stuck = known.is_some_and(|known| known.is_stuck || !is_same(&known.rung, rung));
+    seen.insert(name.to_owned(), SeenKnob { rung: rung.clone(), in_force: in_force.clone(), is_stuck });
+    is_stuck
 }
 
 /// Reports whether a standby can start a command ahead whose training runs in its own first process: that is a Python
@@ -65,7 +84,7 @@ fn is_same(rung: &Value, in_force: &Value) -> bool {
 mod tests {
     use super::{can_import_ahead, is_same, news_of};
     use crate::protocol::companion::Introduction;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn knobs_that_the_script_does_not_follow_are_named() {
@@ -75,11 +94,40 @@ mod tests {
         }))
         .unwrap();
         let knobs = json!({"training": {"micro_batch": 2}, "optimizer": {"lr": 1e-3}});
-        let news = news_of(&introduction, &knobs);
+        let news = news_of(&introduction, &knobs, None);
         let ignored: Vec<_> =
             news.ignored.iter().map(|knob| (knob.name.as_str(), &knob.rung, &knob.in_force)).collect();
         assert_eq!(ignored, [("training.micro_batch", &json!(2), &json!(4))], "the file writes no accumulation");
         assert_eq!(news.knobs.len(), 4);
+    }
+
+    #[test]
+    fn a_rate_is_ignored_once_it_stays_while_the_rung_changes() {
+        let introduces = |in_force: Value| -> Introduction {
+            let knobs = json!({"optimizer.lr": in_force});
+            serde_json::from_value(
+                json!({"protocol": 1, "pid": 1, "framework": "torch", "grade": "none", "knobs": knobs}),
+            )
+            .unwrap()
+        };
+        // The rung's rate and the one in force, attempt by attempt; the last ones decide.
+        for (attempts, wanted) in [
+            (vec![(0.1, json!(0.1)), (0.05, json!(null)), (0.05, json!(0.1))], true),
+            (vec![(0.1, json!(0.1)), (0.05, json!(0.1)), (0.05, json!(null)), (0.05, json!(0.1))], true),
+            (vec![(0.1, json!(0.01))], false),
+            (vec![(0.1, json!(0.01)), (0.1, json!(0.01))], false),
+            (vec![(0.1, json!(0.01)), (0.05, json!(0.005))], false),
+            (vec![(0.1, json!(0.01)), (0.05, json!(0.01))], true),
+            (vec![(0.1, json!(0.1)), (0.05, json!(0.1)), (0.05, json!(0.05))], false),
+            (vec![(0.1, json!(null)), (0.05, json!(null))], false),
+        ] {
+            let mut news = None;
+            for (rung, in_force) in &attempts {
+                let knobs = json!({"optimizer": {"lr": rung}});
+                news = Some(news_of(&introduces(in_force.clone()), &knobs, news.as_ref()));
+            }
+            assert_eq!(!news.unwrap().ignored.is_empty(), wanted, "{attempts:?}");
+        }
     }
 
     #[test]

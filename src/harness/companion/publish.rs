@@ -16,6 +16,7 @@ use crate::store::checkpoint::staged::{
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::store::checkpoint::{CheckpointError, Written};
 use crate::untrusted::text;
+use crate::untrusted::thread::run_beside;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ impl Harness {
         self.conclude_saves(outcomes);
         for Whole { first: Staged { step, .. }, .. } in self.companion.publishing.complete() {
             let message = "it was not published in time for the stop".to_owned();
-            self.companion.order(&CompanionOrder::PublishFailed { step: *step, message });
+            self.companion.order(&CompanionOrder::PublishFailed { step: *step, message, of_disk: false });
         }
     }
 
@@ -88,12 +89,16 @@ impl Harness {
                 }
                 (Outcome::Whole(whole), Some(message)) => {
                     self.discard_parts(whole.parts());
-                    self.companion.order(&CompanionOrder::PublishFailed { step: whole.first.step, message });
+                    self.companion.order(&CompanionOrder::PublishFailed {
+                        step: whole.first.step,
+                        message,
+                        of_disk: false,
+                    });
                 }
                 (Outcome::Failed { step, parts, why: NotWritten { message, of_disk } }, _) => {
                     self.discard_parts(&parts);
                     self.link.send(&Event::SaveFailed { step, message: message.clone(), of_disk });
-                    self.companion.order(&CompanionOrder::PublishFailed { step, message });
+                    self.companion.order(&CompanionOrder::PublishFailed { step, message, of_disk });
                 }
             }
         }
@@ -126,7 +131,7 @@ impl Harness {
         let (state, rows) = self.companion.state.take_until(clock, self.progress.epoch(), self.began.elapsed());
         let (run_dir, reports) = (self.args.run_dir.path().to_owned(), self.reports.clone());
         let state = Box::new(state);
-        std::thread::spawn(move || {
+        run_beside("publication", move || {
             let began = Instant::now();
             let result = serde_json::to_vec_pretty(&state)
                 .map_err(|error| CheckpointError::damaged(&whole.first.folder, error.to_string()).into())
@@ -176,7 +181,7 @@ impl Harness {
                 self.companion.state.give_back(rows);
                 let (message, of_disk) = (error.to_string(), error.is_disk_failure());
                 self.link.send(&Event::SaveFailed { step, message: message.clone(), of_disk });
-                self.companion.order(&CompanionOrder::PublishFailed { step, message });
+                self.companion.order(&CompanionOrder::PublishFailed { step, message, of_disk });
             }
         }
         self.publish_next();
@@ -186,12 +191,12 @@ impl Harness {
     pub(super) fn adopt_written(&mut self, written: ResumePoint) {
         let step = written.step;
         if let Some(message) = self.refuse_checkpoint() {
-            return self.companion.order(&CompanionOrder::PublishFailed { step, message });
+            return self.companion.order(&CompanionOrder::PublishFailed { step, message, of_disk: false });
         }
         if !written.path.is_absolute() || !written.path.exists() {
             let message = format!("{} does not exist", text::path(&written.path));
             self.link.send(&Event::SaveFailed { step, message: message.clone(), of_disk: false });
-            return self.companion.order(&CompanionOrder::PublishFailed { step, message });
+            return self.companion.order(&CompanionOrder::PublishFailed { step, message, of_disk: false });
         }
         let complete = WrittenCheckpoint::now(step, written.samples, &written.path);
         self.companion.publishing.recorded.extend(complete);
@@ -211,7 +216,7 @@ impl Harness {
             self.answer_adoption(step, None);
             return self.adopt_next_written();
         }
-        self.adopt(Candidate { path, step: Some(step), modified_ns: 0 }, samples);
+        self.adopt(Candidate { path, step: Some(step), epoch: None, modified_ns: 0 }, samples);
     }
 
     fn record_written(&mut self) {
@@ -229,7 +234,7 @@ impl Harness {
         }
         self.companion.order(&match error {
             None => CompanionOrder::Published { step },
-            Some(message) => CompanionOrder::PublishFailed { step, message },
+            Some(message) => CompanionOrder::PublishFailed { step, message, of_disk: false },
         });
     }
 

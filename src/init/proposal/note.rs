@@ -2,6 +2,7 @@
 
 use crate::config::command::OUTPUTS;
 use crate::init::kept::Kept;
+use crate::init::user_settings::Ambiguous;
 use std::fmt;
 
 /// A reason why something is not proposed.
@@ -29,6 +30,10 @@ pub enum Note {
     NoResume,
     /// The output directory is in each run's folder; holds the argument and its value before.
     OwnOutputs(String, String),
+    /// Several arguments or keys that mean the same.
+    Ambiguous(Ambiguous),
+    /// Several settings files.
+    SeveralSettings(Vec<String>),
     /// A shell script that does not pass its arguments on.
     Closed,
 }
@@ -71,6 +76,12 @@ impl fmt::Display for Note {
                 formatter,
                 "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
             ),
+            Self::Ambiguous(Ambiguous { title, names }) => {
+                write!(formatter, "{} all mean the {title}, so no rung changes any of them", names.join(", "))
+            }
+            Self::SeveralSettings(files) => {
+                write!(formatter, "the command names several settings files ({}), so no rung changes any", files.join(", "))
+            }
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
                  Python line, or give that line to `downshift init --`",

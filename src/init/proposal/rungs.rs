@@ -215,7 +215,10 @@ impl Draft<'_> {
             let words = [(&style.f16, Format::F16), (&style.bf16, Format::Bf16), (&style.f32, Format::F32)];
             words.into_iter().find(|(word, _)| *word == now).map(|(_, format)| format)
         };
-        let styles = &self.table.precisions;
+        // `no` is a word of mixed precision alone; a key of a settings file may mean the format itself.
+        let is_of_weights = matches!(self.facts.flags[flag].takes, Takes::Setting(_) | Takes::KeyValue { .. })
+            && !self.facts.flags[flag].key.contains("mixed");
+        let styles = &self.table.precisions[usize::from(is_of_weights)..];
         let known = |style| format(style).map(|format| (style, format));
         styles.iter().filter(fits).find_map(known).or_else(|| styles.iter().find_map(known))
     }
@@ -228,6 +231,9 @@ impl Draft<'_> {
             return;
         };
         let path = self.path(Role::LearningRate, flag);
+        if !self.command.fits(flag, rate / 2.0) {
+            return;
+        }
         if !self.command.add_knob(flag, &path, rate.into()) {
             return;
         }
@@ -245,11 +251,17 @@ impl Draft<'_> {
         let flag = self.flag(Role::Clipping)?;
         let takes_number = matches!(
             self.facts.flags[flag].takes,
-            Takes::Value(ValueKind::Integer | ValueKind::Number) | Takes::Assignment(ValueKind::Number)
+            Takes::Value(ValueKind::Integer | ValueKind::Number)
+                | Takes::Assignment(ValueKind::Number)
+                | Takes::KeyValue { kind: ValueKind::Integer | ValueKind::Number, .. }
+                | Takes::Setting(ValueKind::Integer | ValueKind::Number)
         );
         let now = self.number(flag).filter(|_| takes_number)?;
         let clips = now > 0.0;
         let path = if clips { self.path(Role::Clipping, flag) } else { self.own_path(flag) };
+        if clips && !self.command.fits(flag, now / 2.0) {
+            return None;
+        }
         let then = if clips { (now / 2.0).into() } else { MAX_NORM.into() };
         let now = if clips { Some(now.into()) } else { self.command.value(flag).and_then(knob_value) };
         self.command.add_knob(flag, &path, now?).then_some((path, then))

@@ -4,6 +4,7 @@ use crate::keeper::Input;
 use crate::keeper::worker_process::end_left_behind;
 use crate::protocol::line;
 use crate::protocol::quality::QualityReport;
+use crate::store::umask;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::process::Stdio;
@@ -52,7 +53,12 @@ impl Measurement {
         inputs: mpsc::Sender<Input>,
     ) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("downshift-quality").arg("measure-quality").args(arguments).args(["--token", &token]);
+        command
+            .arg0("downshift-quality")
+            .arg("measure-quality")
+            .args(arguments)
+            .args(["--token", &token])
+            .envs(umask::for_child());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.process_group(0).spawn()?;
         let pid = child.id().unwrap_or_default();

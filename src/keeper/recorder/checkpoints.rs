@@ -3,16 +3,12 @@
 use super::{Recorder, now_ms};
 use crate::config::run::Run;
 use crate::format::counted;
-use crate::keeper::retention::{self, Rules, is_adopted};
+use crate::keeper::retention::{self, Rules, Superfluous, is_adopted};
 use crate::keeper::sentences;
 use crate::protocol::control::{Best, CheckpointRow, FailedSaves, JournalKind, RunState, StageName, Update};
-use crate::protocol::worker::{Eval, Level, Saved};
-use crate::store::writer::Writer;
+use crate::protocol::worker::{Level, Saved};
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// Evaluations remembered for checkpoints that are saved later.
-const EVALS: usize = 64;
 
 impl Recorder {
     /// Reports whether this is the step of a checkpoint that no worker reported.
@@ -42,6 +38,7 @@ impl Recorder {
             kept: true,
             proven: false,
         };
+        self.measured.remove(&saved.step);
         if let Some(eval) = self.evals.get(&saved.step) {
             eval.add_missing_to(&mut row.eval_loss, &mut row.metrics);
         }
@@ -75,31 +72,6 @@ impl Recorder {
         }
     }
 
-    /// Remembers an evaluation for the checkpoint of its step, which may be saved before or after it: a command
-    /// reports both on their own.
-    pub(super) fn measure_checkpoint(&mut self, eval: &Eval) {
-        let known = self.evals.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
-        known.complete(eval);
-        if self.evals.len() > EVALS {
-            self.evals.pop_first();
-        }
-        // A checkpoint of an earlier attempt at this step may hold other weights.
-        let began_ms = self.row.started_ms;
-        let is_same = |row: &&mut CheckpointRow| row.kept && row.step == eval.step && row.time_ms >= began_ms;
-        let row = self.checkpoints.iter_mut().find(is_same);
-        if row.is_some_and(|row| eval.add_missing_to(&mut row.eval_loss, &mut row.metrics)) {
-            self.mark_best();
-            self.put_checkpoint(eval.step);
-        }
-    }
-
-    /// Remembers the evaluations of an attempt that an earlier keeper began: their checkpoints may be saved yet.
-    pub(super) fn recall_evals(&mut self, attempt: u64) {
-        let stored = self.read_store(Writer::evals).unwrap_or_default();
-        let newest = stored.into_iter().rev().filter(|row| row.attempt == attempt).take(EVALS);
-        self.evals = newest.map(|row| (row.eval.step, row.eval)).collect();
-    }
-
     /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a checkpoint
     /// that was deleted. If the store refuses, they are deleted anyway: the disk may be full, and the next keeper
     /// compares the store with the disk. Those of `spared` neither count for retention nor get deleted; one that is
@@ -107,7 +79,11 @@ impl Recorder {
     pub fn retire_superfluous(&mut self, rules: &Rules, spared: &BTreeSet<u64>) -> Vec<u64> {
         let counted: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !spared.contains(&row.step)).cloned().collect();
-        let mut steps = rules.superfluous(&counted);
+        let evals = self.evaluations_for_retention();
+        let Superfluous { mut steps, unmatched } = rules.superfluous(&counted, &evals);
+        if let Some(unmatched) = unmatched {
+            self.note_unmatched(&unmatched);
+        }
         steps.retain(|step| Some(*step) != self.held);
         for step in &steps {
             self.mark_deleted(*step);
@@ -300,7 +276,7 @@ mod tests {
         let rows = recorder.store.checkpoints().unwrap();
         let stored: Vec<(u64, Option<f64>, bool)> =
             rows.iter().map(|row| (row.step, row.metrics.get("fid").copied(), row.best)).collect();
-        let expected = [(1, Some(9.0), false), (2, Some(7.0), false), (3, Some(8.0), false), (4, Some(6.0), true)];
+        let expected = [(1, Some(9.0), false), (2, Some(7.0), false), (3, Some(8.0), false), (4, Some(5.0), true)];
         assert_eq!(stored, expected);
     }
 

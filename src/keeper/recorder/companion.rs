@@ -1,17 +1,40 @@
 //! Records what the companion of a command reports.
 
-use super::Recorder;
+use super::{Recorder, known};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::StageName;
 use crate::protocol::ranks::RankRow;
+use crate::protocol::worker::CommandNews;
 use std::time::Duration;
 
 impl Recorder {
+    /// Records news that only a command has.
+    pub(super) fn record_news(&mut self, news: &CommandNews, now: Duration) {
+        match news {
+            CommandNews::Length { steps, units } => {
+                (self.status.total_steps, self.status.total_samples) = (known(*steps), known(*units));
+            }
+            CommandNews::Companion(companion) => self.record_companion(companion, now),
+            CommandNews::WentBack { step, samples } => self.record_going_back(*step, *samples),
+            CommandNews::Resumed { resumed, samples } => self.record_resumed(resumed, *samples),
+            CommandNews::Measured { checkpoint, evaluation } => self.record_measured(*checkpoint, *evaluation),
+            CommandNews::Active
+            | CommandNews::Stacks { .. }
+            | CommandNews::Ranks { .. }
+            | CommandNews::Epoch { .. }
+            | CommandNews::Unmatched { .. }
+            | CommandNews::Fingerprint(_)
+            | CommandNews::Updates(_)
+            | CommandNews::Ended { .. } => {}
+        }
+    }
+
     /// Records the part of a companion's introduction that a worker's hello holds.
     pub(super) fn record_companion(&mut self, companion: &CompanionNews, now: Duration) {
         if let Some(passage) = &mut self.passage {
             passage.finish_start(now);
         }
+        self.begin_counting(companion.counts_skips);
         self.status.parameters = companion.parameters.or(self.status.parameters);
         self.status.epoch_samples = companion.epoch_units.or(self.status.epoch_samples);
         if let Some(unit) = &companion.unit {
@@ -47,6 +70,7 @@ impl Recorder {
     /// Forgets the knobs that the script ignored in the last attempt, and its ranks: those of this one are not known yet.
     pub(super) fn forget_last_processes(&mut self) {
         self.status.ranks.clear();
+        self.forget_updates();
         if let Some(companion) = &mut self.status.companion {
             companion.ignored.clear();
         }

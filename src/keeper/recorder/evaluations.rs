@@ -2,6 +2,7 @@
 
 use super::Recorder;
 use crate::config::best::Best;
+use crate::keeper::retention::newest_evaluations;
 use crate::protocol::control::{EvalRow, JournalKind, Update};
 use crate::protocol::worker::{Eval, Level, ReducedRate};
 use crate::recipe::learning::Learning;
@@ -36,6 +37,11 @@ impl EvaluationCurve {
         self.condense(ranking);
     }
 
+    /// Returns the evaluations, in order of their steps.
+    pub(super) fn evaluations(&self) -> impl Iterator<Item = &Eval> {
+        self.by_step.values()
+    }
+
     /// Returns the newest reduction of the learning rate that is part of the curve.
     fn newest_reduction(&self) -> Option<&ReducedRate> {
         self.by_step.values().rev().find_map(|eval| eval.reduced.as_ref())
@@ -43,7 +49,7 @@ impl EvaluationCurve {
 
     fn complete(&mut self, eval: &Eval) {
         let known = self.by_step.entry(eval.step).or_insert_with(|| Eval { loss: None, ..eval.clone() });
-        known.complete(eval);
+        known.update(eval);
     }
 
     fn condense(&mut self, ranking: &Best) {
@@ -58,7 +64,10 @@ impl Recorder {
     }
 
     pub(super) fn record_eval(&mut self, eval: &Eval, time_ms: i64) {
-        self.status.eval = Some(eval.clone());
+        match &mut self.status.eval {
+            Some(newest) if newest.step == eval.step => drop(newest.update(eval)),
+            newest => *newest = Some(eval.clone()),
+        }
         let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
         self.batch.evals.push(row.clone());
         self.updates.push(Update::Eval(row));
@@ -80,27 +89,11 @@ impl Recorder {
     }
 }
 
-/// Returns the evaluations in order of their steps, without those that a later attempt redid. They come in order of
-/// attempt and step.
-fn newest_evaluations(stored: impl Iterator<Item = EvalRow>) -> Vec<EvalRow> {
-    let mut known: BTreeMap<u64, Vec<EvalRow>> = BTreeMap::new();
-    for row in stored {
-        let redone = known.split_off(&row.eval.step);
-        let same_step = redone.into_values().next().filter(|rows| is_same(rows, &row)).unwrap_or_default();
-        known.entry(row.eval.step).or_insert(same_step).push(row);
-    }
-    known.into_values().flatten().collect()
-}
-
-/// Reports whether an evaluation completes these: a command may report several data sets at one step.
-fn is_same(rows: &[EvalRow], row: &EvalRow) -> bool {
-    rows.iter().all(|known| (known.attempt, known.eval.step) == (row.attempt, row.eval.step))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{EvaluationCurve, newest_evaluations};
+    use super::EvaluationCurve;
     use crate::config::best::{Best, Goal};
+    use crate::keeper::retention::newest_evaluations;
     use crate::protocol::control::EvalRow;
     use crate::protocol::worker::Eval;
 

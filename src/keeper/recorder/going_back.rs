@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(recorder.status.reduced, lowers.reduced);
         recorder.flush();
         let journal = reader(dir.path()).journal(1).unwrap();
-        let wanted = "learning rate 0.002 → 0.001: evaluation loss has not improved for 4 evaluations";
+        let wanted = "learning rate 0.002 → 0.001: validation loss has not improved for 4 evaluations";
         assert_eq!((journal[0].kind, journal[0].text.as_str()), (JournalKind::Rate, wanted));
         // The store and a worker that resumes behind it and before it.
         let hello = |step: u64| -> Event {

@@ -33,18 +33,19 @@ impl Recorder {
         self.take_back_from(before, step);
     }
 
-    /// Takes back steps at the first step of an attempt that did not say where it begins.
+    /// Takes back steps at the first step of an attempt that did not say where it begins, or did not prove it.
     pub(super) fn place(&mut self, first: u64) {
         let Some(before) = self.unplaced.take() else { return };
-        let began = began_after(first);
+        let asked = self.row.from_step;
+        let began = asked.unwrap_or_else(|| began_after(first));
         self.take_back_from(before, began);
-        if began > 0 {
+        if began > 0 && asked.is_none() {
             self.row.from_step = Some(began);
             self.put_attempt();
         }
     }
 
-    fn take_back_from(&mut self, before: u64, step: u64) {
+    pub(super) fn take_back_from(&mut self, before: u64, step: u64) {
         let back = before.saturating_sub(step);
         take_back(&mut self.status.rungs, &mut self.stretches, back);
     }

@@ -29,6 +29,8 @@ const LAST_WORDS: Duration = Duration::from_secs(30);
 pub(super) struct StoreTrouble {
     /// It refuses writes; reported once until it works again.
     pub(super) is_failing: bool,
+    /// Why it refused the last write.
+    why: String,
     /// When a damaged store was last replaced.
     pub(super) replaced: Option<Instant>,
     /// It was replaced: the next checkpoint restores rows that it lost.
@@ -83,6 +85,11 @@ impl Recorder {
         self.row = row;
         self.recall_evals(id);
         Some((rung, log_begins))
+    }
+
+    /// Reports whether the end of an attempt is not recorded.
+    pub fn is_open(&mut self, attempt: u64) -> bool {
+        self.read_store(|store| store.is_open(attempt)).unwrap_or(false)
     }
 
     /// Lets the attempt begin where the run is: its command trained on meanwhile.
@@ -165,7 +172,13 @@ impl Recorder {
         }
     }
 
+    /// Returns why the newest rows are not in the store, if it refuses them.
+    pub fn unwritten(&self) -> Option<String> {
+        self.trouble.is_failing.then(|| self.trouble.why.clone())
+    }
+
     fn note_refusal(&mut self, error: &rusqlite::Error) {
+        self.trouble.why = error.to_string();
         if std::mem::replace(&mut self.trouble.is_failing, true) {
             self.batch.samples.clear();
             return;

@@ -6,14 +6,15 @@ use crate::log_metrics::clock::{Epoch, Position};
 /// An epoch and how many of them there are, a count, and its end.
 type Printed = (Option<(u64, Option<u64>)>, u64, Option<u64>);
 
-/// A step, `-1` for another loop, `-2` for an uncertain step.
+/// A step, `-1` for another loop, `-2` for an uncertain step, `-3` for a doubted one.
 fn place(clock: &mut LineClock, (epoch, count, out_of): Printed, announced: Option<u64>) -> i64 {
     let epoch = epoch.map(|(value, count)| Epoch { value: value as f64, count, zero_based: false });
     let position = Position { count, out_of, epoch, ..Position::default() };
     match clock.place(&position, announced) {
-        Place::At(placed) => i64::try_from(placed.step).unwrap(),
+        Place::At(placed) | Place::Confirmed(placed) => i64::try_from(placed.step).unwrap(),
         Place::Elsewhere => -1,
         Place::Uncertain => -2,
+        Place::Doubtful(_) => -3,
     }
 }
 
@@ -173,15 +174,63 @@ fn totals_are_those_of_the_training() {
 fn evaluations_belong_to_the_steps_around_them() {
     let position = |count, out_of| Position { count, out_of, ..Position::default() };
     let mut clock = LineClock::default();
-    let step = |clock: &LineClock, count, out_of| clock.place_evaluation(&position(count, out_of)).map(|at| at.step);
-    assert_eq!(step(&clock, 0, None), Some(0));
+    let step =
+        |clock: &mut LineClock, count, out_of| clock.place_evaluation(&position(count, out_of)).map(|at| at.step);
+    assert_eq!(step(&mut clock, 0, None), Some(0));
     place(&mut clock, (None, 100, Some(100)), None);
     place(&mut clock, (None, 10, Some(100)), None);
-    assert_eq!((step(&clock, 10, None), step(&clock, 10, Some(100))), (Some(110), Some(110)));
-    assert_eq!((step(&clock, 5, Some(20)), step(&clock, 50, None)), (None, None));
+    assert_eq!((step(&mut clock, 10, None), step(&mut clock, 10, Some(100))), (Some(110), Some(110)));
+    assert_eq!((step(&mut clock, 5, Some(20)), step(&mut clock, 50, None)), (None, None));
     let mut clock = LineClock::default();
     place(&mut clock, (None, 90, Some(200)), None);
-    assert_eq!((step(&clock, 100, None), step(&clock, 5, None)), (Some(100), None));
+    assert_eq!((step(&mut clock, 100, None), step(&mut clock, 5, None)), (Some(100), None));
+}
+
+#[test]
+fn a_step_far_from_the_others_counts_only_if_the_next_lines_go_on_from_it() {
+    let wild = 123_456_789;
+    assert_eq!(plain(&[100, 101, wild, 102, wild + 1, 103, 104]), [100, 101, -3, 102, -3, 103, 104]);
+    assert_eq!(plain(&[10, 20, wild, 9 * wild, 20, 30, 40]), [10, 20, -3, -3, 20, 30, 40]);
+    // The training went on elsewhere: a resume, another logging interval, a clock that counts samples.
+    assert_eq!(plain(&[1, 2, 500_000, 500_010, 500_020]), [1, 2, -3, -3, 500_020]);
+    assert_eq!(plain(&[0, 5000, 10_000, 15_000]), [0, -3, 10_000, 15_000]);
+    assert_eq!(plain(&[0, 1, 2, 3, 1000, 2000, 3000]), [0, 1, 2, 3, 1000, 2000, 3000]);
+    assert_eq!(plain(&[65_536, 131_072, 196_608, 262_144]), [65_536, 131_072, 196_608, 262_144]);
+    assert_eq!(plain(&[500_000, 500_010, 500_020]), [500_000, 500_010, 500_020]);
+    // Every third line comes from another counter, which goes on, too.
+    let mixed = (1..20).flat_map(|step| [step, step, 1_000_000 + 512 * step]).collect::<Vec<_>>();
+    let found = plain(&mixed);
+    for (place, chunk) in found.chunks(3).enumerate().skip(1) {
+        assert_eq!(chunk, [place as i64 + 1, place as i64 + 1, -3], "{found:?}");
+    }
+    // With an epoch, or a total.
+    let of = |epoch, count| (Some((epoch, Some(3))), count, Some(100));
+    let printed = [of(1, 50), of(1, 100), of(2, 50), of(2, wild), of(2, 100), of(3, 50)];
+    assert_eq!(steps(printed), [50, 100, 150, -3, 200, 250]);
+    let of = |count| (None, count, Some(1000));
+    assert_eq!(steps([10, 20, wild, 30, 40].map(of)), [10, 20, -3, 30, 40]);
+}
+
+#[test]
+fn one_step_a_little_off_does_not_end_the_count() {
+    assert_eq!(plain(&[100, 101, 150, 102, 103]), [100, 101, 150, 102, 103]);
+    assert_eq!(plain(&[100, 102, 3, 103, 105, 106]), [100, 102, -2, 103, 105, 106]);
+    // Believed at once, and then far ahead.
+    assert_eq!(plain(&[1, 100, 200_000_000, 200, 300]), [1, 100, -3, 200, 300]);
+    // A pass of an irregular count is longer than the one before it.
+    assert_eq!(plain(&[3, 10, 55, 90, 5, 12, 60, 100]), [3, 10, 55, 90, -2, -2, -2, -2]);
+}
+
+#[test]
+fn an_evaluation_far_from_the_training_has_a_count_of_its_own_unless_more_follow_there() {
+    let mut clock = LineClock::default();
+    for count in 1..5 {
+        place(&mut clock, (None, count, None), None);
+    }
+    let mut step = |count| clock.place_evaluation(&Position { count, ..Position::default() }).map(|at| at.step);
+    assert_eq!([step(5), step(900_000), step(910_000)], [Some(5), None, Some(910_000)]);
+    assert_eq!(place(&mut clock, (None, 5, None), None), 5);
+    assert_eq!(clock.place_evaluation(&Position { count: 900_000, ..Position::default() }), None);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Output in parts, and how its readings are joined.
 
 use super::OutputReader;
-use crate::log_metrics::{Pattern, Reading};
+use crate::log_metrics::{Pattern, Reading, Skip, Span, skip_counts};
 use proptest::prelude::*;
 
 fn read_with(patterns: &[&str], chunks: &[&[u8]]) -> Vec<Reading> {
@@ -28,6 +28,19 @@ fn a_line_that_a_bar_frames_has_the_step_of_the_redraw() {
     let first = Reading { step: Some(4), total_steps: Some(8), epoch: Some(0.5), values, ..Reading::default() };
     let second = Reading { step: Some(5), total_steps: Some(8), ..Reading::default() };
     assert_eq!(readings, [first, second]);
+}
+
+#[test]
+fn sentences_about_skipped_updates_are_readings_of_their_own() {
+    let output = "step 1 loss 2.5\nstep 2 loss nan\nWARNING: NaN loss, skipping batch\nstep 3 loss 2.25\n\
+                  [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n\
+                  [2026-11-28 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=4, lr=[0.001], mom=[(0.9, 0.999)]\n";
+    let readings = read_with(&[], &[output.as_bytes()]);
+    let skips: Vec<Skip> = readings.iter().filter_map(|reading| reading.skip).collect();
+    assert_eq!(skips, [Skip::NotFinite, Skip::ByScaler]);
+    assert!(readings.iter().all(|reading| reading.skip.is_none() || reading.values.is_empty()), "{readings:?}");
+    let counts: Vec<_> = readings.iter().flat_map(skip_counts).collect();
+    assert_eq!(counts, [("skipped", Span::Start, 4)], "{readings:?}");
 }
 
 #[test]
@@ -217,6 +230,41 @@ const PIECES: [&str; 18] = [
     "\n[2,  2000] loss: 2\n",
     "\nstep 1 loss 2\n",
 ];
+
+#[test]
+fn a_line_with_a_count_that_no_training_reaches_does_not_end_the_curve() {
+    for wild in ["step 18446744073709551615 loss 9.0\n", "step 5000000000000/18446744073709551615 loss 9.0\n"] {
+        let output = format!("step 1 loss 3.0\nstep 2 loss 2.5\n{wild}step 3 loss 2.0\nstep 4 loss 1.5\n");
+        let read = metric(&read_with(&[], &[output.as_bytes()]), "loss");
+        let steps: Vec<u64> = read.iter().filter_map(|(step, _)| *step).collect();
+        assert_eq!(steps, [1, 2, 3, 4], "{wild}: {read:?}");
+    }
+}
+
+#[test]
+fn a_line_of_another_counter_does_not_end_the_curve() {
+    let output = |lines: &[&str]| lines.join("\n") + "\n";
+    let losses = |lines: &[&str]| metric(&read_with(&[], &[output(lines).as_bytes()]), "loss");
+    let read = losses(&[
+        "step 100 loss 3",
+        "step 101 loss 2",
+        "step 123456789 loss 9",
+        "step 102 loss 1",
+        "step 103 loss 1.5",
+        "step 900000000 val_loss 9",
+        "step 104 loss 0.5",
+    ]);
+    assert_eq!(read, [(100, 3.0), (101, 2.0), (102, 1.0), (103, 1.5), (104, 0.5)].map(|(at, loss)| (Some(at), loss)));
+    // The resume is shown with its first lines.
+    let read =
+        losses(&["step 1 loss 3", "step 2 loss 2", "step 900000 loss 1", "step 900010 loss 1.5", "step 900020 loss 4"]);
+    assert_eq!(
+        read,
+        [(1, 3.0), (2, 2.0), (900_000, 1.0), (900_010, 1.5), (900_020, 4.0)].map(|(at, loss)| (Some(at), loss))
+    );
+    let read = losses(&["step 1 loss 3", "step 2 loss 2", "step 123456789 loss nan", "step 3 loss 1"]);
+    assert!(read.iter().any(|(step, loss)| step.is_none() && loss.is_nan()), "NaN is evidence: {read:?}");
+}
 
 proptest! {
     #[test]

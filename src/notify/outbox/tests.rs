@@ -164,3 +164,24 @@ fn a_missing_secret_fails_only_its_channel() {
     let missing = NotifyError::VariableMissing("DOWNSHIFT_NO_SUCH_VARIABLE".to_owned());
     assert_eq!(error, NotifyError::Webhook { kind: "ntfy", error: Box::new(missing) });
 }
+
+#[test]
+fn a_redirect_is_not_followed_and_its_server_is_named_without_secrets() {
+    for answer in [
+        "301 Moved Permanently\r\nLocation: https://me:pw@other.example/hook/S3CRET?key=1",
+        "302 Found\r\nLocation: https://other.example/hook/S3CRET",
+        "307 Temporary Redirect\r\nLocation: https://other.example?S3CRET",
+    ] {
+        let answers: &'static [&'static str] = Box::leak(Box::new([answer]));
+        let (url, heard) = server(answers);
+        let error = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Error), PAUSE).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("redirects to https://other.example, which was not contacted"), "{said}");
+        assert!(!said.contains("S3CRET") && !said.contains("pw"), "{said}");
+        assert!(heard.recv_timeout(LIMIT).unwrap().line.starts_with("POST"));
+        assert!(heard.recv_timeout(LIMIT).is_err(), "no second request: the server is gone");
+    }
+    let (url, _heard) = server(&["303 See Other\r\nLocation: /elsewhere"]);
+    let error = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Error), PAUSE).unwrap_err();
+    assert!(error.to_string().contains("redirects to another path"), "{error}");
+}

@@ -4,7 +4,7 @@ use super::super::ledger::Ledger;
 use super::super::lifecycle::{Lifecycle, Outcome};
 use super::super::refusal::Refusal;
 use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
-use super::CommandLimits;
+use super::{CommandLimits, StartedBy};
 use crate::protocol::blank::companion;
 use crate::protocol::cause::Cause;
 use crate::protocol::companion::{CompanionNews, Grade};
@@ -16,13 +16,16 @@ use std::time::Duration;
 
 mod counts;
 mod exceptions;
+mod interrupts;
+mod plan;
 mod silence;
 mod unmatched;
+mod updates;
 
 pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
     resumes: false,
     from_start: false,
-    may_end: true,
+    started_by: StartedBy::Run,
     save_within: None,
     old_after: None,
     companion_save: None,
@@ -185,7 +188,7 @@ fn a_hung_command_that_can_resume_is_started_again() {
 
 #[test]
 fn an_adopted_training_is_not_ended_without_permission() {
-    let adopted = CommandLimits { may_end: false, from_start: true, ..PLAIN };
+    let adopted = CommandLimits { started_by: StartedBy::User { may_end: false }, from_start: true, ..PLAIN };
     let effects = trains(adopted).decide(Event::Request(Request::Pause), seconds(2));
     assert_eq!(effects, [Effect::Reply(Err(Refusal::NotOurs))]);
     let mut policy = trains(adopted);
@@ -376,8 +379,8 @@ fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
 #[test]
 fn a_companion_is_awaited_until_it_reports_or_the_first_step_or_for_some_minutes() {
     let starts = |command: CommandLimits| {
-        let mut policy =
-            Policy::new(super::super::event::Limits { command: Some(command), ..limits() }, 0, Ledger::default(), None);
+        let limits = super::super::event::Limits { command: Some(command), ..limits() };
+        let mut policy = Policy::new(limits, 0, Ledger::default(), None);
         policy.decide(Event::Begin, seconds(0));
         policy.decide(hello_from("cpu", None), seconds(0));
         policy
@@ -389,10 +392,9 @@ fn a_companion_is_awaited_until_it_reports_or_the_first_step_or_for_some_minutes
     assert!(!trains(PLAIN).awaits_companion(seconds(2)), "it steps without one");
     let no_command = Policy::new(limits(), 0, Ledger::default(), None);
     assert!(!no_command.awaits_companion(seconds(0)));
-    let mut resumed =
-        Policy::new(super::super::event::Limits { command: Some(RESUMES), ..limits() }, 0, Ledger::default(), None);
+    let limits = super::super::event::Limits { command: Some(RESUMES), ..limits() };
+    let mut resumed = Policy::new(limits, 0, Ledger::default(), None);
     resumed.set_durable_step(Some(12_345));
-    let effects = resumed.decide(Event::Begin, seconds(0));
-    let said = format!("{effects:?}");
+    let said = format!("{:?}", resumed.decide(Event::Begin, seconds(0)));
     assert!(said.contains("from the newest usable checkpoint (step 12 345)"), "{said}");
 }

@@ -1,6 +1,8 @@
 //! Random trouble: faults of workers, requests of the user, heat, memory pressure.
 
-use super::{Event, Evidence, Exit, FailureClass, Lifecycle, Request, Skipped, Target, WorkerEvent, World};
+use super::{
+    Cause, Event, Evidence, Exit, FailureClass, Lifecycle, Outcome, Request, Skipped, Target, WorkerEvent, World,
+};
 use std::time::Duration;
 
 impl World {
@@ -51,8 +53,23 @@ impl World {
                 self.decide(Event::Request(request));
             }
             _ if self.dice.below(30) == 0 => self.fail(FailureClass::Data),
+            _ if self.dice.below(3) == 0 => self.fail_for_a_moment(step),
             _ => self.now += Duration::from_secs(self.dice.below(9)),
         }
+    }
+
+    /// Fails for a reason that may pass: only one that comes back at its step ends the run.
+    fn fail_for_a_moment(&mut self, step: u64) {
+        let cause = Cause { may_pass: true, ..Cause::new(FailureClass::Data, Vec::new()) };
+        let place = self.policy.position.step.unwrap_or(0);
+        let is_again = self.policy.ledger.recurring.as_ref().is_some_and(|before| before.step == place);
+        let (seed, stops) = (self.seed, matches!(self.policy.life(), Lifecycle::Stopping { .. }));
+        self.worker = None;
+        self.note_failure(FailureClass::Data);
+        self.expect();
+        self.decide(Event::Exited(Exit::with_code(1), cause));
+        let ends = matches!(self.outcome, Some(Outcome::Failed(..)));
+        assert!(!ends || is_again || stops, "seed {seed}: ended at the first failure, at step {step}");
     }
 
     fn skip(&mut self, step: u64) {

@@ -40,6 +40,7 @@ impl World {
 
     pub(super) fn die_of(&mut self, exit: Exit, class: FailureClass) {
         if self.worker.take().is_some() {
+            self.note_failure(class);
             self.expect();
             if std::mem::take(&mut self.calm.failed) && self.expects_fault_start {
                 self.calm.disturbed = self.policy.current_step();
@@ -52,6 +53,7 @@ impl World {
     pub(super) fn expect(&mut self) {
         let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         self.expects_fault_start = !asked;
+        self.note_trial();
     }
 
     pub(super) fn say(&mut self, event: WorkerEvent) {
@@ -84,12 +86,12 @@ impl World {
         self.durable();
     }
 
-    pub(super) fn start(&mut self) {
+    pub(super) fn start(&mut self, rung: usize) {
         let seed = self.seed;
         assert!(self.worker.is_none(), "seed {seed}: a second worker");
         assert!(self.outcome.is_none(), "seed {seed}: a start after the end");
         self.starts += 1;
-        if std::mem::take(&mut self.expects_fault_start) {
+        if std::mem::take(&mut self.expects_fault_start) && !self.rungs.is_free(rung) {
             let (now, watch) = (self.now, limits(&[]).watch);
             self.since_durable += 1;
             self.fault_starts.push(now);
@@ -126,5 +128,8 @@ impl World {
             unit: "samples".to_owned(),
         }));
         self.say(WorkerEvent::Phase { phase: Phase::Training });
+        if self.fails_to_start(rung) {
+            self.fail_to_start();
+        }
     }
 }

@@ -59,9 +59,9 @@ fn a_hang_is_restarted_unchanged_once() {
 fn faults_that_no_rung_relieves_stop_with_advice() {
     for (class, number, words) in [
         (FailureClass::GpuLost, None, "restart the machine"),
-        (FailureClass::Xid, Some(79), "fallen off the bus"),
-        (FailureClass::Xid, Some(48), "uncorrectable errors"),
-        (FailureClass::Xid, Some(119), "needs a reset"),
+        (FailureClass::Xid, Some(79), "slot and firmware"),
+        (FailureClass::Xid, Some(48), "replace the GPU"),
+        (FailureClass::Xid, Some(119), "update the driver"),
     ] {
         let evidence = || Event::Evidence(Evidence { class, number, text: "seen".to_owned() });
         let mut living = Scenario::begin(true);

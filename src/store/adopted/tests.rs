@@ -1,8 +1,9 @@
 use super::{
-    AdoptError, FOLDER, adopt, adopt_copy, delete_copies_aside, forget_removed, list, list_aside, newest_usable,
-    put_back, record_going_back, remove, set_aside, still_aside, went_back,
+    AdoptError, FOLDER, adopt, adopt_copy, adopt_found, delete_copies_aside, forget_removed, list, list_aside,
+    newest_usable, put_back, record_going_back, remove, set_aside, still_aside, went_back,
 };
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 fn paths_aside(run_dir: &Path) -> Vec<PathBuf> {
@@ -241,4 +242,32 @@ fn a_checkpoint_is_put_back_only_if_it_is_as_it_was() {
     fs::write(in_place.join("optimizer/state.bin"), "others").unwrap();
     assert!(matches!(put_back(place.path(), 6), Err(AdoptError::Changed(_))));
     assert!(list(place.path()).is_empty(), "nothing was listed");
+}
+
+#[test]
+fn what_another_user_put_among_the_checkpoints_is_not_adopted() {
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let path = checkpoint(place.path(), 10);
+    assert!(adopt_found(&run, (10, 80), &path, true).is_ok());
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    chown(path.join("optimizer/state.bin"), Some(4242), None).unwrap();
+    for copies in [false, true] {
+        let refused = adopt_found(&run, (10, 80), &path, copies).unwrap_err();
+        assert!(matches!(refused, AdoptError::Foreign(_)), "{refused}");
+        assert!(refused.to_string().contains("state.bin belongs to user 4242"), "{refused}");
+    }
+}
+
+#[test]
+fn a_copy_can_be_changed_by_nobody_else() {
+    let place = tempfile::tempdir().unwrap();
+    let path = checkpoint(place.path(), 10);
+    fs::set_permissions(path.join("model.safetensors"), Permissions::from_mode(0o666)).unwrap();
+    let copy = adopt_copy(place.path(), 10, 80, &path).unwrap();
+    let mode = fs::metadata(copy.path.join("model.safetensors")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
 }

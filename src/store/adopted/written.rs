@@ -2,6 +2,7 @@
 //! harness died, or no pattern matched them. The next harness adopts those that have not changed since.
 
 use super::{FOLDER, Original, survey};
+use crate::store::permissions::create_folder;
 use crate::store::run_dir::write_whole;
 use crate::untrusted::file::{self, Limit};
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ pub fn record_written(run_dir: &Path, waiting: &[WrittenCheckpoint]) -> io::Resu
             _ => Ok(()),
         };
     }
-    fs::create_dir_all(run_dir.join(FOLDER))?;
+    create_folder(&run_dir.join(FOLDER))?;
     write_whole(&file, &serde_json::to_vec(waiting)?)
 }
 

@@ -3,6 +3,7 @@
 
 use super::error::Doing;
 use super::{CheckpointError, Entry, FOLDER, name_of, step_of, sync_dir};
+use crate::store::permissions::create_folder;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
     if !from.is_dir() {
         return Err(CheckpointError::Missing(from));
     }
-    fs::create_dir_all(&place).doing("create", &place)?;
+    create_folder(&place).doing("create", &place)?;
     // This step may have been set aside before.
     let free = (0..).map(|count| if count == 0 { name.clone() } else { format!("{name}.{count}") });
     let to = free.map(|name| place.join(name)).find(|path| !path.exists()).unwrap_or_else(|| place.join(&name));

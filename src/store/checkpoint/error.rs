@@ -1,5 +1,6 @@
 //! Errors of checkpoints: the file, the action, and what went wrong.
 
+use crate::store::permissions::Stranger;
 use crate::untrusted::text;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ pub enum CheckpointError {
         /// The difference.
         reason: String,
     },
+    /// It belongs to another user.
+    #[error(transparent)]
+    Foreign(#[from] Stranger),
     /// There is no such checkpoint.
     #[error("checkpoint {} does not exist", text::path(.0))]
     Missing(PathBuf),

@@ -1,6 +1,7 @@
-use super::{Contents, FOLDER, MANIFEST, clean, list, load, newest_valid, remove, verify, write};
+use super::{Contents, FOLDER, MANIFEST, clean, list, load, newest_valid, newest_verified, remove, verify, write};
 use std::{
     fs,
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
@@ -144,4 +145,35 @@ fn a_run_directory_that_is_gone_is_not_made_again() {
     let error = write(&run, &Contents { step: 1, samples: 1, build: "test", files: &FILES }).unwrap_err();
     assert!(error.to_string().contains("run/checkpoints"), "{error}");
     assert!(!run.exists());
+}
+
+#[test]
+fn a_checkpoint_of_another_user_is_not_resumed() {
+    let run = TempDir::new().unwrap();
+    for step in [10, 20, 30] {
+        save(run.path(), step, &FILES);
+    }
+    assert_eq!(newest_valid(run.path()).0.unwrap().manifest.step, 30);
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let path = |step: u64| run.path().join(super::relative_path(step));
+    chown(path(30), Some(4242), None).unwrap();
+    chown(path(20).join("model.safetensors"), Some(4242), None).unwrap();
+    let (newest, rejected) = newest_valid(run.path());
+    assert_eq!(newest.unwrap().manifest.step, 10);
+    let said: Vec<String> = rejected.iter().map(|(_, error)| error.to_string()).collect();
+    assert!(said.iter().all(|said| said.contains("belongs to user 4242")), "{said:?}");
+    assert_eq!(newest_verified(run.path()).verified.unwrap().0.step, 10);
+    // A server that maps owners shows another one for all files of the run.
+    chown(run.path(), Some(4242), None).unwrap();
+    assert_eq!(newest_valid(run.path()).0.unwrap().manifest.step, 30);
+}
+
+#[test]
+fn other_users_cannot_change_a_checkpoint() {
+    let run = TempDir::new().unwrap();
+    let path = save(run.path(), 10, &FILES);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o022;
+    assert_eq!((mode(&path), mode(&path.join("model.safetensors"))), (0, 0));
 }

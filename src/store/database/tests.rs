@@ -1,10 +1,10 @@
-use super::{WITHOUT_LOG, open_reader, open_writer, open_writer_in};
+use super::{WITHOUT_LOG, check_foreign, is_damage, open_reader, open_writer, open_writer_in};
 use crate::protocol::control::StepRow;
 use crate::protocol::metrics::{ACCURACY, Metrics};
 use crate::store::lock::Lock;
 use crate::store::reader::Reader;
 use crate::store::writer::{Batch, Writer};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn try_journals(connection: &Connection) -> rusqlite::Result<i64> {
 
 /// A slow disk may exhaust any patience; nothing else may go wrong.
 fn is_busy(error: &rusqlite::Error) {
-    assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{error}");
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{error}");
 }
 
 const LINE: &str =
@@ -93,7 +93,7 @@ fn a_store_gives_its_log_up_in_a_shared_folder_and_gets_it_back() {
     assert!(logged && dir.path().join("run.db-wal").exists());
     // Another process of this host reads: its place in the log must not vanish.
     let busy = open_writer_in(&path, soon, true).unwrap_err();
-    assert_eq!(busy.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{busy}");
+    assert_eq!(busy.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{busy}");
     drop(local);
     for (shared, lines) in [(true, 1), (true, 2), (false, 3), (true, 4)] {
         let (writer, logged) = open_writer_in(&path, soon, shared).unwrap();
@@ -174,14 +174,67 @@ fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
          CREATE TRIGGER on_fact AFTER INSERT ON facts BEGIN INSERT INTO marks VALUES ('ran'); END;";
     drop(open_writer(&path, Duration::ZERO).unwrap());
     Connection::open(&path).unwrap().execute_batch(planted).unwrap();
-    let reader = open_reader(&path).unwrap();
-    let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
-    assert!(first.is_err(), "the view was read: {first:?}");
+    let refused = open_reader(&path).unwrap_err().to_string();
+    assert!(refused.contains("`journal`, which is no plain table"), "{refused}");
     Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
     let (writer, _) = open_writer(&path, Duration::ZERO).unwrap();
     writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
     let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
     assert_eq!(marks, 0, "the trigger ran");
+}
+
+#[test]
+fn a_store_from_elsewhere_is_read_within_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    let again = |planted: &str| {
+        drop(open_writer(&path, Duration::ZERO).unwrap());
+        Connection::open(&path).unwrap().execute_batch(planted).unwrap();
+    };
+    again("ALTER TABLE journal ADD COLUMN more TEXT AS (printf('%.*c', 1000000000, 'x')) VIRTUAL");
+    let refused = open_reader(&path).unwrap_err();
+    assert!(is_damage(&refused) && refused.to_string().contains("`journal.more` is computed"), "{refused}");
+    again(
+        "ALTER TABLE journal DROP COLUMN more;
+           INSERT INTO journal VALUES (1, 0, NULL, '', '', printf('%.*c', 100000000, 'x'))",
+    );
+    let reader = Reader { connection: open_reader(&path).unwrap() };
+    let refused = reader.journal(1).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::TooBig), "{refused}");
+    // Many texts below the limit of one.
+    again(
+        "DELETE FROM journal;
+           WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 40)
+           INSERT INTO journal SELECT id, 0, NULL, '', '', printf('%.*c', 8000000, 'x') FROM ids",
+    );
+    let refused = Reader { connection: open_reader(&path).unwrap() }.journal(100).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::TooBig), "{refused}");
+}
+
+#[test]
+fn pages_that_are_used_twice_do_not_make_rows_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.db");
+    let (writer, _) = open_writer_in(&path, Duration::ZERO, true).unwrap();
+    let rows = "WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 5000)
+                INSERT INTO steps SELECT 1, id, 0, id, 0, 0.5, 0.1, 1.0, 0, 1.0, 1.0, 0, NULL FROM ids";
+    writer.execute_batch(rows).unwrap();
+    let query = "SELECT rootpage FROM sqlite_schema WHERE name = 'steps'";
+    let root: u32 = writer.query_row(query, [], |row| row.get(0)).unwrap();
+    drop(writer);
+    let (mut bytes, page) = (std::fs::read(&path).unwrap(), (root as usize - 1) * 4096);
+    assert_eq!(bytes[page], 2, "an interior page of an index");
+    let cell = |bytes: &[u8], place: usize| {
+        let at = page + 12 + 2 * place;
+        page + usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
+    };
+    let (first, second) = (cell(&bytes, 0), cell(&bytes, 1));
+    bytes.copy_within(first..first + 4, second);
+    std::fs::write(&path, bytes).unwrap();
+    let connection = open_reader(&path).unwrap();
+    assert!(is_damage(&check_foreign(&path, &connection).unwrap_err()));
+    let refused = Reader { connection }.each_step(|_| {}).unwrap_err();
+    assert!(refused.to_string().contains("not in order"), "{refused}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn a_deleted_lock_file_still_excludes_others_and_is_recreated() {
     assert_eq!(lock.whereabouts(), Whereabouts::InPlace);
     assert!(!lock.restore().unwrap());
     fs::remove_file(&path).unwrap();
-    assert!(lock.is_deleted() && lock.whereabouts() == Whereabouts::Gone);
+    assert_eq!(lock.whereabouts(), Whereabouts::Gone);
     let refused = Lock::take_guarding(&path, dir.path()).unwrap_err();
     assert!(matches!(refused, LockError::Held(Some(owner)) if owner == Identity::own()), "named without its file");
     assert!(!path.exists(), "the one that was refused leaves nothing behind");

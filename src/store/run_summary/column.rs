@@ -24,6 +24,8 @@ pub enum Column {
     Device,
     /// The current rung: the fastest first.
     Rung,
+    /// Overrides by `--set`, in alphabetical order; runs without any come last.
+    Set,
     /// The tags, in alphabetical order; runs without any come last.
     Tags,
 }
@@ -35,7 +37,7 @@ pub struct UnknownColumn;
 
 impl Column {
     /// All columns, in the order in which a key goes through them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Started,
         Self::Name,
         Self::State,
@@ -44,6 +46,7 @@ impl Column {
         Self::Best,
         Self::Device,
         Self::Rung,
+        Self::Set,
         Self::Tags,
     ];
 
@@ -59,6 +62,7 @@ impl Column {
             Self::Best => "best",
             Self::Device => "device",
             Self::Rung => "rung",
+            Self::Set => "set",
             Self::Tags => "tags",
         }
     }
@@ -90,6 +94,9 @@ impl Column {
             Self::Best => compare_best(a, b),
             Self::Device => known_first(device(a), device(b)),
             Self::Rung => known_first(a.status.as_ref().map(|s| s.rung), b.status.as_ref().map(|s| s.rung)),
+            Self::Set => {
+                known_first(a.overrides.first(), b.overrides.first()).then_with(|| a.overrides.cmp(&b.overrides))
+            }
             Self::Tags => known_first(a.labels.tags.first(), b.labels.tags.first())
                 .then_with(|| a.labels.tags.cmp(&b.labels.tags)),
         }

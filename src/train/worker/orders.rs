@@ -5,9 +5,10 @@
 //! SIGTERM is the same order: a machine that shuts down sends it to keeper and worker together. A second stop
 //! request some time after the first ends the worker at once.
 
+use crate::protocol::exit_code::STOPPED;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Level, Order};
-use crate::train::exit::{STOPPED, exit_now};
+use crate::train::exit::exit_now;
 use crate::train::job::EventSink;
 use std::{
     io::{self, BufRead},

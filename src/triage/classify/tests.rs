@@ -1,6 +1,7 @@
 //! Evidence and verdict, case by case.
 
 use super::{Evidence, classify};
+use crate::faults::of_class as row;
 use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass as Class;
 use crate::protocol::exit::Exit;
@@ -45,6 +46,17 @@ const XID_31: &str = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=exe, MMU Fa
 const XID_45: &str = "NVRM: Xid (PCI:0000:01:00): 45, pid=4242, name=exe, Ch 00000008";
 const XID_79: &str = "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.";
 const OOM: &str = "Out of memory: Killed process 4242 (exe) total-vm:9kB, anon-rss:8kB";
+
+#[test]
+fn only_ctrl_c_is_an_end_by_the_user() {
+    let gone = || Evidence { exit: Exit::of_command(None, None), ..Evidence::default() };
+    let trace = "step 7 loss 2\n^CTraceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    step()\n\
+                 KeyboardInterrupt\n";
+    let interrupted = judge(&with_log(gone(), trace));
+    assert_eq!((interrupted.class, interrupted.by_user), (Class::Killed, true), "{interrupted:?}");
+    let killed = judge(&with_log(gone(), "step 7 loss 2\nTerminated\n"));
+    assert_eq!((killed.class, killed.by_user), (Class::Killed, false), "{killed:?}");
+}
 
 #[test]
 fn a_hang_names_where_its_processes_stood() {
@@ -105,7 +117,11 @@ fn every_end_has_one_class() {
         (Evidence { killed_just_now: true, ..signal(9) }, Class::HostOutOfMemory),
         (hang.clone(), Class::Hang),
         (with_kernel(hang.clone(), &[XID_45]), Class::Hang),
+        (with_kernel(hang.clone(), &[XID_31]), Class::Hang),
         (with_kernel(hang, &[XID_79]), Class::Xid),
+        (with_kernel(signal(11), &[&XID_31.replace("31", "999")]), Class::Crash),
+        (with_log(code(1), XID_79), Class::Xid),
+        (said(Class::Panic, "ModuleNotFoundError: No module named 'x'"), Class::Panic),
         (with_kernel(said(Class::DeviceFault, "x"), &[XID_31]), Class::Xid),
         (with_kernel(said(Class::DeviceOutOfMemory, "can't allocate"), &[XID_31]), Class::DeviceOutOfMemory),
         (with_kernel(said(Class::DeviceOutOfMemory, "can't allocate"), &[XID_79]), Class::Xid),
@@ -123,7 +139,7 @@ fn every_end_has_one_class() {
 
 #[test]
 fn a_cause_without_a_matching_line_has_the_advice_of_its_class() {
-    let of_class = |class| CATALOGUE.class_advice(class).unwrap().to_owned();
+    let of_class = |class| row(class).advice.clone();
     for class in Class::ALL {
         let ended = Evidence { ended_for: Some((class, "by the keeper".to_owned())), ..signal(9) };
         let cause = judge(&ended);
@@ -233,7 +249,7 @@ fn the_report_of_a_rank_is_an_exception_with_the_frame_of_that_rank() {
     };
     let cause = judge(&with_log(reported(), &log));
     assert_eq!((cause.class, cause.restart_helps), (Class::Exception, false));
-    assert_eq!(Some(cause.advice.as_str()), CATALOGUE.class_advice(Class::Exception));
+    assert_eq!(cause.advice, row(Class::Exception).advice);
     assert!(cause.evidence.contains(&"your code: ddp.py:9, in f: f()".to_owned()), "{cause:?}");
     assert_eq!(cause.evidence.iter().filter(|line| line.contains("IndexError")).count(), 1, "{cause:?}");
     assert_eq!(judge(&reported()).class, Class::Exception, "its output may lie elsewhere");

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 type Expected = (Figure, f64, Option<f64>);
 
-const PRINTED: [(&str, &[Expected]); 16] = [
+const PRINTED: [(&str, &[Expected]); 20] = [
     (
         "| 30%   61C    P2   220W / 350W |  12345MiB / 24576MiB |     98%      Default |",
         &[(Used, 12345.0, Some(24576.0))],
@@ -57,6 +57,10 @@ const PRINTED: [(&str, &[Expected]); 16] = [
     ),
     ("step 4 {'bytes_in_use': 2097152, 'num_allocs': 3, 'bytes_limit': 4194304}", &[(Used, 2.0, Some(4.0))]),
     ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", &[(Requested, 16384.0, None)]),
+    ("Epoch 3 | Loss: 0.41 | Mem (GB): 20.00 | LR: 1e-4", &[(Used, 20480.0, None)]),
+    ("loss 2.1 gpu_mem_gb=1.5", &[(Used, 1536.0, None)]),
+    ("Memory [MiB]: 512", &[(Used, 512.0, None)]),
+    ("CPU Mem (GB): 20.00", &[]),
     ("step 10 loss 2.1 VRAM 11.2/24.0 GB", &[(Used, 11468.8, Some(24576.0))]),
     ("GPU memory: 11.5 GB", &[(Used, 11776.0, None)]),
     (

@@ -11,7 +11,8 @@ use super::{Exception, OwnFrame, SHOWN, frame, is_own};
 use crate::triage::python_stack::{is_thread, parse_frame};
 use crate::untrusted::text::clip_line;
 
-const HEAD: &str = "Fatal Python error: ";
+/// Begin the stack on Unix and on Windows.
+const HEADS: [&str; 2] = ["Fatal Python error: ", "Windows fatal exception: "];
 const CURRENT: &str = "Current thread ";
 
 /// Reads the newest crash of a log.
@@ -33,7 +34,7 @@ struct Fatal {
 impl FatalReader {
     /// Reads a line; reports whether it belongs to the stack.
     pub fn push(&mut self, text: &str, line: u64) -> bool {
-        if let Some(at) = text.find(HEAD) {
+        if let Some(at) = HEADS.iter().find_map(|head| text.find(head)) {
             let (prefix, text) = (text[..at].to_owned(), clip_line(&text[at..], SHOWN));
             self.0 = Some(Fatal { prefix, text, line, own: None, counts: false, threads: 0 });
             // The line names the failure by itself.

@@ -1,10 +1,11 @@
-use super::meters;
+use super::{meters, skips};
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
-use crate::cockpit::verdict::Tone;
-use crate::protocol::control::{RunState, SampleRow, Update};
+use crate::cockpit::verdict::{Tone, verdict};
+use crate::protocol::control::{RunState, SampleRow, StepRow, Update};
 use crate::protocol::probe::{Ecc, Metric};
+use crate::protocol::skips::{SkipShare, UpdateCounts, UpdateStatus};
 
 const SIZE: (u16, u16) = (200, 50);
 
@@ -27,15 +28,43 @@ fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
 #[test]
 fn a_script_without_a_guard_skips_nothing() {
     let mut status = fixture::status(RunState::Training, 700);
-    (status.skipped, status.unguarded) = (0, 3);
+    (status.skipped, status.unguarded) = (Some(0), 3);
     let mut state = fixture::training(SIZE);
     fixture::apply_status(&mut state, status.clone());
     assert!(meter_note(&state, "NaN").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "NaN"));
     assert_eq!(meter_note(&state, "skips"), "");
     status.state = RunState::Finished;
     fixture::apply_status(&mut state, status);
-    let text = crate::cockpit::verdict::verdict(&state).text;
+    let text = verdict(&state).text;
     assert!(text.contains("3 not finite") && !text.contains("skipped"), "{text}");
+}
+
+#[test]
+fn skips_that_nobody_counts_are_unknown_and_never_none() {
+    let rows = (1..=700).map(|step| StepRow { skipped: false, loss: Some(1.0), ..fixture::step_row(0, step, NOW) });
+    let mut fresh = fixture::young(SIZE);
+    update(&mut fresh, Msg::Keeper(Update::Steps { rows: rows.collect() }));
+    let mut status = fixture::status(RunState::Training, 700);
+    status.skipped = None;
+    fixture::apply_status(&mut fresh, status.clone());
+    let meter = skips(&fresh);
+    assert_eq!((meter.value.as_deref(), meter.note(200).as_str()), (None, "unknown: nothing reports them"));
+    let shown = verdict(&fresh);
+    assert!(shown.more.contains(&"skips unknown".to_owned()), "{shown:?}");
+    // A row for every tenth step, and a count of all updates.
+    let attempt = UpdateCounts { due: 7_000, skipped: 700, rescaled: 0 };
+    status.updates = Some(UpdateStatus { attempt, recent: SkipShare { skipped: 24, of: 200 } });
+    (status.skipped, status.step) = (Some(700), 7_000);
+    fixture::apply_status(&mut fresh, status.clone());
+    let meter = skips(&fresh);
+    assert_eq!((meter.value.as_deref(), meter.tone), (Some("12 % of the last 200"), Tone::Warn));
+    assert!(meter.note(200).starts_with("700 of 7 000 in total"), "{}", meter.note(200));
+    assert!(verdict(&fresh).text.starts_with("skipping: 12 % of the last 200 steps"), "{:?}", verdict(&fresh));
+    // The next attempt has no counts yet, and the rows hold none of those skips.
+    status.updates = None;
+    fixture::apply_status(&mut fresh, status);
+    let meter = skips(&fresh);
+    assert_eq!((meter.value.as_deref(), meter.note(200).as_str()), (None, "no steps of this attempt yet"));
 }
 
 #[test]

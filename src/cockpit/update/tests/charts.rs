@@ -107,7 +107,7 @@ fn titles(state: &State) -> Vec<String> {
 fn a_pinned_chart_comes_first_until_it_is_unpinned() {
     let mut state = fixture::on_gpu((80, 24));
     press(&mut state, "2");
-    let first = ["loss", "evaluation loss", "evaluation accuracy", "gradient norm"];
+    let first = ["loss", "validation loss", "evaluation accuracy", "gradient norm"];
     assert_eq!(titles(&state), first);
     state.screen.focus = Panel::Chart(Quantity::GradNorm);
     press(&mut state, "P");

@@ -29,7 +29,7 @@ fn the_item_under_the_cursor_is_copied() {
     assert!(copy_from(&mut state, Panel::Chart(Quantity::Loss)).unwrap().ends_with(" at step 100"));
     let eval = state.facts.evals.values().next_back().unwrap().eval.clone();
     state.screen.chart.cursor = None;
-    let wanted = format!("evaluation loss {} at step {}", eval.loss.unwrap(), eval.step);
+    let wanted = format!("validation loss {} at step {}", eval.loss.unwrap(), eval.step);
     assert_eq!(copy_from(&mut state, Panel::Chart(Quantity::Evaluation)), Some(wanted));
 
     let row = state.facts.journal.back().unwrap().text.clone();

@@ -160,6 +160,8 @@ fn a_run_is_deleted_only_after_its_size_was_shown_and_confirmed() {
     let mut state = on_other(RunState::Finished);
     let effects = choose(&mut state, MenuItem::Delete);
     assert!(effects.contains(&Effect::MeasureRun("other".to_owned())), "{effects:?}");
+    let read = |state: &mut State| update(state, Msg::Tick(state.now_ms + 400));
+    read(&mut state);
     assert_eq!(update(&mut state, key(KeyCode::Enter)), [], "not measured yet");
     let measured = |name: &str| Msg::RunMeasured { name: name.to_owned(), size: RunSize { bytes: 7, files: 1 } };
     update(&mut state, measured("another"));
@@ -169,6 +171,7 @@ fn a_run_is_deleted_only_after_its_size_was_shown_and_confirmed() {
     assert_eq!(state.screen.mode, Mode::Normal);
     choose(&mut state, MenuItem::Delete);
     update(&mut state, measured("other"));
+    read(&mut state);
     assert_eq!(update(&mut state, key(KeyCode::Enter))[0], Effect::DeleteRun("other".to_owned()));
     let deleted = |name: &str| Msg::RunChanged {
         name: name.to_owned(),

@@ -3,6 +3,7 @@
 use super::{draw_text, press_keys, with_runs};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
+use crate::cockpit::state::State;
 use crate::cockpit::state::facts::{History, Loading};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::update::{Msg, update};
@@ -41,6 +42,29 @@ fn rewarded() -> History {
         history.push_step(&row);
     }
     history
+}
+
+#[test]
+fn a_rate_that_was_printed_long_ago_names_its_step_and_nothing_printed_is_said() {
+    let printed = |state: &mut State, rate: &dyn Fn(u64) -> Option<f64>| {
+        let row =
+            |step| StepRow { loss: None, skipped: false, lr: rate(step), ..fixture::step_row(0, step, fixture::NOW) };
+        update(state, Msg::Keeper(Update::Steps { rows: (1..=1_408).map(row).collect() }));
+        fixture::apply_status(state, fixture::status(RunState::Training, 1_408));
+    };
+    let chart = |rate: &dyn Fn(u64) -> Option<f64>, quantity: Quantity| {
+        let mut state = fixture::young((120, 40));
+        printed(&mut state, rate);
+        press_keys(&mut state, "2");
+        (state.screen.full, state.screen.focus) = (Some(quantity), Panel::Chart(quantity));
+        draw_text(&state)
+    };
+    let twice = chart(&|step| (step == 1 || step == 704).then_some(0.002), Quantity::LearningRate);
+    assert!(twice.contains("0.002 @ 704"), "{twice}");
+    let always = chart(&|_| Some(0.002), Quantity::LearningRate);
+    assert!(always.contains("0.002") && !always.contains("0.002 @"), "{always}");
+    let loss = chart(&|_| Some(0.002), Quantity::Loss);
+    assert!(loss.contains("no loss printed yet"), "{loss}");
 }
 
 #[test]

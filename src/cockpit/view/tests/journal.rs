@@ -176,6 +176,23 @@ fn a_long_refusal_is_read_to_its_end_and_gives_its_rows_back() {
     assert_eq!(draw_text(&state), before);
 }
 
+#[test]
+fn a_long_answer_hides_neither_a_heading_nor_the_newest_line_of_the_journal() {
+    for size in [(80, 24), (120, 40), (200, 50)] {
+        for view in ['1', '4'] {
+            let mut state = fixture::training(size);
+            press_keys(&mut state, &view.to_string());
+            let newest = state.facts.journal.back().unwrap().text.chars().take(16).collect::<String>();
+            let parts = ["journal ─", &newest];
+            let before = draw_text(&state);
+            assert!(parts.iter().all(|part| before.contains(part)), "{view} at {size:?}: {before}");
+            state.show_notice("the keeper refuses this for a long reason ".repeat(9), true);
+            let shown = draw_text(&state);
+            assert!(parts.iter().all(|part| shown.contains(part)), "{view} at {size:?}: {shown}");
+        }
+    }
+}
+
 /// Returns a run with a ladder of this many rungs.
 fn with_rungs(size: (u16, u16), rungs: usize) -> State {
     let mut state = fixture::training(size);

@@ -9,7 +9,7 @@ use crate::cockpit::update::{Msg, update};
 use crate::protocol::control::{EvalRow, RunState, Update};
 use insta::assert_snapshot;
 
-/// Returns a run whose evaluation loss rises again after its lowest value, with metrics by name.
+/// Returns a run whose validation loss rises again after its lowest value, with metrics by name.
 fn overfitted(size: (u16, u16)) -> State {
     let mut history = fixture::history(700, true);
     for row in &mut history.evals {
@@ -40,7 +40,7 @@ fn charts_views(size: (u16, u16)) -> Vec<(&'static str, State)> {
     }
     pinned.notice = None;
     vec![
-        ("an evaluation loss that rises", overfitted(size)),
+        ("a validation loss that rises", overfitted(size)),
         ("pinned charts", pinned),
         ("the next groups", pressed(size, "2]]]")),
         ("a search that is typed", pressed(size, "2/loss")),
@@ -58,16 +58,17 @@ fn charts_of_every_metric_at_every_size() {
 
 #[test]
 fn the_line_says_how_the_run_learns_at_every_size() {
-    let long = ("evaluation loss 0.648", "best loss 7 evaluations ago");
+    let long = ("validation loss 0.648", "best loss 7 evaluations ago");
     for (size, (loss, since)) in
-        [((80, 24), ("eval loss 0.648", "best loss 7 evals ago")), ((120, 40), long), ((200, 50), long)]
+        [((80, 24), ("validation loss 0.648", "best loss 7 evals ago")), ((120, 40), long), ((200, 50), long)]
     {
         let shown = draw_text(&overfitted(size));
         let line = shown.lines().find(|line| line.contains("accuracy")).unwrap();
-        assert!(line.contains("accuracy 93.4 % · best 93.4 % @ 675"), "{line}");
+        let place = if size.0 > 80 { " @ 675" } else { "" };
+        assert!(line.contains(&format!("accuracy 93.4 % · best 93.4 %{place}")), "{line}");
         assert!(line.contains(loss) && line.trim_end().ends_with(since), "{line}");
         let verdict = shown.lines().find(|line| line.contains("rising for 7 evaluations")).unwrap();
-        assert!(verdict.trim_start().starts_with("evaluation loss rising"), "{verdict}");
+        assert!(verdict.trim_start().starts_with("validation loss rising"), "{verdict}");
     }
 }
 

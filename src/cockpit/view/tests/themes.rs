@@ -44,10 +44,14 @@ fn all_themes_say_the_same_and_colour_the_same_roles() {
                 if state.screen.mode == Mode::Normal {
                     press_keys(&mut state, &key.to_string());
                 }
-                let pictures: Vec<_> = themes.iter().map(|theme| text(&draw(&state, theme))).collect();
-                assert!(pictures.windows(2).all(|pair| pair[0] == pair[1]), "{name} {size:?} {key}");
-                let (one, other) = (roles(&draw(&state, dark), dark), roles(&draw(&state, light), light));
-                assert_eq!(one, other, "{name} {size:?} {key}");
+                let (one, other) = (draw(&state, dark), draw(&state, light));
+                assert_eq!(text(&one), text(&other), "{name} {size:?} {key}");
+                assert_eq!(roles(&one, dark), roles(&other, light), "{name} {size:?} {key}");
+                // The others differ from these two in colours alone, whatever the size.
+                if size == SIZES[0] {
+                    let same = themes[2..].iter().all(|theme| text(&draw(&state, theme)) == text(&one));
+                    assert!(same, "{name} {size:?} {key}");
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::recipe::seed::{Purpose, derive_seed};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 const SIZE: (u16, u16) = (200, 60);
 
@@ -105,19 +106,21 @@ fn numbers_with_units(shown: &str) -> BTreeSet<String> {
     found
 }
 
+fn draw_view(seed: u64, view: char) -> String {
+    let mut state = masked_run(seed);
+    press_keys(&mut state, &view.to_string());
+    draw_text(&state)
+}
+
+/// The views of a run of which everything is known. Without a chart, others move up into a view.
+static ALL_SHOWN: LazyLock<String> = LazyLock::new(|| ('1'..='5').map(|view| draw_view(0, view)).collect());
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 16 } else { 400 }))]
 
     #[test]
     fn unknown_values_show_no_number(seed in 1u64..) {
-        let draw_view = |seed, view: char| {
-            let mut state = masked_run(seed);
-            press_keys(&mut state, &view.to_string());
-            draw_text(&state)
-        };
-        // Without a chart, others move up into the view.
-        let all_shown: String = ('1'..='5').map(|view| draw_view(0, view)).collect();
-        let (whole, numbers): (_, BTreeSet<&str>) = (numbers_with_units(&all_shown), all_shown.split_whitespace().collect());
+        let (whole, numbers): (_, BTreeSet<&str>) = (numbers_with_units(&ALL_SHOWN), ALL_SHOWN.split_whitespace().collect());
         for view in '1'..='5' {
             let shown = draw_view(seed, view);
             let known = numbers_with_units(&shown);

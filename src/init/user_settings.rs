@@ -1,0 +1,214 @@
+//! Settings files that a command names: `--config my.yaml`, or a word of its own. Their keys become arguments of a kind that is
+//! set in a copy of the file, and what they may override has no known default any more.
+
+use super::flag::{Flag, Takes, ValueKind};
+use super::given::match_arguments;
+use super::python::Literal;
+use super::roles::{Role, Table};
+use crate::config::settings_file::{Format, SettingsFile};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Names of options that take the settings of the whole script.
+const OPTIONS: [&str; 14] = [
+    "c",
+    "config",
+    "config_file",
+    "config_path",
+    "config_yaml",
+    "configs",
+    "cfg",
+    "cfg_file",
+    "cfg_path",
+    "conf",
+    "opt",
+    "params",
+    "settings",
+    "yaml",
+];
+/// Endings of settings files that are not read: what they override is unknown.
+const UNREAD: [&str; 6] = ["py", "cfg", "ini", "conf", "gin", "libsonnet"];
+
+/// A settings file that a command names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserSettings {
+    /// The index of its word among the script's arguments.
+    pub word: usize,
+    /// The file, as the command names it.
+    pub path: PathBuf,
+    /// Its content.
+    pub file: SettingsFile,
+    /// It names files relative to its own folder.
+    pub is_relative: bool,
+}
+
+/// The settings of a command, and what is known about it with them.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The one settings file that was read.
+    pub settings: Option<UserSettings>,
+    /// The command names settings that may override the defaults of its script.
+    pub hides_defaults: bool,
+    /// Several settings files, of which none is changed.
+    pub several: Vec<String>,
+}
+
+/// Arguments of which several mean the same, so that none of them becomes a knob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// Their meaning.
+    pub title: String,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+/// Finds the settings files among a script's arguments, the first `fixed` of which cannot be edited.
+pub fn find(arguments: &[String], fixed: usize, folder: &Path) -> Found {
+    let mut found = Found::default();
+    let mut read = Vec::new();
+    for (word, argument) in arguments.iter().enumerate() {
+        let Some(value) = settings_value(arguments, word, argument) else { continue };
+        let path = Path::new(value);
+        if !folder.join(path).is_file() {
+            continue;
+        }
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        found.hides_defaults |= Format::of(path).is_some() || UNREAD.contains(&ending);
+        if let Ok(file) = SettingsFile::read(&folder.join(path)) {
+            let is_relative = names_files_beside(&file, folder, path);
+            read.push(UserSettings { word, path: path.to_owned(), file, is_relative });
+        }
+    }
+    if read.len() > 1 {
+        found.several = read.iter().map(|settings| settings.path.display().to_string()).collect();
+    } else {
+        found.settings = read.pop().filter(|settings| settings.word >= fixed);
+    }
+    found
+}
+
+/// Returns the file name in an argument that may hold the settings of the script.
+fn settings_value<'a>(arguments: &[String], word: usize, argument: &'a str) -> Option<&'a str> {
+    let is_option = |name: &str| {
+        let name = name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_");
+        OPTIONS.contains(&name.as_str())
+    };
+    match argument.split_once('=') {
+        Some((name, value)) if argument.starts_with('-') || is_option(name) => is_option(name).then_some(value),
+        None if argument.starts_with('-') => None,
+        _ => {
+            let before = word.checked_sub(1).map(|before| arguments[before].as_str());
+            let option = before.filter(|before| before.starts_with('-') && !before.contains('='));
+            option.is_none_or(is_option).then_some(argument)
+        }
+    }
+}
+
+/// Reports whether a file names another one that is there seen from its own folder, and not seen from the command's.
+fn names_files_beside(file: &SettingsFile, folder: &Path, path: &Path) -> bool {
+    let own = folder.join(path.parent().unwrap_or(Path::new("")));
+    let is_beside = |value: &Value| {
+        let text =
+            value.as_str().filter(|text| text.contains(['.', '/']) && !text.starts_with('/') && text.len() < 1000);
+        text.is_some_and(|text| own.join(text).exists() && !folder.join(text).exists())
+    };
+    file.leaves().iter().any(|(_, value)| match value {
+        Value::Array(items) => items.iter().any(is_beside),
+        value => is_beside(value),
+    })
+}
+
+/// Returns the arguments that a proposal may change: those of the script, `key=value` words, and the keys of the settings file;
+/// and those of which several mean the same.
+pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Table) -> (Vec<Flag>, Vec<Ambiguous>) {
+    let mut flags = declared.to_vec();
+    flags.extend(pairs(arguments));
+    let given: BTreeSet<usize> = match_arguments(arguments, &flags).into_keys().collect();
+    let mut keys = found.settings.iter().flat_map(|settings| setting_flags(&settings.file)).collect::<Vec<_>>();
+    // A key with the name of an argument stands for it.
+    let names = |flag: &Flag| table.normalised(flag);
+    let known: BTreeSet<String> = declared.iter().flat_map(names).collect();
+    keys.retain(|key| table.role_of(key).is_some() || names(key).iter().any(|name| known.contains(name)));
+    let mut ambiguous = Vec::new();
+    let mut dropped: BTreeSet<Role> = BTreeSet::new();
+    for entry in &table.roles {
+        let of_role = |flag: &&Flag| table.role_of(flag) == Some(entry.role);
+        let in_file: Vec<&Flag> = keys.iter().filter(of_role).collect();
+        let in_words = flags.iter().enumerate().filter(|(index, flag)| given.contains(index) && of_role(flag));
+        let all: Vec<String> =
+            in_file.iter().copied().chain(in_words.map(|(_, flag)| flag)).map(|flag| flag.names[0].clone()).collect();
+        if !in_file.is_empty() && all.len() > 1 {
+            dropped.insert(entry.role);
+            ambiguous.push(Ambiguous { title: entry.title.clone(), names: all });
+        }
+    }
+    let taken: BTreeSet<String> = keys.iter().flat_map(names).collect();
+    let roles: BTreeSet<Role> = keys.iter().filter_map(|key| table.role_of(key)).collect();
+    let kept = flags.into_iter().enumerate().filter(|(index, flag)| {
+        let role = table.role_of(flag);
+        let is_in_file =
+            names(flag).iter().any(|name| taken.contains(name)) || role.is_some_and(|role| roles.contains(&role));
+        !role.is_some_and(|role| dropped.contains(&role)) && (given.contains(index) || !is_in_file)
+    });
+    let mut merged: Vec<Flag> = kept
+        .map(|(index, flag)| {
+            let is_known = given.contains(&index) || !found.hides_defaults;
+            Flag { default: flag.default.filter(|_| is_known), ..flag }
+        })
+        .collect();
+    let is_clear = |key: &Flag| !table.role_of(key).is_some_and(|role| dropped.contains(&role));
+    merged.extend(keys.into_iter().filter(is_clear));
+    (merged, ambiguous)
+}
+
+/// Returns the words `key=value` as arguments.
+fn pairs(arguments: &[String]) -> Vec<Flag> {
+    let pair = |word: &String| {
+        let (key, value) = word.trim_start_matches('+').split_once('=')?;
+        let is_name = |part: &str| !part.is_empty() && part.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+        let is_key = key.split('.').all(is_name) && key.starts_with(|letter: char| letter.is_ascii_alphabetic());
+        let kind = match value {
+            "True" | "False" | "true" | "false" => ValueKind::Boolean,
+            _ if value.parse::<i64>().is_ok() => ValueKind::Integer,
+            _ if value.parse::<f64>().is_ok() => ValueKind::Number,
+            _ => ValueKind::Text,
+        };
+        let lowercase = value.starts_with(|letter: char| letter.is_ascii_lowercase());
+        is_key.then(|| Flag {
+            names: vec![key.to_owned()],
+            key: key.to_owned(),
+            takes: Takes::KeyValue { kind, lowercase },
+            default: None,
+            choices: Vec::new(),
+            subcommand: None,
+        })
+    };
+    arguments.iter().filter_map(pair).collect()
+}
+
+/// Returns the values of a settings file as arguments.
+fn setting_flags(file: &SettingsFile) -> Vec<Flag> {
+    let flag = |(path, value): (String, Value)| {
+        let (kind, default) = match value {
+            Value::Bool(value) => (ValueKind::Boolean, Literal::Bool(value)),
+            Value::Number(number) => match number.as_i64() {
+                Some(number) => (ValueKind::Integer, Literal::Int(number)),
+                None => (ValueKind::Number, Literal::Float(number.as_f64()?)),
+            },
+            Value::String(text) => (ValueKind::Text, Literal::Text(text)),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        let key = path.rsplit('.').next().unwrap_or(&path).to_owned();
+        // Of one letter, nobody can tell what it means.
+        (key.len() > 1).then(|| Flag {
+            names: vec![path],
+            key,
+            takes: Takes::Setting(kind),
+            default: Some(default),
+            choices: Vec::new(),
+            subcommand: None,
+        })
+    };
+    file.leaves().into_iter().filter_map(flag).collect()
+}

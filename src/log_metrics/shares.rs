@@ -1,0 +1,84 @@
+//! Accuracies as shares of 0 to 1: many scripts report percentages. Other metrics stay as they were reported, since most may
+//! exceed 1: a perplexity, a word error rate.
+
+use super::names;
+use std::collections::BTreeSet;
+
+/// Largest share, with the rounding of a mean.
+const MOST: f64 = 1.0 + 1e-6;
+
+/// The metrics of one source that are percentages: one value above 1 shows it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Shares {
+    percentages: BTreeSet<String>,
+}
+
+impl Shares {
+    /// Turns the percentages among some values into shares. Values above 100 % are left out: they are not accuracies.
+    pub fn normalise(&mut self, values: &mut Vec<(String, f64)>) {
+        values.retain_mut(|(name, value)| match self.share(name, *value) {
+            Some(share) => {
+                *value = share;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Returns a value as it is kept: that of an accuracy is a share; none if it cannot be one.
+    pub fn share(&mut self, name: &str, value: f64) -> Option<f64> {
+        if !names::is_accuracy(name) {
+            return Some(value);
+        }
+        if value > MOST && value <= 100.0 * MOST && !self.percentages.contains(name) {
+            self.percentages.insert(name.to_owned());
+        }
+        let share = if self.percentages.contains(name) { value / 100.0 } else { value };
+        Some(share).filter(|share| share.is_nan() || (0.0..=MOST).contains(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shares;
+    use crate::log_metrics::OutputReader;
+
+    #[test]
+    fn a_percentage_in_the_output_is_a_share_and_a_test_set_is_not_the_validation() {
+        let read = |text: &str, name: &str| -> Vec<f64> {
+            let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
+            reader.push(text.as_bytes(), &mut readings);
+            reader.finish(&mut readings);
+            readings.iter().filter_map(|reading| reading.value(name)).collect()
+        };
+        let printed = "step 10 loss 0.5\nVal Acc: 81.25%\nstep 20 loss 0.4\nVal Acc: 0.5%\n";
+        assert_eq!(read(printed, "eval_accuracy"), [0.8125, 0.005]);
+        assert_eq!(read("step 10 loss 0.5\nval_acc: 81.25\n", "eval_accuracy"), [0.8125]);
+        let both = "step 10 loss 0.5\nval_loss 0.25\ntest_loss 0.75\n";
+        assert_eq!((read(both, "eval_loss"), read(both, "eval_test_loss")), (vec![0.25], vec![0.75]));
+        assert_eq!(read("step 10 loss 0.5\ntest_loss 0.75\n", "eval_loss"), [0.75]);
+    }
+
+    #[test]
+    fn a_percentage_becomes_a_share_and_what_may_exceed_one_stays() {
+        let mut shares = Shares::default();
+        for (name, reported, kept) in [
+            ("eval_accuracy", 0.8125, Some(0.8125)),
+            ("eval_accuracy", 81.25, Some(0.8125)),
+            ("eval_accuracy", 0.5, Some(0.005)),
+            ("eval_accuracy", 100.0, Some(1.0)),
+            ("accuracy", 1.0, Some(1.0)),
+            ("accuracy", 0.5, Some(0.5)),
+            // Answers that were right, not their share.
+            ("accuracy", 9911.0, None),
+            ("accuracy", 0.75, Some(0.75)),
+            ("eval_perplexity", 31.5, Some(31.5)),
+            ("eval_wer", 1.25, Some(1.25)),
+            ("acc_norm", 0.31, Some(0.31)),
+            ("acc_norm", 31.0, Some(31.0)),
+        ] {
+            assert_eq!(shares.share(name, reported), kept, "{name} {reported}");
+        }
+        assert!(shares.share("accuracy", f64::NAN).is_some_and(f64::is_nan));
+    }
+}
