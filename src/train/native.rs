@@ -14,16 +14,12 @@
 
 #[cfg(feature = "cuda")]
 mod gpu;
-mod kernels;
 mod operation;
 pub mod ops;
 mod runner;
-mod simd;
-mod threads;
 
+pub use downshift_kernels::{simd::level, threads::join_pool};
 pub use operation::{applies, update_in_place};
-pub use simd::level;
-pub use threads::join_pool;
 
 use std::cell::Cell;
 use std::marker::PhantomData;

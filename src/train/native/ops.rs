@@ -8,11 +8,11 @@ mod norm;
 mod softmax;
 mod sums;
 
-pub use super::kernels::activation::Gelu;
-pub use super::kernels::adamw::Factors;
 pub use activation::{gelu, swiglu};
 pub use attention::{AttentionShape, attention, tiled_attention};
 pub use convolution::{depthwise, mean_pixels, patches};
+pub use downshift_kernels::activation::Gelu;
+pub use downshift_kernels::adamw::Factors;
 pub use linear::{gelu_linear, linear};
 pub use norm::{NormOptions, norm};
 pub use softmax::{causal_softmax, causal_softmax_grad};

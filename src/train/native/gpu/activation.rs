@@ -1,11 +1,11 @@
 //! GELU, exact and by tanh, as on the CPU. Burn's gradient of the exact one is that of the approximation.
 
-use super::super::kernels::activation::{CUBIC, Gelu, TANH_SCALE};
 use super::super::operation::{Computed, Operation};
 use super::layout::{Rows, in_rows, output_over};
 use super::{GpuTensor, Kernel, Runner};
 use burn::tensor::{DType, Shape, ops::FloatTensor};
 use cubecl::prelude::*;
+use downshift_kernels::activation::{CUBIC, Gelu, TANH_SCALE};
 
 /// GELU of a tensor.
 #[derive(Debug, Clone, Copy)]

@@ -7,11 +7,11 @@
 //! ```
 //! The hidden layer of a transformer is its widest tensor: without this, each block keeps it twice.
 
-use super::super::kernels::activation::Gelu;
 use super::super::operation::{Computed, Operation};
 use super::Runner;
 use super::activation::{GeluGrad, GeluOf};
 use burn::tensor::ops::FloatTensor;
+use downshift_kernels::activation::Gelu;
 
 /// A linear layer of GELU.
 #[derive(Debug, Clone, Copy)]

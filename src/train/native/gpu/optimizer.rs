@@ -1,10 +1,10 @@
 //! An update of AdamW and sums of squares, each in one pass over a parameter.
 
-use super::super::kernels::adamw::Factors;
 use super::layout::{MAX_PLANES, Rows, cube_sum, empty_like_as, in_rows, output_over_input};
 use super::{GpuTensor, Kernel};
 use burn::tensor::{DType, Shape};
 use cubecl::prelude::*;
+use downshift_kernels::adamw::Factors;
 
 /// The sums that [`AddSquares`] adds to.
 pub const SUMS: usize = 256;

@@ -1,6 +1,5 @@
 //! GELU and SwiGLU.
 
-use super::super::kernels::activation::{self, Gelu};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
@@ -9,6 +8,7 @@ use crate::train::native::gpu::{self, FusedGelu};
 #[cfg(feature = "cuda")]
 use crate::train::params::with_rank;
 use burn::tensor::{Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::activation::{self, Gelu};
 
 /// Computes GELU.
 pub fn gelu<B: Backend, const D: usize>(x: &Tensor<B, D>, kind: Gelu) -> Option<Tensor<B, D>> {

@@ -1,6 +1,5 @@
 //! Causal attention, from the projections of queries, keys and values to the mixed values.
 
-use super::super::kernels::attention::{self, Sizes};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
@@ -9,6 +8,7 @@ use crate::train::native::gpu::{self, TiledAttention};
 #[cfg(feature = "cuda")]
 use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::attention::{self, Sizes};
 
 /// The heads of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! 3×3 convolutions of `[batch, height, width, channels]`.
 
-use super::super::kernels::convolution::{self, Picture, TAPS};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::convolution::{self, Picture, TAPS};
 
 fn picture(shape: &Shape, stride: usize) -> Picture {
     let [batch, height, width, channels] = shape.dims();

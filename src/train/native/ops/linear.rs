@@ -1,6 +1,5 @@
 //! A linear layer with its bias, and one of GELU.
 
-use super::super::kernels::linear;
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{Gelu, compute, primitive};
@@ -9,6 +8,7 @@ use crate::train::native::gpu::{self, GeluLinear};
 #[cfg(feature = "cuda")]
 use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::linear;
 
 #[derive(Debug, Clone)]
 struct Linear {

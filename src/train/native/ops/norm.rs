@@ -1,6 +1,5 @@
 //! Layer norm and RMS norm.
 
-use super::super::kernels::norm::{self, Norm, NormGrads};
 use super::super::operation::{Computed, Operation};
 use super::super::runner::Runner;
 use super::{compute, primitive};
@@ -9,6 +8,7 @@ use crate::train::native::gpu::{self, FusedNorm};
 #[cfg(feature = "cuda")]
 use crate::train::params::with_rank;
 use burn::tensor::{Shape, Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::norm::{self, Norm, NormGrads};
 
 /// Options of a norm beyond its parameters.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,5 @@
 //! Operations of a step outside the graph. Each returns false, or `None`, if native operations do not apply.
 
-use super::super::kernels::adamw::{self, Factors};
-use super::super::kernels::cross_entropy;
 use super::super::operation::{applies, update_in_place};
 #[cfg(feature = "cuda")]
 use crate::train::native::gpu::{self, AddSquares, AddToSum, CrossEntropy, SUMS, UpdateAdamW};
@@ -9,6 +7,8 @@ use crate::train::stored_tensor::as_f32;
 #[cfg(feature = "cuda")]
 use burn::tensor::DType;
 use burn::tensor::{FloatDType, Shape, TensorMetadata, backend::Backend, ops::FloatTensor};
+use downshift_kernels::adamw::{self, Factors};
+use downshift_kernels::cross_entropy;
 
 /// Returns the sum of squares, `[1]`.
 pub fn sum_of_squares<B: Backend>(tensor: &FloatTensor<B>) -> Option<FloatTensor<B>> {

@@ -1,8 +1,8 @@
 //! Cross-entropy of rows of logits.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows};
-use super::math::{exponentiate, largest};
+use crate::math::{exponentiate, largest};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows};
 
 /// Fills `losses`, and turns logits into the gradients of the summed losses: softmax − onehot(target).
 ///
@@ -17,7 +17,7 @@ pub fn losses_and_grads(logits: &mut [f32], targets: &[f32], losses: &mut [f32])
 }
 
 for_each_simd_level! {
-    pub fn piece(logits: &mut [f32], targets: &[f32], losses: &mut [f32]) {
+    fn piece(logits: &mut [f32], targets: &[f32], losses: &mut [f32]) {
         let width = logits.len() / targets.len();
         for ((row, target), loss) in logits.chunks_exact_mut(width).zip(targets).zip(losses) {
             assert!(*target >= 0.0, "target {target} is not the index of a class");

@@ -1,9 +1,9 @@
 //! y = x W + b for rows x, with W `[from, to]`.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::zip_map;
-use super::matrix::{Matrix, Output, Threads, multiply};
+use crate::math::zip_map;
+use crate::matrix::{Matrix, Output, Threads, multiply};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows, sum_rows};
 
 /// Fills y.
 pub fn forward(x: &[f32], w: &[f32], bias: Option<&[f32]>, [from, to]: [usize; 2], y: &mut [f32]) {
@@ -40,7 +40,7 @@ pub fn bias_grad(grad: &[f32], out: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn add_rows(rows: &[f32], sum: &mut [f32]) {
+    pub(crate) fn add_rows(rows: &[f32], sum: &mut [f32]) {
         for row in rows.chunks_exact(sum.len()) {
             zip_map(sum, row, |sum, value| sum + value);
         }

@@ -6,7 +6,7 @@
 #![expect(clippy::inline_always, reason = "compiled for the features of their callers")]
 #![expect(clippy::needless_range_loop, reason = "as above")]
 
-use super::super::simd::LANES;
+use crate::simd::LANES;
 use std::f32::consts::LOG2_E;
 
 /// Adding and subtracting it rounds to an integer, which the low bits then hold: 1.5 · 2²³.

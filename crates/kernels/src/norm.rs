@@ -5,9 +5,9 @@
 //! d = g γ          grad of x = r (d − mean(d) − x̂ mean(d x̂))           (RMS norm: without mean(d))
 //! ```
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::{sum_of, zip_map, zip_map2};
+use crate::math::{sum_of, zip_map, zip_map2};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows, sum_rows};
 use std::ops::Range;
 
 /// A norm's parameters.
@@ -43,7 +43,7 @@ pub fn forward(x: &[f32], norm: Norm<'_>, y: &mut [f32], stats: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn forward_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32], stats: &mut [f32]) {
+    fn forward_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32], stats: &mut [f32]) {
         let Norm { gamma, beta, epsilon, relu } = norm;
         let width = gamma.len();
         for ((x, y), stats) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(stats.as_chunks_mut::<2>().0) {
@@ -88,7 +88,7 @@ pub fn backward([x, stats, grad]: [&[f32]; 3], norm: Norm<'_>, wanted: NormGrads
 }
 
 for_each_simd_level! {
-    pub fn input_grads(inputs: [&[f32]; 3], norm: Norm<'_>, out: &mut [f32]) {
+    fn input_grads(inputs: [&[f32]; 3], norm: Norm<'_>, out: &mut [f32]) {
         let [x, stats, grad] = inputs;
         let width = norm.gamma.len();
         let rows = x.chunks_exact(width).zip(stats.as_chunks::<2>().0).zip(grad.chunks_exact(width));
@@ -102,7 +102,7 @@ for_each_simd_level! {
 }
 
 for_each_simd_level! {
-    pub fn parameter_grads(inputs: [&[f32]; 3], norm: Norm<'_>, sum: &mut [f32]) {
+    fn parameter_grads(inputs: [&[f32]; 3], norm: Norm<'_>, sum: &mut [f32]) {
         let [x, stats, grad] = inputs;
         let width = norm.gamma.len();
         let (gammas, betas) = sum.split_at_mut(width);

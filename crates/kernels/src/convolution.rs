@@ -3,10 +3,10 @@
 //! The border is padded with zeros. A depthwise convolution has one 3×3 filter per channel, `[9, channels]` here.
 //! Any other is a matrix product of the [`patches`] of the picture.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows, sum_rows};
-use super::linear;
-use super::math::{zip_map, zip_map2};
+use crate::linear;
+use crate::math::{zip_map, zip_map2};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows, sum_rows};
 use std::ops::Range;
 
 /// The taps of a filter.
@@ -65,7 +65,7 @@ pub fn depthwise(x: &[f32], filter: &[f32], picture: Picture, y: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn depthwise_rows(x: &[f32], filter: &[f32], picture: Picture, rows: Range<usize>, y: &mut [f32]) {
+    fn depthwise_rows(x: &[f32], filter: &[f32], picture: Picture, rows: Range<usize>, y: &mut [f32]) {
         let channels = picture.channels;
         y.fill(0.0);
         let before = rows.start * picture.out_size()[1];
@@ -88,7 +88,7 @@ pub fn depthwise_input_grad(filter: &[f32], grad: &[f32], picture: Picture, out:
 }
 
 for_each_simd_level! {
-    pub fn input_grad_pictures(filter: &[f32], grad: &[f32], picture: Picture, range: Range<usize>, out: &mut [f32]) {
+    fn input_grad_pictures(filter: &[f32], grad: &[f32], picture: Picture, range: Range<usize>, out: &mut [f32]) {
         let (channels, rows) = (picture.channels, picture.out_size()[0]);
         out.fill(0.0);
         let before = range.start * picture.size[0] * picture.size[1];
@@ -110,7 +110,7 @@ pub fn depthwise_filter_grad(x: &[f32], grad: &[f32], picture: Picture, out: &mu
 }
 
 for_each_simd_level! {
-    pub fn filter_grad_rows(x: &[f32], grad: &[f32], picture: Picture, rows: Range<usize>, sum: &mut [f32]) {
+    fn filter_grad_rows(x: &[f32], grad: &[f32], picture: Picture, rows: Range<usize>, sum: &mut [f32]) {
         let channels = picture.channels;
         for row in rows {
             picture.visit_row(row, |tap, to, from| {

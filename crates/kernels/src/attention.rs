@@ -8,10 +8,10 @@
 //! A row of q, k, v and o holds all heads of a position, one after another. Positions may rotate q and k, which the
 //! gradients undo. Scores exist for [`ROWS`] positions of a head at a time, and only up to the last of them.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows};
-use super::math::{exp, exponentiate, largest, zip_map};
-use super::matrix::{Matrix, Output, Threads, multiply};
+use crate::math::{exp, exponentiate, largest, zip_map};
+use crate::matrix::{Matrix, Output, Threads, multiply};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows};
 use std::borrow::Cow;
 
 /// The positions whose scores exist at a time.
@@ -202,7 +202,7 @@ fn scores_of(head: &Head<'_>, rows: std::ops::Range<usize>, scores: &mut [f32]) 
 }
 
 for_each_simd_level! {
-    pub fn softmax(scores: &mut [f32], first: usize, sums: &mut [f32]) {
+    fn softmax(scores: &mut [f32], first: usize, sums: &mut [f32]) {
         let width = scores.len() / sums.len();
         for ((row, sum), position) in scores.chunks_exact_mut(width).zip(sums).zip(first..) {
             let (row, later) = row.split_at_mut(position + 1);
@@ -219,7 +219,7 @@ for_each_simd_level! {
 }
 
 for_each_simd_level! {
-    pub fn recompute_shares(scores: &mut [f32], first: usize, sums: &[f32]) {
+    fn recompute_shares(scores: &mut [f32], first: usize, sums: &[f32]) {
         let width = scores.len() / sums.len();
         for ((row, sum), position) in scores.chunks_exact_mut(width).zip(sums).zip(first..) {
             let (row, later) = row.split_at_mut(position + 1);
@@ -232,7 +232,7 @@ for_each_simd_level! {
 }
 
 for_each_simd_level! {
-    pub fn score_grads(shares: &[f32], grads: &mut [f32], means: &[f32], width: usize) {
+    fn score_grads(shares: &[f32], grads: &mut [f32], means: &[f32], width: usize) {
         for ((grads, shares), mean) in grads.chunks_exact_mut(width).zip(shares.chunks_exact(width)).zip(means) {
             zip_map(grads, shares, |grad, share| share * (grad - mean));
         }

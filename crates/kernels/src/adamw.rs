@@ -1,8 +1,8 @@
 //! An update of AdamW in one pass, sums of squares, and scaling.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows, sum_rows};
-use super::math::sum_of;
+use crate::math::sum_of;
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows, sum_rows};
 
 /// The numbers that a thread takes at once.
 const AT_ONCE: usize = 1 << 12;
@@ -38,7 +38,7 @@ pub fn update(grad: &[f32], factors: Factors, [weights, first, second]: [&mut [f
 }
 
 for_each_simd_level! {
-    pub fn update_piece(
+    fn update_piece(
         grad: &[f32],
         factors: Factors,
         weights: &mut [f32],
@@ -84,7 +84,7 @@ pub fn sum_of_squares(values: &[f32]) -> f32 {
 }
 
 for_each_simd_level! {
-    pub fn squares(values: &[f32], sum: &mut [f32]) {
+    fn squares(values: &[f32], sum: &mut [f32]) {
         sum[0] += sum_of(values, values, |one, two| one * two);
     }
 }

@@ -1,8 +1,8 @@
 //! GELU, exact and by tanh, and SwiGLU.
 
-use super::super::simd::for_each_simd_level;
-use super::super::threads::{Rows, split_rows};
-use super::math::{normal, sigmoid, tanh};
+use crate::math::{normal, sigmoid, tanh};
+use crate::simd::for_each_simd_level;
+use crate::threads::{Rows, split_rows};
 
 /// The numbers that a thread takes at once.
 const AT_ONCE: usize = 1 << 10;
@@ -27,7 +27,7 @@ pub fn gelu(x: &[f32], kind: Gelu, y: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn gelu_piece(x: &[f32], kind: Gelu, y: &mut [f32]) {
+    fn gelu_piece(x: &[f32], kind: Gelu, y: &mut [f32]) {
         match kind {
             Gelu::Exact => y.iter_mut().zip(x).for_each(|(y, x)| *y = x * normal(*x)[0]),
             Gelu::Tanh => y.iter_mut().zip(x).for_each(|(y, x)| {
@@ -43,7 +43,7 @@ pub fn gelu_grad(x: &[f32], kind: Gelu, grad: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn gelu_grad_piece(x: &[f32], kind: Gelu, grad: &mut [f32]) {
+    fn gelu_grad_piece(x: &[f32], kind: Gelu, grad: &mut [f32]) {
         match kind {
             Gelu::Exact => grad.iter_mut().zip(x).for_each(|(grad, x)| {
                 let [below, density] = normal(*x);
@@ -64,7 +64,7 @@ pub fn swiglu([gate, up]: [&[f32]; 2], y: &mut [f32]) {
 }
 
 for_each_simd_level! {
-    pub fn swiglu_piece(inputs: [&[f32]; 2], y: &mut [f32]) {
+    fn swiglu_piece(inputs: [&[f32]; 2], y: &mut [f32]) {
         let [gate, up] = inputs;
         for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
             *y = gate * sigmoid(*gate) * up;
@@ -80,7 +80,7 @@ pub fn swiglu_grad([gate, up, grad]: [&[f32]; 3], grads: [&mut [f32]; 2]) {
 }
 
 for_each_simd_level! {
-    pub fn swiglu_grad_piece(inputs: [&[f32]; 3], of_gate: &mut [f32], of_up: &mut [f32]) {
+    fn swiglu_grad_piece(inputs: [&[f32]; 3], of_gate: &mut [f32], of_up: &mut [f32]) {
         let [gate, up, grad] = inputs;
         let inputs = gate.iter().zip(up).zip(grad);
         for ((of_gate, of_up), ((gate, up), grad)) in of_gate.iter_mut().zip(of_up).zip(inputs) {

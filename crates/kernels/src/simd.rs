@@ -12,10 +12,10 @@ pub const LANES: usize = 16;
 ///
 /// The body becomes an inlined function, so what it calls must be `#[inline(always)]` to be compiled for the level.
 macro_rules! for_each_simd_level {
-    ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* $seen:vis fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
         #[expect(unsafe_code, reason = "only the caller knows the features of the processor")]
-        pub fn $name($($arg: $kind),*) {
+        $seen fn $name($($arg: $kind),*) {
             #[inline(always)]
             fn portable($($arg: $kind),*) $body
 
@@ -29,19 +29,19 @@ macro_rules! for_each_simd_level {
                 fn avx2($($arg: $kind),*) {
                     portable($($arg),*);
                 }
-                match $crate::train::native::simd::level() {
+                match $crate::simd::level() {
                     // SAFETY: level() has found these features.
-                    $crate::train::native::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    $crate::train::native::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
-                    $crate::train::native::simd::Level::Portable => {}
+                    $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::simd::Level::Portable => {}
                 }
             }
             portable($($arg),*);
         }
     };
 }
-pub(super) use for_each_simd_level;
+pub(crate) use for_each_simd_level;
 
 /// Features of a processor for which the loops are compiled, least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
