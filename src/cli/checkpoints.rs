@@ -17,7 +17,7 @@ use crate::protocol::control::{CheckpointRow, EvalRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
-use crate::store::go_on::train_on;
+use crate::store::continuation::command_from_checkpoint;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -331,7 +331,7 @@ fn none_to_load(run: &RunDir) -> String {
 fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
     let name = run.name();
     let command = run.run().ok().and_then(|run| run.command);
-    let from = command.and_then(|spec| train_on(run, Some(&spec), Some(adopted.step)));
+    let from = command.and_then(|spec| command_from_checkpoint(run, Some(&spec), Some(adopted.step)));
     let from =
         from.map_or_else(|| format!("--from {name}@{} of `downshift run`", adopted.step), |line| format!("`{line}`"));
     format!(

@@ -15,7 +15,7 @@ use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::{record_command_line, with_option};
-use crate::store::go_on::train_on;
+use crate::store::continuation::command_from_checkpoint;
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
@@ -73,7 +73,7 @@ fn refuse_weights(base: &RunDir, run: &Run, spec: &CommandSpec, args: &ResumeArg
     let asked: Vec<(&str, String)> = [rate, length].into_iter().flatten().collect();
     let (set, own): (Vec<_>, Vec<_>) =
         asked.into_iter().partition(|(knob, _)| run.unreached_knobs([*knob].into_iter()).is_empty());
-    let whole = train_on(base, Some(spec), args.from).map_or_else(String::new, |line| {
+    let whole = command_from_checkpoint(base, Some(spec), args.from).map_or_else(String::new, |line| {
         let line = set.iter().fold(line, |line, (knob, value)| with_option(&line, &format!("--set {knob}={value}")));
         format!("; `{line}` starts a new run from its checkpoint, with the optimizer")
     });

@@ -7,8 +7,8 @@ use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{clock, count};
+use crate::protocol::continuation::How;
 use crate::protocol::control::{JournalRow, RunState};
-use crate::protocol::resume::GoOn;
 use crate::protocol::worker::Level;
 use ratatui::{
     Frame,
@@ -34,15 +34,13 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         None => "No durable step yet. ".to_owned(),
     };
     let title = if status.state == RunState::NeedsPerson { "needs attention" } else { "failed" };
-    let way = state.go_on();
-    let next = match way {
-        GoOn::Anew(_) => "Fix the cause, then start the command anew:",
-        GoOn::Resumes(_) | GoOn::StartsOver(_) | GoOn::TakesOver(_) => {
-            "Fix the cause, then resume from the menu, or run:"
-        }
+    let way = state.continuation();
+    let next = match way.how {
+        How::RunAgain => "Fix the cause, then start the command anew:",
+        _ => "Fix the cause, then resume from the menu, or run:",
     };
     let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
-    let resume = ui::wrap(way.command(), width.saturating_sub(2));
+    let resume = ui::wrap(&way.command, width.saturating_sub(2));
     tail.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     let key = |action: Action, word| (state.keys.key_of(action), word, action);
     let keys = KeyLine(vec![key(Action::Menu, "menu"), key(Action::Back, "close")]);
