@@ -74,15 +74,14 @@ pub fn print_text(run: &RunDir, status: &Status) {
     }
 }
 
-/// Returns how a run goes on that is paused, or over and not finished, unless the reason of its end says so already.
+/// Returns how a run continues that is paused, or over and not finished. Without a keeper, the reason of the state says so.
 pub(super) fn continuation_line(run: &RunDir, status: &Status) -> Option<String> {
-    if status.state == RunState::Paused && status.why.is_none() {
-        return Some(continuation(run, Some(status)).to_string());
-    }
-    let is_cut_off = status.state.is_over() && status.state != RunState::Finished;
-    let way = is_cut_off.then(|| continuation(run, Some(status)))?;
-    let is_told = status.why.as_ref().is_some_and(|why| why.contains(&way.command));
-    (!is_told).then(|| way.to_string())
+    let is_shown = match status.state {
+        RunState::Paused => status.why.is_none(),
+        RunState::Failed | RunState::NeedsPerson | RunState::Stopped => true,
+        _ => false,
+    };
+    is_shown.then(|| continuation(run, Some(status)).to_string())
 }
 
 /// Formats the status as one line of text.
