@@ -80,7 +80,7 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
              checkpoints {name} list` shows where they are, `copy --to DIR` copies one",
             name = run.name()
         );
-        return Err(Failure::new(14, text));
+        return Err(Failure::checkpoint(text));
     }
     match action {
         "list" => Ok(list_checkpoints(&run)),
@@ -294,13 +294,10 @@ pub(super) fn best_step(run: &RunDir) -> Result<Option<u64>, Failure> {
         return Ok(Some(row.step));
     }
     let (name, step) = (run.name(), count(row.step));
-    Err(Failure::new(
-        14,
-        format!(
-            "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
+    Err(Failure::checkpoint(format!(
+        "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
              checkpoints {name} list` shows those that are there, `compare` ranks them)"
-        ),
-    ))
+    )))
 }
 
 /// Loads the checkpoint of a step, or the newest that verifies.
@@ -310,13 +307,13 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         for (path, error) in &rejected {
             super::say(&format!("skipped {}: {error}", text::path(path)));
         }
-        return newest.ok_or_else(|| Failure::new(14, none_to_load(run)));
+        return newest.ok_or_else(|| Failure::checkpoint(none_to_load(run)));
     };
     let entries = checkpoint::list(run.path());
-    let of_script = || Some(Failure::new(14, describe_adopted(run, &adopted::find(run.path(), step)?)));
+    let of_script = || Some(Failure::checkpoint(describe_adopted(run, &adopted::find(run.path(), step)?)));
     let missing = || of_script().unwrap_or_else(|| unknown(step, run));
     let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(missing)?;
-    checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
+    checkpoint::load(&entry.path).map_err(Failure::checkpoint)
 }
 
 /// Says why a run has no checkpoint to load.
@@ -348,5 +345,5 @@ fn unknown(step: u64, run: &RunDir) -> Failure {
         [] => String::new(),
         steps => format!("; set aside, and put back by `{} --from STEP`: {}", run.command("resume"), steps.join(", ")),
     };
-    Failure::new(14, format!("no checkpoint of step {step}; {there}{aside}"))
+    Failure::checkpoint(format!("no checkpoint of step {step}; {there}{aside}"))
 }

@@ -212,7 +212,7 @@ enum Settled {
 
 /// Checks that a run without a keeper can continue.
 fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, place: (u32, &NextStart)) -> Result<Settled, Failure> {
-    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = dir.run().map_err(Failure::config)?;
     trust::require_approval(&run, args.trust)?;
     refuse_lost_command(dir)?;
     has_room_to_go_on(dir, &run)?;
@@ -334,7 +334,7 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 fn verify_goal(dir: &RunDir, step: u64) -> Result<(), Failure> {
     let is_there = checkpoint::list(dir.path()).iter().any(|entry| entry.step == step);
     if let Some(adopted) = adopted::find(dir.path(), step) {
-        adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
+        adopted.verify_every_byte().map_err(Failure::checkpoint)?;
     } else if is_there || !set_aside::steps_aside(dir.path()).contains(&step) {
         checkpoints::load_chosen(dir, Some(step))?;
     }

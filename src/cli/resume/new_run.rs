@@ -105,12 +105,12 @@ fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result
     }
     let text = run.to_yaml();
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
-    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
+    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::config(format!("invalid run:\n{refusal}")))
 }
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} has no {what}", text::path(&base.path)));
+    let unusable = |what: &str| Failure::checkpoint(format!("{} has no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
     let old: TrainState = TrainState::in_files(&base.files).ok_or_else(|| unusable(STATE))?;
     let seed = run.rungs[0].preset.training.seed;
