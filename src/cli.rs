@@ -62,6 +62,7 @@ mod words;
 
 use crate::config::run::AsWritten;
 use crate::diagnose::readings::read_once;
+use crate::protocol::exit_code;
 use crate::protocol::inject::{Inject, InjectError};
 use crate::store::file_system::check_override;
 use crate::store::reader::refuse_newer;
@@ -70,6 +71,7 @@ use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -232,7 +234,7 @@ enum LineFormat {
 pub struct Failure {
     /// The problem, its subject, and the fix.
     pub message: String,
-    /// The exit code: 1 = internal failure, 2 = usage, others as the worker's.
+    /// One of [`exit_code`].
     pub code: u8,
 }
 
@@ -244,6 +246,16 @@ impl Failure {
 
     fn new(code: u8, message: impl Into<String>) -> Self {
         Self { message: message.into(), code }
+    }
+
+    /// Builds the failure of an invalid run file.
+    fn config(message: impl fmt::Display) -> Self {
+        Self::new(exit_code::CONFIG, message.to_string())
+    }
+
+    /// Builds the failure of an unusable checkpoint.
+    fn checkpoint(message: impl fmt::Display) -> Self {
+        Self::new(exit_code::CHECKPOINT, message.to_string())
     }
 }
 

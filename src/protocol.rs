@@ -17,6 +17,7 @@ pub mod cause;
 pub mod claim;
 pub mod class;
 pub mod companion;
+pub mod continuation;
 pub mod control;
 pub mod device;
 pub mod environment;

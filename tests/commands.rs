@@ -208,7 +208,7 @@ fn every_command_has_a_manual_page_with_its_options_and_examples() {
     let pages = place.dir.path().join("man1");
     let page = |name: &str| fs::read_to_string(pages.join(name)).unwrap().replace("\\-", "-");
     let first = page("downshift.1");
-    for part in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", "DOWNSHIFT_RUNS_DIR", "downshift-triage"] {
+    for part in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", "DOWNSHIFT_RUNS_DIR", "downshift-triage", "fB124"] {
         assert!(first.contains(part), "{part}: {first}");
     }
     let names: Vec<String> =

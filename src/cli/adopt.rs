@@ -151,7 +151,7 @@ fn run_of(args: &AdoptArgs, running: &Running, trainer: &dyn Trainer) -> Result<
 fn run_of_file(args: &AdoptArgs, running: &Running, file: &Path, trainer: &dyn Trainer) -> Result<Run, Failure> {
     let shown = text::path(file);
     let run = load_run_file(Some(file), &overrides_of(args), &args.overrides.device, trainer)?;
-    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = settle_program(run).map_err(Failure::config)?;
     let Some(level) = run.command.as_ref().map(CommandSpec::level) else {
         return Err(Failure::new(2, format!("{shown} starts no command, so it is not the run file of this process")));
     };

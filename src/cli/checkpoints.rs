@@ -17,7 +17,7 @@ use crate::protocol::control::{CheckpointRow, EvalRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
-use crate::store::go_on::train_on;
+use crate::store::continuation::command_from_checkpoint;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -80,7 +80,7 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
              checkpoints {name} list` shows where they are, `copy --to DIR` copies one",
             name = run.name()
         );
-        return Err(Failure::new(14, text));
+        return Err(Failure::checkpoint(text));
     }
     match action {
         "list" => Ok(list_checkpoints(&run)),
@@ -294,13 +294,10 @@ pub(super) fn best_step(run: &RunDir) -> Result<Option<u64>, Failure> {
         return Ok(Some(row.step));
     }
     let (name, step) = (run.name(), count(row.step));
-    Err(Failure::new(
-        14,
-        format!(
-            "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
+    Err(Failure::checkpoint(format!(
+        "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
              checkpoints {name} list` shows those that are there, `compare` ranks them)"
-        ),
-    ))
+    )))
 }
 
 /// Loads the checkpoint of a step, or the newest that verifies.
@@ -310,13 +307,13 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
         for (path, error) in &rejected {
             super::say(&format!("skipped {}: {error}", text::path(path)));
         }
-        return newest.ok_or_else(|| Failure::new(14, none_to_load(run)));
+        return newest.ok_or_else(|| Failure::checkpoint(none_to_load(run)));
     };
     let entries = checkpoint::list(run.path());
-    let of_script = || Some(Failure::new(14, describe_adopted(run, &adopted::find(run.path(), step)?)));
+    let of_script = || Some(Failure::checkpoint(describe_adopted(run, &adopted::find(run.path(), step)?)));
     let missing = || of_script().unwrap_or_else(|| unknown(step, run));
     let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(missing)?;
-    checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
+    checkpoint::load(&entry.path).map_err(Failure::checkpoint)
 }
 
 /// Says why a run has no checkpoint to load.
@@ -331,7 +328,7 @@ fn none_to_load(run: &RunDir) -> String {
 fn describe_adopted(run: &RunDir, adopted: &Adopted) -> String {
     let name = run.name();
     let command = run.run().ok().and_then(|run| run.command);
-    let from = command.and_then(|spec| train_on(run, Some(&spec), Some(adopted.step)));
+    let from = command.and_then(|spec| command_from_checkpoint(run, Some(&spec), Some(adopted.step)));
     let from =
         from.map_or_else(|| format!("--from {name}@{} of `downshift run`", adopted.step), |line| format!("`{line}`"));
     format!(
@@ -348,5 +345,5 @@ fn unknown(step: u64, run: &RunDir) -> Failure {
         [] => String::new(),
         steps => format!("; set aside, and put back by `{} --from STEP`: {}", run.command("resume"), steps.join(", ")),
     };
-    Failure::new(14, format!("no checkpoint of step {step}; {there}{aside}"))
+    Failure::checkpoint(format!("no checkpoint of step {step}; {there}{aside}"))
 }

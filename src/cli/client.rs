@@ -4,7 +4,7 @@ use super::Failure;
 use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
-use crate::store::go_on::find_way;
+use crate::store::continuation::continuation;
 use crate::store::identity::Identity;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
@@ -246,7 +246,7 @@ pub(super) fn absent(run: &RunDir) -> Failure {
     }
     let ended = state.filter(|state| state.is_over());
     let ended = ended.map_or_else(|| "has no keeper".to_owned(), |state| format!("has ended ({})", state.word()));
-    Failure::new(1, format!("{name} {ended}; {}, {shows}", find_way(run, status.as_ref())))
+    Failure::new(1, format!("{name} {ended}; {}, {shows}", continuation(run, status.as_ref())))
 }
 
 /// Reports whether a keeper lives and listens.

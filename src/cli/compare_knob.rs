@@ -68,7 +68,7 @@ struct Variant<'a> {
 
 pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
-    let base = settle_program(base).map_err(|error| Failure::new(13, error.to_string()))?;
+    let base = settle_program(base).map_err(Failure::config)?;
     let runs =
         [load_with_value(args, &args.first, &base, trainer)?, load_with_value(args, &args.second, &base, trainer)?];
     let protocol = Protocol { steps: args.steps.max(1), limit: args.limits.limit, budget: None };

@@ -189,7 +189,7 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
     };
     if command.level() < Level::Checkpoints {
         let way = way_to_resume(command);
-        return Err(Failure::new(13, format!("--from: {} does not say how its command resumes; {way}", run.name)));
+        return Err(Failure::config(format!("--from: {} does not say how its command resumes; {way}", run.name)));
     }
     Ok(command)
 }

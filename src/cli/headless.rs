@@ -14,7 +14,7 @@ use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, S
 use crate::protocol::line;
 use crate::protocol::metrics::is_quality;
 use crate::protocol::worker::Level;
-use crate::store::go_on::find_way;
+use crate::store::continuation::continuation;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -138,7 +138,7 @@ impl<'a> Follower<'a> {
                 let (name, status) = (self.dir.name(), live_status(self.dir).or_else(|| self.status.clone()));
                 return Err(Failure::new(
                     1,
-                    format!("the keeper of {name} is gone; {}", find_way(self.dir, status.as_ref())),
+                    format!("the keeper of {name} is gone; {}", continuation(self.dir, status.as_ref())),
                 ));
             }
             tokio::select! {

@@ -223,9 +223,9 @@ pub struct ProbeArgs {
 /// Opens a run that has this rung.
 fn open_run(path: &Path, rung: usize) -> Result<(RunDir, Run), Failure> {
     let run_dir = RunDir::open(path)?;
-    let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = run_dir.run().map_err(Failure::config)?;
     if rung >= run.rungs.len() {
-        return Err(Failure::new(13, format!("rung {rung} is not on the ladder of {}", run_dir.name())));
+        return Err(Failure::config(format!("rung {rung} is not on the ladder of {}", run_dir.name())));
     }
     Ok((run_dir, run))
 }
@@ -269,7 +269,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
     let (run_dir, run) = open_run(&args.run_dir, args.rung)?;
     let rung = &run.rungs[args.rung];
     let purpose = args.purpose();
-    let no_command = || Failure::new(13, format!("{} has no command to run", run_dir.name()));
+    let no_command = || Failure::config(format!("{} has no command to run", run_dir.name()));
     let spec = run.command.clone().ok_or_else(no_command)?;
     let nodes = match args.nodes {
         WhichNodes::This => Ok(JobNodes::alone()),
@@ -289,7 +289,7 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         inject: args.inject.0,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         purpose,
-        nodes: nodes.map_err(|error| Failure::new(13, error.to_string()))?,
+        nodes: nodes.map_err(Failure::config)?,
         port: find_free_port()?,
         stands_by: args.standby,
     };

@@ -209,7 +209,7 @@ fn ended_with_the_machine(reader: &Reader) -> bool {
 
 fn go_on(dir: &RunDir) -> Result<(), Failure> {
     permissions::check(dir)?;
-    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = dir.run().map_err(Failure::config)?;
     trust::require_approval(&run, Trust::default())?;
     has_room_to_go_on(dir, &run)?;
     record_command_line(dir);

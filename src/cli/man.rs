@@ -2,6 +2,7 @@
 
 use super::guide::{self, GROUPS};
 use super::{Cli, Failure, Outcome, line};
+use crate::protocol::exit_code;
 use crate::untrusted::text;
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
@@ -18,22 +19,7 @@ pub struct ManArgs {
 }
 
 /// Sections of the first page alone: a heading, and terms with their meanings.
-const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
-    (
-        "EXIT STATUS",
-        &[
-            ("0", "finished"),
-            ("1", "internal failure"),
-            ("2", "wrong usage"),
-            ("3", "the run was stopped on request"),
-            ("4", "the run needs attention: restarts used up, disk full"),
-            ("10, 11, 12, 101", "out of device memory, device fault, not finite, panic, if no restart is allowed"),
-            ("13", "invalid configuration"),
-            ("14", "no usable checkpoint"),
-            ("15", "unusable data"),
-            ("75", "with --job: interrupted by a signal; start the job again"),
-        ],
-    ),
+const SECTIONS: [(&str, &[(&str, &str)]); 2] = [
     (
         "ENVIRONMENT",
         &[
@@ -98,6 +84,10 @@ fn write_page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     }
     if command.has_subcommands() && command.get_version().is_some() {
         list_commands(&mut roff, command);
+        roff.control("SH", ["EXIT STATUS"]);
+        for (code, meaning) in exit_code::MEANINGS {
+            roff.control("TP", []).text([bold(code.to_string())]).text([roman(meaning)]);
+        }
         for (heading, terms) in SECTIONS {
             roff.control("SH", [heading]);
             for (term, meaning) in terms {

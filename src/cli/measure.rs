@@ -173,7 +173,7 @@ pub fn with_knob(run: &Run, knob: &str, value: &str) -> Result<Run, Failure> {
     let (text, overrides) = (run.to_yaml(), [(knob.to_owned(), value.to_owned())]);
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &overrides };
     let mut changed = Run::read(&source, &AsWritten)
-        .map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))?;
+        .map_err(|refusal| Failure::config(format!("{}:\n{refusal}", refusal.subject())))?;
     // The text calls its only rung `full`.
     changed.rungs[0].name.clone_from(&run.rungs[0].name);
     Ok(changed)

@@ -92,7 +92,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     // The measurements of a run are shown even where nothing can be planned.
     let has_run = !args.write && plan.rungs.iter().any(|rung| rung.measured.is_some());
     if let (None, false, Some(why)) = (args.measure, has_run, plan.unknown_for_all()) {
-        return Err(Failure::new(13, why));
+        return Err(Failure::config(why));
     }
     if let Some(rung) = &args.rung {
         let wanted = rung_of(&subject.run, rung)?;
@@ -184,7 +184,7 @@ impl Subject {
 
     /// Checks that everything may be started, after showing what it is.
     fn prepare_to_train(&mut self, args: &PlanArgs) -> Result<(), Failure> {
-        self.run = settle_program(self.run.clone()).map_err(|error| Failure::new(13, error.to_string()))?;
+        self.run = settle_program(self.run.clone()).map_err(Failure::config)?;
         let alive = self.status.as_ref().filter(|status| !status.state.is_over());
         if let (Some(status), Some(_), Some(dir)) = (alive, &self.run.command, &self.dir) {
             let message = format!(

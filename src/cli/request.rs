@@ -6,9 +6,9 @@ use super::occupied;
 use super::poll::poll_within;
 use super::{Failure, Outcome, Which, WhichAlive, find_run};
 use crate::format::{count, quoted};
+use crate::protocol::continuation::How;
 use crate::protocol::control::{Request, RunState, Status, Target};
-use crate::protocol::resume::GoOn;
-use crate::store::go_on::find_way;
+use crate::store::continuation::continuation;
 use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
@@ -45,7 +45,7 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
 /// Refuses a run that has ended: only `resume` can start it, on any rung.
 fn refuse_ended(run: &RunDir, to: &str) -> Result<(), Failure> {
     let Some(status) = live_status(run).filter(|status| status.state.is_over()) else { return Ok(()) };
-    let GoOn::Resumes(_) = find_way(run, Some(&status)) else { return Ok(()) };
+    let How::Resume(_) = continuation(run, Some(&status)).how else { return Ok(()) };
     if status.state == RunState::Finished || owners::keeper(run).is_some() {
         return Ok(());
     }

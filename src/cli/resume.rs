@@ -20,12 +20,12 @@ use crate::keeper::Launch;
 use crate::keeper::offline::{ChoiceError, OfflineKeeper};
 use crate::keeper::set_aside;
 use crate::protocol::claim::{ClaimRequest, Devices};
+use crate::protocol::continuation::How;
 use crate::protocol::control::{Request, RunState, Target};
 use crate::store::adopted;
 use crate::store::checkpoint::{self, STATE};
 use crate::store::command_line::record_command_line;
-use crate::store::foreign::ForeignProcess;
-use crate::store::go_on::{is_lost, start_anew, train_on};
+use crate::store::continuation::{command_from_checkpoint, commands, continuation};
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
@@ -212,9 +212,9 @@ enum Settled {
 
 /// Checks that a run without a keeper can continue.
 fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, place: (u32, &NextStart)) -> Result<Settled, Failure> {
-    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = dir.run().map_err(Failure::config)?;
     trust::require_approval(&run, args.trust)?;
-    refuse_lost_command(dir, &run)?;
+    refuse_lost_command(dir)?;
     has_room_to_go_on(dir, &run)?;
     settle_launch(dir, &run, args, trainer, place)
 }
@@ -224,12 +224,11 @@ fn ready(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer, place: (u32, &N
 pub(super) fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<(), Failure> {
     let Some(status) = live_status(dir).filter(|status| status.state == RunState::Finished) else { return Ok(()) };
     let Ok(run) = dir.run() else { return Ok(()) };
-    let longer = train_on(dir, run.command.as_ref(), None);
-    let why = if let Some(spec) = &run.command {
-        let anew = start_anew(dir, spec).command;
+    let longer = command_from_checkpoint(dir, run.command.as_ref(), None);
+    let why = if let Some(again) = commands(dir, run.command.as_ref()).again {
         let change = "to train it longer, change how long the script trains, then start a run from its end";
         let longer = longer.map_or_else(String::new, |longer| format!("; {change}: `{longer}`"));
-        format!("{longer}; `{anew}` starts over")
+        format!("{longer}; `{}` starts over", again.command)
     } else {
         let rung = status.rung.min(run.rungs.len() - 1);
         // Its length may have been raised since. An older checkpoint has steps left, also if the newest is damaged.
@@ -246,15 +245,11 @@ pub(super) fn refuse_finished(dir: &RunDir, args: &ResumeArgs, trainer: &dyn Tra
 
 /// Refuses a command that has ended and can neither resume nor start over. A keeper would only find that it is gone. One
 /// that trains on without its keeper is taken over.
-pub(super) fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure> {
-    let Some(spec) = run.command.as_ref().filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
-    let Some(status) = live_status(dir).filter(|status| status.attempts > 0) else { return Ok(()) };
-    let has_ended = matches!(
-        status.state,
-        RunState::Stopped | RunState::Interrupted | RunState::NeedsPerson | RunState::Unattended
-    );
-    let can_go_on = !is_lost(spec, Some(&status)) || ForeignProcess::living(dir).is_some();
-    if !has_ended || status.level.is_none() || can_go_on {
+pub(super) fn refuse_lost_command(dir: &RunDir) -> Result<(), Failure> {
+    let Some(status) = live_status(dir).filter(|_| owners::worker(dir).is_none()) else { return Ok(()) };
+    let has_ended = status.state.is_over() || status.state == RunState::Unattended;
+    let way = continuation(dir, Some(&status));
+    if !has_ended || way.how != How::RunAgain {
         return Ok(());
     }
     let name = dir.name();
@@ -270,7 +265,7 @@ pub(super) fn refuse_lost_command(dir: &RunDir, run: &Run) -> Result<(), Failure
         format!(
             "{name} has ended, and nothing of it can be resumed; start it anew with `{}`, or write `restart: from_start` \
              into its run.yaml to let it start over",
-            start_anew(dir, spec).command
+            way.command
         ),
     ))
 }
@@ -339,7 +334,7 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 fn verify_goal(dir: &RunDir, step: u64) -> Result<(), Failure> {
     let is_there = checkpoint::list(dir.path()).iter().any(|entry| entry.step == step);
     if let Some(adopted) = adopted::find(dir.path(), step) {
-        adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
+        adopted.verify_every_byte().map_err(Failure::checkpoint)?;
     } else if is_there || !set_aside::steps_aside(dir.path()).contains(&step) {
         checkpoints::load_chosen(dir, Some(step))?;
     }

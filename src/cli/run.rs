@@ -141,7 +141,7 @@ pub fn load_run_file(
             let has_folders = || path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
             let of_folder = || has_folders().then(|| pictures.to_owned());
             let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
-            return Err(Failure::new(13, format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
+            return Err(Failure::config(format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
@@ -158,7 +158,7 @@ pub fn load_run_file(
     };
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
-    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("{}:\n{refusal}", refusal.subject())))
+    Run::read(&source, &tasks).map_err(|refusal| Failure::config(format!("{}:\n{refusal}", refusal.subject())))
 }
 
 /// Refuses the name of a run in place of a run file.
@@ -203,7 +203,7 @@ fn run_file_beside(missing: &Path) -> Option<String> {
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.
 fn no_text(path: &Path, line: usize) -> Failure {
-    Failure::new(13, format!("{}:{line}: not UTF-8 text; save the file as UTF-8", text::path(path)))
+    Failure::config(format!("{}:{line}: not UTF-8 text; save the file as UTF-8", text::path(path)))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -221,7 +221,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer, signals);
     }
     let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.settings())?;
-    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = settle_program(run).map_err(Failure::config)?;
     trust::approve_typed(&run);
     start(run, &args.options, runs, trainer, signals)
 }
@@ -240,7 +240,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     if run.command.is_none() {
         trainer.require_tasks().map_err(Failure::of)?;
     }
-    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = settle_program(run).map_err(Failure::config)?;
     // A mistake in the words comes before a question.
     chosen_rung(&run, options)?;
     climb_plan::warn(&run, config);
@@ -265,7 +265,7 @@ fn signals_of_job(options: &RunOptions) -> Result<Option<JobSignals>, Failure> {
 pub fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
     let text = command::run_file(words);
     let source = Source { file: "command line", text: &text, base: directory, overrides };
-    Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
+    Run::read(&source, &AsWritten).map_err(Failure::config)
 }
 
 /// Starts an approved run and follows it. `signals`: those to its job.

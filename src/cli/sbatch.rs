@@ -65,7 +65,7 @@ pub struct SbatchArgs {
 
 pub fn sbatch(args: &SbatchArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
-    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = settle_program(run).map_err(Failure::config)?;
     if let Err(error) = check_spread(&run, args.nodes) {
         return Err(Failure::new(2, format!("--nodes {}: {error}; {}", args.nodes, error.fix())));
     }

@@ -11,7 +11,7 @@ use crate::protocol::metrics;
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::ReducedRate;
-use crate::store::go_on::find_way;
+use crate::store::continuation::continuation;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -69,20 +69,19 @@ pub fn print_text(run: &RunDir, status: &Status) {
     for note in notes(status) {
         line!("  {}", text::escape_line(&note));
     }
-    if let Some(way) = way_on(run, status) {
+    if let Some(way) = continuation_line(run, status) {
         line!("  {way}");
     }
 }
 
-/// Returns how a run goes on that is paused, or over and not finished, unless the reason of its end says so already.
-pub(super) fn way_on(run: &RunDir, status: &Status) -> Option<String> {
-    if status.state == RunState::Paused && status.why.is_none() {
-        return Some(find_way(run, Some(status)).to_string());
-    }
-    let is_cut_off = status.state.is_over() && status.state != RunState::Finished;
-    let way = is_cut_off.then(|| find_way(run, Some(status)))?;
-    let is_told = status.why.as_ref().is_some_and(|why| why.contains(way.command()));
-    (!is_told).then(|| way.to_string())
+/// Returns how a run continues that is paused, or over and not finished. Without a keeper, the reason of the state says so.
+pub(super) fn continuation_line(run: &RunDir, status: &Status) -> Option<String> {
+    let is_shown = match status.state {
+        RunState::Paused => status.why.is_none(),
+        RunState::Failed | RunState::NeedsPerson | RunState::Stopped => true,
+        _ => false,
+    };
+    is_shown.then(|| continuation(run, Some(status)).to_string())
 }
 
 /// Formats the status as one line of text.

@@ -10,8 +10,10 @@ use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::run::{AsWritten, Run, Source};
 use crate::protocol::blank;
+use crate::protocol::continuation::How;
 use crate::protocol::control::{RunState, Status, Update};
 use crate::store::command_line::record_command_line;
+use crate::store::continuation;
 use crate::store::lock::{Ending, Lock};
 use crate::store::owners;
 use crate::store::reader::live_status;
@@ -101,9 +103,7 @@ impl Case {
             update(&mut state, Msg::StoredStatus(Some(Box::new(status.clone()))));
         }
         state.command.clone_from(&self.run.command);
-        state.resume = Some(self.dir.command("resume"));
-        let spec = state.command.as_ref();
-        state.anew = spec.map(|spec| crate::store::go_on::start_anew(&self.dir, spec).command);
+        state.commands = Some(continuation::commands(&self.dir, state.command.as_ref()));
         state
     }
 
@@ -113,14 +113,14 @@ impl Case {
         let cockpit = self.cockpit(lives, &status);
         let word = |debug: String| debug.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
         let refusal = cockpit.request_refusal().map_or("-".to_owned(), |refusal| word(format!("{refusal:?}")));
-        let shown = cockpit.go_on();
-        let stored = crate::store::go_on::find_way(&self.dir, Some(&status));
-        let line = status::way_on(&self.dir, &status);
+        let shown = cockpit.continuation();
+        let stored = continuation::continuation(&self.dir, Some(&status));
+        let line = status::continuation_line(&self.dir, &status);
         let is_other = line.as_ref().is_some_and(|line| *line != stored.to_string());
         let line = line.map_or("-", |_| if is_other { "other" } else { "same" });
         let args = resume::ResumeArgs::default();
-        let resumes = resume::refuse_finished(&self.dir, &args, &AsWritten)
-            .and_then(|()| resume::refuse_lost_command(&self.dir, &self.run));
+        let resumes =
+            resume::refuse_finished(&self.dir, &args, &AsWritten).and_then(|()| resume::refuse_lost_command(&self.dir));
         let resumes = resumes.map_or_else(|failure| failure.code.to_string(), |()| "starts".to_owned());
         let after_boot = word(format!("{:?}", find_state(&self.dir)));
         let asks = match lives {
@@ -133,9 +133,9 @@ impl Case {
             Some(Ok(last)) => wait::exit_code(&self.dir, &last).to_string(),
             Some(Err(failure)) => format!("failure {}", failure.code),
         };
-        let (shown_way, stored_way) = (word(format!("{shown:?}")), word(format!("{stored:?}")));
+        let (shown_way, stored_way) = (word(format!("{:?}", shown.how)), word(format!("{:?}", stored.how)));
         let is_at_rest = status.state.is_over() || status.state == RunState::Paused;
-        let is_resumed = stored.command() == self.dir.command("resume");
+        let is_resumed = matches!(stored.how, How::Resume(_) | How::StartOver | How::TakeOver);
         let differs = shown != stored || is_resumed != (resumes == "starts");
         let mark = if is_at_rest && (differs || is_other) { "!" } else { " " };
         let d = if cockpit.is_possible(Action::Restart) { "possible" } else { "dim" };

@@ -75,7 +75,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadValue> {
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
-    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    let run = settle_program(run).map_err(Failure::config)?;
     if run.command.is_none() && (args.steps.is_some() || args.keep || args.in_place) {
         return Err(Failure::new(
             2,

@@ -28,12 +28,11 @@ use super::keymap::Keymap;
 use crate::config::best::Best;
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
+use crate::protocol::continuation::{Commands, Continuation};
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::ranks::RankRow;
-use crate::protocol::resume::GoOn;
 use crate::protocol::worker::Level;
-use crate::store::go_on::is_lost;
 use alerts::ActiveAlerts;
 use facts::Facts;
 use layers::Layers;
@@ -138,10 +137,8 @@ pub struct State {
     pub replay: Option<Replay>,
     /// In a state of the past: its time, Unix milliseconds.
     pub moment: Option<i64>,
-    /// Command that resumes the run, if the run's name alone is not enough.
-    pub resume: Option<String>,
-    /// Command that starts the run anew, if nothing else does.
-    pub anew: Option<String>,
+    /// The commands that can continue the run, if its name alone does not tell.
+    pub commands: Option<Commands>,
     /// The process that the run only watches, while it lives.
     pub watched: Option<u32>,
 }
@@ -173,8 +170,7 @@ impl State {
             subject: Subject::default(),
             replay: None,
             moment: None,
-            resume: None,
-            anew: None,
+            commands: None,
             watched: None,
         }
     }
@@ -302,22 +298,14 @@ impl State {
         self.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
     }
 
-    /// Returns the command that gives the run a keeper again.
+    /// Returns how the run continues after its end.
     #[must_use]
-    pub fn resume_command(&self) -> String {
-        self.resume.clone().unwrap_or_else(|| format!("downshift resume {}", self.run_name()))
-    }
-
-    /// Returns how the run goes on after its end.
-    #[must_use]
-    pub fn go_on(&self) -> GoOn {
-        if self.run_state() == Some(RunState::Unattended) || self.watched_process().is_some() {
-            return GoOn::TakesOver(self.resume_command());
-        }
-        let is_lost = self.command.as_ref().is_some_and(|spec| is_lost(spec, self.status()));
-        match self.anew.clone().filter(|_| is_lost) {
-            Some(anew) => GoOn::Anew(anew),
-            None => GoOn::by_resume(self.resume_command(), self.status().and_then(|status| status.durable_step)),
+    pub fn continuation(&self) -> Continuation {
+        let by_name = || Commands::built_in(format!("downshift resume {}", self.run_name()));
+        let commands = self.commands.clone().unwrap_or_else(by_name);
+        match self.status() {
+            Some(status) => commands.after_status(status, self.watched_process().is_some()),
+            None => commands.after(false, None),
         }
     }
 

@@ -9,9 +9,9 @@ use super::action::Action;
 use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
 use crate::format::{age, apart, count, counted, figure, percent, rate, took};
+use crate::protocol::continuation::{Continuation, How};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
-use crate::protocol::resume::GoOn;
 use crate::protocol::worker::{Eval, KernelCount};
 use crate::series::Metric;
 use trouble::{
@@ -54,8 +54,8 @@ impl Verdict {
         Self { tone, text: text.into(), more: Vec::new(), command: None, advice: None }
     }
 
-    fn typed(mut self, command: String, what: &'static str) -> Self {
-        self.command = Some((command, what));
+    fn continued(mut self, way: &Continuation) -> Self {
+        self.command = Some((format!("`{}`", way.command), way.effect()));
         self
     }
 
@@ -104,16 +104,8 @@ fn connecting(state: &State) -> Verdict {
 
 fn ended(state: &State, status: &Status) -> Option<Verdict> {
     let why = status.why.clone().unwrap_or_else(|| "the journal has the details".to_owned());
-    let way = state.go_on();
-    let command = format!("`{}`", way.command());
-    let effect = |resumed| match way {
-        GoOn::Resumes(_) => resumed,
-        GoOn::StartsOver(_) => "starts over",
-        GoOn::Anew(_) => "starts anew",
-        GoOn::TakesOver(_) => "takes it over",
-    };
-    Some(match status.state {
-        RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
+    let verdict = match status.state {
+        RunState::Finished => return Some(Verdict::new(Tone::Good, format!("finished: {}", result(state, status)))),
         RunState::Stopped => {
             let durable = match status.durable_step {
                 Some(step) if step == status.step => ", checkpoint saved".to_owned(),
@@ -121,20 +113,19 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
                 None => String::new(),
             };
             let at = count(status.step);
-            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, effect("continues"))
+            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}"))
         }
         RunState::Interrupted => {
             let durable =
                 status.durable_step.map_or_else(String::new, |step| format!(", durable up to {}", count(step)));
             let text = format!("interrupted at step {}{durable}", count(status.step));
-            Verdict::new(Tone::Danger, text).typed(command, effect("continues"))
+            Verdict::new(Tone::Danger, text)
         }
-        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(command, effect("continues")),
-        RunState::NeedsPerson => {
-            Verdict::new(Tone::Danger, format!("needs attention: {why}")).typed(command, effect("retries"))
-        }
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")),
+        RunState::NeedsPerson => Verdict::new(Tone::Danger, format!("needs attention: {why}")),
         _ => return None,
-    })
+    };
+    Some(verdict.continued(&state.continuation()))
 }
 
 fn result(state: &State, status: &Status) -> String {
@@ -192,12 +183,9 @@ fn cut_off(state: &State) -> Option<Verdict> {
     if !state.is_orphaned() {
         return Some(Verdict::new(Tone::Warn, "connection to the keeper lost; checking the run"));
     }
-    let command = format!("`{}`", state.resume_command());
-    let (runs_on, effect) = match state.go_on() {
-        GoOn::TakesOver(_) => ("; the command runs on without it", "takes it over"),
-        _ => ("", "continues the run"),
-    };
-    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}{runs_on}")).typed(command, effect))
+    let way = state.continuation();
+    let runs_on = if way.how == How::TakeOver { "; the command runs on without it" } else { "" };
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}{runs_on}")).continued(&way))
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {

@@ -273,14 +273,7 @@ impl Keeper {
                 let resume = self.run_dir.command("resume");
                 (Level::Info, sentences::stopped_watching(self.recorder.status.step, pid, &resume))
             }
-            Outcome::Stopped if self.policy.end_of_lost_command().is_some() => {
-                let way = self.policy.go_on();
-                (Level::Info, sentences::stopped_command(self.recorder.status.step, &way))
-            }
-            Outcome::Stopped => {
-                let resume = self.run_dir.command("resume");
-                sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step, &resume)
-            }
+            Outcome::Stopped => sentences::stopped(self.recorder.status.step, &self.policy.continuation()),
             Outcome::Refused(why) => (Level::Error, format!("not started: {why}")),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs attention: {why}")),

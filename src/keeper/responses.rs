@@ -12,6 +12,7 @@ use crate::policy::ledger::Ledger;
 use crate::policy::lifecycle::{Lifecycle, Outcome, Then};
 use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass;
+use crate::protocol::continuation::Commands;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Failed};
 use crate::triage::catalogue::Catalogue;
@@ -54,8 +55,7 @@ fn policy(kind: Kind) -> Policy {
         companion_within: Some(LONG),
     };
     let limits = Limits {
-        resume: "downshift resume".to_owned(),
-        anew: None,
+        commands: Commands::built_in("downshift resume"),
         rungs: ["full", "memory", "kernels", "numerics", "heat"].map(str::to_owned).to_vec(),
         relieves: std::iter::once(Vec::new()).chain(RELIEFS.map(|relief| vec![relief])).collect(),
         barriers: BTreeMap::new(),

@@ -3,9 +3,9 @@
 use super::retention::Unmatched;
 use crate::format::counted;
 use crate::protocol::cause::Cause;
+use crate::protocol::continuation::{Continuation, How};
 use crate::protocol::control::Passage;
 use crate::protocol::metrics::{self, Metrics};
-use crate::protocol::resume::GoOn;
 use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
@@ -70,12 +70,6 @@ pub fn saved(saved: &Saved) -> String {
     let (total, pause) = (took(saved.total_ms), took(saved.pause_ms));
     let paused = if saved.pause_ms >= 100.0 { format!(" · training paused {pause}") } else { String::new() };
     format!("checkpoint {step} · {size} · {total}{paused}")
-}
-
-/// Describes a stopped run whose command cannot resume.
-#[must_use]
-pub fn stopped_command(step: u64, way: &GoOn) -> String {
-    format!("stopped at step {}; the command cannot resume: {way}", grouped(step))
 }
 
 /// Describes the end of a watch over a training that goes on.
@@ -163,24 +157,18 @@ pub fn ends_in_streak(since: Option<(&str, u64)>) -> String {
     since.map_or_else(String::new, |(what, step)| format!("; its {what} was not finite from step {} on", grouped(step)))
 }
 
-/// Describes a run that the user ended; `resume` is the command that continues it.
+/// Describes a run that the user ended, and how it continues.
 #[must_use]
-pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String) {
-    match durable {
-        Some(durable) if durable >= step => {
-            (Level::Info, format!("stopped; `{resume}` continues from step {}", grouped(durable)))
+pub fn stopped(step: u64, way: &Continuation) -> (Level, String) {
+    let at = grouped(step);
+    match way.how {
+        How::Resume(durable) if durable >= step => (Level::Info, format!("stopped; {way}")),
+        How::Resume(durable) => {
+            let lost = counted(step - durable, "step");
+            (Level::Warn, format!("stopped at step {at}, not saved; {way} and redoes {lost}"))
         }
-        Some(durable) => {
-            let (at, durable, lost) = (grouped(step), grouped(durable), counted(step - durable, "step"));
-            let text =
-                format!("stopped at step {at}, not saved; `{resume}` continues from step {durable} and redoes {lost}");
-            (Level::Warn, text)
-        }
-        None => {
-            let text =
-                format!("stopped at step {} without a checkpoint; `{resume}` starts from the beginning", grouped(step));
-            (Level::Warn, text)
-        }
+        How::RunAgain => (Level::Info, format!("stopped at step {at}; the command cannot resume: {way}")),
+        _ => (Level::Warn, format!("stopped at step {at} without a checkpoint; {way}")),
     }
 }
 

@@ -6,8 +6,8 @@ use crate::config::watch::AGE_AT_LEAST;
 use crate::policy::command::{COMPANION_WAIT, CommandLimits, StartedBy};
 use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::store::continuation::commands;
 use crate::store::foreign::ForeignProcess;
-use crate::store::go_on::{is_lost, start_anew};
 use crate::store::run_dir::RunDir;
 use crate::wsl::gpu_release_time;
 use std::collections::BTreeMap;
@@ -86,8 +86,7 @@ pub fn blank_record(name: &str) -> RungRecord {
 /// Returns the settings that decisions depend on.
 pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
     Limits {
-        resume: run_dir.command("resume"),
-        anew: run.command.as_ref().filter(|spec| is_lost(spec, None)).map(|spec| start_anew(run_dir, spec)),
+        commands: commands(run_dir, run.command.as_ref()),
         rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
         relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
         barriers: barriers(run),

@@ -17,8 +17,8 @@ use crate::config::command::Level as CommandLevel;
 use crate::config::command::cost::{Reached, ShiftCost};
 use crate::format::count;
 use crate::protocol::companion::CompanionNews;
+use crate::protocol::continuation::{Continuation, How, NewRun};
 use crate::protocol::control::JournalKind;
-use crate::protocol::resume::{Anew, GoOn};
 use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Policy {
             _ if !command.may_end() => Err(Refusal::NotOurs),
             Some(ShiftCost::Refused(_)) if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
             Some(ShiftCost::Refused(CommandLevel::Command)) => {
-                Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, Anew::advice) })
+                Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, NewRun::advice) })
             }
             Some(ShiftCost::Refused(CommandLevel::Checkpoints | CommandLevel::Companion)) => {
                 Err(Refusal::NothingSaved { steps })
@@ -116,24 +116,22 @@ impl Policy {
         }
     }
 
-    /// Returns how the run goes on after its end.
+    /// Returns how the run continues after its end.
     #[must_use]
-    pub fn go_on(&self) -> GoOn {
-        match self.if_lost() {
-            Some(anew) => GoOn::Anew(anew.command.clone()),
-            None => GoOn::by_resume(self.limits.resume.clone(), self.position.durable),
+    pub fn continuation(&self) -> Continuation {
+        match self.life {
+            Lifecycle::Over(Outcome::Finished) => self.limits.commands.by_resume(How::Nothing),
+            _ => self.limits.commands.after(self.is_lost(), self.position.durable),
         }
     }
 
     /// Returns how the run starts anew, if nothing resumes its command.
-    pub(super) fn if_lost(&self) -> Option<&Anew> {
-        let is_lost = self.limits.command.is_some_and(|command| !command.may_restart());
-        self.limits.anew.as_ref().filter(|_| is_lost)
+    pub(super) fn if_lost(&self) -> Option<&NewRun> {
+        self.limits.commands.again.as_ref().filter(|_| self.is_lost())
     }
 
-    /// Returns the command that continues the run after its end, or starts it anew where nothing resumes it.
-    pub(super) fn go_on_command(&self) -> &str {
-        self.if_lost().map_or(&self.limits.resume, |anew| &anew.command)
+    fn is_lost(&self) -> bool {
+        self.limits.command.is_some_and(|command| !command.may_restart())
     }
 
     /// Returns the end of the run, if its command may not be started again.
@@ -143,7 +141,7 @@ impl Policy {
             let text = format!(
                 "{}; a start from the beginning would overwrite the outputs `{pattern}`, which `checkpoints.match` does not \
                  match: correct it in the run's run.yaml, then `{}`",
-                fault.text, self.limits.resume
+                fault.text, self.limits.commands.resume
             );
             return Some(Outcome::NeedsPerson(text));
         }
@@ -152,7 +150,7 @@ impl Policy {
                 "{}; it has written no checkpoint since it was started, and a start from the beginning might overwrite what \
                  it had: `downshift run FILE --from CHECKPOINT` starts from a checkpoint that you name, `{}` from the \
                  beginning",
-                fault.text, self.limits.resume
+                fault.text, self.limits.commands.resume
             );
             return Some(Outcome::NeedsPerson(text));
         }
@@ -165,7 +163,7 @@ impl Policy {
             "{}; nothing resumes the command, and a start from the beginning might overwrite its {outputs}: start it again \
              yourself with `{}`{advice}",
             fault.text,
-            self.go_on_command()
+            self.continuation().command
         );
         Some(Outcome::NeedsPerson(text))
     }

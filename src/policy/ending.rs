@@ -43,7 +43,7 @@ impl Policy {
                     "the GPU does not cool: {celsius:.0} °C after a pause of {} min, {resume_c:.0} °C needed; check its fan, \
                      its airflow and other processes that use it, then `{}`",
                     self.limits.watch.heat.give_up.duration().as_secs() / 60,
-                    self.go_on_command()
+                    self.continuation().command
                 );
                 self.finish_run(Outcome::NeedsPerson(why))
             }

@@ -9,9 +9,9 @@ use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
+use crate::protocol::continuation::Commands;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
-use crate::protocol::resume::Anew;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -133,10 +133,8 @@ pub enum Signal {
 /// The settings of a run that decisions depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// The command that continues the run after its end, for advice.
-    pub resume: String,
-    /// How the run starts anew, if nothing resumes its command without a companion.
-    pub anew: Option<Anew>,
+    /// The commands that can continue the run after its end, for advice.
+    pub commands: Commands,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
     /// Reliefs that each rung offers.

@@ -93,7 +93,7 @@ impl Policy {
         comes_back.then(|| {
             let place =
                 if step == 0 { "before the first step".to_owned() } else { format!("after step {}", count(step)) };
-            let way = format!("correct the script, then `{}`", self.go_on_command());
+            let way = format!("correct the script, then `{}`", self.continuation().command);
             Outcome::NeedsPerson(format!("{}, twice in the same way {place}: {way}", fault.text))
         })
     }

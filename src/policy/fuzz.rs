@@ -17,6 +17,7 @@ use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::faults::plausible_relief;
 use crate::protocol::cause::Cause;
+use crate::protocol::continuation::Commands;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
@@ -94,10 +95,9 @@ fn limits(plan: &[Stage]) -> Limits {
     watch.spike.back = 20;
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
-    let resume = "downshift resume".to_owned();
+    let commands = Commands::built_in("downshift resume");
     Limits {
-        resume,
-        anew: None,
+        commands,
         rungs,
         relieves,
         barriers: BTreeMap::new(),

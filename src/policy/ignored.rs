@@ -98,7 +98,7 @@ impl Policy {
         Some(Outcome::NeedsPerson(format!(
             "{}; {ignored}, so no rung relieves {relief}: make the script use the value it is given, then `{}`",
             fault.text,
-            self.go_on_command()
+            self.continuation().command
         )))
     }
 }

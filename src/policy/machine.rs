@@ -302,7 +302,7 @@ impl Policy {
 
     /// Returns the way out of trouble that no rung relieves.
     pub(super) fn way_after_stop(&self, advice: &str) -> String {
-        format!("{advice}; then `{}`", self.go_on_command())
+        format!("{advice}; then `{}`", self.continuation().command)
     }
 
     /// Starts a worker once it is the run's turn, and the GPU is free of the last one.

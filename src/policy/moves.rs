@@ -7,8 +7,9 @@ use super::machine::Policy;
 use super::refusal::Refusal;
 use crate::config::knobs::Relief;
 use crate::format::count;
+use crate::protocol::continuation::NewRun;
 use crate::protocol::control::{self, JournalKind, Target};
-use crate::protocol::resume::{Anew, describe_ignored};
+use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -311,12 +312,12 @@ impl Policy {
         match self.if_lost() {
             None => {
                 let first = if at == At::Training { "stop the run, " } else { "" };
-                format!("{first}add {rung} to the ladder in its run.yaml, then `{}`", self.go_on_command())
+                format!("{first}add {rung} to the ladder in its run.yaml, then `{}`", self.continuation().command)
             }
-            Some(Anew { init: Some(init), .. }) => {
+            Some(NewRun { init: Some(init), .. }) => {
                 format!("write a run file with `{init}`, and add {rung} to its ladder")
             }
-            Some(Anew { command, init: None }) => {
+            Some(NewRun { command, init: None }) => {
                 format!("add {rung} to the ladder in its run file, then start it anew with `{command}`")
             }
         }

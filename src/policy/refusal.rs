@@ -1,17 +1,14 @@
 //! Why a request or a proposal is refused.
 
 use crate::config::command::cost::lost;
-use crate::protocol::resume::GoOn;
+use crate::protocol::continuation::Continuation;
 
 /// Why a request or a proposal is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The run is over.
-    #[error("the run is over; {go_on}")]
-    Over {
-        /// How the run goes on.
-        go_on: GoOn,
-    },
+    #[error("the run is over; {0}")]
+    Over(Continuation),
     /// The run is ending.
     #[error("the run is ending; shift after `{resume}`")]
     Ending {

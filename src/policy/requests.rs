@@ -25,7 +25,7 @@ impl Policy {
 
     fn try_request(&mut self, request: &Request, now: Duration) -> Result<Option<(String, Vec<Effect>)>, Refusal> {
         if let Lifecycle::Over(_) = self.life {
-            return Err(Refusal::Over { go_on: self.go_on() });
+            return Err(Refusal::Over(self.continuation()));
         }
         Ok(Some(match request {
             // The keeper handles these itself.
@@ -71,7 +71,7 @@ impl Policy {
     pub(super) fn request_shift(&mut self, to: &Target, now: Duration) -> Answer {
         let target = self.resolve_target(to)?;
         if !self.may_shift() {
-            return Err(Refusal::Ending { resume: self.go_on_command().to_owned() });
+            return Err(Refusal::Ending { resume: self.continuation().command });
         }
         self.refuse_loss(now)?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
@@ -227,7 +227,7 @@ impl Policy {
                     let lost = self.unsaved_steps();
                     format!(
                         "will end the command, which frees its memory; {lost}; `{}` starts it again",
-                        self.go_on_command()
+                        self.continuation().command
                     )
                 };
                 Ok((answer, effects))

@@ -91,14 +91,14 @@ impl Policy {
                     needed >> 20,
                     card.free >> 20,
                     describe_holders(&card.holders),
-                    self.go_on_command()
+                    self.continuation().command
                 )
             }
             (Some(card), _) => format!(
                 "the GPU memory was not released: the last worker of this run is gone, and the driver still counts {} \
                  MiB for it; restart the machine or, under WSL2, run `wsl --shutdown`, then `{}`",
                 card.ours >> 20,
-                self.go_on_command()
+                self.continuation().command
             ),
             (None, Some((baseline, used))) => format!(
                 "the GPU memory was not released: {} MiB in use, {} MiB before the run; `nvidia-smi` shows which process holds it",

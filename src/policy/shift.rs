@@ -197,7 +197,7 @@ impl Policy {
                     answered.text,
                     answered.relief,
                     fault.text,
-                    self.go_on_command()
+                    self.continuation().command
                 );
                 self.finish_run(Outcome::NeedsPerson(why))
             }

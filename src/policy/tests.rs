@@ -11,6 +11,7 @@ use super::refusal::Refusal;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::protocol::cause::Cause;
+use crate::protocol::continuation::Commands;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
@@ -31,10 +32,9 @@ pub(super) fn limits() -> Limits {
     let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
-    let resume = "downshift resume".to_owned();
+    let commands = Commands::built_in("downshift resume");
     Limits {
-        resume,
-        anew: None,
+        commands,
         rungs,
         relieves,
         barriers: BTreeMap::new(),

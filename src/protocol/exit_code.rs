@@ -24,6 +24,24 @@ pub const INTERRUPTED: u8 = 75;
 /// The time to wait is over, as of `timeout`.
 pub const TIMED_OUT: u8 = 124;
 
+/// All codes with their meanings, for the manual page.
+pub const MEANINGS: [(u8, &str); 14] = [
+    (FINISHED, "finished"),
+    (FAILURE, "any other failure"),
+    (USAGE, "wrong usage, or another run is on the device"),
+    (STOPPED, "the run was stopped on request"),
+    (NEEDS_PERSON, "the run needs attention: restarts used up, disk full"),
+    (10, "out of device memory, if no restart is allowed"),
+    (11, "device fault, if no restart is allowed"),
+    (12, "more non-finite steps than the guard allows, if no restart is allowed"),
+    (CONFIG, "invalid or unapproved configuration, or no usable device"),
+    (CHECKPOINT, "no usable checkpoint"),
+    (DATA, "unusable data"),
+    (INTERRUPTED, "with --job: interrupted by a signal; start the job again"),
+    (101, "panic, if no restart is allowed"),
+    (TIMED_OUT, "the time that wait --timeout allows is over, and the run is not"),
+];
+
 /// Returns the exit code of a run that is over in this state; `recorded` is the code that its keeper or its keeper's parent
 /// recorded.
 #[must_use]
@@ -45,5 +63,24 @@ pub fn state_of(code: u8) -> RunState {
         STOPPED => RunState::Stopped,
         CONFIG => RunState::Failed,
         _ => RunState::NeedsPerson,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MEANINGS;
+    use crate::protocol::class::FailureClass;
+
+    #[test]
+    fn every_code_has_a_meaning_and_stands_in_the_book() {
+        assert!(MEANINGS.is_sorted_by(|(before, _), (after, _)| before < after));
+        for class in FailureClass::ALL {
+            assert!(MEANINGS.iter().any(|(code, _)| *code == class.exit_code()), "{class}");
+        }
+        let book = include_str!("../../docs/src/exit-codes.md");
+        for (code, meaning) in MEANINGS {
+            let named = [format!("| {code} |"), format!("with {code} after")];
+            assert!(named.iter().any(|words| book.contains(words)), "{code}: {meaning}");
+        }
     }
 }

@@ -57,85 +57,6 @@ impl fmt::Display for Resume {
     }
 }
 
-/// How a run goes on after its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GoOn {
-    /// `downshift resume` continues it from its newest checkpoint.
-    Resumes(String),
-    /// `downshift resume` starts it again from the beginning: it has no checkpoint.
-    StartsOver(String),
-    /// Nothing of it can be resumed; this command starts it anew.
-    Anew(String),
-    /// Its command runs on without a keeper, and `downshift resume` gives it one.
-    TakesOver(String),
-}
-
-/// How a run starts anew whose command nothing resumes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Anew {
-    /// The command to type.
-    pub command: String,
-    /// The command that writes a run file; none if the run has one.
-    pub init: Option<String>,
-}
-
-impl Anew {
-    /// Says what makes the command go on after a failure.
-    #[must_use]
-    pub fn advice(&self) -> String {
-        match &self.init {
-            Some(init) => format!(
-                "`{init}` writes a run file that resumes from the script's checkpoints; a PyTorch loop can call \
-                 `downshift.attach` instead"
-            ),
-            None => {
-                "`checkpoints` and `resume` in its run file let it resume, `restart: from_start` lets it start over"
-                    .to_owned()
-            }
-        }
-    }
-}
-
-impl GoOn {
-    /// Returns how a run goes on that `resume` accepts; `durable` is the step of its newest checkpoint.
-    #[must_use]
-    pub fn by_resume(resume: String, durable: Option<u64>) -> Self {
-        if durable.is_some() { Self::Resumes(resume) } else { Self::StartsOver(resume) }
-    }
-
-    /// Returns the command to type.
-    #[must_use]
-    pub fn command(&self) -> &str {
-        match self {
-            Self::Resumes(command) | Self::StartsOver(command) | Self::Anew(command) | Self::TakesOver(command) => {
-                command
-            }
-        }
-    }
-
-    /// Returns the effect of the command in two words and an object.
-    #[must_use]
-    pub fn effect(&self) -> &'static str {
-        match self {
-            Self::Resumes(_) => "continues it",
-            Self::StartsOver(_) => "starts it over",
-            Self::Anew(_) => "starts it anew",
-            Self::TakesOver(_) => "takes it over",
-        }
-    }
-}
-
-impl fmt::Display for GoOn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let from = match self {
-            Self::Resumes(_) => " from its newest checkpoint",
-            Self::StartsOver(_) | Self::Anew(_) => " from the beginning",
-            Self::TakesOver(_) => "",
-        };
-        write!(formatter, "`{}` {}{from}", self.command(), self.effect())
-    }
-}
-
 impl CompanionNews {
     /// Reports whether another process continues from what this one saves when asked.
     #[must_use]
@@ -165,7 +86,7 @@ pub fn describe_ignored(ignored: &[IgnoredKnob]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GoOn, Resume, describe_ignored};
+    use super::{Resume, describe_ignored};
     use crate::protocol::companion::{Grade, IgnoredKnob};
 
     #[test]
@@ -177,19 +98,6 @@ mod tests {
         assert_eq!(Resume::of_script(true, true).to_string(), "the script's own, proven");
         assert_eq!((Resume::of_script(false, true).word(), Resume::of_script(false, true).proven), (None, false));
         assert_eq!(of(Grade::Exact, true, None).to_string(), "exact");
-    }
-
-    #[test]
-    fn a_run_goes_on_as_far_as_something_resumes_it() {
-        let resume = || "downshift resume x".to_owned();
-        assert_eq!(
-            GoOn::by_resume(resume(), Some(40)).to_string(),
-            "`downshift resume x` continues it from its newest checkpoint"
-        );
-        let over = GoOn::by_resume(resume(), None).to_string();
-        assert_eq!(over, "`downshift resume x` starts it over from the beginning");
-        let anew = GoOn::Anew("downshift run -- ./train".to_owned());
-        assert_eq!(anew.to_string(), "`downshift run -- ./train` starts it anew from the beginning");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The state of a run that has not ended and has no keeper.
 
+use super::continuation::continuation;
 use super::foreign::ForeignProcess;
-use super::go_on::{find_way, is_lost};
 use super::identity::Identity;
 use super::lock::Recovery;
 use super::owners;
 use super::run_dir::RunDir;
 use crate::format::count;
+use crate::protocol::continuation::{Continuation, How};
 use crate::protocol::control::{RunState, Status};
-use crate::protocol::resume::GoOn;
 
 /// Returns the state, with the reason. `recovery`: the keeper's parent is alive, or the next keeper opens the run.
 pub fn state_of(run: &RunDir, status: &Status, recovery: Option<Recovery>) -> (RunState, Option<String>) {
@@ -23,7 +23,7 @@ pub fn state_of(run: &RunDir, status: &Status, recovery: Option<Recovery>) -> (R
             return (RunState::Unattended, why);
         }
     }
-    let way = find_way(run, Some(status));
+    let way = continuation(run, Some(status));
     match status.state {
         RunState::Paused => (RunState::Paused, Some(format!("no keeper runs; {way}"))),
         _ if has_worker => {
@@ -42,7 +42,7 @@ fn living_command(run: &RunDir) -> Option<u32> {
 
 /// Describes a command whose harness lives, and keeps what it prints for the next keeper.
 fn describe_unattended(run: &RunDir, status: &Status) -> String {
-    let way = GoOn::TakesOver(run.command("resume"));
+    let way = Continuation { how: How::TakeOver, command: run.command("resume") };
     let lives = ForeignProcess::living(run).is_some() || owners::command_process(run).is_some();
     if lives {
         format!("the keeper is gone and the command runs on without it, past step {}; {way}", count(status.step))
@@ -53,12 +53,11 @@ fn describe_unattended(run: &RunDir, status: &Status) -> String {
 
 /// Describes a command whose harness is gone, too: nothing can watch it again.
 fn describe_orphan(run: &RunDir, status: &Status, pid: u32) -> String {
-    let (step, resume) = (count(status.step), run.command("resume"));
-    let spec = run.run().ok().and_then(|run| run.command);
-    let way = match status.durable_step {
-        _ if spec.is_some_and(|spec| is_lost(&spec, Some(status))) => format!("`kill {pid}` ends it"),
-        Some(durable) => format!("`{resume}` ends it and continues from step {}", count(durable)),
-        None => format!("`{resume}` ends it and starts it over"),
+    let (step, way) = (count(status.step), continuation(run, Some(status)));
+    let way = match way.how {
+        How::RunAgain => format!("`kill {pid}` ends it"),
+        How::Resume(durable) => format!("`{}` ends it and continues from step {}", way.command, count(durable)),
+        _ => format!("`{}` ends it and starts it over", way.command),
     };
     format!("the command, process {pid}, runs on past step {step}, but its keeper and its harness are gone; {way}")
 }

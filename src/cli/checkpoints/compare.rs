@@ -40,7 +40,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     }
     add_quality(run, &mut ranked);
     if ranked.is_empty() {
-        return Err(Failure::new(14, format!("{} has no checkpoint that can be measured", run.name())));
+        return Err(Failure::checkpoint(format!("{} has no checkpoint that can be measured", run.name())));
     }
     let ranking = &config.rungs[0].preset.checkpoint.best;
     let value = |eval: &Eval| ranking.value(eval.loss, &eval.metrics);
@@ -81,7 +81,7 @@ fn compare_reported(run: &RunDir, last: Option<u64>, ranking: &Best) -> Outcome 
             run.name(),
             ranking.metric
         );
-        return Err(Failure::new(14, text));
+        return Err(Failure::checkpoint(text));
     }
     ranked.sort_by(|(a, one), (b, other)| ranking.compare(*a, *b).then(one.step.cmp(&other.step)));
     for (place, (_, row)) in (1..).zip(ranked) {

@@ -22,7 +22,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let wanted = args.step.or(best);
     let (path, step, size) = match find_adopted(run, wanted)? {
         Some(adopted) => {
-            adopted.verify_every_byte().map_err(|error| Failure::new(14, error.to_string()))?;
+            adopted.verify_every_byte().map_err(Failure::checkpoint)?;
             let place = prepare_place(run, to, adopted.bytes())?;
             let copied = adopted::adopt_copy(&place, adopted.step, adopted.samples, &adopted.path);
             let copied = copied.map_err(|error| Failure::new(1, error.to_string()))?;
@@ -46,7 +46,7 @@ fn find_adopted(run: &RunDir, wanted: Option<u64>) -> Result<Option<Adopted>, Fa
     let found = adopted::find(run.path(), step);
     let is_container = || checkpoint::list(run.path()).iter().any(|entry| entry.step == step);
     if found.is_none() && !is_container() {
-        return Err(Failure::new(14, format!("{} has no checkpoint of step {}", run.name(), count(step))));
+        return Err(Failure::checkpoint(format!("{} has no checkpoint of step {}", run.name(), count(step))));
     }
     Ok(found)
 }

@@ -20,11 +20,11 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
         let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
-        return Err(Failure::new(14, text));
+        return Err(Failure::checkpoint(text));
     }
     let loaded = super::load_chosen(run, args.step.or(best))?;
     let weights = loaded.files.get(MODEL);
-    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} has no {MODEL}", text::path(&loaded.path))))?;
+    let weights = weights.ok_or_else(|| Failure::checkpoint(format!("{} has no {MODEL}", text::path(&loaded.path))))?;
     if let Some(format) = &args.format {
         return convert(run, &loaded, format, out, trainer);
     }

@@ -132,7 +132,7 @@ fn start_value(run: &Run, knob: &str) -> Result<u64, Failure> {
         return Err(Failure::new(2, message));
     };
     if let Some(problem) = run.unreached_knobs(std::iter::once(knob)).first() {
-        return Err(Failure::new(13, format!("{knob}: {}; {}", problem.wrong, problem.fix)));
+        return Err(Failure::config(format!("{knob}: {}; {}", problem.wrong, problem.fix)));
     }
     let whole = text.parse().ok().filter(|value| *value > 0);
     whole.ok_or_else(|| Failure::new(2, format!("{knob} is {text}; --fit needs a knob with a whole number above 0")))

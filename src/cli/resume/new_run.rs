@@ -15,7 +15,7 @@ use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::{record_command_line, with_option};
-use crate::store::go_on::train_on;
+use crate::store::continuation::command_from_checkpoint;
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
@@ -73,7 +73,7 @@ fn refuse_weights(base: &RunDir, run: &Run, spec: &CommandSpec, args: &ResumeArg
     let asked: Vec<(&str, String)> = [rate, length].into_iter().flatten().collect();
     let (set, own): (Vec<_>, Vec<_>) =
         asked.into_iter().partition(|(knob, _)| run.unreached_knobs([*knob].into_iter()).is_empty());
-    let whole = train_on(base, Some(spec), args.from).map_or_else(String::new, |line| {
+    let whole = command_from_checkpoint(base, Some(spec), args.from).map_or_else(String::new, |line| {
         let line = set.iter().fold(line, |line, (knob, value)| with_option(&line, &format!("--set {knob}={value}")));
         format!("; `{line}` starts a new run from its checkpoint, with the optimizer")
     });
@@ -105,12 +105,12 @@ fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result
     }
     let text = run.to_yaml();
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
-    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
+    Run::read(&source, trainer.sections()).map_err(|refusal| Failure::config(format!("invalid run:\n{refusal}")))
 }
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} has no {what}", text::path(&base.path)));
+    let unusable = |what: &str| Failure::checkpoint(format!("{} has no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
     let old: TrainState = TrainState::in_files(&base.files).ok_or_else(|| unusable(STATE))?;
     let seed = run.rungs[0].preset.training.seed;

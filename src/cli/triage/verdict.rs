@@ -6,7 +6,7 @@ use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::worker::Level;
-use crate::store::go_on::find_way;
+use crate::store::continuation::continuation;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -92,7 +92,7 @@ fn judge_interruption(run: &RunDir, status: &Status) -> Told {
     let durable = status.durable_step.map_or_else(String::new, |step| format!(", durable up to {}", count(step)));
     let step = format!("last step {}{durable}", count(status.step));
     let mut cause = Cause::new(FailureClass::Killed, vec![end.to_owned(), step]);
-    cause.advice = find_way(run, Some(status)).to_string();
+    cause.advice = continuation(run, Some(status)).to_string();
     Told { attempt: status.attempts, fate: "ended", cause }
 }
 

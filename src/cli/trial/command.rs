@@ -179,7 +179,7 @@ impl Trial<'_> {
 
     fn kill_after_checkpoint(&self, dir: &RunDir) -> Result<Trace, Failure> {
         let steps = self.options.steps;
-        let Some(spec) = &self.run.command else { return Err(Failure::new(13, "the run file has no command")) };
+        let Some(spec) = &self.run.command else { return Err(Failure::config("the run file has no command")) };
         let has_saved = |leg: &Leg| leg.saved.is_some_and(|step| step >= steps);
         let can_ask = |leg: &Leg| spec.save.is_some() || leg.has_resuming_companion();
         // Without a way to resume, nothing is waited for but the companion.

@@ -53,7 +53,7 @@ impl Outputs {
             return Ok(Self::Apart);
         }
         let pattern = Glob::parse(&resolved).map_err(|error| {
-            Failure::new(13, format!("checkpoints.match: {}: {error}", text::escape_line(&resolved)))
+            Failure::config(format!("checkpoints.match: {}: {error}", text::escape_line(&resolved)))
         })?;
         let there = pattern.find(&spec.directory);
         if let Some(first) = there.first() {

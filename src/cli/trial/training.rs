@@ -28,7 +28,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Trains for a while, and prints the checklist.
 pub fn try_training(run: &Run, options: &Options<'_>, devices: &Devices, runs: &Path) -> Outcome {
-    let Some(spec) = &run.command else { return Err(Failure::new(13, "the run file has no command")) };
+    let Some(spec) = &run.command else { return Err(Failure::config("the run file has no command")) };
     let time = options.limit.unwrap_or(super::TIME);
     line!(
         "trial of {} for {} s: it can show whether the training starts, runs without a fault, keeps its memory steady, learns, \

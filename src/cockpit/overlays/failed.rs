@@ -7,8 +7,8 @@ use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{clock, count};
-use crate::protocol::control::{JournalRow, RunState};
-use crate::protocol::resume::GoOn;
+use crate::protocol::continuation::How;
+use crate::protocol::control::{JournalKind, JournalRow, RunState};
 use crate::protocol::worker::Level;
 use ratatui::{
     Frame,
@@ -34,22 +34,20 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         None => "No durable step yet. ".to_owned(),
     };
     let title = if status.state == RunState::NeedsPerson { "needs attention" } else { "failed" };
-    let way = state.go_on();
-    let next = match way {
-        GoOn::Anew(_) => "Fix the cause, then start the command anew:",
-        GoOn::Resumes(_) | GoOn::StartsOver(_) | GoOn::TakesOver(_) => {
-            "Fix the cause, then resume from the menu, or run:"
-        }
+    let way = state.continuation();
+    let next = match way.how {
+        How::RunAgain => "Fix the cause, then start the command anew:",
+        _ => "Fix the cause, then resume from the menu, or run:",
     };
     let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
-    let resume = ui::wrap(way.command(), width.saturating_sub(2));
+    let resume = ui::wrap(&way.command, width.saturating_sub(2));
     tail.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     let key = |action: Action, word| (state.keys.key_of(action), word, action);
     let keys = KeyLine(vec![key(Action::Menu, "menu"), key(Action::Back, "close")]);
     tail.extend([Line::default(), keys.render(width, theme)]);
     // The command to type stays, whatever else is cut.
     let room = usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len() + lines.len());
-    lines.extend(evidence(state, why, (width, room), theme));
+    lines.extend(evidence(state, (width, room), theme));
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -58,16 +56,14 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     ui::render_lines(frame, inner, lines);
 }
 
-/// Returns the newest events that the reason does not repeat, and the end of the log, in at most `room` rows. The last line of
-/// the log often names the cause, so the log keeps a third of them.
-fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &Theme) -> Vec<Line<'static>> {
-    // `worker ended at step 7: REASON`
-    let is_told = |text: &str| {
-        let reason = text.strip_prefix("worker ended").and_then(|rest| rest.split_once(": "));
-        text.ends_with(why) || reason.is_some_and(|(_, reason)| why.starts_with(reason))
-    };
-    let new = |row: &&JournalRow| row.level != Level::Info && !is_told(&row.text);
-    let troubles: Vec<_> = state.facts.journal.iter().rev().filter(new).take(JOURNAL).collect();
+/// Returns the newest events before the end, and the end of the log, in at most `room` rows. The last line of the log often
+/// names the cause, so the log keeps a third of them.
+fn evidence(state: &State, (width, room): (usize, usize), theme: &Theme) -> Vec<Line<'static>> {
+    let troubles = state.facts.journal.iter().rev().filter(|row| row.level != Level::Info);
+    // The reason of the end repeats the end of the run, and that of the worker right before it.
+    let mut told = [JournalKind::Run, JournalKind::Worker].into_iter();
+    let is_told = |row: &&JournalRow| row.level == Level::Error && told.next() == Some(row.kind);
+    let troubles: Vec<_> = troubles.skip_while(is_told).take(JOURNAL).collect();
     let events = troubles
         .into_iter()
         .rev()
@@ -91,4 +87,30 @@ fn evidence(state: &State, why: &str, (width, room): (usize, usize), theme: &The
 /// Reports whether a line is more than blanks, or the marks that Python draws below the code of a frame.
 fn says_something(line: &str) -> bool {
     line.chars().any(|letter| !letter.is_whitespace() && letter != '^' && letter != '~')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Theme, evidence};
+    use crate::cockpit::fixture;
+    use crate::protocol::control::{JournalKind, RunState};
+    use crate::protocol::worker::Level;
+
+    #[test]
+    fn the_end_is_no_evidence_of_itself_and_an_earlier_end_is() {
+        let mut history = fixture::eventful_history();
+        let end = history.journal[history.journal.len() - 2].clone();
+        let run = |text: &str| (Level::Error, JournalKind::Run, text.to_owned());
+        let rows = [(end.level, end.kind, end.text.clone()), run("needs attention: twice in the same way")];
+        for (level, kind, text) in rows {
+            let id = history.journal.len() as i64 + 1;
+            history.journal.push(crate::protocol::control::JournalRow { id, level, kind, text, ..end.clone() });
+        }
+        let state = fixture::at((120, 40), fixture::status(RunState::NeedsPerson, 700), history);
+        let lines = evidence(&state, (200, 20), &Theme::plain());
+        let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        assert!(shown.iter().all(|line| !line.contains("needs attention")), "{shown:?}");
+        let ends = shown.iter().filter(|line| line.contains("worker ended at step 700")).count();
+        assert_eq!(ends, 1, "{shown:?}");
+    }
 }

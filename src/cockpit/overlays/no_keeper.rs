@@ -6,7 +6,7 @@ use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{age, count};
-use crate::protocol::resume::GoOn;
+use crate::protocol::continuation::How;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -29,19 +29,19 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
             None => "Without a keeper, the worker saves at its next step and ends.",
         });
     }
-    let loses_steps = !matches!(state.go_on(), GoOn::TakesOver(_));
+    let way = state.continuation();
+    let loses_steps = way.how != How::TakeOver;
     if let Some(step) = state.status().and_then(|status| status.durable_step).filter(|_| loses_steps) {
         add(&format!("Step {} is durable; later steps run again.", count(step)));
     }
     lines.push(Line::default());
-    let way = state.go_on();
-    let aim = match &way {
-        GoOn::Resumes(_) | GoOn::TakesOver(_) => "To continue the run, in another pane:",
-        GoOn::StartsOver(_) => "To start it over, in another pane:",
-        GoOn::Anew(_) => "To start it anew, in another pane:",
+    let aim = match way.how {
+        How::StartOver => "To start it over, in another pane:",
+        How::RunAgain => "To start it anew, in another pane:",
+        How::Resume(_) | How::TakeOver | How::Nothing => "To continue the run, in another pane:",
     };
     lines.push(Line::styled(aim, theme.dim));
-    let resume = ui::wrap(way.command(), width.saturating_sub(2));
+    let resume = ui::wrap(&way.command, width.saturating_sub(2));
     lines.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     if let Some(error) = &state.facts.history_error {
         lines.push(Line::default());

@@ -9,8 +9,8 @@ use crate::cockpit::verdict::Tone;
 use crate::config::command::cost::{ShiftCost, lost, repeated};
 use crate::config::theme::Theme;
 use crate::format::count;
+use crate::protocol::continuation::{Continuation, How};
 use crate::protocol::control::{RunState, Status};
-use crate::protocol::resume::GoOn;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -46,7 +46,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, kind: WorkerEnd, state: &Stat
 }
 
 /// Returns how the run goes on once it has stopped: from the checkpoint that the stop saves, if it saves one.
-fn way_after_stop(state: &State) -> GoOn {
+fn way_after_stop(state: &State) -> Continuation {
     let saves = match (state.status(), &state.command) {
         (Some(status), _) if status.state == RunState::Stopping => false,
         (Some(status), Some(spec)) => {
@@ -56,22 +56,20 @@ fn way_after_stop(state: &State) -> GoOn {
         (_, None) => true,
         (None, Some(_)) => false,
     };
-    if state.watched_process().is_some() {
-        return state.go_on();
+    let mut way = state.continuation();
+    if saves && way.how == How::StartOver {
+        way.how = How::Resume(state.status().map_or(0, |status| status.step));
     }
-    match state.go_on() {
-        GoOn::StartsOver(resume) if saves => GoOn::Resumes(resume),
-        way => way,
-    }
+    way
 }
 
 /// Returns the words before the command that continues the run.
-fn label_of(way: &GoOn) -> &'static str {
-    match way {
-        GoOn::Resumes(_) => "Resume later:",
-        GoOn::TakesOver(_) => "Watch it again:",
-        GoOn::StartsOver(_) => "Start over later:",
-        GoOn::Anew(_) => "Start anew later:",
+fn label_of(way: &Continuation) -> &'static str {
+    match way.how {
+        How::Resume(_) | How::Nothing => "Resume later:",
+        How::TakeOver => "Watch it again:",
+        How::StartOver => "Start over later:",
+        How::RunAgain => "Start anew later:",
     }
 }
 
@@ -81,8 +79,8 @@ fn inner_width(within: Rect) -> usize {
 }
 
 /// Returns the command that continues the run, unbroken, on its own line if needed.
-fn resume_lines(within: Rect, way: &GoOn) -> Vec<String> {
-    let (label, command) = (label_of(way), way.command());
+fn resume_lines(within: Rect, way: &Continuation) -> Vec<String> {
+    let (label, command) = (label_of(way), &way.command);
     let joined = format!("{label}  {command}");
     if joined.width() <= inner_width(within) {
         vec![joined]

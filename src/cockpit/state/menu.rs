@@ -2,8 +2,8 @@
 
 use super::State;
 use super::requests::Refusal;
-use crate::protocol::control::{CheckpointRow, RunState, Status};
-use crate::protocol::resume::GoOn;
+use crate::protocol::continuation::How;
+use crate::protocol::control::{CheckpointRow, Status};
 use crate::store::labels::Labels;
 
 /// The run, and perhaps the checkpoint, that an open box is about.
@@ -99,13 +99,9 @@ impl State {
         let is_open = self.subject.run == self.run_name();
         let has_saved = || self.status().is_some_and(|status| status.durable_step.is_some());
         let unsaved = || (is_open && !has_saved()).then_some(Refusal::NoCheckpoint);
-        let is_lost = || is_open && matches!(self.go_on(), GoOn::Anew(_));
-        let lost = || is_lost().then_some(Refusal::NothingResumes);
+        let lost = || (is_open && self.continuation().how == How::RunAgain).then_some(Refusal::NothingResumes);
         let stored = || self.has_own_files().then_some(Refusal::OwnFiles);
-        // A checkpoint before the end has steps left.
-        let is_at_end =
-            |status: &Status| status.state == RunState::Finished && status.durable_step == Some(status.step);
-        let is_done = || self.subject.checkpoint.is_none() && self.subject_status().is_some_and(is_at_end);
+        let is_done = || self.subject.checkpoint.is_none() && self.subject_status().is_some_and(Status::is_trained);
         let done = || is_done().then_some(Refusal::TrainedToItsEnd);
         match item {
             MenuItem::Open => begun(),

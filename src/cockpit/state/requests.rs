@@ -5,8 +5,8 @@ use super::screen::View;
 use super::{Link, State};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::screen::Mode;
+use crate::protocol::continuation::Continuation;
 use crate::protocol::control::RunState;
-use crate::protocol::resume::GoOn;
 use std::fmt;
 
 /// The reason why an action is refused.
@@ -18,8 +18,8 @@ pub enum Refusal {
     Past(String),
     /// The last step is taken.
     Finished,
-    /// The run ended early; holds the command that resumes it.
-    Ended(GoOn),
+    /// The run ended early; holds how it continues.
+    Ended(Continuation),
     /// The keeper is being restarted.
     KeeperRestarting,
     /// The keeper does not answer.
@@ -72,7 +72,7 @@ impl fmt::Display for Refusal {
             Self::ReadOnly => write!(formatter, "read-only: this cockpit was opened with --read-only"),
             Self::Past(back) => write!(formatter, "this is the past; {back} returns to the present"),
             Self::Finished => write!(formatter, "the run is finished"),
-            Self::Ended(way) => write!(formatter, "the run has ended; `{}` {}", way.command(), way.effect()),
+            Self::Ended(way) => write!(formatter, "the run has ended; `{}` {}", way.command, way.effect()),
             Self::KeeperRestarting => write!(formatter, "the keeper is restarting; try again in a moment"),
             Self::KeeperGone => write!(formatter, "no keeper answers; the request was not sent"),
             Self::NotConnected => write!(formatter, "not connected to the keeper yet; the request was not sent"),
@@ -127,7 +127,7 @@ impl State {
         }
         match (&self.link, self.run_state()) {
             (_, Some(RunState::Finished)) => Some(Refusal::Finished),
-            (_, Some(over)) if over.is_over() => Some(Refusal::Ended(self.go_on())),
+            (_, Some(over)) if over.is_over() => Some(Refusal::Ended(self.continuation())),
             (_, Some(RunState::Recovering)) => Some(Refusal::KeeperRestarting),
             (Link::Dropped { .. } | Link::Lost { .. }, _) => Some(Refusal::KeeperGone),
             (Link::Waiting, _) | (_, None) => Some(Refusal::NotConnected),

@@ -7,9 +7,10 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::alerts::{AlertKind, Threshold};
 use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::format::{age, bytes, count, percent, rate};
+use crate::protocol::continuation::How;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Gpu;
-use crate::protocol::resume::{GoOn, describe_ignored};
+use crate::protocol::resume::describe_ignored;
 use crate::store::run_dir_watch::MAY_BE_MISSING;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub(super) fn stalled(state: &State, status: &Status) -> Option<Verdict> {
     Some(match &status.proposal {
         Some(_) => verdict.advise(Action::Accept, "accepts the keeper's proposal"),
         // Nothing resumes a lost command: a restart is refused.
-        None if matches!(state.go_on(), GoOn::Anew(_)) => verdict.advise(Action::Stop, "ends it"),
+        None if state.continuation().how == How::RunAgain => verdict.advise(Action::Stop, "ends it"),
         None => verdict.advise(Action::Restart, "restarts the worker"),
     })
 }

@@ -8,9 +8,9 @@ use super::{CommandLimits, StartedBy};
 use crate::protocol::blank::companion;
 use crate::protocol::cause::Cause;
 use crate::protocol::companion::{CompanionNews, Grade};
+use crate::protocol::continuation::{Commands, NewRun};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
-use crate::protocol::resume::Anew;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
 use std::time::Duration;
 
@@ -45,9 +45,9 @@ fn trains(command: CommandLimits) -> Policy {
 /// Returns the policy of a command that has taken no step.
 fn begun(command: CommandLimits) -> Policy {
     let again = "downshift run -- python x.py".to_owned();
-    let anew = Anew { command: again, init: Some("downshift init -- python x.py".to_owned()) };
-    let anew = (!command.may_restart()).then_some(anew);
-    let limits = super::super::event::Limits { command: Some(command), anew, ..limits() };
+    let again = NewRun { command: again, init: Some("downshift init -- python x.py".to_owned()) };
+    let commands = Commands { again: Some(again), may_start_over: command.from_start, ..limits().commands };
+    let limits = super::super::event::Limits { command: Some(command), commands, ..limits() };
     let mut policy = Policy::new(limits, 0, Ledger::default(), None);
     policy.decide(Event::Begin, seconds(0));
     policy.decide(hello_from("cpu", None), seconds(0));

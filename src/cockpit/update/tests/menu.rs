@@ -10,6 +10,7 @@ use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::update::{ChangeError, Effect, Msg, RunChange, update};
 use crate::config::run::{AsWritten, Run, Source};
+use crate::protocol::continuation::{Commands, NewRun};
 use crate::protocol::control::RunState;
 use crate::store::labels::{LabelEdit, Tag};
 use crate::store::removal::RunSize;
@@ -123,7 +124,8 @@ fn what_is_not_possible_is_refused_with_its_reason_and_the_menu_stays() {
         Source { file: "x", text: "name: x\ntask: command\ncommand: [train]\n", base: Path::new("/"), overrides: &[] };
     let mut lost = ended();
     lost.command = Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).command;
-    lost.anew = Some("downshift run x.yaml".to_owned());
+    let again = Some(NewRun { command: "downshift run x.yaml".to_owned(), init: None });
+    lost.commands = Some(Commands { again, may_start_over: false, ..Commands::built_in("downshift resume x") });
     assert_eq!(refusal(&mut lost, MenuItem::Resume), Refusal::NothingResumes);
     let mut young = fixture::young(SIZE);
     young.screen.focus = Panel::Checkpoints;
