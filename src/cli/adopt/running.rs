@@ -42,22 +42,26 @@ impl Running {
     /// # Errors
     /// Returns an error if there are several.
     pub fn find_run_file(&self) -> Result<Option<PathBuf>, Failure> {
-        let Some(own) = find_target(&self.words, &self.directory) else { return Ok(None) };
         let here = env::current_dir().ok().filter(|here| *here != self.directory);
-        for folder in [Some(&self.directory), here.as_ref()].into_iter().flatten() {
-            let is_mine = |path: &PathBuf| {
-                let written = read_command(path);
-                let other = written.and_then(|(words, there)| Some((find_target(&words, &there)?, there)));
-                other.is_some_and(|(target, there)| own.is_same(&self.directory, &target, &there))
-            };
-            let found: Vec<PathBuf> = run_files(folder).into_iter().filter(is_mine).collect();
-            match found.as_slice() {
-                [] => {}
-                [one] => return Ok(Some(one.clone())),
-                several => return Err(self.refuse_several(several)),
-            }
+        match (self.find_run_file_in(&self.directory)?, here) {
+            (None, Some(here)) => self.find_run_file_in(&here),
+            (found, _) => Ok(found),
         }
-        Ok(None)
+    }
+
+    fn find_run_file_in(&self, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+        let Some(own) = find_target(&self.words, &self.directory) else { return Ok(None) };
+        let is_mine = |path: &PathBuf| {
+            let written = read_command(path);
+            let other = written.and_then(|(words, there)| Some((find_target(&words, &there)?, there)));
+            other.is_some_and(|(target, there)| own.is_same(&self.directory, &target, &there))
+        };
+        let found: Vec<PathBuf> = run_files(folder).into_iter().filter(is_mine).collect();
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            several => Err(self.refuse_several(several)),
+        }
     }
 
     fn refuse_several(&self, files: &[PathBuf]) -> Failure {
@@ -177,6 +181,18 @@ mod tests {
             "{}",
             several.message
         );
+    }
+
+    #[test]
+    fn a_run_file_in_the_current_folder_is_not_that_of_a_program_elsewhere() {
+        let (theirs, mine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let write = |text: &str| fs::write(mine.path().join("mine.yaml"), text).unwrap();
+        let line = words("bash train.sh");
+        let running = Running { pid: 7, words: line, directory: theirs.path().to_owned() };
+        write("task: command\ncommand: [bash, train.sh]\n");
+        assert_eq!(running.find_run_file_in(mine.path()).unwrap(), None, "its own train.sh");
+        write(&format!("task: command\ncommand: [bash, train.sh]\ndirectory: {}\n", theirs.path().display()));
+        assert_eq!(running.find_run_file_in(mine.path()).unwrap(), Some(mine.path().join("mine.yaml")));
     }
 
     #[test]
