@@ -38,6 +38,7 @@ mod token;
 mod trackio;
 mod wandb;
 
+pub use clock::Counting;
 pub use error::FileError;
 pub use file::FileReader;
 pub use names::{MAX_NAME, MAX_NAMES};

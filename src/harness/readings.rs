@@ -22,6 +22,7 @@ impl Harness {
         let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));
         self.follow_marks(if ends_earlier { before } else { now }, now);
         self.take_readings(&readings, now);
+        self.remember_counting();
         self.report_measured();
     }
 

@@ -4,7 +4,7 @@ mod mark;
 
 use super::Reading;
 use super::bar::Bar;
-use super::clock::{Epoch, Placed, Position};
+use super::clock::{Counting, Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
 use super::line_clock::{LineClock, Place};
@@ -46,6 +46,20 @@ impl OutputReader {
             self.content.progress.resume(from);
         }
         self
+    }
+
+    /// Notes how the lines of the same script counted before it was resumed.
+    #[must_use]
+    pub fn recalling(mut self, learnt: Option<Counting>) -> Self {
+        if let Some(learnt) = learnt {
+            self.content.lines.recall(learnt);
+        }
+        self
+    }
+
+    /// Returns how the lines count, once an epoch that ended has shown it anew.
+    pub fn counting_news(&mut self) -> Option<Counting> {
+        self.content.lines.counting_news()
     }
 
     /// Notes that the count which the newest line named is the step of the training.
