@@ -88,7 +88,7 @@ fn a_second_run_on_a_card_is_refused_or_waits_or_starts_anyway_whatever_its_fold
     fs::write(place.dir.path().join("command.yaml"), "name: tried\ntask: command\ncommand: [sh, -c, 'true']\n")
         .unwrap();
     let trial = |more: &[&str]| {
-        let words = ["trial", "command.yaml", "--trust", "--device", "cuda:0"];
+        let words = ["trial", "command.yaml", "--trust", "--in-place", "--device", "cuda:0"];
         let refused = place.output(&[&words[..], more].concat());
         assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
         text(&refused)
