@@ -18,6 +18,7 @@ mod companion_link;
 mod companion_socket;
 mod container_state;
 mod copies;
+mod counting;
 mod ending;
 mod finish;
 mod foreign;

@@ -38,6 +38,7 @@ mod token;
 mod trackio;
 mod wandb;
 
+pub use clock::Counting;
 pub use error::FileError;
 pub use file::FileReader;
 pub use names::{MAX_NAME, MAX_NAMES};
@@ -46,6 +47,8 @@ pub use output::{Mark, OutputReader};
 pub use pattern::{Pattern, PatternError};
 pub use shares::Shares;
 pub use skips::{Skip, Span, skip_counts};
+
+use std::time::Duration;
 
 /// Values that a training reported together: those of a step, or those of an evaluation (`eval_…`), never both.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,6 +64,8 @@ pub struct Reading {
     /// Metrics by name, each name once: `loss`, `lr`, `grad_norm`, `eval_loss`, `accuracy`; others by their own
     /// name in lower case. NaN and infinity stay.
     pub values: Vec<(String, f64)>,
+    /// When its line was printed, on the clock of the one who reads, if it was held back since.
+    pub printed: Option<Duration>,
     /// A sentence about an update that was left out; then the reading holds nothing else.
     pub skip: Option<Skip>,
 }

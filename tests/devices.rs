@@ -85,6 +85,20 @@ fn a_second_run_on_a_card_is_refused_or_waits_or_starts_anyway_whatever_its_fold
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!place.dir.path().join("other").exists(), "a directory was made");
+    fs::write(place.dir.path().join("command.yaml"), "name: tried\ntask: command\ncommand: [sh, -c, 'true']\n")
+        .unwrap();
+    let trial = |more: &[&str]| {
+        let words = ["trial", "command.yaml", "--trust", "--in-place", "--device", "cuda:0"];
+        let refused = place.output(&[&words[..], more].concat());
+        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+        text(&refused)
+    };
+    let said = trial(&[]);
+    assert!(
+        said.contains("--another") && !said.contains("--wait-for-card"),
+        "a trial of a command cannot wait: {said}"
+    );
+    assert!(trial(&["--wait-for-card"]).contains("cannot wait for a device"));
 
     let second = wait_behind(
         &place,

@@ -20,6 +20,7 @@ use crate::store::foreign::{ForeignProcess, TmuxPane};
 use crate::store::identity::Identity;
 use crate::store::run_dir::RunDir;
 use crate::store::runs_directories::RunsDirectories;
+use crate::store::worker_log;
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
 use crate::untrusted::text;
@@ -92,7 +93,7 @@ pub fn adopt(args: &AdoptArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
     // The harness has tmux write to it.
-    let session = pane.as_ref().map(|_| dir.file("session.log"));
+    let session = pane.as_ref().map(|_| dir.file(worker_log::OF_PANE));
     if let Some(session) = &session {
         fs::write(session, "")?;
     }

@@ -63,9 +63,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         if let Ok(run) = &loaded {
             climb_plan::warn(run, Some(&args.config));
         }
-        return Ok(
-            Preflight::of(loaded, Start { device, runs, trainer, approved: false, nodes: 1, shares: false }).report()
-        );
+        let (shares, can_wait) = (false, true);
+        let start = Start { device, runs, trainer, approved: false, nodes: 1, shares, can_wait };
+        return Ok(Preflight::of(loaded, start).report());
     }
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     let table = format_table(&run);

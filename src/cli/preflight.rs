@@ -47,6 +47,8 @@ pub struct Start<'a> {
     pub nodes: u32,
     /// Whether it starts beside another run on its device, waits for it, or asks.
     pub shares: bool,
+    /// Whether it can wait for its device.
+    pub can_wait: bool,
 }
 
 /// The list of checks, and their results that a start needs.
@@ -227,12 +229,16 @@ impl Preflight {
     }
 
     /// Checks who else uses the device: other runs, and on a GPU any process.
-    fn others(&mut self, Start { runs, shares, .. }: Start<'_>, device: &str) {
+    fn others(&mut self, Start { runs, shares, can_wait, .. }: Start<'_>, device: &str) {
         let ours: Vec<String> = occupied::occupants(&self.devices).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
             self.occupied = !shares;
             let text = format!("{device} is in use by {}", ours.join(", "));
-            let fix = "stop it, wait for it with --wait-for-card, or start a second run with --another";
+            let fix = if can_wait {
+                "stop it, wait for it with --wait-for-card, or start a second run with --another"
+            } else {
+                "stop it, or train next to it with --another"
+            };
             self.checks.push(if shares { Check::warn("others", text, fix) } else { Check::fail("others", text, fix) });
             return;
         }

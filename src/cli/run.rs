@@ -286,7 +286,7 @@ fn start(
     let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
     let headless = options.headless || options.job.is_some();
     let shares = sharing.another || sharing.wait_for_card || (!headless && has_terminal());
-    let start = Start { device: &device, runs, trainer, approved: true, nodes, shares };
+    let start = Start { device: &device, runs, trainer, approved: true, nodes, shares, can_wait: true };
     let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
     if let Some(from) = &from {
         from.check(&run, begins_on, trainer)?;

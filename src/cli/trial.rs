@@ -82,19 +82,20 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             "--steps, --keep and --in-place are for commands; a task is tried --for some time",
         ));
     }
+    let can_wait = run.command.is_none();
+    if args.sharing.wait_for_card && !can_wait {
+        return Err(Failure::new(
+            2,
+            "the trial of a command cannot wait for a device; start it when the device is free",
+        ));
+    }
     trust::require_approval(&run, args.trust)?;
     outputs::require_permission(&run, args.in_place)?;
     let device = worker_device(&run, device)?;
-    let shares = args.sharing.another || args.sharing.wait_for_card || (run.command.is_none() && has_terminal());
-    let start = Start { device: &device, runs, trainer, approved: true, nodes: 1, shares };
+    let shares = args.sharing.another || args.sharing.wait_for_card || (can_wait && has_terminal());
+    let start = Start { device: &device, runs, trainer, approved: true, nodes: 1, shares, can_wait };
     let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
     if let Some(spec) = &run.command {
-        if args.sharing.wait_for_card {
-            return Err(Failure::new(
-                2,
-                "the trial of a command cannot wait for a device; start it when the device is free",
-            ));
-        }
         occupied::refuse_measurement(&devices, args.sharing.another)?;
         let steps = args.steps.unwrap_or(STEPS);
         let options = command::Options { steps, keep: args.keep, limit: args.time, device: &device };

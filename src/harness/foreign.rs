@@ -5,13 +5,15 @@ use super::terminal::Chunk;
 use crate::format::quoted;
 use crate::process_tree::Process;
 use crate::store::foreign::{ForeignProcess, TmuxPane};
+use crate::store::lock::open_log;
+use crate::store::worker_log::{BoundedLog, LogFiles};
 use crate::untrusted::{file, thread};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -26,9 +28,55 @@ pub struct Foreign {
     pub may_end: bool,
     /// Nothing shows what it prints.
     pub is_unseen: bool,
-    output: Option<File>,
+    output: Option<Output>,
     /// The pane whose output goes to that file.
     pane: Option<TmuxPane>,
+}
+
+/// Where an adopted command's output is read.
+#[derive(Debug)]
+enum Output {
+    /// The user's file.
+    Log(File),
+    /// session.log, up to this position in the output. Only tmux appends to it, and the harness keeps its bound.
+    OfPane { path: PathBuf, log: BoundedLog, read: u64 },
+}
+
+impl Output {
+    /// Opens the output at its end: what is there belongs to no attempt of this run.
+    fn open(adopted: &ForeignProcess) -> Option<Self> {
+        let path = adopted.output.clone()?;
+        if adopted.pane.is_some() {
+            let log = BoundedLog::new(open_log(&path).ok()?);
+            return Some(Self::OfPane { read: log.end()?, log, path });
+        }
+        let mut log = file::open(&path).ok()?;
+        log.seek(SeekFrom::End(0)).ok()?;
+        Some(Self::Log(log))
+    }
+
+    /// Reads what was appended since the last call. A log that was truncated is read from its new end.
+    fn read(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Log(log) => {
+                let (end, here) = (log.metadata()?.len(), log.stream_position()?);
+                if end < here {
+                    log.seek(SeekFrom::Start(end))?;
+                }
+                log.take(BUFFER).read_to_end(&mut bytes)?;
+            }
+            Self::OfPane { path, log, read } => {
+                let files = LogFiles::open(path)?;
+                // Behind by more than both files hold, the output between is gone.
+                let from = files.start().max(*read);
+                files.read(from, from.saturating_add(BUFFER))?.read_to_end(&mut bytes)?;
+                *read = from.saturating_add(bytes.len() as u64);
+                log.keep_bound();
+            }
+        }
+        Ok(bytes)
+    }
 }
 
 impl Drop for Foreign {
@@ -74,10 +122,7 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
         }
         let _ = reports.send(Report::Gone);
     })?;
-    // Earlier output belongs to no attempt of this run.
-    let output = adopted.output.as_ref().and_then(|path| file::open(path).ok());
-    let output = output.and_then(|mut output| output.seek(SeekFrom::End(0)).ok().map(|_| output));
-    Ok((process, Foreign { may_end: adopted.may_end, output, pane, is_unseen }))
+    Ok((process, Foreign { may_end: adopted.may_end, output: Output::open(adopted), pane, is_unseen }))
 }
 
 fn wait_until_gone(handle: &OwnedFd) {
@@ -85,16 +130,9 @@ fn wait_until_gone(handle: &OwnedFd) {
 }
 
 impl Foreign {
-    /// Reads what was appended since the last call. A truncated file is read from its new end.
+    /// Reads what was printed since the last call.
     pub fn read(&mut self) -> Option<Vec<u8>> {
-        let output = self.output.as_mut()?;
-        let (end, here) = (output.metadata().ok()?.len(), output.stream_position().ok()?);
-        if end < here {
-            output.seek(SeekFrom::Start(end)).ok()?;
-        }
-        let mut bytes = Vec::new();
-        output.take(BUFFER).read_to_end(&mut bytes).ok()?;
-        Some(bytes).filter(|bytes| !bytes.is_empty())
+        self.output.as_mut()?.read().ok().filter(|bytes| !bytes.is_empty())
     }
 }
 
@@ -109,10 +147,12 @@ impl Harness {
 
 #[cfg(test)]
 mod tests {
-    use super::watch;
+    use super::{Foreign, Output, watch};
     use crate::harness::run_loop::Report;
     use crate::store::foreign::ForeignProcess;
     use crate::store::identity::Identity;
+    use crate::store::lock::open_log;
+    use crate::store::worker_log::{BoundedLog, OF_PANE};
     use std::io::Write;
     use std::process::Command;
     use tokio::sync::mpsc;
@@ -136,5 +176,29 @@ mod tests {
         child.wait().unwrap();
         std::fs::write(&path, "new\n").unwrap();
         assert_eq!(foreign.read(), None, "the file was truncated");
+    }
+
+    #[test]
+    fn the_output_of_a_pane_is_read_whole_and_its_log_is_bounded() {
+        const LIMIT: u64 = 1000;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(OF_PANE);
+        let mut tmux = open_log(&path).unwrap();
+        let log = BoundedLog::with_limit(open_log(&path).unwrap(), LIMIT);
+        let output = Some(Output::OfPane { path, log, read: 0 });
+        let mut foreign = Foreign { may_end: false, is_unseen: false, output, pane: None };
+        let (mut printed, mut seen) = (Vec::new(), Vec::new());
+        for step in 0..500 {
+            let line = format!("step {step} loss 2\n");
+            tmux.write_all(line.as_bytes()).unwrap();
+            printed.extend(line.into_bytes());
+            if step % 7 == 0 {
+                seen.extend(foreign.read().unwrap());
+            }
+        }
+        seen.extend(foreign.read().unwrap_or_default());
+        assert_eq!(String::from_utf8(seen).unwrap(), String::from_utf8(printed).unwrap());
+        let bytes: u64 = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes < 3 * LIMIT, "{bytes} bytes of {}", 500 * 16);
     }
 }

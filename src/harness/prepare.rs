@@ -7,6 +7,7 @@ use super::companion::{Companion, base_state};
 use super::companion_link::NewsQueue;
 use super::container_state::ContainerState;
 use super::copies::{Copies, write_files};
+use super::counting::recall_counting;
 use super::foreign::{self, Foreign};
 use super::hello::hello;
 use super::holder::Holder;
@@ -120,7 +121,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         foreign: running.foreign,
         _until_the_end: (running.holder, running.copies),
         output: running.output,
-        reader: OutputReader::new(&patterns).resumed(context.step),
+        reader: OutputReader::new(&patterns).resumed(context.step).recalling(recall_counting(&args.run_dir)),
         paused: false,
         printed: Duration::ZERO,
         output_log: OutputLog::default(),

@@ -15,13 +15,14 @@ impl Harness {
         let mut log = Vec::new();
         self.output_log.push(bytes, Instant::now(), &mut log);
         self.write_log(&log);
-        let readings = self.reader.read(bytes, self.progress.is_told());
         let now = read.saturating_duration_since(self.began);
+        let readings = self.reader.read(bytes, self.progress.is_told(), now);
         let before = std::mem::replace(&mut self.printed, now);
         // A bar is complete once the next one is drawn over it.
         let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));
         self.follow_marks(if ends_earlier { before } else { now }, now);
         self.take_readings(&readings, now);
+        self.remember_counting();
         self.report_measured();
     }
 
@@ -32,8 +33,8 @@ impl Harness {
         if self.progress.is_told() {
             return;
         }
-        for (place, mark) in marks.into_iter().enumerate() {
-            let time = if place == 0 { first } else { now };
+        for (place, (mark, printed)) in marks.into_iter().enumerate() {
+            let time = printed.unwrap_or(if place == 0 { first } else { now });
             match mark {
                 Mark::Step(step) => self.progress.trail.record(step, time),
                 Mark::Epoch(epoch) => self.progress.report_epoch(epoch as f64),
@@ -69,8 +70,14 @@ impl Harness {
         self.log.write(text);
     }
 
-    /// Takes readings of the output or of the metric files, which came at `now`.
+    /// Takes readings of the output or of the metric files, which came at `now` unless they were held back.
     pub(super) fn take_readings(&mut self, readings: &[Reading], now: Duration) {
+        for together in readings.chunk_by(|one, next| one.printed == next.printed) {
+            self.take_simultaneous(together, together[0].printed.unwrap_or(now));
+        }
+    }
+
+    fn take_simultaneous(&mut self, readings: &[Reading], now: Duration) {
         self.progress.time_steps(readings, now);
         for reading in readings {
             let reading = &*self.check_resume(reading, now);

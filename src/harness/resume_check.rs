@@ -1,6 +1,7 @@
 //! Collects the evidence of where the command trains on, and lets [`judge`] decide. If that is elsewhere than it was asked
 //! to, its steps count from there.
 
+use super::counting::recall_counting;
 use super::prepare::output_patterns;
 use super::resume_point::Chosen;
 use super::run_loop::Harness;
@@ -214,7 +215,8 @@ impl Harness {
         if matches!(self.resume_check.evidence.printed, Some(Printed::Uncertain(_))) {
             // The start has noted patterns that are invalid.
             let patterns = output_patterns(&self.args, &mut Vec::new());
-            self.reader = OutputReader::new(&patterns).resumed(step);
+            let learnt = recall_counting(&self.args.run_dir);
+            self.reader = OutputReader::new(&patterns).resumed(step).recalling(learnt);
         }
         samples
     }

@@ -2,6 +2,7 @@
 //! of the epoch shows which; until then both give the same step.
 
 use super::names::parse_count;
+use serde::{Deserialize, Serialize};
 
 /// The epoch that a line or a bar names.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,6 +65,21 @@ impl Position {
         let is_part = |from: u64| self.epoch.is_some() || self.out_of.is_some_and(|end| end <= from);
         resumed_from.is_some_and(|from| self.count < from && !self.is_whole && is_part(from))
     }
+}
+
+/// How the lines of a script count, as an epoch that ended has shown. It counts in the same way when it resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counting {
+    /// Over all epochs.
+    Whole,
+    /// Anew in each epoch.
+    Within {
+        /// The number of the first epoch.
+        first_epoch: u64,
+        /// The steps of each; none if they differ.
+        size: Option<u64>,
+    },
 }
 
 /// How a count relates to the training's steps.

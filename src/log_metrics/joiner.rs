@@ -68,12 +68,12 @@ impl Joiner {
 
 /// Adds a reading; values of an evaluation follow in a reading of their own, at the step that was evaluated.
 fn pass_on(reading: Reading, evaluated: Option<u64>, readings: &mut Vec<Reading>) {
-    let Reading { step, count_started_over, total_steps, epoch, values, skip } = reading;
+    let Reading { values, .. } = reading;
     let of_evaluation = |(name, _): &(String, f64)| names::is_of_evaluation(name);
     let (evaluation, training): (Vec<_>, Vec<_>) = values.into_iter().partition(of_evaluation);
-    let part = |step, values| Reading { step, count_started_over, total_steps, epoch, values, skip };
+    let part = |step, values| Reading { step, values, ..reading };
     if !training.is_empty() || evaluation.is_empty() {
-        readings.push(part(step, training));
+        readings.push(part(reading.step, training));
     }
     if !evaluation.is_empty() {
         readings.push(part(evaluated, evaluation));

@@ -9,7 +9,7 @@
 
 mod pass_clock;
 
-use super::clock::{Placed, Position};
+use super::clock::{Counting, Placed, Position};
 use pass_clock::PassClock;
 
 /// A line this many times farther ahead than any line before it was held back.
@@ -38,6 +38,8 @@ pub struct LineClock {
     /// The steps before the doubted line.
     course: Course,
     doubt: Option<Doubt>,
+    /// How the lines count, as far as it was taken note of.
+    learnt: Option<Counting>,
     /// The step of the newest evaluation that was too far ahead to be believed.
     far_evaluation: Option<u64>,
 }
@@ -102,6 +104,19 @@ impl LineClock {
     /// Notes that the stream begins within the training, after this step: unnamed epochs came before.
     pub fn resume(&mut self, from: u64) {
         self.believed_mut().passes.resume(from);
+    }
+
+    /// Notes how the lines of the same script counted before.
+    pub fn recall(&mut self, learnt: Counting) {
+        self.learnt = Some(learnt);
+        self.believed_mut().passes.recall(learnt);
+    }
+
+    /// Returns how the lines count, once an epoch that ended has shown it anew.
+    pub fn counting_news(&mut self) -> Option<Counting> {
+        let learnt = self.believed().passes.counting().filter(|counting| self.learnt != Some(*counting))?;
+        self.learnt = Some(learnt);
+        self.learnt
     }
 
     /// Notes that the count of the newest line is the step of the training: something else counted the same.

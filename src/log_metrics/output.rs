@@ -1,8 +1,10 @@
 //! Reads the output of a training: one reader per stream.
 
+mod mark;
+
 use super::Reading;
 use super::bar::Bar;
-use super::clock::{Epoch, Placed, Position};
+use super::clock::{Counting, Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
 use super::line_clock::{LineClock, Place};
@@ -13,29 +15,13 @@ use super::screen::{End, Screen};
 use super::shares::Shares;
 use super::skips::Skip;
 use super::test_set::TestSet;
+pub use mark::Mark;
+use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
 const MAX_HELD: usize = 16;
 /// Marks that wait to be taken; more are those of a reader that nobody asks for them.
 const MAX_MARKS: usize = 4096;
-
-/// The report of a line, in the order of the lines: readings come later, once all of a step is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
-    /// It named a step.
-    Step(u64),
-    /// It named an epoch and nothing else.
-    Epoch(u64),
-    /// It reported an evaluation.
-    Evaluation {
-        /// The step that was evaluated; 0 if the output has named none.
-        step: u64,
-        /// The epoch that the output named last.
-        epoch: Option<u64>,
-        /// The same line named the step.
-        names_step: bool,
-    },
-}
 
 /// Reads steps and metrics from the bytes of one stream. How the bytes are cut into pushes does not matter.
 #[derive(Debug)]
@@ -62,6 +48,20 @@ impl OutputReader {
         self
     }
 
+    /// Notes how the lines of the same script counted before it was resumed.
+    #[must_use]
+    pub fn recalling(mut self, learnt: Option<Counting>) -> Self {
+        if let Some(learnt) = learnt {
+            self.content.lines.recall(learnt);
+        }
+        self
+    }
+
+    /// Returns how the lines count, once an epoch that ended has shown it anew.
+    pub fn counting_news(&mut self) -> Option<Counting> {
+        self.content.lines.counting_news()
+    }
+
     /// Notes that the count which the newest line named is the step of the training.
     pub fn confirm_count(&mut self) {
         self.content.lines.confirm_count();
@@ -74,7 +74,10 @@ impl OutputReader {
 
     /// Reads bytes, and returns the readings that they complete; `at_once` also the one of the step that is open. Where the
     /// steps come from elsewhere, nothing has to wait for the next one.
-    pub fn read(&mut self, bytes: &[u8], at_once: bool) -> Vec<Reading> {
+    ///
+    /// `now` is the time of the bytes.
+    pub fn read(&mut self, bytes: &[u8], at_once: bool, now: Duration) -> Vec<Reading> {
+        self.content.now = Some(now);
         let mut readings = Vec::new();
         self.push(bytes, &mut readings);
         if at_once {
@@ -89,8 +92,8 @@ impl OutputReader {
         self.content.joiner.step()
     }
 
-    /// Takes the marks of the lines that were read since the last call.
-    pub fn take_marks(&mut self) -> Vec<Mark> {
+    /// Takes the marks of the lines that were read since the last call, with the times of those that were held back.
+    pub fn take_marks(&mut self) -> Vec<(Mark, Option<Duration>)> {
         std::mem::take(&mut self.content.marks)
     }
 
@@ -132,7 +135,7 @@ struct Content {
     /// Steps of lines that name them.
     lines: LineClock,
     /// Lines whose steps are doubted.
-    doubted: Vec<(Line, Placed)>,
+    doubted: Vec<Doubted>,
     has_line_steps: bool,
     /// The epoch that a line of its own announced, if the first one came before all steps.
     announced: Option<Epoch>,
@@ -144,7 +147,19 @@ struct Content {
     test_set: TestSet,
     /// The epoch that was named last.
     epoch: Option<u64>,
-    marks: Vec<Mark>,
+    marks: Vec<(Mark, Option<Duration>)>,
+    /// The time of the bytes that are read, if there is a clock.
+    now: Option<Duration>,
+    /// When the line that is emitted was printed, if it was held back.
+    printed: Option<Duration>,
+}
+
+/// A line that is held back, and the time at which it was printed.
+#[derive(Debug)]
+struct Doubted {
+    line: Line,
+    placed: Placed,
+    printed: Option<Duration>,
 }
 
 impl Content {
@@ -166,6 +181,8 @@ impl Content {
             test_set: TestSet::default(),
             epoch: None,
             marks: Vec::new(),
+            now: None,
+            printed: None,
         }
     }
 
@@ -276,11 +293,15 @@ impl Content {
                 self.drop_doubted(readings);
                 self.emit(line, Some(placed), readings);
             }
-            Place::Doubtful(placed) if self.doubted.len() < MAX_HELD => self.doubted.push((line, placed)),
+            Place::Doubtful(placed) if self.doubted.len() < MAX_HELD => {
+                self.doubted.push(Doubted { line, placed, printed: self.now });
+            }
             Place::Confirmed(placed) => {
-                for (line, placed) in std::mem::take(&mut self.doubted) {
+                for Doubted { line, placed, printed } in std::mem::take(&mut self.doubted) {
+                    self.printed = printed;
                     self.emit(line, Some(placed), readings);
                 }
+                self.printed = None;
                 self.emit(line, Some(placed), readings);
             }
             Place::Elsewhere if line.has_evaluation() => {
@@ -301,7 +322,7 @@ impl Content {
     }
 
     fn drop_doubted(&mut self, readings: &mut Vec<Reading>) {
-        for (line, _) in std::mem::take(&mut self.doubted) {
+        for Doubted { line, .. } in std::mem::take(&mut self.doubted) {
             self.emit_unplaced(line.values, readings);
         }
     }
@@ -318,7 +339,8 @@ impl Content {
         self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
         if line.has_evaluation() {
             let step = placed.map(|placed| placed.step).or_else(|| self.joiner.step()).unwrap_or(0);
-            self.marks.push(Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() });
+            let mark = Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() };
+            self.marks.push((mark, self.printed));
         }
     }
 
@@ -326,7 +348,7 @@ impl Content {
         if self.marks.len() >= MAX_MARKS {
             self.marks.clear();
         }
-        self.marks.extend(mark);
+        self.marks.extend(mark.map(|mark| (mark, self.printed)));
     }
 
     fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
@@ -341,6 +363,7 @@ impl Content {
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
             epoch: line.epoch.map(|epoch| epoch.value),
             values: line.values,
+            printed: self.printed,
             skip: None,
         };
         self.joiner.push(reading, readings);

@@ -1,5 +1,5 @@
 //! worker.log within a bound: once it is full, its content moves to worker.log.1 in place of what was there, and the file is
-//! empty again.
+//! empty again. session.log, the output of an adopted tmux pane, has the same bound.
 //!
 //! The content is copied and the file truncated, never renamed: the worker, the job steps of other nodes and the second
 //! holder of the output have it open, too. Positions are those in the whole output, so one that was stored stays valid:
@@ -26,16 +26,20 @@ use std::path::{Path, PathBuf};
 pub const NAME: &str = "worker.log";
 /// The output before it.
 pub const OLDER: &str = "worker.log.1";
-/// The user's setting of the bytes that worker.log may have.
+/// The output of an adopted tmux pane.
+pub const OF_PANE: &str = "session.log";
+/// The user's setting of the bytes that each of them may have.
 const LIMIT_VARIABLE: &str = "DOWNSHIFT_LOG_LIMIT";
 
-const NEXT: &str = "worker.log.1.next";
-const PART: &str = "worker.log.1.part";
+/// Appended to the name of a log: for the output before it, a whole copy of it, and an unfinished copy.
+const OLDER_ENDING: &str = ".1";
+const NEXT_ENDING: &str = ".1.next";
+const PART_ENDING: &str = ".1.part";
 const LIMIT: u64 = 128 << 20;
 /// Least bound, so that a failure's last lines are in one of the files.
 const LEAST: u64 = 64 << 10;
-/// The beginning of the first line of worker.log.1; a position follows.
-const HEAD: &str = "downshift: worker.log continues this output, which begins at byte ";
+/// The first line of worker.log.1, around the name of the log; a position follows.
+const HEAD: [&str; 2] = ["downshift: ", " continues this output, which begins at byte "];
 /// Longest first line.
 const LONGEST_HEAD: u64 = 128;
 /// Times that changing files are opened.
@@ -67,7 +71,8 @@ impl Older {
         let mut start = Vec::new();
         (&file).take(LONGEST_HEAD).read_to_end(&mut start).ok()?;
         let end = start.iter().position(|byte| *byte == b'\n')?;
-        let begins = std::str::from_utf8(&start[..end]).ok()?.strip_prefix(HEAD)?.parse().ok()?;
+        let (_, begins) = std::str::from_utf8(&start[..end]).ok()?.strip_prefix(HEAD[0])?.split_once(HEAD[1])?;
+        let begins = begins.parse().ok()?;
         let head = end as u64 + 1;
         let length = file.metadata().ok()?.len().saturating_sub(head);
         Some(Self { file, begins, head, length })
@@ -102,7 +107,7 @@ impl LogFiles {
 
     /// Opens the files. Also returns the identity of the one before worker.log: in between, it may have changed.
     fn open_once(path: &Path) -> io::Result<(Self, Option<u64>)> {
-        let (next, older) = (Older::open(&path.with_file_name(NEXT)), Older::open(&path.with_file_name(OLDER)));
+        let (next, older) = (Older::open(&beside(path, NEXT_ENDING)), Older::open(&beside(path, OLDER_ENDING)));
         let newer = open(path)?;
         let length = newer.metadata()?.len();
         let older = match next {
@@ -181,7 +186,7 @@ impl BoundedLog {
 
     /// Opens worker.log at this path if it has reached its bound, or was left on the way.
     pub fn open_full(path: &Path) -> Option<Self> {
-        let is_due = path.metadata().ok()?.len() >= limit() || path.with_file_name(NEXT).exists();
+        let is_due = path.metadata().ok()?.len() >= limit() || beside(path, NEXT_ENDING).exists();
         let file = open_log(path).ok().filter(|_| is_due)?;
         Some(Self { file, limit: limit(), full: 0 })
     }
@@ -222,7 +227,7 @@ impl BoundedLog {
     }
 
     fn make_room(&self, path: &Path) -> io::Result<()> {
-        let next = path.with_file_name(NEXT);
+        let next = beside(path, NEXT_ENDING);
         let lock = open_log(path)?;
         // Some network file systems have no locks.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
@@ -235,13 +240,13 @@ impl BoundedLog {
             copy_end(path, self.limit)?;
         }
         self.truncate(path)?;
-        rename(&next, path.with_file_name(OLDER))
+        rename(&next, beside(path, OLDER_ENDING))
     }
 
     /// Truncates the log, whose beginning is copied.
     fn truncate(&self, path: &Path) -> io::Result<()> {
-        let next = path.with_file_name(NEXT);
-        let older = Older::open(&path.with_file_name(OLDER));
+        let next = beside(path, NEXT_ENDING);
+        let older = Older::open(&beside(path, OLDER_ENDING));
         let copied = Older::open(&next).ok_or(io::ErrorKind::InvalidData)?.ends_within_newer(older.as_ref());
         if self.file.metadata()?.len() < copied {
             return Ok(());
@@ -262,7 +267,7 @@ fn limit() -> u64 {
 
 /// Copies the log, so that it can be truncated: of one that is longer than `most`, since it is from before the bound, its end.
 fn copy_end(path: &Path, most: u64) -> io::Result<()> {
-    let (part, next) = (path.with_file_name(PART), path.with_file_name(NEXT));
+    let (part, next) = (beside(path, PART_ENDING), beside(path, NEXT_ENDING));
     let _ = std::fs::remove_file(&part);
     let (mut log, begins) = (open(path)?, LogFiles::open(path)?.begin_of_newer());
     let length = log.metadata()?.len();
@@ -273,7 +278,9 @@ fn copy_end(path: &Path, most: u64) -> io::Result<()> {
     let from = if length > 2 * most { length - most } else { 0 };
     log.seek(SeekFrom::Start(from))?;
     let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&part)?;
-    let copied = writeln!(copy, "{HEAD}{}", begins + from).and_then(|()| io::copy(&mut log, &mut copy));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let copied =
+        writeln!(copy, "{}{name}{}{}", HEAD[0], HEAD[1], begins + from).and_then(|()| io::copy(&mut log, &mut copy));
     if let Err(error) = copied {
         let _ = std::fs::remove_file(&part);
         return Err(error);
@@ -281,12 +288,18 @@ fn copy_end(path: &Path, most: u64) -> io::Result<()> {
     rename(part, next)
 }
 
-/// Returns the path of a file that is open as worker.log.
+fn beside(log: &Path, ending: &str) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Returns the path of a file that is open as one of the logs.
 fn path_of(file: &File) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let (open, named) = (file.metadata().ok()?, path.symlink_metadata().ok()?);
     let is_same = open.is_file() && (open.dev(), open.ino()) == (named.dev(), named.ino());
-    Some(path).filter(|path| is_same && path.file_name().is_some_and(|name| name == NAME))
+    Some(path).filter(|path| is_same && path.file_name().is_some_and(|name| name == NAME || name == OF_PANE))
 }
 
 #[cfg(test)]

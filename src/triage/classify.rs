@@ -7,7 +7,7 @@
 use super::catalogue::Catalogue;
 use super::catalogue::entry::EndedBy;
 use super::kernel::{is_same_gpu, parse_xid};
-use super::ranking::root_cause;
+use super::ranking::{is_bad_numbers, root_cause};
 use super::scan::{Finding, scan_line};
 use super::traceback::OwnFrame;
 use crate::faults::response::Response;
@@ -262,7 +262,8 @@ impl Judge<'_> {
         lines.extend(evidence.frame.as_ref().map(|frame| format!("your code: {}", described(frame))));
         let root = self.root().filter(|_| telling.is_none());
         let others = evidence.log.iter().filter(|finding| Some(*finding) != self.root());
-        for finding in root.into_iter().chain(others).filter(|finding| !self.is_reported(finding)) {
+        let belongs = |finding: &&Finding| !self.is_reported(finding) && may_explain(finding, class);
+        for finding in root.into_iter().chain(others).filter(belongs) {
             if lines.len() > LINES + 3 + usize::from(evidence.frame.is_some()) {
                 break;
             }
@@ -321,6 +322,12 @@ fn describe_line(line: u64, text: &str) -> String {
 /// message for a reason that passes, so a panic stays one.
 fn is_mistake(class: FailureClass) -> bool {
     faults::of_class(class).response == Response::Fail
+}
+
+/// Reports whether a line of the log may tell more about a failure of this class. Bad numbers send no signal.
+fn may_explain(finding: &Finding, class: FailureClass) -> bool {
+    use FailureClass::{HostOutOfMemory, Killed};
+    !(matches!(class, Killed | HostOutOfMemory) && is_bad_numbers(finding.class))
 }
 
 fn concerns_device(class: FailureClass) -> bool {

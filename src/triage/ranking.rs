@@ -187,7 +187,8 @@ fn tells_bad_numbers(text: &str) -> bool {
         .any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-fn is_bad_numbers(class: FailureClass) -> bool {
+/// Reports whether a class is about numbers that are not finite, or that jump.
+pub fn is_bad_numbers(class: FailureClass) -> bool {
     matches!(class, FailureClass::NonFinite | FailureClass::LossSpike)
 }
 

@@ -8,7 +8,7 @@ use downshift::protocol::resumed::{Found, Resumed};
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Trains from the newest checkpoint in its folder, with a loss that falls from 4.5 to 0.5. It saves after steps 20, 40 and
 /// 60, and goes on until a file says that it is enough.
@@ -116,6 +116,37 @@ fn a_resume_is_said_once_the_first_step_shows_it() {
     assert!(at("is asked to resume from step 60") < at("resumed at step 60"), "{rows:#?}");
     wait_for("the restart", || journal_says(&run, "again from checkpoint 60").then_some(()));
     stop_run(&place, &mut child);
+}
+
+#[test]
+fn a_count_over_all_epochs_goes_on_at_once_after_a_resume() {
+    let line = "echo \"epoch $(((step - 1) / 20 + 1)) step";
+    let (place, mut child, run) = start(&FINDS_ITSELF.replace("echo \"step", line));
+    place.succeed(&["restart"]);
+    wait_known(&run);
+    stop_run(&place, &mut child);
+    assert_eq!(steps_of(&run, 2)[..3], [61, 62, 63], "epoch 4 begins: {:#?}", journal(&run));
+    assert!(!journal_says(&run, "begin again") && !journal_says(&run, "curve waits"), "{:#?}", journal(&run));
+}
+
+#[test]
+fn nothing_begins_again_in_a_training_that_is_adopted_in_a_later_epoch() {
+    let place = Place::real();
+    let script = "step=97; while :; do step=$((step + 1)); echo \"epoch $(((step - 1) / 50 + 1)) step $step loss 0.5\"; \
+                  sleep 0.05; done";
+    let log = place.dir.path().join("train.log");
+    let output = fs::File::create(&log).unwrap();
+    let mut by_hand = Command::new("sh").args(["-c", script]).stdout(output).spawn().unwrap();
+    let pid = by_hand.id().to_string();
+    let words = ["adopt", "--pid", &pid, "--log", "train.log", "--device", "cpu", "--headless"];
+    let mut client = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let run = wait_for("a run", || place.newest());
+    wait_status(&run, "the steps of the next epoch", |status| status.step > 100 && status.loss.is_some());
+    assert!(journal_says(&run, "in a later epoch; whether it counts over all epochs"), "{:#?}", journal(&run));
+    assert!(!journal_says(&run, "begin again"), "{:#?}", journal(&run));
+    by_hand.kill().unwrap();
+    by_hand.wait().unwrap();
+    client.wait().unwrap();
 }
 
 /// Names no step and no loss; its checkpoints have numbers. It dies once.

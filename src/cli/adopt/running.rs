@@ -26,9 +26,7 @@ pub struct Running {
 impl Running {
     /// Reads the command line and the folder of a process.
     pub fn of(pid: u32) -> Result<Self, Failure> {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-        let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+        let words = read_words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
         let directory = fs::read_link(format!("/proc/{pid}/cwd")).map_err(|error| {
             let why = format!("the folder of process {pid} cannot be read: {error}; adopt processes of your own user");
             Failure::new(1, why)
@@ -44,22 +42,26 @@ impl Running {
     /// # Errors
     /// Returns an error if there are several.
     pub fn find_run_file(&self) -> Result<Option<PathBuf>, Failure> {
-        let Some(own) = find_target(&self.words, &self.directory) else { return Ok(None) };
         let here = env::current_dir().ok().filter(|here| *here != self.directory);
-        for folder in [Some(&self.directory), here.as_ref()].into_iter().flatten() {
-            let is_mine = |path: &PathBuf| {
-                let written = read_command(path);
-                let other = written.and_then(|(words, there)| Some((find_target(&words, &there)?, there)));
-                other.is_some_and(|(target, there)| own.is_same(&self.directory, &target, &there))
-            };
-            let found: Vec<PathBuf> = run_files(folder).into_iter().filter(is_mine).collect();
-            match found.as_slice() {
-                [] => {}
-                [one] => return Ok(Some(one.clone())),
-                several => return Err(self.refuse_several(several)),
-            }
+        match (self.find_run_file_in(&self.directory)?, here) {
+            (None, Some(here)) => self.find_run_file_in(&here),
+            (found, _) => Ok(found),
         }
-        Ok(None)
+    }
+
+    fn find_run_file_in(&self, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+        let Some(own) = find_target(&self.words, &self.directory) else { return Ok(None) };
+        let is_mine = |path: &PathBuf| {
+            let written = read_command(path);
+            let other = written.and_then(|(words, there)| Some((find_target(&words, &there)?, there)));
+            other.is_some_and(|(target, there)| own.is_same(&self.directory, &target, &there))
+        };
+        let found: Vec<PathBuf> = run_files(folder).into_iter().filter(is_mine).collect();
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            several => Err(self.refuse_several(several)),
+        }
     }
 
     fn refuse_several(&self, files: &[PathBuf]) -> Failure {
@@ -103,6 +105,18 @@ impl Running {
     }
 }
 
+/// Reads the words of a command line as the system stores it: each ends in a zero byte, and a word may be empty. A program
+/// that writes a title in its place fills up with zero bytes.
+fn read_words(line: &[u8]) -> Vec<String> {
+    let word = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let filled = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    match &line[..filled] {
+        [] => Vec::new(),
+        title if !title.contains(&0) => vec![word(title)],
+        _ => line.strip_suffix(&[0]).unwrap_or(line).split(|byte| *byte == 0).map(word).collect(),
+    }
+}
+
 /// Returns the words that another list lacks, each with the option before it.
 fn missing_in(list: &[String], words: &[String]) -> Vec<String> {
     let lacks = |word: &String| !list.contains(word);
@@ -140,7 +154,7 @@ fn read_command(path: &Path) -> Option<(Vec<String>, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Running, missing_in};
+    use super::{Running, missing_in, read_words};
     use std::fs;
 
     fn words(line: &str) -> Vec<String> {
@@ -167,6 +181,26 @@ mod tests {
             "{}",
             several.message
         );
+    }
+
+    #[test]
+    fn a_run_file_in_the_current_folder_is_not_that_of_a_program_elsewhere() {
+        let (theirs, mine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let write = |text: &str| fs::write(mine.path().join("mine.yaml"), text).unwrap();
+        let line = words("bash train.sh");
+        let running = Running { pid: 7, words: line, directory: theirs.path().to_owned() };
+        write("task: command\ncommand: [bash, train.sh]\n");
+        assert_eq!(running.find_run_file_in(mine.path()).unwrap(), None, "its own train.sh");
+        write(&format!("task: command\ncommand: [bash, train.sh]\ndirectory: {}\n", theirs.path().display()));
+        assert_eq!(running.find_run_file_in(mine.path()).unwrap(), Some(mine.path().join("mine.yaml")));
+    }
+
+    #[test]
+    fn an_empty_word_of_a_command_line_stays_and_a_title_is_one_word() {
+        assert_eq!(read_words(b"train\0--name\0\0--lr\x001\0"), ["train", "--name", "", "--lr", "1"]);
+        assert_eq!(read_words(b"train\0--name\0\0"), ["train", "--name", ""]);
+        assert_eq!(read_words(b"train: step 7\0\0\0\0"), ["train: step 7"]);
+        assert_eq!((read_words(b""), read_words(b"\0\0")), (vec![], vec![]), "a kernel thread");
     }
 
     #[test]

@@ -48,7 +48,9 @@ fn list(tokenizer: &str, finds: &Finds) -> (Vec<String>, Option<(u8, String)>) {
          optimizer: {{ lr: 0.1 }}\n"
     );
     let run = Run::read(&Source { file: "a.yaml", text: &text, base: place.path(), overrides: &[] }, &AsWritten);
-    let start = Start { device: "cpu", runs: place.path(), trainer: finds, approved: false, nodes: 1, shares: true };
+    let (shares, can_wait) = (true, true);
+    let start =
+        Start { device: "cpu", runs: place.path(), trainer: finds, approved: false, nodes: 1, shares, can_wait };
     let list = Preflight::of(Ok(run.unwrap()), start);
     let rows = list.checks.iter().map(|check| check.to_string().lines().next().unwrap_or_default().to_owned());
     let rows = rows.map(|row| row.replace(&place.path().display().to_string(), "PLACE")).collect();

@@ -151,7 +151,7 @@ impl Seen {
             self.started(),
             self.no_fault(),
             is_steady("memory stable", &self.used)
-                .unwrap_or_else(|| unknown("memory stable", "too few samples while it took steps")),
+                .unwrap_or_else(|| unknown("memory stable", self.why_memory_is_unknown())),
             loss_falls(&self.losses)
                 .unwrap_or_else(|| unknown("loss falls", format!("{} of {LOSSES} losses seen", self.losses.len()))),
             evaluation_improves("evaluation improves", &self.evals).unwrap_or_else(|| {
@@ -159,6 +159,13 @@ impl Seen {
             }),
             self.full_cycle(),
         ]
+    }
+
+    fn why_memory_is_unknown(&self) -> &'static str {
+        match self.last {
+            0 => "it named no step, so nothing tells loading from training",
+            _ => "too few samples while it took steps",
+        }
     }
 
     fn started(&self) -> Check {
@@ -233,5 +240,12 @@ mod tests {
         assert_eq!(holds(&whole), [Some(true); 6]);
         assert_eq!(whole.checks()[5].seen, "trained to step 20, evaluated at step 10, wrote out/model.pt");
         assert_eq!(holds(&Seen { output: None, ..whole })[5], None, "a longer trial may see a save");
+    }
+
+    #[test]
+    fn the_memory_of_a_script_that_names_no_step_is_unknown_for_that_reason() {
+        let why = |last: u64| Seen { last, ..silent() }.checks()[2].seen.clone();
+        assert!(why(0).contains("named no step"), "{}", why(0));
+        assert!(why(1).contains("too few samples"), "{}", why(1));
     }
 }

@@ -49,9 +49,10 @@ impl Target {
         };
         match (file(self, folder), file(other, folder_of_other)) {
             (Some(here), Some(there)) => here == there,
-            // A module and a program of the PATH are known by their names.
+            // A module and a program of the PATH are known by their names; elsewhere they train something else.
+            _ if folder.canonicalize().ok() != folder_of_other.canonicalize().ok() => false,
             _ => match (self, other) {
-                (Self::Module(here), Self::Module(there)) => here == there && folder == folder_of_other,
+                (Self::Module(here), Self::Module(there)) => here == there,
                 (Self::Program(here), Self::Program(there)) => {
                     Path::new(here).file_name() == Path::new(there).file_name()
                 }
@@ -282,5 +283,9 @@ mod tests {
             assert_eq!(target(line).is_same(here, &target(other), here), is_same, "{line} and {other}");
         }
         assert!(target("python train.py").is_same(&below, &target("python src/train.py"), here));
+        for line in ["axolotl train", "bash train.sh", "python -m train"] {
+            assert!(!target(line).is_same(&below, &target(line), here), "{line}: another folder, another training");
+            assert!(target(line).is_same(&below, &target(line), &here.join("src/../src")), "{line}");
+        }
     }
 }

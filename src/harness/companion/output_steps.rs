@@ -7,6 +7,9 @@ use crate::log_metrics::Reading;
 use crate::protocol::worker::{Event, Level};
 use std::borrow::Cow;
 
+/// Why steps that begin again do not count, and what helps.
+const BEGUN_AGAIN: &str = "the number of steps before it is not certain, so the curve waits. Print a step that counts over all \
+                           epochs, or the epoch and its length, as in `epoch 2 step 10/100 loss 0.5`";
 /// Losses without a step after which the output is taken to name none.
 const STEPLESS: u32 = 3;
 
@@ -64,7 +67,14 @@ impl Harness {
             return;
         }
         let step = self.progress.step;
-        let begun = format!("the steps in the output begin again at {count} after step {step}");
+        // Nothing begins again before anything was counted: a resumed or an adopted script is in the middle of its epochs.
+        let (begun, why) = if count > step && self.reader.step().is_none() {
+            let begun = format!("the output begins at {count} in a later epoch");
+            (begun, "whether it counts over all epochs shows when the next one begins; until then the curve waits")
+        } else {
+            let begun = format!("the steps in the output begin again at {count} after step {step}");
+            (begun, BEGUN_AGAIN)
+        };
         let companion = self.companion.introduction.clone().filter(|_| self.counts_steps_alone());
         match companion.filter(|_| self.args.purpose != Purpose::Trial) {
             Some(introduction) => {
@@ -77,10 +87,7 @@ impl Harness {
                 let text = format!("{begun}; from here on, the optimizer steps of the script count");
                 self.link.send(&Event::Note { level: Level::Info, text });
             }
-            None if self.companion.introduction.is_none() => self.warn(format!(
-                "{begun}; the number of steps before it is not certain, so the curve waits. Print a step that counts over \
-                 all epochs, or the epoch and its length, as in `epoch 2 step 10/100 loss 0.5`"
-            )),
+            None if self.companion.introduction.is_none() => self.warn(format!("{begun}; {why}")),
             None => {}
         }
     }

@@ -10,7 +10,7 @@
 //! A count that goes back may also belong to another loop, such as a validation. So nothing else is added up.
 
 use super::Place;
-use crate::log_metrics::clock::{Epoch, Mode, Placed, Position};
+use crate::log_metrics::clock::{Counting, Epoch, Mode, Placed, Position};
 
 /// The steps of the lines of one stream, each of which is believed.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct PassClock {
     mode: Mode,
     /// The step that the training resumed from, if this stream did not show the steps before.
     resumed_from: Option<u64>,
+    /// How the lines before the resume counted.
+    learnt: Option<Counting>,
     /// The number of the first epoch of the training.
     base: Option<u64>,
     /// Steps of the passes that are over.
@@ -85,6 +87,27 @@ impl PassClock {
         self.resumed_from = Some(from);
     }
 
+    /// Notes how the lines of the same script counted before.
+    pub fn recall(&mut self, learnt: Counting) {
+        self.learnt = Some(learnt);
+    }
+
+    /// Returns how the lines count, once an epoch that ended has shown it.
+    pub fn counting(&self) -> Option<Counting> {
+        match self.mode {
+            Mode::Whole => Some(Counting::Whole),
+            Mode::Within => Some(Counting::Within { first_epoch: self.base?, size: self.size_of_all() }),
+            Mode::Unknown | Mode::Lost => None,
+        }
+    }
+
+    /// Returns the size of every epoch, before the resume too; none if they differ.
+    fn size_of_all(&self) -> Option<u64> {
+        let differed = matches!(self.learnt, Some(Counting::Within { size: None, .. }));
+        let newest = self.pass.and_then(|pass| pass.out_of);
+        self.size.filter(|size| !differed && newest.is_none_or(|newest| newest == *size))
+    }
+
     /// Notes that the count of the newest line is the step of the training: something else counted the same.
     pub fn confirm_count(&mut self) {
         if self.mode == Mode::Unknown {
@@ -137,9 +160,7 @@ impl PassClock {
             if self.mode == Mode::Lost {
                 return Place::Uncertain;
             }
-            self.pass = Some(Pass::begin(position, epoch));
-            let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
-            return if is_part { self.lose() } else { self.at(position, named) };
+            return self.begin(position, named, epoch);
         };
         match (epoch, pass.epoch) {
             (Some(epoch), Some(before)) if before.checked_add(1) == Some(epoch) => {
@@ -152,6 +173,23 @@ impl PassClock {
             _ if pass.out_of.is_some() => self.start_over(position),
             _ => self.go_back(position),
         }
+    }
+
+    /// Takes the first line. What was learnt before the resume holds unless the line contradicts it.
+    fn begin(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> Place {
+        self.pass = Some(Pass::begin(position, epoch));
+        match self.learnt.filter(|_| named.is_some()) {
+            Some(Counting::Whole) if self.resumed_from.is_none_or(|from| position.count > from) => {
+                self.mode = Mode::Whole;
+            }
+            Some(Counting::Within { first_epoch, size: Some(size) }) if position.out_of == Some(size) => {
+                (self.mode, self.base, self.size) = (Mode::Within, Some(first_epoch), Some(size));
+                return self.before_by_name(position, named);
+            }
+            _ => {}
+        }
+        let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
+        if is_part { self.lose() } else { self.at(position, named) }
     }
 
     /// Reports whether a line with another total still belongs to the count: a total that appears or grows.

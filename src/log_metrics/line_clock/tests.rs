@@ -1,7 +1,7 @@
 //! Counts as scripts print them.
 
 use super::{LineClock, Place};
-use crate::log_metrics::clock::{Epoch, Position};
+use crate::log_metrics::clock::{Counting, Epoch, Position};
 
 /// An epoch and how many of them there are, a count, and its end.
 type Printed = (Option<(u64, Option<u64>)>, u64, Option<u64>);
@@ -156,6 +156,42 @@ fn a_resumed_training_adds_no_unknown_passes_up() {
     assert_eq!(resumed(320, &[(of(4), 50, Some(100)), (of(5), 50, Some(100))]), [-2, -2]);
     let of = |epoch| Some((epoch, Some(9)));
     assert_eq!(resumed(320, &[(of(4), 50, Some(100)), (of(5), 50, Some(100)), (of(6), 10, Some(100))]), [-2, 450, 510]);
+}
+
+#[test]
+fn a_resumed_training_counts_as_it_did_before() {
+    let of = |epoch| Some((epoch, None));
+    let news = |printed: &[Printed]| {
+        let mut clock = LineClock::default();
+        for printed in printed {
+            place(&mut clock, *printed, None);
+        }
+        let news = clock.counting_news();
+        assert_eq!(clock.counting_news(), None, "it is news once");
+        news
+    };
+    let whole = [(of(1), 10, None), (of(1), 20, None), (of(2), 30, None)];
+    assert_eq!((news(&whole[..2]), news(&whole)), (None, Some(Counting::Whole)), "an epoch has to end");
+    let within = [(of(0), 50, Some(100)), (of(0), 100, Some(100)), (of(1), 50, Some(100))];
+    let of_size = |size| Counting::Within { first_epoch: 0, size };
+    let hundred = of_size(Some(100));
+    assert_eq!(news(&within), Some(hundred));
+    let uneven = [&within[..], &[(of(2), 50, Some(90)), (of(3), 50, Some(100))]].concat();
+    assert_eq!((news(&uneven[..4]), news(&uneven)), (Some(of_size(None)), Some(of_size(None))));
+    let resumed = |learnt: Counting, from: u64, printed: &[Printed]| {
+        let mut clock = LineClock::default();
+        clock.resume(from);
+        clock.recall(learnt);
+        let found = printed.iter().map(|printed| place(&mut clock, *printed, None)).collect::<Vec<_>>();
+        assert_eq!(clock.counting_news().filter(|news| *news == learnt), None, "known already");
+        found
+    };
+    assert_eq!(resumed(Counting::Whole, 210, &[(of(11), 211, None), (of(11), 212, None)]), [211, 212]);
+    assert_eq!(resumed(Counting::Whole, 210, &[(of(11), 11, None)]), [-2], "it began again nevertheless");
+    assert_eq!(resumed(hundred, 320, &[(of(3), 21, Some(100)), (of(4), 5, Some(100))]), [321, 405]);
+    assert_eq!(resumed(hundred, 320, &[(of(3), 21, Some(50))]), [-2], "another batch size");
+    assert_eq!(resumed(of_size(None), 320, &[(of(3), 21, Some(100))]), [-2], "the epochs before are not known");
+    assert_eq!(resumed(hundred, 320, &[(of(0), 5, Some(100))]), [5], "from its beginning");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Output in parts, and how its readings are joined.
 
-use super::OutputReader;
+use super::{Mark, OutputReader};
 use crate::log_metrics::{Pattern, Reading, Skip, Span, skip_counts};
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn read_with(patterns: &[&str], chunks: &[&[u8]]) -> Vec<Reading> {
     let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();
@@ -290,4 +291,20 @@ fn same_in_chunks(bytes: &[u8], mut cuts: Vec<usize>) {
     }
     // NaN differs from itself: the text of readings is compared.
     assert_eq!(format!("{:?}", read_with(&[], &chunks)), format!("{:?}", read_with(&[], &[bytes])));
+}
+
+#[test]
+fn lines_that_were_held_back_keep_the_times_at_which_they_were_printed() {
+    let second = Duration::from_secs;
+    let (mut reader, mut readings, mut marks) = (OutputReader::new(&[]), Vec::new(), Vec::new());
+    let printed = [(1, 1), (2, 2), (500_000, 10), (500_010, 20), (500_020, 30), (500_030, 40)];
+    for (step, time) in printed {
+        readings.extend(reader.read(format!("step {step} loss 2\n").as_bytes(), false, second(time)));
+        marks.extend(reader.take_marks());
+    }
+    let times: Vec<_> = readings.iter().map(|reading| (reading.step.unwrap(), reading.printed)).collect();
+    let held = [(500_000, Some(second(10))), (500_010, Some(second(20)))];
+    assert_eq!(times, [&[(1, None), (2, None)], &held[..], &[(500_020, None)]].concat());
+    assert_eq!(marks[2..4], held.map(|(step, time)| (Mark::Step(step), time)));
+    assert_eq!(marks[4], (Mark::Step(500_020), None), "it comes at once");
 }

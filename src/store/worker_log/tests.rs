@@ -1,11 +1,14 @@
 //! A small bound, and the states that a killed process leaves.
 
-use super::{BoundedLog, HEAD, LogFiles, NAME, NEXT, OLDER, PART};
+use super::{BoundedLog, LogFiles, NAME, OLDER};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 
 const LIMIT: u64 = 100;
+const NEXT: &str = "worker.log.1.next";
+const PART: &str = "worker.log.1.part";
+const HEAD: &str = "downshift: worker.log continues this output, which begins at byte ";
 
 fn open(folder: &Path) -> BoundedLog {
     let file = fs::OpenOptions::new().append(true).create(true).open(folder.join(NAME)).unwrap();

@@ -59,6 +59,21 @@ fn only_ctrl_c_is_an_end_by_the_user() {
 }
 
 #[test]
+fn a_kill_from_outside_is_not_explained_by_bad_numbers() {
+    let log = "step 1 loss 2\nWARNING: loss is NaN, skipping batch 2\nstep 3 loss nan\nstep 4 loss nan\n";
+    let found = with_log(signal(9), log);
+    assert!(!found.log.is_empty(), "the log names them");
+    let killed = judge(&found);
+    assert_eq!((killed.class, killed.evidence.len()), (Class::Killed, 1), "{killed:?}");
+    // A line that may have led to the kill stays.
+    let memory = judge(&with_log(signal(9), "step 1 loss 2\nMemoryError: cannot allocate 9 GiB\n"));
+    assert!(memory.evidence.iter().any(|line| line.contains("MemoryError")), "{memory:?}");
+    // A process of which only the log is known ended with them.
+    let gone = Evidence { exit: Exit::with_code(1), ..found };
+    assert!(judge(&gone).evidence.iter().any(|line| line.contains("nan")), "{:?}", judge(&gone));
+}
+
+#[test]
 fn a_hang_names_where_its_processes_stood() {
     let stands = vec!["process 7 stands at train.py:9 in fetch".to_owned()];
     let evidence = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), stands, ..signal(9) };
