@@ -15,8 +15,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20 and no extra ones.
-const RUN: [&str; 13] = [
+/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20 and no extra ones. Each step takes long enough for a
+/// save to end before the next one is due.
+const RUN: [&str; 17] = [
     "run",
     "digits",
     "--headless",
@@ -24,6 +25,10 @@ const RUN: [&str; 13] = [
     "cpu",
     "--set",
     "training.epochs=2",
+    "--set",
+    "training.micro_batch=1",
+    "--set",
+    "training.accumulation=32",
     "--set",
     "checkpoint.every=20 steps",
     "--set",

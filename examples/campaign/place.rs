@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Upper limit for any wait; anything longer is a failure.
-pub const LIMIT: Duration = Duration::from_mins(2);
+pub const LIMIT: Duration = Duration::from_mins(5);
 
 /// The role of a process in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
