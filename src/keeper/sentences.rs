@@ -168,7 +168,7 @@ pub fn stopped(step: u64, way: &Continuation) -> (Level, String) {
             (Level::Warn, format!("stopped at step {at}, not saved; {way} and redoes {lost}"))
         }
         How::RunAgain => (Level::Info, format!("stopped at step {at}; the command cannot resume: {way}")),
-        _ => (Level::Warn, format!("stopped at step {at} without a checkpoint; {way}")),
+        _ => (Level::Warn, format!("stopped at step {at}, not saved; {way}")),
     }
 }
 

@@ -119,10 +119,11 @@ impl Policy {
     /// Returns how the run continues after its end.
     #[must_use]
     pub fn continuation(&self) -> Continuation {
-        match self.life {
-            Lifecycle::Over(Outcome::Finished) => self.limits.commands.by_resume(How::Nothing),
-            _ => self.limits.commands.after(self.is_lost(), self.position.durable),
+        if matches!(self.life, Lifecycle::Over(Outcome::Finished)) {
+            return self.limits.commands.by_resume(How::Nothing);
         }
+        let resumes = self.limits.command.is_none_or(CommandLimits::can_resume);
+        self.limits.commands.after(self.is_lost(), self.position.durable.filter(|_| resumes))
     }
 
     /// Returns how the run starts anew, if nothing resumes its command.

@@ -113,7 +113,8 @@ impl Commands {
         // A paused command has lost nothing: a pause that would lose steps is refused. Nor has one that never ran.
         let has_run = status.state != RunState::Paused && status.attempts > 0;
         let is_lost = has_run && !self.may_start_over && status.level.unwrap_or(0) == 0;
-        let mut way = self.after(is_lost, status.durable_step);
+        // Checkpoints of a command without arguments to resume are watched, and never given to it.
+        let mut way = self.after(is_lost, status.durable_step.filter(|_| status.level != Some(0)));
         if let Some(rung) = status.proven_rung().and_then(|rung| status.rungs.get(rung)).filter(|_| !is_lost) {
             way.command = format!("{} --rung {}", way.command, quoted(&rung.name));
         }
@@ -121,7 +122,7 @@ impl Commands {
     }
 
     /// Returns how a run continues that has steps left. `is_lost`: its command can neither resume nor start over; `durable`: the
-    /// step of its newest checkpoint.
+    /// step of the newest checkpoint that it resumes from.
     #[must_use]
     pub fn after(&self, is_lost: bool, durable: Option<u64>) -> Continuation {
         match self.again.as_ref().filter(|_| is_lost) {
@@ -169,6 +170,7 @@ mod tests {
             let over = "`downshift resume x` starts it over from the beginning";
             assert_eq!(way(state, Some(1), None, 1), over);
             assert_eq!(way(state, Some(0), None, 0), over, "it never ran, so it has nothing to lose");
+            assert_eq!(way(state, Some(0), Some(40), 0), over, "nothing gives the checkpoint to the command");
         }
         assert_eq!(way(RunState::Finished, Some(1), Some(40), 1), "it has trained to its end");
         assert_eq!(way(RunState::Finished, None, Some(0), 1), "it has trained to its end");
