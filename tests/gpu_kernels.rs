@@ -55,7 +55,7 @@ fn place_of_card() -> TempDir {
 fn run_on_card(name: &str, place: &Path, settings: &[(&str, &str)]) {
     // A kernel that never ends, such as at a barrier that some threads miss, must not stop all tests.
     let done = Command::new("timeout")
-        .args(["--kill-after=5", "600"])
+        .args(["--kill-after=5", "1500"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(HAS_CARD, "1")
