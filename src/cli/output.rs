@@ -1,4 +1,4 @@
-//! What the commands print and ask: stdout for answers, stderr for sentences.
+//! Output and questions of the commands: stdout for answers, stderr for sentences.
 
 use crate::untrusted::text;
 use std::fmt::Arguments;

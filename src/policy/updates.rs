@@ -92,7 +92,7 @@ mod tests {
                 "a larger one now and then, {part}"
             );
         }
-        assert!(reports(25, |update| update <= 16, false), "a loss that is NaN is no search");
+        assert!(reports(25, |update| update <= 16, false), "a NaN loss is not a search for the scale");
     }
 
     #[test]

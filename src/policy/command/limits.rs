@@ -1,4 +1,4 @@
-//! What decisions about a command depend on: the parts of its run file, and the origin of its process.
+//! The inputs of decisions about a command: the parts of its run file, and the origin of its process.
 
 use crate::config::command::Level as CommandLevel;
 use crate::config::command::cost::Resumption;
