@@ -21,6 +21,7 @@ mod export;
 mod faults;
 mod harness;
 mod notify;
+mod outlook;
 mod policy;
 mod process_tree;
 mod quality;

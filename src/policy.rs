@@ -36,7 +36,6 @@ pub mod moves;
 mod pace;
 pub mod plan;
 pub mod recurrence;
-pub mod refusal;
 mod refused;
 pub mod relapse;
 mod requests;

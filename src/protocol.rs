@@ -13,11 +13,11 @@
 
 #[cfg(test)]
 pub mod blank;
+pub mod capability;
 pub mod cause;
 pub mod claim;
 pub mod class;
 pub mod companion;
-pub mod continuation;
 pub mod control;
 pub mod device;
 pub mod environment;

@@ -234,6 +234,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
     Status {
         run: dir.name(),
         state: RunState::Finished,
+        capability: None,
         climb: None,
         exit_code: Some(0),
         plan: None,

@@ -10,9 +10,9 @@ use super::occupied::living_runs;
 use super::run::{Overrides, load_run_file, look_on, start_keeper, typed_run};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, say};
-use crate::config::command::CommandSpec;
 use crate::config::run::Run;
 use crate::keeper::Launch;
+use crate::outlook::capability::capability_of;
 use crate::process_tree::Process;
 use crate::protocol::claim::ClaimRequest;
 use crate::store::command_line::record_command_line;
@@ -153,7 +153,7 @@ fn run_of_file(args: &AdoptArgs, running: &Running, file: &Path, trainer: &dyn T
     let shown = text::path(file);
     let run = load_run_file(Some(file), &overrides_of(args), &args.overrides.device, trainer)?;
     let run = settle_program(run).map_err(Failure::config)?;
-    let Some(level) = run.command.as_ref().map(CommandSpec::level) else {
+    let Some(level) = capability_of(run.command.as_ref()).level() else {
         return Err(Failure::new(2, format!("{shown} starts no command, so it is not the run file of this process")));
     };
     climb_plan::warn(&run, Some(file));

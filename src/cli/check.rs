@@ -14,7 +14,7 @@ use crate::cockpit::ui;
 use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::command::ranks::Ranks;
-use crate::config::command::{CommandSpec, Level, first_launch};
+use crate::config::command::{CommandSpec, first_launch};
 use crate::config::ladder::Rung;
 use crate::config::mildness;
 use crate::config::numerics;
@@ -24,6 +24,8 @@ use crate::config::trust::Grants;
 use crate::config::units::Every;
 use crate::format::counted;
 use crate::init::kept::Kept;
+use crate::outlook::capability::capability_of;
+use crate::protocol::capability::Level;
 use crate::recipe::class::{self, Change};
 use crate::recipe::interval::{FIRST_S, LONGEST_S, SHORTEST_S};
 use crate::store::resume_proof::Proofs;
@@ -155,7 +157,7 @@ fn conclude(run: &Run, prospect: &Prospect) -> String {
 
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(run: &Run, command: &CommandSpec) {
-    let level = command.level();
+    let level = capability_of(Some(command)).level().unwrap_or(Level::Command);
     if let Some(KeptScript { name, kept, .. }) = KeptScript::of(command) {
         let script = text::escape_line(&name);
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());

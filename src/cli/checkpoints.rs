@@ -6,13 +6,13 @@ pub mod copy;
 mod export;
 
 use super::{Failure, Outcome, client, find_run, line};
-use crate::config::command::Level;
 use crate::config::typed::nearest;
 use crate::format::{bytes, count, figure};
 use crate::keeper::offline::OfflineKeeper;
 use crate::keeper::retention::{find_unmatched, is_adopted, newest_evaluations};
 use crate::keeper::sentences::keeps_all;
 use crate::keeper::set_aside;
+use crate::protocol::capability::Level;
 use crate::protocol::control::{CheckpointRow, EvalRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};

@@ -2,7 +2,6 @@
 
 use super::kept_script::KeptScript;
 use super::say;
-use crate::config::command::Level;
 use crate::config::problem::Part;
 use crate::config::run::Run;
 use crate::config::yaml::locate;
@@ -20,7 +19,7 @@ pub fn warn(run: &Run, file: Option<&Path>) {
 /// Says that nothing resumes the command of a run with a climb plan, as far as the run file and the source show.
 pub fn refuse(run: &Run, file: Option<&Path>) -> Option<String> {
     let command = run.command.as_ref().filter(|_| run.plan.len() > 1)?;
-    if command.level() > Level::Command || KeptScript::of(command).is_some() {
+    if command.resumes() || KeptScript::of(command).is_some() {
         return None;
     }
     let place = file.and_then(|file| {

@@ -3,7 +3,7 @@
 use super::kept_script::KeptScript;
 use super::occupied::ask_user;
 use super::{Failure, checkpoints, line, say};
-use crate::config::command::{CommandSpec, Level, earlier_pattern};
+use crate::config::command::{CommandSpec, earlier_pattern};
 use crate::config::run::Run;
 use crate::format::{age, count};
 use crate::init::kept::Kept;
@@ -187,7 +187,7 @@ fn resumable(run: &Run) -> Result<&CommandSpec, Failure> {
         let way = "set model.init_from to begin from weights, or give --from the name of a run";
         return Err(Failure::new(2, format!("--from a file is for commands; {way}")));
     };
-    if command.level() < Level::Checkpoints {
+    if !command.resumes() {
         let way = way_to_resume(command);
         return Err(Failure::config(format!("--from: {} does not say how its command resumes; {way}", run.name)));
     }

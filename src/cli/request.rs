@@ -6,7 +6,7 @@ use super::occupied;
 use super::poll::poll_within;
 use super::{Failure, Outcome, Which, WhichAlive, find_run};
 use crate::format::{count, quoted};
-use crate::protocol::continuation::How;
+use crate::outlook::continuation::How;
 use crate::protocol::control::{Request, RunState, Status, Target};
 use crate::store::continuation::continuation;
 use crate::store::owners;

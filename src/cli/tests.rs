@@ -7,10 +7,11 @@ use super::{client, resume, status, wait};
 use crate::cockpit::action::Action;
 use crate::cockpit::fixture;
 use crate::cockpit::state::State;
+use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::update::{Msg, update};
 use crate::config::run::{AsWritten, Run, Source};
+use crate::outlook::continuation::How;
 use crate::protocol::blank;
-use crate::protocol::continuation::How;
 use crate::protocol::control::{RunState, Status, Update};
 use crate::store::command_line::record_command_line;
 use crate::store::continuation;
@@ -112,7 +113,10 @@ impl Case {
         let status = live_status(&self.dir).unwrap();
         let cockpit = self.cockpit(lives, &status);
         let word = |debug: String| debug.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
-        let refusal = cockpit.request_refusal().map_or("-".to_owned(), |refusal| word(format!("{refusal:?}")));
+        let refusal = cockpit.request_refusal().map_or("-".to_owned(), |refusal| match refusal {
+            Refusal::OfRun(why) => word(format!("{why:?}")),
+            other => word(format!("{other:?}")),
+        });
         let shown = cockpit.continuation();
         let stored = continuation::continuation(&self.dir, Some(&status));
         let line = status::continuation_line(&self.dir, &status);

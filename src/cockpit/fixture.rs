@@ -46,6 +46,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         rung: 1,
         rung_name: "accumulate".to_owned(),
         level: None,
+        capability: None,
         resume: None,
         resumed: None,
         companion: None,

@@ -28,7 +28,7 @@ use super::keymap::Keymap;
 use crate::config::best::Best;
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
-use crate::protocol::continuation::{Commands, Continuation};
+use crate::outlook::continuation::{Commands, Continuation};
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::ranks::RankRow;

@@ -9,7 +9,7 @@ use super::action::Action;
 use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
 use crate::format::{age, apart, count, counted, figure, percent, rate, took};
-use crate::protocol::continuation::{Continuation, How};
+use crate::outlook::continuation::{Continuation, How};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics;
 use crate::protocol::worker::{Eval, KernelCount};

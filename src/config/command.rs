@@ -8,7 +8,6 @@
 //! of a built-in trainer. [`resolve_launch`] turns the file, a rung and an attempt into what is started.
 
 pub mod check;
-pub mod cost;
 pub mod environment;
 pub mod files;
 pub mod invocation;
@@ -34,7 +33,6 @@ use files::FileSpec;
 use serde::{Deserialize, Serialize};
 use signal::SignalName;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,58 +152,11 @@ pub enum RestartPolicy {
     FromStart,
 }
 
-/// How much the keeper can do for a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// The command alone: nothing is resumed.
-    Command,
-    /// With its checkpoints and the arguments to resume from them.
-    Checkpoints,
-    /// With a companion inside its Python process that saves when asked.
-    Companion,
-}
-
-impl Level {
-    /// Returns the number of the level.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Command => 0,
-            Self::Checkpoints => 1,
-            Self::Companion => 2,
-        }
-    }
-}
-
-impl Level {
-    /// Describes what a restart does at this level.
-    #[must_use]
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::Command => "nothing is resumed; with `restart: from_start` the command may start over",
-            Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
-            Self::Companion => "a restart continues from the last durable step, a shift saves first",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "level {}", self.number())
-    }
-}
-
 impl CommandSpec {
-    /// Returns the level that the run file gives.
+    /// Reports whether the script resumes: it has checkpoints, and arguments to resume from them.
     #[must_use]
-    pub fn level(&self) -> Level {
-        if self.checkpoints.is_some() && self.resume.is_some() { Level::Checkpoints } else { Level::Command }
-    }
-
-    /// Returns the level of a run, given whether its companion saves and resumes.
-    #[must_use]
-    pub fn level_with(&self, companion: bool) -> Level {
-        if companion { Level::Companion } else { self.level() }
+    pub fn resumes(&self) -> bool {
+        self.checkpoints.is_some() && self.resume.is_some()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::checkpoints::{Candidate, Moment, look_at};
 use super::prepare::{context_of, size_of, watch_checkpoints};
 use super::{HarnessArgs, HarnessError, Purpose};
-use crate::config::command::{Level, RestartPolicy, names_checkpoint};
+use crate::config::command::{RestartPolicy, names_checkpoint};
 use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
 use crate::store::adopted::{self, AdoptError, Adopted, WrittenCheckpoint, step_in_name};
@@ -106,7 +106,7 @@ fn newest_container(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
 
 /// Returns the newest checkpoint of the script that is unchanged since it was adopted, if anything resumes from it.
 fn newest_of_script(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Option<Chosen>, HarnessError> {
-    let by_arguments = args.spec.level() >= Level::Checkpoints;
+    let by_arguments = args.spec.resumes();
     let by_companion = KnownCompanion::of_run(&args.run_dir).is_some_and(|known| known.resumes_script());
     if !by_arguments && !by_companion {
         return Ok(None);

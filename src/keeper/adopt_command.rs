@@ -4,7 +4,7 @@
 use super::Input;
 use super::keeper_state::Keeper;
 use super::worker_process::{Harness, Worker, WorkerEnd, end_command};
-use crate::config::command::cost::Reached;
+use crate::outlook::cost::Reached;
 use crate::protocol::control::JournalKind;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event, Level};

@@ -1,11 +1,12 @@
 //! The companion of a command: what it reports goes into the run's status, and its stacks into the journal.
 
 use super::keeper_state::Keeper;
-use crate::config::command::{self, CommandSpec};
+use crate::config::command::CommandSpec;
+use crate::protocol::capability::Level;
 use crate::protocol::companion::CompanionNews;
-use crate::protocol::control::{JournalKind, Status};
+use crate::protocol::control::JournalKind;
 use crate::protocol::resume::Resume;
-use crate::protocol::worker::Level;
+use crate::protocol::worker::Level as Severity;
 use crate::store::resume_proof::{Proofs, ResumeProof};
 use crate::triage::python_stack::find_main_thread;
 use crate::untrusted::file::{self, Limit};
@@ -18,7 +19,7 @@ impl Keeper {
         let Some(spec) = &self.run.command else { return };
         let status = &mut self.recorder.status;
         status.companion = Some(Box::new(companion.clone()));
-        describe_resume(spec, status);
+        status.resume = Some(describe_resume(spec, Some(companion)));
     }
 
     /// Forgets the companion of earlier attempts: the script trains without it now.
@@ -26,10 +27,10 @@ impl Keeper {
         let Some(spec) = &self.run.command else { return };
         self.policy.forget_companion();
         self.recorder.status.companion = None;
-        describe_resume(spec, &mut self.recorder.status);
-        let level = self.recorder.status.level.unwrap_or_default();
-        let text = format!("the companion of earlier attempts is missing: the run is at level {level} now");
-        self.recorder.note(Level::Warn, JournalKind::Worker, text);
+        self.recorder.status.resume = Some(describe_resume(spec, None));
+        let level = self.policy.capability().level().unwrap_or(Level::Command);
+        let text = format!("the companion of earlier attempts is missing: the run is at {level} now");
+        self.recorder.note(Severity::Warn, JournalKind::Worker, text);
     }
 
     /// Writes into the journal where the main thread of a hung process stands.
@@ -48,27 +49,25 @@ impl Keeper {
             file.display()
         );
         self.witness.record_stand(text.clone());
-        self.recorder.note(Level::Warn, JournalKind::Worker, text);
+        self.recorder.note(Severity::Warn, JournalKind::Worker, text);
     }
 }
 
-/// Fills in the level of a command's run and how well it resumes, from its run file, its companion and its last trial.
-pub fn describe_resume(spec: &CommandSpec, status: &mut Status) {
+/// Returns how well a command's run resumes, from its run file, its companion and its last trial.
+pub fn describe_resume(spec: &CommandSpec, companion: Option<&CompanionNews>) -> Resume {
     let proven = Proofs::of_user().find(spec).is_some_and(|proof: ResumeProof| proof.is_proven());
-    let companion = status.companion.as_deref().filter(|companion| companion.resumes());
-    let level = spec.level_with(companion.is_some());
-    status.level = Some(level.number());
-    status.resume = Some(match companion {
+    match companion.filter(|companion| companion.resumes()) {
         Some(companion) => Resume::of_companion(companion, proven),
-        None => Resume::of_script(level > command::Level::Command, proven),
-    });
+        None => Resume::of_script(spec.resumes(), proven),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::describe_resume;
+    use super::{Level, describe_resume};
     use crate::config::command::CommandSpec;
     use crate::config::run::{AsWritten, Run, Source};
+    use crate::outlook::capability::capability_of;
     use crate::protocol::blank;
     use crate::protocol::companion::{CompanionNews, Grade};
     use crate::protocol::resume::Resume;
@@ -87,10 +86,11 @@ mod tests {
     #[test]
     fn the_level_and_the_grade_follow_the_companion_where_it_saves() {
         let of = |more: &str, companion: Option<CompanionNews>| {
-            let mut status = blank::status();
-            status.companion = companion.map(Box::new);
-            describe_resume(&spec(more), &mut status);
-            (status.level, status.resume.unwrap())
+            let spec = spec(more);
+            let saves = companion.as_ref().is_some_and(CompanionNews::resumes);
+            let run_file = capability_of(Some(&spec));
+            let level = run_file.with_companion(run_file, saves).level().map(Level::number);
+            (level, describe_resume(&spec, companion.as_ref()))
         };
         let resumes = "checkpoints: { match: 'out/*' }\nresume: {}\n";
         let script = |resumes| Resume::of_script(resumes, false);

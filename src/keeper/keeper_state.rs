@@ -217,7 +217,7 @@ impl Keeper {
                 let known = KnownCompanion::of_run(&run_dir);
                 recorder.status.companion = known.map(|known| Box::new(known.news));
             }
-            describe_resume(spec, &mut recorder.status);
+            recorder.status.resume = Some(describe_resume(spec, recorder.status.companion.as_deref()));
         }
         if let Some(proven) = recorder.status.proven_rung().filter(|_| args.asked.is_some()) {
             policy.put_on_trial(proven);

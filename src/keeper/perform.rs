@@ -13,6 +13,7 @@ use super::stored_state::ALARMS;
 use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
+use crate::protocol::capability;
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::store::foreign::ForeignProcess;
@@ -129,7 +130,7 @@ impl Keeper {
         if let Lifecycle::Stopping { then: Then::Start(start), .. } = self.policy.life() {
             let to = self.run.rungs[start.rung].name.clone();
             // A worker that goes back saves nothing first.
-            let saves = self.policy.saves_on_request() && start.back.is_none();
+            let saves = self.policy.capability().saves_on_request() && start.back.is_none();
             let first = if saves { StageName::Save } else { StageName::Stop };
             self.recorder.begin_passage(&to, first, now);
         }
@@ -321,6 +322,8 @@ impl Keeper {
         status.progress = progress.or(status.progress);
         status.not_finite = streak;
         status.awaits_companion = status.companion.is_none() && over.is_none() && self.policy.awaits_companion(now);
+        let capability = self.policy.capability();
+        (status.capability, status.level) = (Some(capability), capability.level().map(capability::Level::number));
         status.state = state;
         status.why = why;
         status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);

@@ -5,14 +5,15 @@ use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::faults::response::Response;
 use crate::faults::{self, xid};
+use crate::outlook::continuation::Commands;
 use crate::policy::Policy;
-use crate::policy::command::{CommandLimits, StartedBy};
+use crate::policy::command::CommandTimes;
 use crate::policy::event::{self, Effect, Event, Limits};
 use crate::policy::ledger::Ledger;
 use crate::policy::lifecycle::{Lifecycle, Outcome, Then};
+use crate::protocol::capability::{Capability, Resumption};
 use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass;
-use crate::protocol::continuation::Commands;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Failed};
 use crate::triage::catalogue::Catalogue;
@@ -45,15 +46,8 @@ enum Kind {
 }
 
 fn policy(kind: Kind) -> Policy {
-    let command = CommandLimits {
-        resumes: true,
-        from_start: true,
-        started_by: StartedBy::Run,
-        save_within: None,
-        old_after: None,
-        companion_save: None,
-        companion_within: Some(LONG),
-    };
+    let command = Capability { resumes: Resumption::Checkpoints, ..Capability::BUILT_IN };
+    let times = CommandTimes { companion_within: Some(LONG), ..CommandTimes::default() };
     let limits = Limits {
         commands: Commands::built_in("downshift resume"),
         rungs: ["full", "memory", "kernels", "numerics", "heat"].map(str::to_owned).to_vec(),
@@ -63,7 +57,8 @@ fn policy(kind: Kind) -> Policy {
         release_time: Duration::ZERO,
         plan: Vec::new(),
         save_every: vec![Every::Seconds(30.0); 5],
-        command: (kind == Kind::Command).then_some(command),
+        capability: if kind == Kind::Command { command } else { Capability::BUILT_IN },
+        times: if kind == Kind::Command { times } else { CommandTimes::default() },
         knobs: Vec::new(),
         unfused: Vec::new(),
     };

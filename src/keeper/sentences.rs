@@ -2,8 +2,8 @@
 
 use super::retention::Unmatched;
 use crate::format::counted;
+use crate::outlook::continuation::{Continuation, How};
 use crate::protocol::cause::Cause;
-use crate::protocol::continuation::{Continuation, How};
 use crate::protocol::control::Passage;
 use crate::protocol::metrics::{self, Metrics};
 use crate::protocol::resumed::Resumed;

@@ -1,10 +1,12 @@
 //! The initial status of a run.
 
-use crate::config::command::{CommandSpec, Level, RestartPolicy, SaveSignal};
+use crate::config::command::{CommandSpec, SaveSignal};
 use crate::config::run::Run;
 use crate::config::watch::AGE_AT_LEAST;
-use crate::policy::command::{COMPANION_WAIT, CommandLimits, StartedBy};
+use crate::outlook::capability::capability_of;
+use crate::policy::command::{COMPANION_WAIT, CommandTimes, StartedBy};
 use crate::policy::event::Limits;
+use crate::protocol::capability::Level;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::continuation::commands;
 use crate::store::foreign::ForeignProcess;
@@ -14,6 +16,7 @@ use std::collections::BTreeMap;
 
 /// Returns the status of a run that has not begun.
 pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
+    let capability = capability_of(run.command.as_ref());
     Status {
         run: run_dir.name(),
         state: RunState::Starting,
@@ -21,7 +24,8 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         why: None,
         rung,
         rung_name: run.rungs[rung].name.clone(),
-        level: run.command.as_ref().map(|command| command.level().number()),
+        level: capability.level().map(Level::number),
+        capability: Some(capability),
         resume: None,
         resumed: None,
         companion: None,
@@ -93,22 +97,19 @@ pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
         watch: run.watch.clone(),
         release_time: gpu_release_time(),
         plan: run.plan.clone(),
-        command: run.command.as_ref().map(|spec| command_limits(spec, run_dir)),
+        capability: capability_of(run.command.as_ref()),
+        times: run.command.as_ref().map(|spec| command_times(spec, run_dir)).unwrap_or_default(),
         save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
         unfused: run.rungs.iter().map(|rung| rung.preset.without_fused_kernels()).collect(),
         knobs: run.command.iter().flat_map(|_| &run.rungs).map(|rung| rung.preset.tree()).collect(),
     }
 }
 
-fn command_limits(spec: &CommandSpec, run_dir: &RunDir) -> CommandLimits {
+fn command_times(spec: &CommandSpec, run_dir: &RunDir) -> CommandTimes {
     let foreign = ForeignProcess::of_run(run_dir);
-    CommandLimits {
+    CommandTimes {
         old_after: spec.checkpoints.as_ref().map(|_| AGE_AT_LEAST),
-        resumes: spec.level() >= Level::Checkpoints,
-        from_start: spec.restart == RestartPolicy::FromStart,
-        started_by: StartedBy::Run,
         save_within: spec.save.as_ref().map(SaveSignal::limit),
-        companion_save: None,
         companion_within: foreign.is_none().then_some(COMPANION_WAIT),
     }
 }

@@ -5,7 +5,6 @@ use super::notice::{Need, Notice};
 use super::sentences;
 use super::witness::Ending;
 use super::worker_process::WorkerEnd;
-use crate::config::command::Level as CommandLevel;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::Cause;
@@ -87,7 +86,7 @@ impl Keeper {
             self.recorder.note(Level::Info, JournalKind::Worker, text);
             self.recorder.keep_place();
         } else if begins_again {
-            let can_resume = status.level != Some(CommandLevel::Command.number());
+            let can_resume = self.policy.capability().can_resume();
             let text = sentences::starts_again(status.step, can_resume);
             self.recorder.note(Level::Warn, JournalKind::Worker, text);
         }

@@ -59,7 +59,7 @@ impl AgeWatch {
 impl Policy {
     /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
-        if !self.saves_on_request() {
+        if !self.capability.saves_on_request() {
             return self.old_checkpoint_of_command();
         }
         if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
@@ -73,7 +73,7 @@ impl Policy {
     /// Returns when the newest checkpoint becomes too old, for a command that cannot be asked to save: at
     /// `watch.checkpoint_age`, or after twice the longest time between its saves so far. Raised once until it saves.
     fn old_checkpoint_of_command(&self) -> Option<Duration> {
-        let least = self.limits.command?.old_after.filter(|_| !self.watches.age.told)?;
+        let least = self.limits.times.old_after.filter(|_| !self.watches.age.told)?;
         let is_alive = matches!(self.life, Lifecycle::Running(_));
         let since = self.watches.age.since.filter(|_| is_alive)?;
         let limit = match self.limits.watch.checkpoint_age {
@@ -103,7 +103,7 @@ impl Policy {
             Some(step) => format!("the newest checkpoint is {}, saved {age} ago", count(step)),
             None => format!("there is no checkpoint after {age} of training"),
         };
-        if !self.saves_on_request() {
+        if !self.capability.saves_on_request() {
             let text = format!("{newest}; the command saves when it likes: look at its output and its disk");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
         }

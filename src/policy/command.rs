@@ -4,7 +4,7 @@
 
 mod limits;
 
-pub use limits::{CommandLimits, StartedBy};
+pub use limits::{CommandTimes, StartedBy};
 
 use super::age::format_span;
 use super::event::Effect;
@@ -12,12 +12,12 @@ use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Pressure};
 use super::machine::Policy;
 use super::moves::Move;
-use super::refusal::Refusal;
-use crate::config::command::Level as CommandLevel;
-use crate::config::command::cost::{Reached, ShiftCost};
 use crate::format::count;
+use crate::outlook::continuation::{Continuation, How, NewRun};
+use crate::outlook::cost::{Cost, Reached};
+use crate::outlook::request::Situation;
+use crate::protocol::capability::{Capability, Resumption};
 use crate::protocol::companion::CompanionNews;
-use crate::protocol::continuation::{Continuation, How, NewRun};
 use crate::protocol::control::JournalKind;
 use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{CommandNews, FailureClass, Level, Order, Phase};
@@ -38,7 +38,7 @@ impl Policy {
     /// Reports whether the companion of the command may report yet: before its first step, for a while.
     #[must_use]
     pub fn awaits_companion(&self, now: Duration) -> bool {
-        let Some(within) = self.limits.command.and_then(|command| command.companion_within) else { return false };
+        let Some(within) = self.limits.times.companion_within else { return false };
         !self.worker.companion.is_there
             && match self.life {
                 Lifecycle::New | Lifecycle::AwaitingTurn { .. } | Lifecycle::AwaitingVram { .. } => true,
@@ -64,54 +64,35 @@ impl Policy {
 
     /// Reports whether the keeper may end the live worker on its own: its work is saved, or can be.
     pub(super) fn may_end_worker(&self) -> bool {
-        let is_saved = |command: CommandLimits| {
-            command.save_time().is_some() || command.can_resume() && self.position.durable.is_some()
-        };
-        self.limits.command.is_none_or(|command| command.may_end() && is_saved(command))
+        let can = self.capability;
+        can.may_end && (can.saves_on_request() || can.can_resume() && self.position.durable.is_some())
     }
 
-    /// Refuses a request that ends a live worker which cannot start again.
-    pub(super) fn refuse_loss(&self, now: Duration) -> Result<(), Refusal> {
-        let lives = matches!(self.life, Lifecycle::Running(_));
-        let Some(command) = self.limits.command.filter(|_| lives) else { return Ok(()) };
-        let steps = self.position.reached().taken;
-        match self.shift_cost() {
-            _ if !command.may_end() => Err(Refusal::NotOurs),
-            Some(ShiftCost::Refused(_)) if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
-            Some(ShiftCost::Refused(CommandLevel::Command)) => {
-                Err(Refusal::LosesEverything { steps, advice: self.if_lost().map_or_else(String::new, NewRun::advice) })
-            }
-            Some(ShiftCost::Refused(CommandLevel::Checkpoints | CommandLevel::Companion)) => {
-                Err(Refusal::NothingSaved { steps })
-            }
-            _ => Ok(()),
+    /// Returns what decides about a request.
+    pub(super) fn situation(&self, now: Duration) -> Situation<'_> {
+        Situation {
+            state: self.life.state(),
+            is_ending: !self.may_shift(),
+            capability: self.capability,
+            may_learn_more: self.may_learn_more(now),
+            reached: self.position.reached(),
+            rung: self.rung,
+            rungs: self.limits.rungs.iter().map(String::as_str).collect(),
+            continuation: self.continuation(),
+            again: self.limits.commands.again.as_ref(),
         }
     }
 
-    /// Returns the cost of an end of the command now, as its preview tells it; none for a worker of ours.
-    fn shift_cost(&self) -> Option<ShiftCost> {
-        Some(ShiftCost::of(self.limits.command?.resumption(), self.position.reached()))
-    }
-
-    /// Reports whether the worker saves when it is asked to: not a command that neither a signal nor a companion asks.
+    /// Returns what the worker can do, as far as it is known now.
     #[must_use]
-    pub fn saves_on_request(&self) -> bool {
-        self.limits.command.is_none_or(|command| command.save_time().is_some())
-    }
-
-    /// Refuses to save what cannot be asked to.
-    pub(super) fn refuse_save(&self, now: Duration) -> Result<(), Refusal> {
-        match self.saves_on_request() {
-            true => Ok(()),
-            false if self.may_learn_more(now) => Err(Refusal::NotKnownYet),
-            false => Err(Refusal::CannotAskToSave),
-        }
+    pub fn capability(&self) -> Capability {
+        self.capability
     }
 
     /// Says where a command starts again that was ended without a save.
     pub(super) fn describe_start(&self) -> String {
-        match self.shift_cost() {
-            Some(ShiftCost::BackTo { checkpoint, .. }) => format!("from its checkpoint at step {}", count(checkpoint)),
+        match Cost::of(self.capability, self.position.reached()) {
+            Some(Cost::BackTo { checkpoint, .. }) => format!("from its checkpoint at step {}", count(checkpoint)),
             _ => "from its beginning".to_owned(),
         }
     }
@@ -122,23 +103,18 @@ impl Policy {
         if matches!(self.life, Lifecycle::Over(Outcome::Finished)) {
             return self.limits.commands.by_resume(How::Nothing);
         }
-        let resumes = self.limits.command.is_none_or(CommandLimits::can_resume);
-        self.limits.commands.after(self.is_lost(), self.position.durable.filter(|_| resumes))
+        let durable = self.position.durable.filter(|_| self.capability.can_resume());
+        self.limits.commands.after(!self.capability.may_restart(), durable)
     }
 
     /// Returns how the run starts anew, if nothing resumes its command.
     pub(super) fn if_lost(&self) -> Option<&NewRun> {
-        self.limits.commands.again.as_ref().filter(|_| self.is_lost())
-    }
-
-    fn is_lost(&self) -> bool {
-        self.limits.command.is_some_and(|command| !command.may_restart())
+        self.limits.commands.again.as_ref().filter(|_| !self.capability.may_restart())
     }
 
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
-        let command = self.limits.command?;
-        if let Some(pattern) = self.worker.unmatched.as_ref().filter(|_| self.starts_over(command)) {
+        if let Some(pattern) = self.worker.unmatched.as_ref().filter(|_| self.starts_over()) {
             let text = format!(
                 "{}; a start from the beginning would overwrite the outputs `{pattern}`, which `checkpoints.match` does not \
                  match: correct it in the run's run.yaml, then `{}`",
@@ -146,7 +122,7 @@ impl Policy {
             );
             return Some(Outcome::NeedsPerson(text));
         }
-        if matches!(command.started_by, StartedBy::User { .. }) && self.starts_over(command) {
+        if matches!(self.started_by, StartedBy::User { .. }) && self.starts_over() {
             let text = format!(
                 "{}; it has written no checkpoint since it was started, and a start from the beginning might overwrite what \
                  it had: `downshift run FILE --from CHECKPOINT` starts from a checkpoint that you name, `{}` from the \
@@ -155,10 +131,10 @@ impl Policy {
             );
             return Some(Outcome::NeedsPerson(text));
         }
-        if command.may_restart() {
+        if self.capability.may_restart() {
             return None;
         }
-        let outputs = if command.save_time().is_some() { "checkpoints" } else { "outputs" };
+        let outputs = if self.capability.saves_on_request() { "checkpoints" } else { "outputs" };
         let advice = self.if_lost().map_or_else(String::new, |anew| format!("; {}", anew.advice()));
         let text = format!(
             "{}; nothing resumes the command, and a start from the beginning might overwrite its {outputs}: start it again \
@@ -171,14 +147,14 @@ impl Policy {
 
     /// Takes note of who started the process that runs from now on.
     pub fn note_start(&mut self, started_by: StartedBy) {
-        if let Some(command) = &mut self.limits.command {
-            command.started_by = started_by;
-        }
+        self.started_by = started_by;
+        self.capability.may_end = started_by != StartedBy::User { may_end: false };
     }
 
     /// Reports whether a restart begins anew although the run file says how to resume, and does not allow that.
-    fn starts_over(&self, command: CommandLimits) -> bool {
-        command.resumes && !command.from_start && self.position.durable.is_none()
+    fn starts_over(&self) -> bool {
+        let can = self.limits.capability;
+        can.resumes == Resumption::Checkpoints && !can.may_start_over && self.position.durable.is_none()
     }
 
     /// Returns the end of a run whose command ended while no keeper watched it, unless it may start again.
@@ -259,31 +235,27 @@ impl Policy {
 
     /// Takes over what an earlier keeper knew about the companion of the command.
     pub fn restore_companion(&mut self, companion: &CompanionNews) {
-        if let Some(command) = &mut self.limits.command {
-            command.companion_save = companion.resumes().then_some(SAVING);
-        }
+        self.capability = self.capability.with_companion(self.limits.capability, companion.resumes());
     }
 
     /// Reports whether the script trains without the companion that it had in an earlier attempt.
     #[must_use]
     pub fn misses_companion(&self) -> bool {
-        let expected = self.limits.command.is_some_and(|command| command.companion_save.is_some());
+        let expected = self.capability.resumes == Resumption::Companion;
         let taken = self.current_step().saturating_sub(self.position.loaded.unwrap_or(0));
         expected && !self.worker.companion.is_there && taken >= SILENT_STEPS
     }
 
     /// Forgets a companion that the script no longer has.
     pub fn forget_companion(&mut self) {
-        if let Some(command) = &mut self.limits.command {
-            command.companion_save = None;
-        }
+        self.capability = self.capability.with_companion(self.limits.capability, false);
     }
 
     /// Handles the introduction of a companion, or another value in it.
     fn handle_companion(&mut self, companion: &CompanionNews) -> Vec<Effect> {
         self.restore_companion(companion);
         self.position.epoch_units = companion.epoch_units.unwrap_or(self.position.epoch_units);
-        let is_ended = self.limits.command.is_some_and(CommandLimits::may_end_hung);
+        let is_ended = self.capability.may_end_hung();
         // One that sees only optimizer steps cannot tell a save or an evaluation from a hang.
         if companion.framework.sees_losses() {
             self.watches.hang.watch_companion(is_ended);
@@ -300,7 +272,9 @@ impl Policy {
 
     /// Handles the silence of a command that cannot start again: nothing is ended, you are told.
     pub(super) fn note_silence(&mut self, now: Duration) -> Option<Vec<Effect>> {
-        let command = self.limits.command.filter(|command| !command.may_end_hung())?;
+        if self.capability.may_end_hung() {
+            return None;
+        }
         let long = format_span(self.watches.hang.limit());
         self.watches.hang.alarmed(now);
         if std::mem::replace(&mut self.worker.silent, true) {
@@ -311,7 +285,7 @@ impl Policy {
             None => format!("the command has printed nothing and used no CPU time for {long}"),
         };
         // A process that was adopted is ended with `--may-end` only.
-        let why = if command.may_end() {
+        let why = if self.capability.may_end {
             ", because nothing resumes it: `downshift stop` ends it, and with `restart: from_start` in a run file it would \
              start over"
         } else {
@@ -325,8 +299,9 @@ impl Policy {
 
     /// Returns the time that a stop of a command takes.
     pub(super) fn stop_grace_of_command(&self, pressure: Pressure, checkpoint: bool) -> Option<Duration> {
-        let command = self.limits.command.filter(|_| pressure == Pressure::Asked)?;
-        Some(command.save_time().filter(|_| checkpoint).unwrap_or_default() + ENDING)
+        let by_companion = || (self.capability.resumes == Resumption::Companion).then_some(SAVING);
+        let save = || self.limits.times.save_within.or_else(by_companion).filter(|_| checkpoint).unwrap_or_default();
+        (self.capability.is_command() && pressure == Pressure::Asked).then(|| save() + ENDING)
     }
 }
 

@@ -1,15 +1,16 @@
 //! Input and output types of the state machine.
 
-use super::command::CommandLimits;
+use super::command::CommandTimes;
 use super::lifecycle::{Back, Outcome, Start};
-use super::refusal::Refusal;
 use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::outlook::continuation::Commands;
+use crate::outlook::request::Refusal;
+use crate::protocol::capability::Capability;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
-use crate::protocol::continuation::Commands;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
@@ -149,8 +150,10 @@ pub struct Limits {
     pub plan: Vec<Stage>,
     /// Save interval of each rung.
     pub save_every: Vec<Every>,
-    /// The limits of a command, if the worker runs one.
-    pub command: Option<CommandLimits>,
+    /// Abilities of the worker, as far as the run file tells.
+    pub capability: Capability,
+    /// The times of a command.
+    pub times: CommandTimes,
     /// The knobs of each rung of a command, as a tree; empty for a built-in trainer.
     pub knobs: Vec<Value>,
     /// The knob that turns fused or compiled kernels off, for each rung that has one.

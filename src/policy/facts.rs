@@ -12,7 +12,8 @@ use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
 use super::updates::UpdateWatch;
-use crate::config::command::cost::Reached;
+use crate::outlook::cost::Reached;
+use crate::protocol::capability::Capability;
 use crate::protocol::companion::IgnoredKnob;
 use crate::protocol::progress::began_after;
 use crate::protocol::worker::{DoneReason, Failed, Hello};
@@ -34,9 +35,9 @@ pub struct Watches {
 }
 
 impl Watches {
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &Limits, capability: Capability) -> Self {
         Self {
-            hang: hang_watch(limits, Duration::ZERO),
+            hang: hang_watch(limits, capability, Duration::ZERO),
             heat: HeatWatch::default(),
             spikes: Default::default(),
             skips: SkipWatch::default(),
@@ -48,8 +49,8 @@ impl Watches {
     }
 
     /// Starts over for another worker. Active alarms persist.
-    pub fn renew(&mut self, limits: &Limits, now: Duration) {
-        self.hang = hang_watch(limits, now);
+    pub fn renew(&mut self, limits: &Limits, capability: Capability, now: Duration) {
+        self.hang = hang_watch(limits, capability, now);
         (self.spikes, self.skips, self.updates, self.drifts) = Default::default();
         self.age.renew();
         self.idle.reset();
@@ -64,10 +65,10 @@ impl Watches {
     }
 }
 
-fn hang_watch(limits: &Limits, now: Duration) -> HangWatch {
+fn hang_watch(limits: &Limits, capability: Capability, now: Duration) -> HangWatch {
     let mut watch = HangWatch::new(&limits.watch, now);
-    if let Some(command) = limits.command {
-        watch.watch_command(command.may_end_hung());
+    if capability.is_command() {
+        watch.watch_command(capability.may_end_hung());
     }
     watch
 }

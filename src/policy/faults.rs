@@ -31,7 +31,7 @@ impl Policy {
         }
         let comes_back = self.comes_back(fault);
         let response = fault.response();
-        let response = if self.limits.command.is_some() { response.of_command() } else { response };
+        let response = if self.capability.is_command() { response.of_command() } else { response };
         let response = response_in_time(response, fault, comes_back);
         if let Some(answer) = self.answer_failed_shift(fault, response, now) {
             effects.extend(answer);
@@ -82,7 +82,7 @@ impl Policy {
     /// Reports whether the user ended an adopted command with Ctrl-C in its own terminal: nothing is wrong, and nothing starts
     /// it again. A command of the run has no terminal that a user types into.
     fn ended_by_user(&self, fault: &Fault) -> bool {
-        fault.by_user && self.limits.command.is_some_and(|command| command.companion_within.is_none())
+        fault.by_user && self.capability.is_command() && self.limits.times.companion_within.is_none()
     }
 
     /// Returns the end of the run if its script raised the same exception twice before the first step, or at one step after
@@ -175,7 +175,7 @@ impl Policy {
         match self.position.clock {
             Some(clock)
                 if again
-                    && self.limits.command.is_none()
+                    && !self.capability.is_command()
                     && self.autopilot()
                     && self.ledger.left_out != Some(clock) =>
             {

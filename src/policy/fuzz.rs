@@ -7,6 +7,7 @@ mod rungs;
 mod trouble;
 mod worker;
 
+use super::command::CommandTimes;
 use super::event::{Effect, Event, Evidence, Limits, Signal};
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome, Then};
@@ -16,8 +17,9 @@ use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::faults::plausible_relief;
+use crate::outlook::continuation::Commands;
+use crate::protocol::capability::Capability;
 use crate::protocol::cause::Cause;
-use crate::protocol::continuation::Commands;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
@@ -105,7 +107,8 @@ fn limits(plan: &[Stage]) -> Limits {
         release_time: Duration::from_secs(2),
         plan: plan.to_vec(),
         save_every,
-        command: None,
+        capability: Capability::BUILT_IN,
+        times: CommandTimes::default(),
         knobs: Vec::new(),
         unfused: Vec::new(),
     }

@@ -1,7 +1,7 @@
 //! The state machine: worker events, starts and exits. Requests of the user are in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
-use super::command::CommandLimits;
+use super::command::StartedBy;
 use super::event::{Effect, Event, Evidence, Limits};
 use super::facts::{GpuMemory, NewestWorker, Position, Watches};
 use super::fault::Fault;
@@ -12,6 +12,7 @@ use super::refused::Wishes;
 use crate::faults;
 use crate::faults::response::Response;
 use crate::format::count;
+use crate::protocol::capability::Capability;
 use crate::protocol::cause::Cause;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::JournalKind;
@@ -24,6 +25,10 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(super) limits: Limits,
+    /// Abilities of the worker, as far as they are known now.
+    pub(super) capability: Capability,
+    /// The origin of the process that runs now.
+    pub(super) started_by: StartedBy,
     pub(super) life: Lifecycle,
     pub(super) rung: usize,
     pub(super) ledger: Ledger,
@@ -42,7 +47,9 @@ impl Policy {
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
         let mut policy = Self {
-            watches: Watches::new(&limits),
+            watches: Watches::new(&limits, limits.capability),
+            capability: limits.capability,
+            started_by: StartedBy::Run,
             limits,
             life: Lifecycle::New,
             rung,
@@ -186,7 +193,7 @@ impl Policy {
         }
         let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
-            Some(step) if self.limits.command.is_none_or(CommandLimits::can_resume) => {
+            Some(step) if self.capability.can_resume() => {
                 let (rung, step) = (self.rung_name(self.rung), count(step));
                 format!("continues on {rung} from the newest usable checkpoint (step {step})")
             }
@@ -333,7 +340,7 @@ impl Policy {
             before: Some(self.worker.rung),
             ..NewestWorker::default()
         };
-        self.watches.renew(&self.limits, now);
+        self.watches.renew(&self.limits, self.capability, now);
         self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));

@@ -4,11 +4,11 @@
 use super::event::Effect;
 use super::lifecycle::{Back, Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
-use super::refusal::Refusal;
 use crate::config::knobs::Relief;
 use crate::format::count;
-use crate::protocol::continuation::NewRun;
-use crate::protocol::control::{self, JournalKind, Target};
+use crate::outlook::continuation::NewRun;
+use crate::outlook::request::Refusal;
+use crate::protocol::control::{self, JournalKind, Request, Target};
 use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
@@ -246,16 +246,17 @@ impl Policy {
     /// Accepts the proposal, on behalf of the user or the autopilot.
     pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), Refusal> {
         let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else { return Err(Refusal::NoProposal) };
-        self.refuse_loss(now)?;
+        self.situation(now).check_end()?;
         if matches!(self.life, Lifecycle::Running(_)) {
             let answer = format!("accepted: will {}", self.describe_move(&what));
             return Ok((answer, self.make_move(what, &format!("{why}, accepted by {by}"), now)));
         }
         let Move::Shift { to } = what else { return Err(Refusal::NoWorker) };
         let (from, step) = (self.rung, self.current_step());
-        let name = self.rung_name(to).to_owned();
+        let to_rung = Target::Rung(self.rung_name(to).to_owned());
+        self.situation(now).check(&Request::Shift { to: to_rung.clone() })?;
         let plan = self.ledger.climb.plan;
-        let answer = self.request_shift(&Target::Rung(name), now);
+        let answer = self.request_shift(&to_rung, now);
         // It was the keeper's own move: the plan continues after it.
         self.ledger.climb.plan = plan;
         if self.rung == to && to > from {
@@ -307,7 +308,7 @@ impl Policy {
 
     /// Suggests a rung that would.
     pub(super) fn suggest_rung(&self, relief: Relief, at: At) -> String {
-        let knobs = if self.limits.command.is_some() { suggest_for_script(relief) } else { suggest_knobs(relief) };
+        let knobs = if self.capability.is_command() { suggest_for_script(relief) } else { suggest_knobs(relief) };
         let rung = format!("a rung with `relieves: [{relief}]` ({knobs})");
         match self.if_lost() {
             None => {

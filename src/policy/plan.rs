@@ -4,7 +4,7 @@
 //! the last disturbance is proven. The keeper's own shifts come first: the run climbs back from a
 //! fault, and then the plan continues.
 
-use super::command::{CommandLimits, SILENT_STEPS};
+use super::command::SILENT_STEPS;
 use super::event::Effect;
 use super::lifecycle::Lifecycle;
 use super::machine::Policy;
@@ -102,7 +102,7 @@ enum Lacks {
 impl Policy {
     /// Reports whether the next stage could begin where the last one ended: a command that nothing resumes would start over.
     fn may_follow_plan(&self) -> bool {
-        self.limits.command.is_none_or(CommandLimits::can_resume)
+        self.capability.can_resume()
     }
 
     /// Returns the current stage, if the run follows a plan.
@@ -184,7 +184,7 @@ impl Policy {
 
     /// Says once what keeps the stage of a command from ending, after enough steps to know.
     pub(super) fn note_stalled_plan(&mut self, step: u64) -> Option<Effect> {
-        let lacks = self.missing_for_next_stage(step).filter(|_| self.limits.command.is_some())?;
+        let lacks = self.missing_for_next_stage(step).filter(|_| self.capability.is_command())?;
         let taken = step.saturating_sub(self.position.loaded.unwrap_or(0));
         let enough = if lacks == Lacks::Epochs { LONG_EPOCH } else { SILENT_STEPS };
         if self.ledger.climb.plan.is_told || taken < enough {

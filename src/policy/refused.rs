@@ -113,8 +113,8 @@ mod tests {
     use super::super::event::{Effect, Event};
     use super::super::ledger::Ledger;
     use super::super::lifecycle::Lifecycle;
-    use super::super::refusal::Refusal;
     use super::super::tests::{hello_from, limits, saved, seconds};
+    use crate::outlook::request::Refusal;
     use crate::protocol::cause::Cause;
     use crate::protocol::control::{Request, Target};
     use crate::protocol::exit::Exit;

@@ -3,7 +3,7 @@
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
-use super::refusal::Refusal;
+use crate::outlook::request::Refusal;
 use crate::protocol::control::{JournalKind, Request, Target};
 use crate::protocol::worker::{Level, Order};
 use std::time::Duration;
@@ -24,21 +24,15 @@ impl Policy {
     }
 
     fn try_request(&mut self, request: &Request, now: Duration) -> Result<Option<(String, Vec<Effect>)>, Refusal> {
-        if let Lifecycle::Over(_) = self.life {
-            return Err(Refusal::Over(self.continuation()));
-        }
+        self.situation(now).check(request)?;
         Ok(Some(match request {
             // The keeper handles these itself.
             Request::Subscribe | Request::Prune | Request::StandBy { .. } => return Ok(None),
             Request::Shift { to } => self.request_shift(to, now)?,
-            Request::Checkpoint => match self.life {
-                Lifecycle::Running(_) => {
-                    self.refuse_save(now)?;
-                    ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
-                }
-                _ => return Err(Refusal::NothingToSave),
-            },
-            Request::Restart => self.request_restart(now)?,
+            Request::Checkpoint => {
+                ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
+            }
+            Request::Restart => self.request_restart(now),
             Request::Pause => self.request_pause(now)?,
             Request::Resume => self.request_resume(now),
             Request::Stop => self.request_stop(now),
@@ -69,11 +63,7 @@ impl Policy {
     }
 
     pub(super) fn request_shift(&mut self, to: &Target, now: Duration) -> Answer {
-        let target = self.resolve_target(to)?;
-        if !self.may_shift() {
-            return Err(Refusal::Ending { resume: self.continuation().command });
-        }
-        self.refuse_loss(now)?;
+        let target = self.resolve_target(to, now)?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -84,7 +74,7 @@ impl Policy {
             Lifecycle::Running(phase) => {
                 self.life = Lifecycle::Running(phase);
                 effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
-                if self.saves_on_request() {
+                if self.capability.saves_on_request() {
                     format!("will shift to {onto} at the next step boundary")
                 } else {
                     format!("will end the command and start it on {onto}, {}", self.describe_start())
@@ -123,7 +113,7 @@ impl Policy {
     /// # Errors
     /// Returns why the run cannot go on with that rung, or is on it already.
     pub fn choose_rung(&mut self, to: &Target, step: u64, clock: u64) -> Result<Vec<Effect>, Refusal> {
-        let target = self.resolve_target(to)?;
+        let target = self.resolve_target(to, Duration::ZERO)?;
         (self.position.durable, self.position.clock) = (Some(step), Some(clock));
         let text = format!("shift: {} → {}", self.rung_name(self.rung), self.rung_name(target));
         let mut effects = vec![request_note(Level::Info, JournalKind::Shift, text)];
@@ -142,7 +132,7 @@ impl Policy {
     }
 
     /// Reports whether the state of the run allows a shift.
-    fn may_shift(&self) -> bool {
+    pub(super) fn may_shift(&self) -> bool {
         match &self.life {
             Lifecycle::New | Lifecycle::Over(_) => false,
             Lifecycle::Stopping { then, .. } => matches!(then, Then::Start(_) | Then::Recover(_) | Then::Cool(_)),
@@ -150,26 +140,9 @@ impl Policy {
         }
     }
 
-    /// Resolves the target rung, if it differs from the current one.
-    fn resolve_target(&self, to: &Target) -> Result<usize, Refusal> {
-        let (here, rungs) = (self.rung, &self.limits.rungs);
-        let name = || self.rung_name(here).to_owned();
-        let target = match to {
-            Target::Down | Target::Up if rungs.len() == 1 => return Err(Refusal::OnlyRung(name())),
-            Target::Down if here + 1 >= rungs.len() => return Err(Refusal::SafestRung(name())),
-            Target::Up if here == 0 => return Err(Refusal::FastestRung(name())),
-            Target::Down => here + 1,
-            Target::Up => here - 1,
-            Target::Rung(name) => rungs
-                .iter()
-                .position(|rung| rung == name)
-                .or_else(|| name.parse().ok().filter(|number| *number < rungs.len()))
-                .ok_or_else(|| Refusal::UnknownRung { name: name.clone(), ladder: rungs.clone() })?,
-        };
-        if target == here {
-            return Err(Refusal::SameRung(name()));
-        }
-        self.barrier(here, target).map_or(Ok(target), |why| Err(Refusal::OtherShape(why)))
+    fn resolve_target(&self, to: &Target, now: Duration) -> Result<usize, Refusal> {
+        let target = self.situation(now).resolve(to)?;
+        self.barrier(self.rung, target).map_or(Ok(target), |why| Err(Refusal::OtherShape(why)))
     }
 
     /// Handles a resume. In any state of the run it opens a fresh restart budget.
@@ -197,31 +170,26 @@ impl Policy {
         }
     }
 
-    fn request_restart(&mut self, now: Duration) -> Answer {
-        if !matches!(self.life, Lifecycle::Running(_)) {
-            return Err(Refusal::NothingToRestart);
-        }
-        self.refuse_loss(now)?;
+    fn request_restart(&mut self, now: Duration) -> (String, Vec<Effect>) {
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
         let mut effects = vec![request_note(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
-        let answer = if self.saves_on_request() {
+        let answer = if self.capability.saves_on_request() {
             format!("will save at the next step boundary and restart on {name}")
         } else {
             format!("will end the command and start it again on {name}, {}", self.describe_start())
         };
-        Ok((answer, effects))
+        (answer, effects)
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
-        self.refuse_loss(now)?;
         let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {
                 effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
-                let answer = if self.saves_on_request() {
+                let answer = if self.capability.saves_on_request() {
                     "will save at the next step boundary, then end the worker and free its memory".to_owned()
                 } else {
                     let lost = self.unsaved_steps();
@@ -239,7 +207,6 @@ impl Policy {
                 self.life = Lifecycle::Paused;
                 Ok(("pauses now".to_owned(), effects))
             }
-            Lifecycle::Paused => Err(Refusal::AlreadyPaused),
             _ => Err(Refusal::WorkerEnding),
         }
     }
@@ -257,9 +224,11 @@ impl Policy {
                 let mut effects = vec![stop];
                 self.wishes.note_stop(now);
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
-                let answer = match self.limits.command {
-                    Some(command) if !command.may_end() => "stops watching; the training goes on",
-                    _ if !self.saves_on_request() => "will end the command; a second stop does not wait for it",
+                let answer = match () {
+                    _ if !self.capability.may_end => "stops watching; the training goes on",
+                    _ if !self.capability.saves_on_request() => {
+                        "will end the command; a second stop does not wait for it"
+                    }
                     _ => "will save at the next step boundary, then end; a second stop does not wait for that",
                 };
                 (answer.to_owned(), effects)

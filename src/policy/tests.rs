@@ -3,15 +3,17 @@
 mod kernels;
 mod random;
 
+use super::command::CommandTimes;
 use super::event::{Effect, Event, Limits, Signal};
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome};
 use super::machine::Policy;
-use super::refusal::Refusal;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::outlook::continuation::Commands;
+use crate::outlook::request::Refusal;
+use crate::protocol::capability::Capability;
 use crate::protocol::cause::Cause;
-use crate::protocol::continuation::Commands;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
@@ -42,7 +44,8 @@ pub(super) fn limits() -> Limits {
         release_time: seconds(2),
         plan,
         save_every,
-        command: None,
+        capability: Capability::BUILT_IN,
+        times: CommandTimes::default(),
         knobs: Vec::new(),
         unfused: Vec::new(),
     }

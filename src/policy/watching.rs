@@ -63,7 +63,7 @@ impl Policy {
         let ahead = (knobs.skip / 2).saturating_add(lasted);
         let from = newest.samples.saturating_sub(in_units(ahead));
         // The data of a command is not ours to choose.
-        let skips = self.limits.command.is_none() && knobs.skip > 0;
+        let skips = !self.capability.is_command() && knobs.skip > 0;
         let skip = skips.then(|| (from, from.saturating_add(in_units(knobs.skip.max(ahead)))));
         Back { before: (newest.step + 1).saturating_sub(lasted), steps: knobs.back, skip }
     }

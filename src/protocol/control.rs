@@ -6,6 +6,7 @@
 //! every change from then on. Rows read from the store after the first status overlap with those on
 //! the socket, and never leave a gap.
 
+use super::capability::Capability;
 use super::companion::CompanionNews;
 use super::progress::Progress;
 use super::ranks::RankRow;
@@ -198,6 +199,9 @@ pub struct Status {
     /// For a command: how much the keeper can do for it, 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
+    /// Abilities of the worker; none in a status of an older keeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<Capability>,
     /// For a command: how well it continues after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
@@ -312,12 +316,18 @@ impl Status {
     /// Describes the level of a command and how well it resumes, as far as that is known: `level 2, resume exact`.
     #[must_use]
     pub fn describe_level(&self) -> Option<String> {
+        self.describe_level_with(self.resume.as_ref(), "resume ")
+    }
+
+    /// Describes the level of a command with this resume, and these words before its grade.
+    #[must_use]
+    pub fn describe_level_with(&self, resume: Option<&Resume>, before_grade: &str) -> Option<String> {
         if self.is_level_open() {
-            return Some(LEVEL_OPEN.to_owned());
+            return Some("level not known yet".to_owned());
         }
         let level = format!("level {}", self.level?);
-        let resume = self.resume.as_ref().and_then(Resume::word);
-        Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, resume {word}")))
+        let resume = resume.and_then(Resume::word);
+        Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, {before_grade}{word}")))
     }
 
     /// Formats the loss of the newest step: `0.312`, or `not finite`.
@@ -349,9 +359,6 @@ impl Status {
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
-
-/// Shown in place of a level that is not known yet.
-pub const LEVEL_OPEN: &str = "level not known yet";
 
 /// A decision of the keeper that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,9 +5,10 @@ use super::companion::KnownCompanion;
 use super::foreign::ForeignProcess;
 use super::run_dir::RunDir;
 use super::{adopted, checkpoint};
-use crate::config::command::{CommandSpec, Level, RestartPolicy};
+use crate::config::command::CommandSpec;
 use crate::format::quoted;
-use crate::protocol::continuation::{Commands, Continuation, NewRun};
+use crate::outlook::capability::capability_of;
+use crate::outlook::continuation::{Commands, Continuation, NewRun};
 use crate::protocol::control::Status;
 use crate::untrusted::text;
 
@@ -27,7 +28,7 @@ pub fn commands(dir: &RunDir, spec: Option<&CommandSpec>) -> Commands {
     Commands {
         resume: dir.command("resume"),
         again: spec.map(|spec| run_again(dir, spec)),
-        may_start_over: spec.is_none_or(|spec| spec.restart == RestartPolicy::FromStart),
+        capability: capability_of(spec),
     }
 }
 
@@ -50,8 +51,8 @@ fn run_again(dir: &RunDir, spec: &CommandSpec) -> NewRun {
 /// begin from it, or it was not started by `run`. `spec`: the run's command, if it has one.
 #[must_use]
 pub fn command_from_checkpoint(dir: &RunDir, spec: Option<&CommandSpec>, step: Option<u64>) -> Option<String> {
-    let resumes = spec.is_some_and(|spec| spec.level() >= Level::Checkpoints)
-        || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
+    let resumes =
+        spec.is_some_and(|spec| spec.resumes()) || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
     let resumes_script = resumes && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
     let line = without_option(&first_line(dir).filter(|_| has_checkpoint)?, "--from");

@@ -7,7 +7,7 @@ use super::lock::Recovery;
 use super::owners;
 use super::run_dir::RunDir;
 use crate::format::count;
-use crate::protocol::continuation::{Continuation, How};
+use crate::outlook::continuation::{Continuation, How};
 use crate::protocol::control::{RunState, Status};
 
 /// Returns the state, with the reason. `recovery`: the keeper's parent is alive, or the next keeper opens the run.

@@ -18,7 +18,7 @@ use crate::cli::measure::attempt::Start;
 use crate::cli::measure::folder::TemporaryFolder;
 use crate::cli::measure::interruption::Interruption;
 use crate::cli::{Failure, Outcome, line, say};
-use crate::config::command::{CommandSpec, Level};
+use crate::config::command::CommandSpec;
 use crate::config::run::Run;
 use crate::format::{count, counted};
 use crate::protocol::companion::IgnoredKnob;
@@ -50,7 +50,7 @@ pub struct Options<'a> {
 
 /// Reports whether the resume of a command can be tried, as far as the run file and the source of its script show.
 pub fn may_resume(spec: &CommandSpec) -> bool {
-    spec.level() >= Level::Checkpoints || KeptScript::of(spec).is_some()
+    spec.resumes() || KeptScript::of(spec).is_some()
 }
 
 /// Says why nothing resumes a command.
@@ -183,7 +183,7 @@ impl Trial<'_> {
         let has_saved = |leg: &Leg| leg.saved.is_some_and(|step| step >= steps);
         let can_ask = |leg: &Leg| spec.save.is_some() || leg.has_resuming_companion();
         // Without a way to resume, nothing is waited for but the companion.
-        let saves_alone = spec.level() >= Level::Checkpoints;
+        let saves_alone = spec.resumes();
         let mut leg = Leg::start(dir, &self.start(1))?;
         let is_due = |leg: &Leg| leg.trace.last() >= steps && (can_ask(leg) || !saves_alone);
         let mut over = leg.run(&self.limits, |leg| has_saved(leg) || is_due(leg))?;

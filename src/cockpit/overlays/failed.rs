@@ -7,7 +7,7 @@ use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{clock, count};
-use crate::protocol::continuation::How;
+use crate::outlook::continuation::How;
 use crate::protocol::control::{JournalKind, JournalRow, RunState};
 use crate::protocol::worker::Level;
 use ratatui::{

@@ -6,7 +6,7 @@ use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{age, count};
-use crate::protocol::continuation::How;
+use crate::outlook::continuation::How;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -2,8 +2,6 @@
 
 mod command;
 
-pub use command::{command_level, cost_now, describe_known_level};
-
 use self::command::Consequences;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
@@ -11,7 +9,7 @@ use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
-use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::protocol::control::{Request, RunState, RungRecord, Status, Target};
 use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare_presets, effective_batch, worst_class};
 use ratatui::{
@@ -60,11 +58,11 @@ pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>
     let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
     let ends = Ends { here, target };
-    let long = consequence_lines(state, status, ends, &changes, width, theme);
+    let long = consequence_lines(state, status, ends, to, &changes, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
-    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(state, status, ends, class, width)) };
+    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(state, status, ends, to, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
     let mut lines = lines_that_fit(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
     let gap = || std::iter::repeat_n(Line::default(), air);
@@ -107,6 +105,7 @@ fn short_consequences(
     state: &State,
     status: &Status,
     ends: Ends<'_>,
+    to: usize,
     class: Class,
     width: usize,
 ) -> Vec<Line<'static>> {
@@ -115,7 +114,7 @@ fn short_consequences(
     let warm = ends.warm_start().filter(|_| class == Class::C).map_or("", |_| "; warm_start: what fits is loaded");
     let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
     let when = match (status.state, &state.command) {
-        (_, Some(spec)) => command::short_sentence(spec, status),
+        (_, Some(_)) => command::short_sentence(state, status, to),
         (RunState::Paused, _) => "takes effect on resume".to_owned(),
         (RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram, _) => {
             "takes effect at the next start".to_owned()
@@ -258,6 +257,7 @@ fn consequence_lines(
     state: &State,
     status: &Status,
     ends: Ends<'_>,
+    to: usize,
     changes: &[Change],
     width: usize,
     theme: &Theme,
@@ -269,8 +269,8 @@ fn consequence_lines(
         lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
     }
     let (meaning, when, warns) = match &state.command {
-        Some(spec) => {
-            let Consequences { meaning, cost, warns } = command::consequences(spec, status, class, changes);
+        Some(_) => {
+            let Consequences { meaning, cost, warns } = command::consequences(state, status, to, changes);
             (meaning, cost, warns)
         }
         None => (meaning_of(class, ends), start_of(status), class == Class::C),
@@ -321,8 +321,8 @@ fn start_of(status: &Status) -> String {
 #[must_use]
 pub fn key_line(state: &State) -> ui::KeyLine {
     let key = |action: Action| state.keys.key_of(action);
-    let is_possible =
-        state.status().zip(state.command.as_ref()).is_none_or(|(status, spec)| cost_now(spec, status).is_possible());
+    let shift = |to: usize| Request::Shift { to: Target::Rung(to.to_string()) };
+    let is_possible = state.previewed_rung().is_none_or(|to| state.check_request(&shift(to)).is_ok());
     let shift = is_possible.then(|| (key(Action::Confirm), "shift", Action::Confirm));
     let others = [
         (key(Action::ShiftDown), "safer rung", Action::ShiftDown),

@@ -1,15 +1,14 @@
 //! The question before a stop, or before a pause or restart that repeats steps.
 
-use super::preview::cost_now;
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::WorkerEnd;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::command::cost::{ShiftCost, lost, repeated};
 use crate::config::theme::Theme;
 use crate::format::count;
-use crate::protocol::continuation::{Continuation, How};
+use crate::outlook::continuation::{Continuation, How};
+use crate::outlook::cost::{Cost, Reached, lost, repeated};
 use crate::protocol::control::{RunState, Status};
 use ratatui::{
     Frame,
@@ -47,20 +46,18 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, kind: WorkerEnd, state: &Stat
 
 /// Returns how the run goes on once it has stopped: from the checkpoint that the stop saves, if it saves one.
 fn way_after_stop(state: &State) -> Continuation {
-    let saves = match (state.status(), &state.command) {
-        (Some(status), _) if status.state == RunState::Stopping => false,
-        (Some(status), Some(spec)) => {
-            let cost = cost_now(spec, status);
-            matches!(cost, ShiftCost::AtMostOneStep | ShiftCost::SavesFirst)
-        }
-        (_, None) => true,
-        (None, Some(_)) => false,
-    };
+    let is_stopping = state.run_state() == Some(RunState::Stopping);
+    let saves = !is_stopping && cost_now(state).is_some_and(Cost::saves_first);
     let mut way = state.continuation();
     if saves && way.how == How::StartOver {
         way.how = How::Resume(state.status().map_or(0, |status| status.step));
     }
     way
+}
+
+/// Returns what an end of the worker costs now; none if it cannot go on afterwards.
+fn cost_now(state: &State) -> Option<Cost> {
+    Cost::of(state.capability(), Reached::of_status(state.status()?))
 }
 
 /// Returns the words before the command that continues the run.
@@ -130,11 +127,10 @@ fn question_lines(within: Rect, kind: WorkerEnd, state: &State) -> Vec<String> {
         (WorkerEnd::Stop, Some(_)) if let Some(pid) = state.watched_process() => {
             format!("Stop watching at step {}? The training goes on in process {pid}.", count(status.step))
         }
-        (WorkerEnd::Stop, Some(spec)) => stop_question(cost_now(spec, status), status.step),
-        (WorkerEnd::Pause | WorkerEnd::Restart, spec) => {
-            let cost = spec.as_ref().map(|spec| cost_now(spec, status));
+        (WorkerEnd::Stop, Some(_)) => stop_question(cost_now(state), status.step),
+        (WorkerEnd::Pause | WorkerEnd::Restart, _) => {
             let what = if kind == WorkerEnd::Pause { "Pause the run" } else { "Restart the command" };
-            format!("{what} at step {}? {}", count(status.step), end_of_command(cost))
+            format!("{what} at step {}? {}", count(status.step), end_of_command(cost_now(state)))
         }
     };
     ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))
@@ -152,37 +148,37 @@ fn stop_again_question(status: &Status) -> String {
 }
 
 /// Describes what an end of the worker loses that the run survives.
-fn end_of_command(cost: Option<ShiftCost>) -> String {
+fn end_of_command(cost: Option<Cost>) -> String {
     match cost {
-        Some(ShiftCost::BackTo { checkpoint, steps }) => format!(
+        Some(Cost::BackTo { checkpoint, steps }) => format!(
             "The command cannot be asked to save: it goes on from checkpoint {} and repeats {}.",
             count(checkpoint),
             repeated(steps)
         ),
-        Some(ShiftCost::Everything { steps }) => {
+        Some(Cost::Everything { steps }) => {
             format!("The command cannot be asked to save: it starts over and loses {}.", lost(steps))
         }
-        None | Some(ShiftCost::SavesFirst | ShiftCost::AtMostOneStep) => "It saves first; nothing is lost.".to_owned(),
-        Some(ShiftCost::Refused(_)) => "It has no checkpoint to go on from.".to_owned(),
+        Some(Cost::SavesFirst | Cost::AtMostOneStep) => "It saves first; nothing is lost.".to_owned(),
+        None => "It has no checkpoint to go on from.".to_owned(),
     }
 }
 
 /// Asks before a command ends: its script resumes only as well as it can itself.
-fn stop_question(cost: ShiftCost, step: u64) -> String {
+fn stop_question(cost: Option<Cost>, step: u64) -> String {
     let step = count(step);
     match cost {
-        ShiftCost::AtMostOneStep => {
+        Some(Cost::AtMostOneStep) => {
             format!("Save at step {step} and stop the run? Everything the script started ends; nothing is lost.")
         }
-        ShiftCost::SavesFirst => {
+        Some(Cost::SavesFirst) => {
             format!("Stop the run at step {step}? The script saves first, and everything it started ends.")
         }
-        ShiftCost::BackTo { checkpoint, steps } => format!(
+        Some(Cost::BackTo { checkpoint, steps }) => format!(
             "Stop the run at step {step}? Everything the script started ends; it resumes from checkpoint {} and repeats {}.",
             count(checkpoint),
             repeated(steps)
         ),
-        ShiftCost::Everything { .. } | ShiftCost::Refused(_) => {
+        Some(Cost::Everything { .. }) | None => {
             format!(
                 "Stop the run at step {step}? Everything the script started ends, and there is no checkpoint to resume from."
             )

@@ -1,7 +1,6 @@
 //! The first line: the run's name, state and position. If space is short, the least important fields
 //! are dropped first.
 
-use crate::cockpit::overlays::preview::describe_known_level;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -113,9 +112,8 @@ fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (
         rung.splice(0..0, [label("rung "), text(format!("{} ", status.rung))]);
     }
     left.push(Field::new(5, rung));
-    left.extend(
-        state.command.as_ref().map(|command| Field::new(8, vec![text(describe_known_level(command, status, wide))])),
-    );
+    let level = status.describe_level_with(status.resume.as_ref(), if wide { "resume " } else { "" });
+    left.extend(level.map(|level| Field::new(8, vec![text(level)])));
     if let Some(host) = &status.host {
         let way = if wide { ", through the run's folder" } else { "" };
         left.push(Field::new(4, vec![Span::styled(format!("on host {}{way}", ui::cut(host, 24)), theme.accent)]));

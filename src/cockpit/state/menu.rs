@@ -2,7 +2,7 @@
 
 use super::State;
 use super::requests::Refusal;
-use crate::protocol::continuation::How;
+use crate::outlook::continuation::How;
 use crate::protocol::control::{CheckpointRow, Status};
 use crate::store::labels::Labels;
 

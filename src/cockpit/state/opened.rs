@@ -5,6 +5,7 @@ use super::journal::{Entry, chosen_entry};
 use super::requests::Refusal;
 use super::screen::{Panel, View};
 use crate::cockpit::quantity::Quantity;
+use crate::outlook::request::Refusal::SameRung;
 
 /// The target of Enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,6 @@ impl State {
             return self.request_refusal().map_or(Ok(Opened::Preview(to)), Err);
         }
         let name = here.and_then(|rung| self.ladder.get(rung)).map(|rung| rung.name.clone());
-        self.own_view_or(name.map_or(Refusal::NoLadder, Refusal::SameRung))
+        self.own_view_or(name.map_or(Refusal::NothingToOpen, |name| SameRung(name).into()))
     }
 }

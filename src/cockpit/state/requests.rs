@@ -5,21 +5,23 @@ use super::screen::View;
 use super::{Link, State};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::screen::Mode;
-use crate::protocol::continuation::Continuation;
-use crate::protocol::control::RunState;
+use crate::outlook;
+use crate::outlook::capability::capability_of;
+use crate::outlook::cost::{Cost, Reached};
+use crate::outlook::request::Situation;
+use crate::protocol::capability::Capability;
+use crate::protocol::control::{Request, RunState, Target};
 use std::fmt;
 
 /// The reason why an action is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
+    /// The run does not take the request.
+    OfRun(outlook::request::Refusal),
     /// The cockpit was opened with `--read-only`.
     ReadOnly,
     /// The screen shows the past; holds the key that returns to the present.
     Past(String),
-    /// The last step is taken.
-    Finished,
-    /// The run ended early; holds how it continues.
-    Ended(Continuation),
     /// The keeper is being restarted.
     KeeperRestarting,
     /// The keeper does not answer.
@@ -28,16 +30,6 @@ pub enum Refusal {
     NotConnected,
     /// The screen cannot show the question; holds the columns and rows it needs.
     TooSmall(u16, u16),
-    /// The run has a single rung.
-    NoLadder,
-    /// The named rung is the safest.
-    SafestRung(String),
-    /// The named rung is the fastest.
-    FastestRung(String),
-    /// The run is on the named rung already.
-    SameRung(String),
-    /// Accepted without a proposal.
-    NoProposal,
     /// The run has processes that must end first.
     Alive,
     /// The labels of the run are being read.
@@ -69,31 +61,20 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::OfRun(why) => why.fmt(formatter),
             Self::ReadOnly => write!(formatter, "read-only: this cockpit was opened with --read-only"),
             Self::Past(back) => write!(formatter, "this is the past; {back} returns to the present"),
-            Self::Finished => write!(formatter, "the run is finished"),
-            Self::Ended(way) => write!(formatter, "the run has ended; `{}` {}", way.command, way.effect()),
             Self::KeeperRestarting => write!(formatter, "the keeper is restarting; try again in a moment"),
             Self::KeeperGone => write!(formatter, "no keeper answers; the request was not sent"),
             Self::NotConnected => write!(formatter, "not connected to the keeper yet; the request was not sent"),
             Self::TooSmall(columns, rows) => {
                 write!(formatter, "terminal too small for this box; enlarge it to {columns}×{rows}, or use a command")
             }
-            Self::NoLadder => {
-                write!(
-                    formatter,
-                    "this run has no other rung; a `ladder:` in its run file adds some (`downshift init` proposes one)"
-                )
-            }
-            Self::SafestRung(name) => write!(formatter, "{name} is the safest rung; there is none below"),
-            Self::FastestRung(name) => write!(formatter, "{name} is the fastest rung; there is none above"),
-            Self::SameRung(name) => write!(formatter, "the run is already on {name}"),
             Self::AlreadyOpen => write!(formatter, "this run is already open"),
             Self::NotAFault => write!(formatter, "only a fault has more to show"),
             Self::NothingToOpen => write!(formatter, "nothing to open here"),
             Self::NothingToCopy => write!(formatter, "nothing to copy here; focus a chart or a list with Tab"),
             Self::NoPicture => write!(formatter, "no picture of this; focus a chart of steps or evaluations with Tab"),
-            Self::NoProposal => write!(formatter, "the keeper has no proposal"),
             Self::Alive => write!(formatter, "the run is alive; stop it first"),
             Self::ReadingLabels => write!(formatter, "reading the labels of the run"),
             Self::NotListed => write!(formatter, "the run is not in this folder"),
@@ -116,6 +97,44 @@ impl State {
         }
     }
 
+    /// Returns what the worker can do: as the keeper says, or one of before as far as the run file tells.
+    #[must_use]
+    pub fn capability(&self) -> Capability {
+        let of_file = capability_of(self.command.as_ref());
+        self.status().map_or(of_file, |status| of_file.as_recorded(status))
+    }
+
+    /// Returns what decides about a request; none before the first status.
+    #[must_use]
+    pub fn situation(&self) -> Option<Situation<'_>> {
+        let status = self.status()?;
+        Some(Situation {
+            state: status.state,
+            is_ending: false,
+            capability: self.capability(),
+            may_learn_more: status.is_level_open(),
+            reached: Reached::of_status(status),
+            rung: status.rung,
+            rungs: self.ladder.iter().map(|rung| rung.name.as_str()).collect(),
+            continuation: self.continuation(),
+            again: self.commands.as_ref().and_then(|commands| commands.again.as_ref()),
+        })
+    }
+
+    /// Returns what a request would cost: none if no worker ends for it.
+    ///
+    /// # Errors
+    /// Returns why the run does not take it.
+    pub fn check_request(&self, request: &Request) -> Result<Option<Cost>, Refusal> {
+        if let Some(why) = self.request_refusal() {
+            return Err(why);
+        }
+        if *request == Request::Accept && self.status().is_none_or(|status| status.proposal.is_none()) {
+            return Err(outlook::request::Refusal::NoProposal.into());
+        }
+        self.situation().map_or(Ok(None), |now| Ok(now.check(request)?))
+    }
+
     /// Returns the reason why no request to the run is currently possible, if there is one.
     #[must_use]
     pub fn request_refusal(&self) -> Option<Refusal> {
@@ -126,8 +145,7 @@ impl State {
             return Some(Refusal::Past(self.keys.key_of(Action::Back)));
         }
         match (&self.link, self.run_state()) {
-            (_, Some(RunState::Finished)) => Some(Refusal::Finished),
-            (_, Some(over)) if over.is_over() => Some(Refusal::Ended(self.continuation())),
+            (_, Some(over)) if over.is_over() => Some(outlook::request::Refusal::Over(self.continuation()).into()),
             (_, Some(RunState::Recovering)) => Some(Refusal::KeeperRestarting),
             (Link::Dropped { .. } | Link::Lost { .. }, _) => Some(Refusal::KeeperGone),
             (Link::Waiting, _) | (_, None) => Some(Refusal::NotConnected),
@@ -138,20 +156,27 @@ impl State {
     /// Reports whether an action would currently have an effect.
     #[must_use]
     pub fn is_possible(&self, action: Action) -> bool {
-        if action.is_request() && self.request_refusal().is_some() {
-            return false;
+        let takes = |request: Request| self.check_request(&request).is_ok();
+        let has_rung = |to: Target| {
+            self.request_refusal().is_none() && self.situation().is_some_and(|now| now.resolve(&to).is_ok())
+        };
+        match action {
+            // The preview says why a rung cannot be reached now.
+            Action::ShiftDown => has_rung(Target::Down),
+            Action::ShiftUp => has_rung(Target::Up),
+            Action::Accept => takes(Request::Accept),
+            Action::Checkpoint => takes(Request::Checkpoint),
+            Action::Restart => takes(Request::Restart),
+            Action::Pause if self.run_state() != Some(RunState::Paused) => takes(Request::Pause),
+            Action::Alerts => !self.alerts.is_empty(),
+            Action::Sort | Action::ReverseSort => self.screen.view == View::Runs,
+            _ => !action.is_request() || self.request_refusal().is_none(),
         }
-        match (action, self.rung()) {
-            (Action::ShiftDown, Some(rung)) => rung + 1 < self.ladder.len(),
-            (Action::ShiftUp, Some(rung)) => rung > 0,
-            (Action::ShiftDown | Action::ShiftUp, None) => false,
-            (Action::Alerts, _) => !self.alerts.is_empty(),
-            (Action::Accept, _) => self.status().is_some_and(|status| status.proposal.is_some()),
-            (Action::Checkpoint | Action::Restart, _) => {
-                !matches!(self.run_state(), Some(RunState::Paused | RunState::AwaitingCard))
-            }
-            (Action::Sort | Action::ReverseSort, _) => self.screen.view == View::Runs,
-            _ => true,
-        }
+    }
+}
+
+impl From<outlook::request::Refusal> for Refusal {
+    fn from(why: outlook::request::Refusal) -> Self {
+        Self::OfRun(why)
     }
 }

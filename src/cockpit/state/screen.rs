@@ -5,6 +5,7 @@ use super::journal::Kinds;
 use super::layers::LayerCursor;
 use super::samples::SampleCursor;
 use crate::cockpit::quantity::Quantity;
+use crate::protocol::control::Request;
 use crate::store::removal::RunSize;
 
 /// A screen layout.
@@ -120,6 +121,18 @@ pub enum WorkerEnd {
     Pause,
     /// Starts the worker again.
     Restart,
+}
+
+impl WorkerEnd {
+    /// Returns the request that ends the worker.
+    #[must_use]
+    pub fn request(self) -> Request {
+        match self {
+            Self::Stop => Request::Stop,
+            Self::Pause => Request::Pause,
+            Self::Restart => Request::Restart,
+        }
+    }
 }
 
 /// Current meaning of keys.

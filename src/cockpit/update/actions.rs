@@ -32,13 +32,13 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Quit => vec![Effect::Quit],
         Action::Suspend => vec![Effect::Suspend],
         Action::Repaint => repaint(state),
-        Action::ShiftDown => preview_neighbour(state, 1),
-        Action::ShiftUp => preview_neighbour(state, -1),
+        Action::ShiftDown => preview_neighbour(state, &Target::Down),
+        Action::ShiftUp => preview_neighbour(state, &Target::Up),
         Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
         Action::Restart => worker_end::request(state, WorkerEnd::Restart),
         Action::Pause => worker_end::pause_or_resume(state),
         Action::Autopilot => toggle_autopilot(state),
-        Action::Accept => accept_proposal(state),
+        Action::Accept => send_request(state, Request::Accept, "proposal accepted"),
         Action::Stop => worker_end::request(state, WorkerEnd::Stop),
         Action::View(view) => uncover_view(state, view),
         Action::NextPanel => move_focus(state, 1),
@@ -172,27 +172,23 @@ pub fn refuse_action(state: &mut State, why: &Refusal) -> Vec<Effect> {
 
 /// Sends a request to the keeper, unless the run takes none.
 pub fn send_request(state: &mut State, request: Request, notice: &str) -> Vec<Effect> {
-    if let Some(why) = state.request_refusal() {
+    if let Err(why) = state.check_request(&request) {
         return refuse_action(state, &why);
     }
     state.show_notice(notice, false);
     vec![Effect::Send(request), Effect::Redraw]
 }
 
-/// Opens the preview of a shift to the rung below (1) or above (-1).
-fn preview_neighbour(state: &mut State, direction: isize) -> Vec<Effect> {
+/// Opens the preview of a shift to the rung below or above.
+fn preview_neighbour(state: &mut State, to: &Target) -> Vec<Effect> {
     if let Some(why) = state.request_refusal() {
         return refuse_action(state, &why);
     }
-    let Some(rung) = state.rung().filter(|_| state.ladder.len() > 1) else {
-        return refuse_action(state, &Refusal::NoLadder);
-    };
-    let Some(to) = rung.checked_add_signed(direction).filter(|to| *to < state.ladder.len()) else {
-        let name = state.ladder[rung].name.clone();
-        let why = if direction > 0 { Refusal::SafestRung(name) } else { Refusal::FastestRung(name) };
-        return refuse_action(state, &why);
-    };
-    open_box(state, Mode::Preview { to })
+    match state.situation().map(|now| now.resolve(to)) {
+        Some(Ok(to)) => open_box(state, Mode::Preview { to }),
+        Some(Err(why)) => refuse_action(state, &why.into()),
+        None => Vec::new(),
+    }
 }
 
 /// Moves the open preview to another rung, skipping the current one.
@@ -212,9 +208,6 @@ pub fn move_preview(state: &mut State, to: usize, direction: isize) -> Vec<Effec
 pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
     state.screen.mode = Mode::Normal;
     let Some(name) = state.ladder.get(to).map(|rung| rung.name.clone()) else { return vec![Effect::Redraw] };
-    if Some(to) == state.rung() {
-        return refuse_action(state, &Refusal::SameRung(name));
-    }
     let notice = format!("shift to {name} requested");
     send_request(state, Request::Shift { to: Target::Rung(name) }, &notice)
 }
@@ -223,13 +216,6 @@ fn toggle_autopilot(state: &mut State) -> Vec<Effect> {
     let on = !state.status().is_some_and(|status| status.autopilot);
     let notice = if on { "autopilot on requested" } else { "autopilot off requested" };
     send_request(state, Request::Autopilot { on }, notice)
-}
-
-fn accept_proposal(state: &mut State) -> Vec<Effect> {
-    if state.status().is_none_or(|status| status.proposal.is_none()) {
-        return refuse_action(state, &Refusal::NoProposal);
-    }
-    send_request(state, Request::Accept, "proposal accepted")
 }
 
 /// Shows a view that was asked for, without the box over it that tells why the run is over.

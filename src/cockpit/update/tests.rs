@@ -117,7 +117,10 @@ fn a_pause_promises_a_save_only_if_the_worker_saves_when_asked() {
     let pause = &[KeyCode::Char('p')];
     assert!(pressed(None, pause).contains("saves first"));
     assert!(pressed(Some(&format!("{resumes}save: {{ signal: USR1 }}\n")), pause).contains("saves first"));
-    assert!(!pressed(Some(""), pause).contains("saves first"));
+    let mut lost = fixture::training(SIZE);
+    lost.command = Some(fixture::command::spec(""));
+    assert_eq!(press_all(&mut lost, pause), []);
+    assert!(lost.notice.is_some_and(|notice| notice.refused && notice.text.contains("this would lose 700 steps")));
     // A pause that repeats steps asks first.
     for more in [resumes, "restart: from_start\n"] {
         assert!(!pressed(Some(more), &[KeyCode::Char('p'), KeyCode::Enter]).contains("saves first"), "{more}");
@@ -136,7 +139,7 @@ fn impossible_actions_are_refused_with_a_reason() {
     let mut status = fixture::status(RunState::Training, 700);
     (status.rung, status.rung_name) = (3, "safe".to_owned());
     fixture::apply_status(&mut lowest, status);
-    assert_eq!(refused(&mut lowest, 'd'), "safe is the safest rung; there is none below");
+    assert_eq!(refused(&mut lowest, 'd'), "safe is the safest rung");
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
         assert!(refused(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
         assert!(refused(&mut fixture::connected(SIZE), code).contains("not connected"));

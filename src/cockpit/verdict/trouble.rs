@@ -7,7 +7,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::alerts::{AlertKind, Threshold};
 use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::format::{age, bytes, count, percent, rate};
-use crate::protocol::continuation::How;
+use crate::outlook::continuation::How;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Gpu;
 use crate::protocol::resume::describe_ignored;

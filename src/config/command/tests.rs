@@ -1,6 +1,6 @@
 use super::files::FileContent;
 use super::nodes::Place;
-use super::{AttemptContext, CommandLaunch, Level, resolve_launch, resolve_pattern};
+use super::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::config::run::{AsWritten, Run, Source};
 use std::path::{Path, PathBuf};
 
@@ -96,7 +96,7 @@ fn nothing_filled_into_a_file_pattern_acts_as_a_pattern() {
     let pattern = &spec.checkpoints.as_ref().unwrap().pattern;
     let resolved = resolve_pattern(pattern, &run.rungs[0].preset, &attempt(&run, 0, None));
     assert_eq!(resolved, "/runs/a[[]1]/out/checkpoint-*");
-    assert_eq!(spec.level(), Level::Checkpoints);
+    assert!(spec.resumes());
 }
 
 #[test]

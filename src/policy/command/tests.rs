@@ -1,14 +1,15 @@
 use super::super::Policy;
-use super::super::event::{Effect, Event, Signal};
+use super::super::event::{Effect, Event, Limits, Signal};
 use super::super::ledger::Ledger;
 use super::super::lifecycle::{Lifecycle, Outcome};
-use super::super::refusal::Refusal;
 use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
-use super::{CommandLimits, StartedBy};
+use super::{CommandTimes, StartedBy};
+use crate::outlook::continuation::{Commands, NewRun};
+use crate::outlook::request::Refusal;
 use crate::protocol::blank::companion;
+use crate::protocol::capability::{Capability, Resumption};
 use crate::protocol::cause::Cause;
 use crate::protocol::companion::{CompanionNews, Grade};
-use crate::protocol::continuation::{Commands, NewRun};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
@@ -22,33 +23,57 @@ mod silence;
 mod unmatched;
 mod updates;
 
-pub(in crate::policy) const PLAIN: CommandLimits = CommandLimits {
+/// A command, as its run file and its origin describe it.
+#[derive(Clone, Copy)]
+pub(in crate::policy) struct Script {
+    resumes: bool,
+    from_start: bool,
+    started_by: StartedBy,
+    save_within: Option<Duration>,
+    old_after: Option<Duration>,
+    companion_within: Option<Duration>,
+}
+
+impl Script {
+    pub(in crate::policy) fn limits(self) -> Limits {
+        let capability = Capability {
+            resumes: if self.resumes { Resumption::Checkpoints } else { Resumption::Nothing },
+            saves_on_signal: self.save_within.is_some(),
+            may_start_over: self.from_start,
+            may_end: true,
+        };
+        let Self { save_within, old_after, companion_within, .. } = self;
+        Limits { capability, times: CommandTimes { save_within, old_after, companion_within }, ..limits() }
+    }
+}
+
+pub(in crate::policy) const PLAIN: Script = Script {
     resumes: false,
     from_start: false,
     started_by: StartedBy::Run,
     save_within: None,
     old_after: None,
-    companion_save: None,
     companion_within: Some(super::COMPANION_WAIT),
 };
-const RESUMES: CommandLimits = CommandLimits { resumes: true, ..PLAIN };
-const SAVES: CommandLimits = CommandLimits { save_within: Some(Duration::from_mins(1)), ..RESUMES };
-const AGAIN: CommandLimits = CommandLimits { from_start: true, ..PLAIN };
+const RESUMES: Script = Script { resumes: true, ..PLAIN };
+const SAVES: Script = Script { save_within: Some(Duration::from_mins(1)), ..RESUMES };
+const AGAIN: Script = Script { from_start: true, ..PLAIN };
 
 /// Returns the policy of a command that trains.
-fn trains(command: CommandLimits) -> Policy {
+fn trains(command: Script) -> Policy {
     let mut policy = begun(command);
     policy.decide(step(1), seconds(1));
     policy
 }
 
 /// Returns the policy of a command that has taken no step.
-fn begun(command: CommandLimits) -> Policy {
+fn begun(command: Script) -> Policy {
     let again = "downshift run -- python x.py".to_owned();
     let again = NewRun { command: again, init: Some("downshift init -- python x.py".to_owned()) };
-    let commands = Commands { again: Some(again), may_start_over: command.from_start, ..limits().commands };
-    let limits = super::super::event::Limits { command: Some(command), commands, ..limits() };
-    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    let of_command = command.limits();
+    let commands = Commands { again: Some(again), capability: of_command.capability, ..limits().commands };
+    let mut policy = Policy::new(Limits { commands, ..of_command }, 0, Ledger::default(), None);
+    policy.note_start(command.started_by);
     policy.decide(Event::Begin, seconds(0));
     policy.decide(hello_from("cpu", None), seconds(0));
     policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
@@ -107,7 +132,7 @@ fn what_would_lose_everything_is_refused() {
     for request in [shift(), Event::Request(Request::Pause), Event::Request(Request::Restart)] {
         let effects = trains(PLAIN).decide(request, seconds(2));
         let advice =
-            "`downshift init -- python x.py` writes a run file that resumes from the script's checkpoints; a PyTorch \
+            "; `downshift init -- python x.py` writes a run file that resumes from the script's checkpoints; a PyTorch \
                       loop can call `downshift.attach` instead"
                 .to_owned();
         assert_eq!(effects, [Effect::Reply(Err(Refusal::LosesEverything { steps: 1, advice }))]);
@@ -188,7 +213,7 @@ fn a_hung_command_that_can_resume_is_started_again() {
 
 #[test]
 fn an_adopted_training_is_not_ended_without_permission() {
-    let adopted = CommandLimits { started_by: StartedBy::User { may_end: false }, from_start: true, ..PLAIN };
+    let adopted = Script { started_by: StartedBy::User { may_end: false }, from_start: true, ..PLAIN };
     let effects = trains(adopted).decide(Event::Request(Request::Pause), seconds(2));
     assert_eq!(effects, [Effect::Reply(Err(Refusal::NotOurs))]);
     let mut policy = trains(adopted);
@@ -199,7 +224,7 @@ fn an_adopted_training_is_not_ended_without_permission() {
 
 #[test]
 fn a_command_that_stops_saving_raises_one_alarm_until_it_saves_again() {
-    let watched = CommandLimits { old_after: Some(seconds(300)), from_start: true, ..PLAIN };
+    let watched = Script { old_after: Some(seconds(300)), from_start: true, ..PLAIN };
     let mut policy = trains(watched);
     let mut age_alarms = Vec::new();
     for second in (10..=9000).step_by(10) {
@@ -278,8 +303,7 @@ fn steps_that_another_process_of_the_command_repeats_are_not_counted_twice() {
 
 #[test]
 fn another_keeper_knows_that_the_companion_saves() {
-    let limits = super::super::event::Limits { command: Some(PLAIN), ..limits() };
-    let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    let mut policy = Policy::new(PLAIN.limits(), 0, Ledger::default(), None);
     assert!(policy.end_of_lost_command().is_some());
     policy.restore_companion(&companion(Grade::Script, true));
     assert_eq!(policy.end_of_lost_command(), None);
@@ -378,9 +402,8 @@ fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
 
 #[test]
 fn a_companion_is_awaited_until_it_reports_or_the_first_step_or_for_some_minutes() {
-    let starts = |command: CommandLimits| {
-        let limits = super::super::event::Limits { command: Some(command), ..limits() };
-        let mut policy = Policy::new(limits, 0, Ledger::default(), None);
+    let starts = |command: Script| {
+        let mut policy = Policy::new(command.limits(), 0, Ledger::default(), None);
         policy.decide(Event::Begin, seconds(0));
         policy.decide(hello_from("cpu", None), seconds(0));
         policy
@@ -388,12 +411,11 @@ fn a_companion_is_awaited_until_it_reports_or_the_first_step_or_for_some_minutes
     let silent = starts(PLAIN);
     assert!(silent.awaits_companion(seconds(60)));
     assert!(!silent.awaits_companion(seconds(600)), "it imports for ten minutes, or there is none");
-    assert!(!starts(CommandLimits { companion_within: None, ..PLAIN }).awaits_companion(seconds(1)), "adopted");
+    assert!(!starts(Script { companion_within: None, ..PLAIN }).awaits_companion(seconds(1)), "adopted");
     assert!(!trains(PLAIN).awaits_companion(seconds(2)), "it steps without one");
     let no_command = Policy::new(limits(), 0, Ledger::default(), None);
     assert!(!no_command.awaits_companion(seconds(0)));
-    let limits = super::super::event::Limits { command: Some(RESUMES), ..limits() };
-    let mut resumed = Policy::new(limits, 0, Ledger::default(), None);
+    let mut resumed = Policy::new(RESUMES.limits(), 0, Ledger::default(), None);
     resumed.set_durable_step(Some(12_345));
     let said = format!("{:?}", resumed.decide(Event::Begin, seconds(0)));
     assert!(said.contains("from the newest usable checkpoint (step 12 345)"), "{said}");

@@ -3,7 +3,7 @@ use super::super::command::tests::{PLAIN, introduces};
 use super::super::event::{Effect, Event, Limits};
 use super::super::ledger::Ledger;
 use super::super::lifecycle::{Lifecycle, Outcome};
-use super::super::tests::{ended_with, failed, hello_from, limits, saved, seconds, starts, step};
+use super::super::tests::{ended_with, failed, hello_from, saved, seconds, starts, step};
 use crate::config::knobs::Relief;
 use crate::protocol::blank::companion;
 use crate::protocol::companion::{CompanionNews, Grade, IgnoredKnob};
@@ -23,7 +23,7 @@ fn ladder() -> Limits {
     ];
     let relieves = vec![vec![], vec![Relief::Memory], vec![Relief::Memory], vec![Relief::Memory]];
     let rungs = ["full", "half", "quarter", "arenas"].map(str::to_owned).to_vec();
-    Limits { command: Some(PLAIN), knobs, relieves, rungs, ..limits() }
+    Limits { knobs, relieves, rungs, ..PLAIN.limits() }
 }
 
 /// Returns the news that these batches are in force while the rung says `rung`.

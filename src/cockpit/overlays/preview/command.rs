@@ -1,48 +1,30 @@
 //! The consequences of a shift for a command: its script resumes only as well as it can itself.
 
-use crate::config::command::cost::{Reached, ShiftCost};
-use crate::config::command::{CommandSpec, Level};
+use crate::cockpit::state::State;
 use crate::config::knobs::MICRO_BATCH;
 use crate::protocol::companion::{Framework, Grade};
-use crate::protocol::control::{LEVEL_OPEN, RunState, Status};
+use crate::protocol::control::{Request, RunState, Status, Target};
 use crate::protocol::resume::Resume;
-use crate::recipe::class::{Change, Class};
+use crate::recipe::class::{Change, Class, worst_class};
 
-/// Returns the level of a run.
-pub fn command_level(spec: &CommandSpec, status: &Status) -> Level {
-    spec.level_with(status.companion.as_ref().is_some_and(|companion| companion.resumes()))
+/// Returns the cost of a shift to a rung, or why it is refused, after the level.
+pub fn short_sentence(state: &State, status: &Status, to: usize) -> String {
+    let level = status.describe_level().unwrap_or_default();
+    format!("{level}: {}", cost_of_shift(state, status, to).0)
 }
 
-/// Returns what an end of the command costs now.
-pub fn cost_now(spec: &CommandSpec, status: &Status) -> ShiftCost {
-    let reached = Reached { step: status.step, taken: status.taken_steps(), durable: status.durable_step };
-    spec.shift_cost(command_level(spec, status), reached)
-}
-
-/// Returns the level with the resume grade: `level 2, resume exact`.
-pub fn describe_level(spec: &CommandSpec, status: &Status) -> String {
-    level_with_grade(command_level(spec, status), status.resume.as_ref(), "resume ")
-}
-
-fn level_with_grade(level: Level, resume: Option<&Resume>, before_grade: &str) -> String {
-    match resume.and_then(Resume::word) {
-        Some(word) => format!("{level}, {before_grade}{word}"),
-        None => level.to_string(),
+/// Returns the cost of a shift to a rung, or why it is refused, and whether it is possible.
+fn cost_of_shift(state: &State, status: &Status, to: usize) -> (String, bool) {
+    let checked = state.situation().map(|now| now.check(&Request::Shift { to: Target::Rung(to.to_string()) }));
+    let when = match status.state {
+        RunState::Paused => "takes effect on resume",
+        _ => "takes effect at the next start",
+    };
+    match checked {
+        Some(Err(why)) => (format!("refused: {why}"), false),
+        Some(Ok(Some(cost))) => (cost.to_string(), true),
+        Some(Ok(None)) | None => (when.to_owned(), true),
     }
-}
-
-/// Returns the level for the header, where it may not be known yet; `level 2, exact` if it has to be short.
-pub fn describe_known_level(spec: &CommandSpec, status: &Status, long: bool) -> String {
-    if status.is_level_open() {
-        return LEVEL_OPEN.to_owned();
-    }
-    level_with_grade(command_level(spec, status), status.resume.as_ref(), if long { "resume " } else { "" })
-}
-
-/// Returns the consequences in one line.
-pub fn short_sentence(spec: &CommandSpec, status: &Status) -> String {
-    let cost = cost_now(spec, status);
-    format!("{}: {cost}", describe_level(spec, status))
 }
 
 /// The consequences of a shift.
@@ -51,34 +33,27 @@ pub struct Consequences {
     pub meaning: String,
     /// The cost, and when the shift takes effect.
     pub cost: String,
-    /// It deserves a warning.
+    /// Drawn as a warning.
     pub warns: bool,
 }
 
-/// Returns the consequences of a shift that makes these changes.
-pub fn consequences(spec: &CommandSpec, status: &Status, class: Class, changes: &[Change]) -> Consequences {
-    let level = command_level(spec, status);
+/// Returns the consequences of a shift to a rung that makes these changes.
+pub fn consequences(state: &State, status: &Status, to: usize, changes: &[Change]) -> Consequences {
     // A status of an older keeper has no grade.
-    let resume = status.resume.clone().unwrap_or_else(|| Resume::of_script(level > Level::Command, false));
+    let resume = status.resume.clone().unwrap_or_else(|| Resume::of_script(state.capability().can_resume(), false));
     let ignored = ignored_changes(status, changes);
     let resume = resume_after(resume, status, changes);
-    let mut meaning = meaning_of(class, &resume);
+    let mut meaning = meaning_of(worst_class(changes), &resume);
     if !ignored.is_empty() {
         let rest = if ignored.len() == changes.len() { "the shift changes nothing" } else { "the rest takes effect" };
         meaning = format!("The script ignores {}: {rest}. {meaning}", ignored.join(", "));
     }
-    let cost = cost_now(spec, status);
-    let when = match status.state {
-        RunState::Paused => "; takes effect on resume",
-        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => "; takes effect at the next start",
-        _ => "",
-    };
-    let when = if cost.is_possible() { when } else { "" };
+    let (cost, is_possible) = cost_of_shift(state, status, to);
     let loses_place = matches!(resume.grade, Grade::WeightsOnly | Grade::None);
-    let warns = !cost.is_possible() || loses_place || !ignored.is_empty();
+    let warns = !is_possible || loses_place || !ignored.is_empty();
     // Without a grade of its own, the run has the level alone.
-    let shown = level_with_grade(level, status.resume.as_ref().map(|_| &resume), "resume ");
-    Consequences { meaning, cost: format!("{shown}: {cost}{when}."), warns }
+    let level = status.describe_level_with(status.resume.as_ref().map(|_| &resume), "resume ").unwrap_or_default();
+    Consequences { meaning, cost: format!("{level}: {cost}."), warns }
 }
 
 /// Returns the resume after these changes. A framework's loader draws its random numbers by micro-batch, `run.batches` of

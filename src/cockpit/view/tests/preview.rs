@@ -6,7 +6,9 @@ use crate::cockpit::readers::rung_views;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;
 use crate::config::run::{AsWritten, Run, Source};
+use crate::outlook::capability::capability_of;
 use crate::protocol::blank;
+use crate::protocol::capability::Level;
 use crate::protocol::companion::{CompanionNews, Framework, Grade, IgnoredKnob};
 use crate::protocol::resume::Resume;
 use insta::assert_snapshot;
@@ -73,7 +75,9 @@ fn command_preview(size: (u16, u16), more: &str) -> State {
     let mut state = fixture::training(size);
     (state.ladder, state.command) = (rung_views(&run), run.command);
     let mut status = state.status().unwrap().clone();
-    (status.rung_name, status.level) = ("segments".to_owned(), Some(1));
+    let capability = capability_of(state.command.as_ref());
+    (status.rung_name, status.level) = ("segments".to_owned(), capability.level().map(Level::number));
+    status.capability = Some(capability);
     status.rungs.truncate(3);
     fixture::apply_status(&mut state, status);
     press_keys(&mut state, "d");
@@ -86,7 +90,7 @@ const RESUMES: &str = "checkpoints: { match: 'out/*' }\nresume: {}\n";
 fn the_preview_of_a_command_says_what_its_level_loses() {
     let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
     for (more, wanted) in [
-        ("", "level 0: refused: nothing resumes this command"),
+        ("", "level 0: refused: this would lose 700 steps: nothing resumes the command"),
         ("restart: from_start\n", "level 0: the command starts over and loses 700 steps."),
         (RESUMES, "level 1: goes back to checkpoint 600 and repeats 100 steps."),
         (&saves, "level 1: the script saves first, then continues from there."),
@@ -113,6 +117,7 @@ fn with_companion(mut state: State, companion: CompanionNews) -> State {
     let mut status = state.status().unwrap().clone();
     status.resume = Some(Resume::of_companion(&companion, false));
     (status.level, status.companion) = (Some(2), Some(Box::new(companion)));
+    status.capability = status.capability.map(|can| can.with_companion(can, true));
     fixture::apply_status(&mut state, status);
     state
 }

@@ -1,12 +1,12 @@
 //! The steps that refusals count, also under another keeper.
 
 use super::super::super::Policy;
-use super::super::super::event::{Effect, Event, Limits};
+use super::super::super::event::{Effect, Event};
 use super::super::super::ledger::Ledger;
-use super::super::super::refusal::Refusal;
-use super::super::super::tests::{hello_from, limits, seconds, starts, step};
+use super::super::super::tests::{hello_from, seconds, starts, step};
 use super::{PLAIN, begun};
-use crate::config::command::cost::Reached;
+use crate::outlook::cost::Reached;
+use crate::outlook::request::Refusal;
 use crate::protocol::control::Request;
 use crate::protocol::worker::Order;
 
@@ -23,7 +23,7 @@ fn a_refusal_counts_the_steps_that_the_run_took_itself() {
 
 #[test]
 fn another_keeper_goes_on_with_the_living_command() {
-    let limits = Limits { command: Some(PLAIN), ..limits() };
+    let limits = PLAIN.limits();
     let mut policy = Policy::new(limits, 0, Ledger::default(), None);
     let reached = Reached { step: 60, taken: 60, durable: None };
     policy.adopt_worker(1, reached, 60, seconds(5));

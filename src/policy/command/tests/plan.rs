@@ -1,9 +1,8 @@
 //! The climb plan of a command: rungs 1 and 0 of the ladder, in epochs.
 
-use super::{PLAIN, RESUMES, limits, seconds};
+use super::{PLAIN, RESUMES, Script, seconds};
 use crate::config::climb::{Length, Stage};
 use crate::policy::Policy;
-use crate::policy::command::CommandLimits;
 use crate::policy::event::{Effect, Event, Limits};
 use crate::policy::ledger::Ledger;
 use crate::policy::tests::{hello_from, saved, step};
@@ -13,9 +12,9 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, Order, Phase};
 
 /// Returns the policy of a command on the first stage of its plan, before its first step.
-fn begun(command: CommandLimits, stage: Length) -> Policy {
+fn begun(command: Script, stage: Length) -> Policy {
     let plan = vec![Stage { rung: 1, length: Some(stage) }, Stage { rung: 0, length: None }];
-    let limits = Limits { command: Some(command), plan: plan.clone(), ..limits() };
+    let limits = Limits { plan: plan.clone(), ..command.limits() };
     let mut policy = Policy::new(limits, 1, Ledger::begin(1, &plan), None);
     policy.decide(Event::Begin, seconds(0));
     let mut hello = hello_from("cpu", None);
@@ -101,7 +100,7 @@ fn epochs_that_are_never_reported_are_missed_once() {
 
 #[test]
 fn a_plan_that_would_start_the_command_over_is_not_followed_and_not_shown() {
-    for command in [PLAIN, CommandLimits { from_start: true, save_within: Some(seconds(60)), ..PLAIN }] {
+    for command in [PLAIN, Script { from_start: true, save_within: Some(seconds(60)), ..PLAIN }] {
         let mut policy = begun(command, Length::Steps(100));
         let (started, described, told) = train(&mut policy, 3000, Some);
         assert_eq!((started, described), (None, vec![String::new()]));

@@ -1,7 +1,8 @@
 //! How a run continues after its end: decided here, and rendered everywhere else.
 
-use super::control::{RunState, Status};
 use crate::format::{count, quoted};
+use crate::protocol::capability::Capability;
+use crate::protocol::control::{RunState, Status};
 use std::fmt;
 
 /// How a run continues, and the command that makes it.
@@ -63,8 +64,8 @@ pub struct Commands {
     pub resume: String,
     /// How the command of the run starts again in a new run; none for a built-in worker.
     pub again: Option<NewRun>,
-    /// `resume` may start the command from its beginning.
-    pub may_start_over: bool,
+    /// Abilities of the worker, as far as the run file tells.
+    pub capability: Capability,
 }
 
 /// How the command of a run starts again in a new one.
@@ -97,7 +98,7 @@ impl Commands {
     /// Returns the commands of a run with a built-in worker.
     #[must_use]
     pub fn built_in(resume: impl Into<String>) -> Self {
-        Self { resume: resume.into(), again: None, may_start_over: true }
+        Self { resume: resume.into(), again: None, capability: Capability::BUILT_IN }
     }
 
     /// Returns how a run continues of which nothing but this status is known.
@@ -112,9 +113,10 @@ impl Commands {
         }
         // A paused command has lost nothing: a pause that would lose steps is refused. Nor has one that never ran.
         let has_run = status.state != RunState::Paused && status.attempts > 0;
-        let is_lost = has_run && !self.may_start_over && status.level.unwrap_or(0) == 0;
+        let capability = self.capability.as_recorded(status);
+        let is_lost = has_run && !capability.may_restart();
         // Checkpoints of a command without arguments to resume are watched, and never given to it.
-        let mut way = self.after(is_lost, status.durable_step.filter(|_| status.level != Some(0)));
+        let mut way = self.after(is_lost, status.durable_step.filter(|_| capability.can_resume()));
         if let Some(rung) = status.proven_rung().and_then(|rung| status.rungs.get(rung)).filter(|_| !is_lost) {
             way.command = format!("{} --rung {}", way.command, quoted(&rung.name));
         }
@@ -151,13 +153,15 @@ impl Status {
 mod tests {
     use super::{Commands, NewRun};
     use crate::protocol::blank;
+    use crate::protocol::capability::{Capability, Resumption};
     use crate::protocol::control::RunState;
     use serde_json::{from_value, json};
 
     #[test]
     fn a_run_continues_as_far_as_something_resumes_it() {
         let again = NewRun { command: "downshift run -- ./train".to_owned(), init: None };
-        let commands = Commands { resume: "downshift resume x".to_owned(), again: Some(again), may_start_over: false };
+        let nothing = Capability { resumes: Resumption::Nothing, may_start_over: false, ..Capability::BUILT_IN };
+        let commands = Commands { resume: "downshift resume x".to_owned(), again: Some(again), capability: nothing };
         let mut status = blank::status();
         let mut way = |state, level, durable, attempts| {
             (status.state, status.level, status.durable_step, status.attempts) = (state, level, durable, attempts);
