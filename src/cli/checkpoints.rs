@@ -18,6 +18,7 @@ use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
 use crate::store::continuation::command_from_checkpoint;
+use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -259,14 +260,14 @@ fn verify(run: &RunDir) -> u8 {
 
 /// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
-    if !client::is_abandoned(run) {
+    if owners::is_kept(run) {
         match client::send_request(run, &Request::Prune) {
             Ok(answer) => {
                 line!("{}: {answer}", run.name());
                 return Ok(0);
             }
             // The run has ended meanwhile, or its keeper's parent was about to exit.
-            Err(_) if client::is_abandoned(run) => {}
+            Err(_) if !owners::is_kept(run) => {}
             Err(failure) => return Err(failure),
         }
     }

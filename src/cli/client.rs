@@ -117,7 +117,7 @@ pub fn stop(run: &RunDir, heard: impl FnOnce(&str)) -> Result<String, Failure> {
     stream.set_read_timeout(None)?;
     let end = read_reply(run, &mut lines)?.accepted()?;
     // The next command of a script may be one that refuses a living run.
-    poll_within(STARTING, INTERVAL, || is_abandoned(run).then_some(()));
+    poll_within(STARTING, INTERVAL, || (!owners::is_kept(run)).then_some(()));
     Ok(end)
 }
 
@@ -273,7 +273,7 @@ fn ended_since(run: &RunDir, began_ms: i64) -> bool {
     let is_newest =
         |reader: &Reader| reader.journal(1).is_ok_and(|rows| rows.last().is_some_and(|row| row.time_ms >= began_ms));
     let is_over = |reader: &Reader| reader.status().is_some_and(|status| status.state.is_over());
-    is_abandoned(run) && Reader::open(run).is_ok_and(|reader| is_newest(&reader) && is_over(&reader))
+    !owners::is_kept(run) && Reader::open(run).is_ok_and(|reader| is_newest(&reader) && is_over(&reader))
 }
 
 /// Waits until neither the keeper of a run that is over nor its parent is left.
@@ -281,7 +281,7 @@ fn ended_since(run: &RunDir, began_ms: i64) -> bool {
 /// # Errors
 /// Returns an error when they do not end in time.
 pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
-    poll_within(STARTING, INTERVAL, || is_abandoned(run).then_some(())).ok_or_else(|| {
+    poll_within(STARTING, INTERVAL, || (!owners::is_kept(run)).then_some(())).ok_or_else(|| {
         let (name, resume) = (run.name(), run.command("resume"));
         Failure::new(1, format!("the keeper of {name} is still ending; try `{resume}` again"))
     })
@@ -295,15 +295,10 @@ pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
     // A keeper without its lock file still listens.
     let answers = || {
         let watched = owners::keeper_elsewhere(run).is_some() || keeper_answers(run);
-        if watched { Some(true) } else { is_abandoned(run).then_some(false) }
+        if watched { Some(true) } else { (!owners::is_kept(run)).then_some(false) }
     };
     let watched = poll_within(STARTING, INTERVAL, answers);
     watched.ok_or_else(|| did_not_start(run))
-}
-
-/// Reports whether the run has neither a keeper nor a parent that would start one.
-pub fn is_abandoned(run: &RunDir) -> bool {
-    owners::keeper(run).is_none() && owners::parent_record(run).is_none() && owners::keeper_elsewhere(run).is_none()
 }
 
 fn did_not_start(run: &RunDir) -> Failure {

@@ -1,6 +1,5 @@
 //! `resume --interrupted`: after a reboot, continues every run that was alive.
 
-use super::client::is_abandoned;
 use super::elsewhere::{is_of_this_machine, take_over_ended};
 use super::environment::{NextStart, Precedence};
 use super::poll::poll;
@@ -157,7 +156,7 @@ fn is_unfinished(dir: &RunDir) -> bool {
 /// Reports whether the run has a keeper or is about to get one back: by the lock files, or by the socket
 /// if those were deleted.
 fn is_alive(dir: &RunDir) -> bool {
-    !is_abandoned(dir) || UnixStream::connect(dir.socket()).is_ok()
+    owners::is_kept(dir) || UnixStream::connect(dir.socket()).is_ok()
 }
 
 /// Determines the state from the keeper's last status and from the living processes.

@@ -108,7 +108,7 @@ pub fn go_on(
 fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Option<Signal>, Failure> {
     let (mut patience, mut told, mut watched) = (Patience::new(Instant::now()), false, false);
     let (mut takeover, mut looked) = (Takeover::new(false), None::<Instant>);
-    while !client::is_abandoned(dir) {
+    while owners::is_kept(dir) {
         if owners::keeper_elsewhere(dir).is_some() && looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
             let look = takeover.look(dir);

@@ -1,12 +1,12 @@
 //! Two runs on one device slow each other down, or run each other out of memory. So a run that is about
 //! to start looks for living ones first.
 
-use super::client::is_abandoned;
 use super::devices::Sharing;
 use super::{Failure, line};
 use crate::protocol::claim::{ClaimRequest, Devices, Stage};
 use crate::protocol::control::{RunState, Status};
 use crate::store::claims::Registry;
+use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
@@ -24,9 +24,7 @@ pub struct LivingRun {
 
 /// Returns the runs in a folder that have a keeper or are about to get one back, newest first.
 pub fn living_runs(runs: &Path) -> Vec<LivingRun> {
-    let alive = |dir: &RunDir| !is_abandoned(dir);
-    let all = RunDir::all(runs).into_iter().filter(alive);
-    all.filter_map(living_run).collect()
+    RunDir::all(runs).into_iter().filter(owners::is_kept).filter_map(living_run).collect()
 }
 
 /// Returns the living runs of this user that use one of these devices or wait for it, whatever their runs directory:

@@ -1,12 +1,10 @@
 //! `wait`: waits for the end of a run, for scripts.
 
-use super::client::is_abandoned;
 use super::poll::{poll, poll_within};
 use super::trial::parse_duration;
 use super::{Failure, Outcome, Which, find_run, say, status};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::exit_code::{self, TIMED_OUT};
-use crate::store::foreign::ForeignProcess;
 use crate::store::owners;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
@@ -48,19 +46,14 @@ pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
 /// next command of the script may be one that refuses a living run.
 pub(super) fn end(run: &RunDir) -> Option<Result<Status, Failure>> {
     match live_status(run) {
-        Some(status) if status.state == RunState::Unattended => has_left(run).then_some(Ok(status)),
-        Some(status) => (status.state.is_over() && is_abandoned(run)).then_some(Ok(status)),
-        None if is_abandoned(run) => {
+        Some(status) if status.state == RunState::Unattended => (!owners::command_lives(run)).then_some(Ok(status)),
+        Some(status) => (status.state.is_over() && !owners::is_kept(run)).then_some(Ok(status)),
+        None if !owners::is_kept(run) => {
             let none = unreadable(run).unwrap_or_else(|| UnreadableStore::NotBegun { run: run.name() });
             Some(Err(none.into()))
         }
         None => None,
     }
-}
-
-/// Reports whether the command of a run without a keeper has ended.
-fn has_left(run: &RunDir) -> bool {
-    owners::command_process(run).is_none() && ForeignProcess::living(run).is_none()
 }
 
 /// Returns the exit code of a run that is over.

@@ -1,13 +1,13 @@
 //! Shared by `trial` and `drill`: starts a run and follows it until it is over.
 
-use super::client::is_abandoned;
 use super::environment::NextStart;
 use super::poll::poll;
 use super::run::{has_room, launch_keeper, load_run_file};
 use super::{Failure, line};
 use crate::config::run::Run;
 use crate::keeper::Launch;
-use crate::protocol::control::{RunState, Status};
+use crate::protocol::control::Status;
+use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -67,7 +67,7 @@ impl Watched {
         self.print_journal();
         self.check_keeper(status.as_ref())?;
         let Some(status) = status else { return Ok(None) };
-        if has_end(&status) && status.pid_keeper.is_none() {
+        if status.state.has_end() && status.pid_keeper.is_none() {
             return Ok(Some(status));
         }
         each(&self.dir, &status)?;
@@ -83,7 +83,7 @@ impl Watched {
     }
 
     fn check_keeper(&mut self, status: Option<&Status>) -> Result<(), Failure> {
-        let alone = is_abandoned(&self.dir) && !status.is_some_and(has_end);
+        let alone = !owners::is_kept(&self.dir) && !status.is_some_and(|status| status.state.has_end());
         self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
         if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
             let name = self.dir.name();
@@ -91,9 +91,4 @@ impl Watched {
         }
         Ok(())
     }
-}
-
-/// Reports whether the end of a run is recorded.
-fn has_end(status: &Status) -> bool {
-    status.state.is_over() && status.state != RunState::Interrupted
 }

@@ -246,7 +246,7 @@ impl State {
     /// Reports whether the keeper is gone and nothing brings it back.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {
-        let has_end = self.is_over() && !self.is_interrupted();
+        let has_end = self.run_state().is_some_and(RunState::has_end);
         matches!(self.link, Link::Lost { .. }) && !has_end && !self.is_recovering()
     }
 

@@ -103,7 +103,7 @@ impl Keeper {
         self.witness.continue_attempt(log_begins);
         let now = self.now();
         let status = &self.recorder.status;
-        let reached = Reached { step: status.step, taken: status.taken_steps(), durable: status.durable_step };
+        let reached = Reached::of_status(status);
         self.policy.adopt_worker(rung, reached, status.samples, now);
     }
 

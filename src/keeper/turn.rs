@@ -118,9 +118,7 @@ impl Keeper {
     fn predecessor(&self, request: &ClaimRequest) -> Option<String> {
         let path = request.after.as_ref().filter(|_| self.recorder.status.attempts == 0)?;
         let run = RunDir::open(path).ok()?;
-        let has_keeper = owners::keeper(&run).is_some()
-            || owners::parent_record(&run).is_some()
-            || owners::keeper_elsewhere(&run).is_some();
+        let has_keeper = owners::is_kept(&run);
         // A store that cannot be read for a moment does not end a living run.
         let is_over = live_status(&run).map_or(!has_keeper, |status| status.state.is_over());
         (!is_over).then(|| run.name())

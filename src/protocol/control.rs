@@ -173,6 +173,12 @@ impl RunState {
         matches!(self, Self::Training | Self::Evaluating | Self::Checkpointing)
     }
 
+    /// Reports whether the end of the run is recorded.
+    #[must_use]
+    pub fn has_end(self) -> bool {
+        self.is_over() && self != Self::Interrupted
+    }
+
     /// Reports whether the keeper has nothing left to do.
     #[must_use]
     pub fn is_over(self) -> bool {
@@ -328,6 +334,12 @@ impl Status {
         let level = format!("level {}", self.level?);
         let resume = resume.and_then(Resume::word);
         Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, {before_grade}{word}")))
+    }
+
+    /// Reports whether a keeper or its parent lives.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.state == RunState::Recovering || !self.state.is_over() && self.pid_keeper.is_some()
     }
 
     /// Formats the loss of the newest step: `0.312`, or `not finite`.

@@ -6,6 +6,7 @@
 
 use super::checkpoint;
 use super::file_system::is_shared;
+use super::foreign::ForeignProcess;
 use super::identity::{Identity, boot_id};
 use super::lock::{self, Ending, Lock, LockError, Record, Recovery};
 use super::permissions::{Owners, own_folder};
@@ -66,6 +67,12 @@ pub fn become_worker(run_dir: &Path) -> Result<Lock, LockError> {
     Lock::take_guarding(&run_dir.join(WORKER), &folder)
 }
 
+/// Reports whether the run has a keeper, here or on another host, or a parent that starts one.
+#[must_use]
+pub fn is_kept(run: &RunDir) -> bool {
+    keeper(run).is_some() || parent_record(run).is_some() || keeper_elsewhere(run).is_some()
+}
+
 /// Returns the keeper of a run, if it is alive.
 #[must_use]
 pub fn keeper(run: &RunDir) -> Option<Identity> {
@@ -103,6 +110,12 @@ pub fn has_processes(run_dir: &Path) -> bool {
 pub fn command_process(run: &RunDir) -> Option<u32> {
     let token = worker_record(run)?.token?;
     process_tree::members(&process_tree::scan(), &token, 0).first().map(|process| process.pid)
+}
+
+/// Reports whether the command of a run lives, as its own process or as one that it watches.
+#[must_use]
+pub fn command_lives(run: &RunDir) -> bool {
+    command_process(run).is_some() || ForeignProcess::living(run).is_some()
 }
 
 /// Reports whether a keeper may be writing run.db in a directory: one of this host, or one elsewhere.

@@ -65,10 +65,7 @@ impl RunSummary {
     /// Reports whether a keeper or its parent lives.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| match status.state {
-            RunState::Recovering => true,
-            state => !state.is_over() && status.pid_keeper.is_some(),
-        })
+        self.status.as_ref().is_some_and(Status::is_kept)
     }
 
     /// Reports whether it is alive, or its command runs on without a keeper.

@@ -1,7 +1,6 @@
 //! The state of a run that has not ended and has no keeper.
 
 use super::continuation::continuation;
-use super::foreign::ForeignProcess;
 use super::identity::Identity;
 use super::lock::Recovery;
 use super::owners;
@@ -43,7 +42,7 @@ fn living_command(run: &RunDir) -> Option<u32> {
 /// Describes a command whose harness lives, and keeps what it prints for the next keeper.
 fn describe_unattended(run: &RunDir, status: &Status) -> String {
     let way = Continuation { how: How::TakeOver, command: run.command("resume") };
-    let lives = ForeignProcess::living(run).is_some() || owners::command_process(run).is_some();
+    let lives = owners::command_lives(run);
     if lives {
         format!("the keeper is gone and the command runs on without it, past step {}; {way}", count(status.step))
     } else {

@@ -1,7 +1,6 @@
 //! The end of a run that is followed: its exit code, from the keeper, from run.db, or from the keeper's parent.
 
 use super::{Follower, print_now};
-use crate::cli::client;
 use crate::keeper::lifeline::BoundKeeper;
 use crate::protocol::control::RunState;
 use crate::protocol::exit_code::{NEEDS_PERSON, STOPPED};
@@ -49,7 +48,7 @@ impl Follower<'_> {
 
     /// Prints the end of a run that its keeper's parent could not write to run.db. Returns the exit code.
     pub(super) fn unwritten_end(&self) -> Option<u8> {
-        if !client::is_abandoned(self.dir) {
+        if owners::is_kept(self.dir) {
             return None;
         }
         let ending = owners::unwritten_end(self.dir)?;
