@@ -88,12 +88,12 @@ struct Cli {
     #[command(flatten)]
     run: run::RunOptions,
     #[command(flatten)]
-    place: Place,
+    place: RunsFolder,
 }
 
 /// The location of runs.
 #[derive(Debug, Clone, Args)]
-struct Place {
+struct RunsFolder {
     /// The folder that contains all runs
     #[arg(long, global = true, env = "DOWNSHIFT_RUNS_DIR", default_value = "runs", value_name = "DIR")]
     runs_dir: PathBuf,

@@ -11,7 +11,7 @@ mod program;
 
 use crate::config::command::AttemptContext;
 use crate::config::command::launch::render_words;
-use crate::config::command::nodes::Place;
+use crate::config::command::nodes::NodePlace;
 use crate::config::quality::{Quality, Visible};
 use crate::config::run::Run;
 use crate::process_tree::background::{keeper_is_gone, yield_to_training};
@@ -122,7 +122,7 @@ fn new_program(args: &QualityArgs, run: &Run, quality: &Quality, found: &FoundCh
         attempt: args.attempt,
         checkpoint: Some(found.path().to_owned()),
         step: args.step,
-        place: Place::default(),
+        place: NodePlace::default(),
     };
     let preset = &run.rungs[rung].preset;
     let device = match quality.device {

@@ -3,7 +3,7 @@
 mod helper;
 
 use downshift::keeper::lifeline::Lifetime;
-use downshift::keeper::offline::{Verdict, conclude_run};
+use downshift::keeper::offline::{OfflineEnd, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
 use downshift::protocol::control::{RunState, Status, Update};
 use downshift::protocol::line;
@@ -95,7 +95,7 @@ fn the_first_start_of_a_resumed_run_is_retried_for_a_while() {
 #[test]
 fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
     let (_place, run) = finish_run();
-    let end = |state: RunState, verdict: Verdict| {
+    let end = |state: RunState, verdict: OfflineEnd| {
         let mut store = Writer::open(&run.file("run.db")).unwrap();
         let status = store.fact::<Status>("status").unwrap().unwrap();
         store.put_fact("status", &Status { state, ..status }).unwrap();
@@ -104,13 +104,13 @@ fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
         let reader = Reader::open(&run).unwrap();
         (reader.status().unwrap().state, reader.fact::<Option<String>>(ENDED_BY_SIGNAL).flatten().is_some())
     };
-    let signalled = Verdict::Signalled(Lifetime::Detached);
+    let signalled = OfflineEnd::Signalled(Lifetime::Detached);
     assert_eq!(end(RunState::Training, signalled), (RunState::Stopped, true));
     assert_eq!(end(RunState::Paused, signalled), (RunState::Stopped, false), "a pause is your own wish");
-    let in_job = Verdict::Signalled(Lifetime::Bound);
+    let in_job = OfflineEnd::Signalled(Lifetime::Bound);
     assert_eq!(end(RunState::Paused, in_job), (RunState::Stopped, true), "a job is started again");
-    assert_eq!(end(RunState::Training, Verdict::Stopped), (RunState::Stopped, false));
-    assert_eq!(end(RunState::Training, Verdict::NeedsPerson), (RunState::NeedsPerson, false));
+    assert_eq!(end(RunState::Training, OfflineEnd::Stopped), (RunState::Stopped, false));
+    assert_eq!(end(RunState::Training, OfflineEnd::NeedsPerson), (RunState::NeedsPerson, false));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn an_end_can_be_written_on_a_full_disk() {
     kill_keepers(child, &before);
     wait_status(&run, "the end of the worker", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
     fill_disk(&disk.0.join("filler"));
-    conclude_run(&run, Verdict::NeedsPerson, "the disk is full").unwrap();
+    conclude_run(&run, OfflineEnd::NeedsPerson, "the disk is full").unwrap();
     let status = live_status(&run).unwrap();
     assert_eq!((status.state, status.why.as_deref()), (RunState::NeedsPerson, Some("the disk is full")));
 }

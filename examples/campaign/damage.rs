@@ -24,7 +24,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Reads every checkpoint of a run, newest first.
     pub fn read_all(run: &Path) -> Failing<Vec<Self>> {
-        let read = |entry: checkpoint::Entry| {
+        let read = |entry: checkpoint::CheckpointFolder| {
             let mut files = checkpoint::load(&entry.path)?.files;
             files.insert(MANIFEST.to_owned(), fs::read(entry.path.join(MANIFEST))?);
             Ok(Self { step: entry.step, path: entry.path, files })

@@ -16,7 +16,7 @@ use crate::protocol::capability::Level;
 use crate::protocol::control::{CheckpointRow, EvalRow, Request};
 use crate::protocol::metrics::is_of_class;
 use crate::store::adopted::{self, AdoptError, Adopted};
-use crate::store::checkpoint::{self, CheckpointError, Entry, Loaded, aside};
+use crate::store::checkpoint::{self, CheckpointError, CheckpointFolder, Loaded, aside};
 use crate::store::continuation::command_from_checkpoint;
 use crate::store::owners;
 use crate::store::permissions;
@@ -137,7 +137,7 @@ enum BrokenError {
 
 /// A checkpoint on disk: a container of ours, or the files of a command.
 enum OnDisk {
-    Container(Entry),
+    Container(CheckpointFolder),
     Adopted(Adopted),
 }
 

@@ -6,7 +6,7 @@ use crate::config::command::ranks::MAX_RANKS;
 use crate::config::run::{AsWritten, Run};
 use crate::config::shipped;
 use crate::diagnose::autostart::Autostart;
-use crate::diagnose::doctor::{Verdict, check_ranks, run_checks};
+use crate::diagnose::doctor::{Severity, check_ranks, run_checks};
 use crate::diagnose::python::PythonEnvironment;
 use crate::diagnose::rank_check::Trial;
 use crate::trainer::Trainer;
@@ -82,7 +82,7 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
             }
         }
     }
-    Ok(u8::from(checks.iter().any(|check| check.verdict == Verdict::Fail)))
+    Ok(u8::from(checks.iter().any(|check| check.verdict == Severity::Fail)))
 }
 
 /// Reads a run file, or the run.yaml of a run.

@@ -4,7 +4,7 @@ use super::poll::poll;
 use super::{Failure, say};
 use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::lease::{Host, Lease};
-use crate::store::shared_folder::takeover::{Progress, Takeover};
+use crate::store::shared_folder::takeover::{LeaseState, Takeover};
 use clap::Args;
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ const WATCH: Duration = Duration::from_secs(1);
 pub fn take_over_ended(run: &RunDir, by_hand: bool) -> Result<(), Failure> {
     let (mut takeover, mut told) = (Takeover::new(by_hand), false);
     poll(WATCH, || match takeover.look(run) {
-        Ok(Progress::Refused(refusal)) if by_hand => Some(Err(Failure::new(1, refusal.to_string()))),
-        Ok(Progress::Free | Progress::Refused(_)) => Some(Ok(())),
-        Ok(Progress::Ready(_)) => None,
-        Ok(Progress::Watching(why, left)) => {
+        Ok(LeaseState::Refused(refusal)) if by_hand => Some(Err(Failure::new(1, refusal.to_string()))),
+        Ok(LeaseState::Free | LeaseState::Refused(_)) => Some(Ok(())),
+        Ok(LeaseState::Ready(_)) => None,
+        Ok(LeaseState::Watching(why, left)) => {
             if !std::mem::replace(&mut told, true) {
                 say(&describe_watch(&why, left));
             }

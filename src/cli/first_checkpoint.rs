@@ -52,7 +52,7 @@ impl FirstCheckpoint {
             _ => (name, None),
         };
         let path = Path::new(place);
-        // A task has no files of its own, so a folder of that name is none.
+        // A task has no files of its own, so this folder is not a checkpoint.
         if run.command.is_some() && path.exists() && RunDir::open(path).is_err() {
             return Self::of_file(path, step, run);
         }

@@ -13,12 +13,12 @@ pub struct Group {
     /// The purpose.
     pub heading: &'static str,
     /// The commands, the most used first.
-    pub commands: &'static [Entry],
+    pub commands: &'static [CommandGuide],
 }
 
 /// A command in the table.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CommandGuide {
     /// Its name.
     pub name: &'static str,
     /// At least one.

@@ -23,7 +23,7 @@ use crate::store::command_line::record_command_line;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
-use crate::store::shared_folder::takeover::{Progress, Takeover};
+use crate::store::shared_folder::takeover::{LeaseState, Takeover};
 use crate::trainer::Trainer;
 use rustix::process::Signal;
 use std::io;
@@ -112,7 +112,7 @@ fn wait_for_earlier_keeper(dir: &RunDir, signals: &mut JobSignals) -> Result<Opt
         if owners::keeper_elsewhere(dir).is_some() && looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
             let look = takeover.look(dir);
-            if let Ok(Progress::Watching(why, left)) = &look
+            if let Ok(LeaseState::Watching(why, left)) = &look
                 && !std::mem::replace(&mut watched, true)
             {
                 say(&describe_watch(why, *left));
@@ -159,14 +159,14 @@ impl Patience {
     }
 
     /// Notes a look at the lease. A single failed one says little: a server may be away for a moment.
-    fn note(&mut self, look: io::Result<Progress>, now: Instant) {
+    fn note(&mut self, look: io::Result<LeaseState>, now: Instant) {
         self.obstacle = match look {
-            Ok(Progress::Refused(refusal)) => Some(refusal.to_string()),
-            Ok(Progress::Watching(..) | Progress::Ready(_)) => {
+            Ok(LeaseState::Refused(refusal)) => Some(refusal.to_string()),
+            Ok(LeaseState::Watching(..) | LeaseState::Ready(_)) => {
                 self.since = now;
                 None
             }
-            Ok(Progress::Free) => None,
+            Ok(LeaseState::Free) => None,
             Err(error) => Some(format!("the lease of the run cannot be read or taken: {error}")),
         };
     }
@@ -232,7 +232,7 @@ fn was_interrupted(dir: &RunDir) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{HANDOVER, JobName, Patience};
-    use crate::store::shared_folder::takeover::{Progress, Refusal};
+    use crate::store::shared_folder::takeover::{LeaseState, Refusal};
     use std::io;
     use std::time::{Duration, Instant};
 
@@ -246,12 +246,12 @@ mod tests {
         assert!(!patience.is_over(at(limit - 1)));
         assert!(patience.is_over(at(limit)) && patience.obstacle.as_ref().unwrap().contains("os error 116"));
         let refusal = Refusal::Moves { run: "r".to_owned(), holder: "h".to_owned(), stop: "s".to_owned() };
-        patience.note(Ok(Progress::Refused(refusal.clone())), at(2));
-        patience.note(Ok(Progress::Watching("ended".to_owned(), Duration::from_secs(35))), at(limit - 1));
+        patience.note(Ok(LeaseState::Refused(refusal.clone())), at(2));
+        patience.note(Ok(LeaseState::Watching("ended".to_owned(), Duration::from_secs(35))), at(limit - 1));
         assert!(!patience.is_over(at(limit + 30)) && patience.obstacle.is_none(), "the watch takes its time");
-        patience.note(Ok(Progress::Refused(refusal)), at(limit + 30));
+        patience.note(Ok(LeaseState::Refused(refusal)), at(limit + 30));
         assert!(patience.is_over(at(2 * limit)) && patience.obstacle.as_ref().unwrap().contains("renews its lease"));
-        patience.note(Ok(Progress::Free), at(limit + 30));
+        patience.note(Ok(LeaseState::Free), at(limit + 30));
         assert!(patience.is_over(at(2 * limit)) && patience.obstacle.is_none(), "a keeper of this host");
     }
 

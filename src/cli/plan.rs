@@ -15,14 +15,14 @@ use crate::config::run::Run;
 use crate::config::shipped;
 use crate::format::counted;
 use crate::protocol::control::Status;
-use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
+use crate::protocol::plan::{Card, Fit, Measured, PLAN_FILE, Plan, RungPlan, Site};
 use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
 use clap::Args;
-use place::Place;
+use place::TrainingDevice;
 pub use place::card_index;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
     }
-    let place = Place::find(args, &subject.run, trainer, runs)?;
+    let place = TrainingDevice::find(args, &subject.run, trainer, runs)?;
     if args.trains() {
         occupied::refuse_measurement(&place.devices, args.limits.another)?;
     }
@@ -104,7 +104,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     };
     plan.settle();
     for failed in failures.iter().filter(|failed| failed.of_memory) {
-        plan.rungs[failed.rung].verdict = Verdict::DoesNotFit;
+        plan.rungs[failed.rung].verdict = Fit::DoesNotFit;
     }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         dir.write_atomically(PLAN_FILE, &serde_json::to_vec_pretty(&plan)?)?;
@@ -220,7 +220,7 @@ fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
     run::load_run_file(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
 }
 
-fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
+fn lay_out(run: &Run, place: &TrainingDevice, trainer: &dyn Trainer) -> Plan {
     let (room, memory) = (place.card.as_ref().map(Card::room), place.card.as_ref().map(|card| card.total_bytes));
     let site = Site { gpu: place.gpu, room, memory };
     let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
@@ -242,7 +242,7 @@ fn unplanned(run: &Run, device: &str) -> Plan {
         estimate: None,
         unknown: None,
         total_bytes: None,
-        verdict: Verdict::Unknown,
+        verdict: Fit::Unknown,
         measured: None,
         failed: None,
     });
@@ -272,7 +272,12 @@ struct FailedRung {
 
 /// Measures each rung; returns those that failed. Lower rungs exist because upper ones may fail, so they are
 /// measured regardless.
-fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place) -> Result<Vec<FailedRung>, Failure> {
+fn measure_rungs(
+    plan: &mut Plan,
+    run: &Run,
+    args: &PlanArgs,
+    place: &TrainingDevice,
+) -> Result<Vec<FailedRung>, Failure> {
     let (count, mut failures, protocol) = (plan.rungs.len(), Vec::new(), args.protocol());
     let mut meter = Meter::new(run, &args.overrides.device, &place.device, &place.devices, protocol)?;
     for (number, rung) in plan.rungs.iter_mut().enumerate() {

@@ -15,7 +15,7 @@ use super::{Failure, line, occupied, plan, say};
 use crate::config::command::files::{changed_on_full, check_copies};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
-use crate::diagnose::doctor::{Check, Verdict, other_users};
+use crate::diagnose::doctor::{Check, Severity, other_users};
 use crate::diagnose::readings::read_gpu;
 use crate::format::{self, bytes, count};
 use crate::notify::secret;
@@ -317,7 +317,7 @@ pub fn check_ranks(run: &Run, devices: &Devices, nodes: u32) -> Result<(), Failu
         if let Some(failure) = refusal_of(&check) {
             return Err(failure);
         }
-        if check.verdict == Verdict::Warn {
+        if check.verdict == Severity::Warn {
             say(&format!("{}; {}", check.text, check.fix));
         }
     }
@@ -325,7 +325,7 @@ pub fn check_ranks(run: &Run, devices: &Devices, nodes: u32) -> Result<(), Failu
 }
 
 fn refusal_of(check: &Check) -> Option<Failure> {
-    (check.verdict == Verdict::Fail).then(|| Failure::new(CONFIG, format!("{}; {}", check.text, check.fix)))
+    (check.verdict == Severity::Fail).then(|| Failure::new(CONFIG, format!("{}; {}", check.text, check.fix)))
 }
 
 fn samples(prospect: &Prospect) -> String {

@@ -14,7 +14,7 @@ use clap::Args;
 use source::Source;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
-use verdict::Verdict;
+use verdict::KeeperAccount;
 
 /// Arguments of `triage`.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ fn memory(args: &TriageArgs, runs: &Path) -> Outcome {
 struct Diagnosis {
     /// The log, as it is called.
     name: String,
-    verdict: Verdict,
+    verdict: KeeperAccount,
     scan: Scan,
 }
 
@@ -79,7 +79,7 @@ fn diagnose(name: Option<&Path>, runs: &Path, catalogue: &Catalogue) -> Result<D
     let source = Source::find(name, runs)?;
     let mut log: Box<dyn BufRead> = source.open()?;
     let scan = scan(&mut log, catalogue).map_err(|error| source.failure(&error))?;
-    Ok(Diagnosis { name: source.name(), verdict: Verdict::of(&source), scan })
+    Ok(Diagnosis { name: source.name(), verdict: KeeperAccount::of(&source), scan })
 }
 
 impl Diagnosis {

@@ -34,7 +34,7 @@ pub fn wait(args: &WaitArgs, runs: &Path) -> Outcome {
         Some(limit) => poll_within(limit, INTERVAL, ended),
     };
     let Some(last) = ended else {
-        say(&format!("{} has not ended yet; it goes on", run.name()));
+        say(&format!("{} is still running after the time limit", run.name()));
         return Ok(TIMED_OUT);
     };
     let last = last?;

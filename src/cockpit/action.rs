@@ -226,7 +226,7 @@ impl Group {
 
 /// An action with its keys and texts.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct ActionEntry {
     /// The action itself.
     pub action: Action,
     /// Name in a keymap.
@@ -255,12 +255,12 @@ const fn named_key(code: KeyCode) -> Key {
 
 macro_rules! table {
     ($($group:ident $name:literal $action:expr, [$($key:expr),*], $label:literal, $help:literal;)*) => {
-        &[$(Entry { action: $action, name: $name, keys: &[$($key),*], label: $label, help: $help, group: Group::$group }),*]
+        &[$(ActionEntry { action: $action, name: $name, keys: &[$($key),*], label: $label, help: $help, group: Group::$group }),*]
     };
 }
 
 /// Every action in help order, with its default keys.
-pub const TABLE: &[Entry] = table![
+pub const TABLE: &[ActionEntry] = table![
     Run "shift-down" Action::ShiftDown, [letter_key('d')], "down", "shift down: preview, then Enter";
     Run "shift-up" Action::ShiftUp, [letter_key('u')], "up", "shift up: preview, then Enter";
     Run "checkpoint" Action::Checkpoint, [letter_key('c')], "save", "save a checkpoint now";
@@ -320,7 +320,7 @@ pub const TABLE: &[Entry] = table![
 
 /// Returns the table entry of an action.
 #[must_use]
-pub fn entry_of(action: Action) -> Option<&'static Entry> {
+pub fn entry_of(action: Action) -> Option<&'static ActionEntry> {
     TABLE.iter().find(|entry| entry.action == action)
 }
 

@@ -9,7 +9,7 @@
 //! A file is rejected as a whole if it names an unknown action or key, binds one key to two actions, or
 //! leaves `close`, `back` or `help` without a key.
 
-use super::action::{Action, Entry, Key, TABLE, entry_of};
+use super::action::{Action, ActionEntry, Key, TABLE, entry_of};
 use crate::config::problem::{Part, max_listed};
 use crate::config::yaml;
 use serde_json::Value;
@@ -184,7 +184,7 @@ fn action_name(action: Action) -> &'static str {
     entry_of(action).map_or("", |entry| entry.name)
 }
 
-fn find_entry(name: &str) -> Result<&'static Entry, KeymapMistake> {
+fn find_entry(name: &str) -> Result<&'static ActionEntry, KeymapMistake> {
     TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = TABLE
             .iter()

@@ -1,6 +1,6 @@
 //! Finds actions by a few letters of their name, label, help, or another word for them, as the palette does.
 
-use super::action::{Action, Entry, TABLE};
+use super::action::{Action, ActionEntry, TABLE};
 use super::chart_picture::PictureFormat;
 use super::state::screen::View;
 
@@ -42,7 +42,7 @@ fn synonyms(action: Action) -> impl Iterator<Item = &'static str> {
 
 /// Returns the actions that match a search, best first; an empty search returns all of them in help order.
 #[must_use]
-pub fn matching_actions(search: &str) -> Vec<&'static Entry> {
+pub fn matching_actions(search: &str) -> Vec<&'static ActionEntry> {
     let mut scored: Vec<_> = TABLE
         .iter()
         .filter(|entry| entry.action != Action::Palette)

@@ -16,7 +16,7 @@ const LINE: usize = 2_000;
 
 /// An entry of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum StartEntry {
     /// A run, by name.
     Run(String),
     /// A new run of the default.
@@ -133,7 +133,7 @@ pub struct Start {
     /// Meaning of the command line.
     pub typed: Typed,
     /// The entry under the cursor, once the user moved it.
-    chosen: Option<Entry>,
+    chosen: Option<StartEntry>,
 }
 
 /// Consequence of a message.
@@ -173,11 +173,11 @@ impl Start {
 
     /// Returns every entry, from top to bottom.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
-        let run = |run: &RunSummary| Entry::Run(run.name.clone());
+    pub fn entries(&self) -> Vec<StartEntry> {
+        let run = |run: &RunSummary| StartEntry::Run(run.name.clone());
         let living = self.living().map(run);
-        let new = self.has_tasks.then_some(Entry::New);
-        living.chain(new).chain([Entry::Command]).chain(self.recent().map(run)).collect()
+        let new = self.has_tasks.then_some(StartEntry::New);
+        living.chain(new).chain([StartEntry::Command]).chain(self.recent().map(run)).collect()
     }
 
     /// Returns the index of the entry under the cursor: the first one until the user moves it. So Enter
@@ -255,14 +255,14 @@ impl Start {
 
     fn confirm(&mut self) -> Next {
         match self.entries().swap_remove(self.cursor()) {
-            Entry::Run(name) => Next::Choose(Choice::Attach(name)),
-            Entry::New => Next::Choose(Choice::New),
-            Entry::Command => self.open_line(),
+            StartEntry::Run(name) => Next::Choose(Choice::Attach(name)),
+            StartEntry::New => Next::Choose(Choice::New),
+            StartEntry::Command => self.open_line(),
         }
     }
 
     fn open_line(&mut self) -> Next {
-        self.chosen = Some(Entry::Command);
+        self.chosen = Some(StartEntry::Command);
         (self.input, self.typed) = (Some(String::new()), Typed::Empty);
         Next::Draw
     }

@@ -10,7 +10,7 @@ mod wsl;
 
 use super::readings::read_once;
 use crate::config::run::Run;
-pub use check::{Check, Verdict};
+pub use check::{Check, Severity};
 pub use gpu::other_users;
 pub use ranks::check_ranks;
 use std::path::Path;

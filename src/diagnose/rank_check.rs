@@ -11,7 +11,7 @@ mod progress;
 mod step;
 
 pub use failure::RankFailure;
-pub use step::{Found, Step};
+pub use step::{Step, StepReport};
 
 use crate::companion::{self, PATH_VARIABLE};
 use crate::process_tree::{Family, TOKEN_VARIABLE, kill_all, new_token};
@@ -46,7 +46,7 @@ pub struct Trial {
 ///
 /// # Errors
 /// Returns the first thing that is wrong.
-pub fn try_ranks(trial: &Trial) -> Result<Vec<Found>, RankFailure> {
+pub fn try_ranks(trial: &Trial) -> Result<Vec<StepReport>, RankFailure> {
     let package = companion::unpack()?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let token = new_token();

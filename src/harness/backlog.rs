@@ -13,7 +13,7 @@ const MOST: usize = 100_000;
 
 /// An event, and the step at which it happened.
 #[derive(Debug)]
-struct Entry {
+struct PendingEvent {
     step: u64,
     is_step: bool,
     line: String,
@@ -22,7 +22,7 @@ struct Entry {
 /// The events of an attempt that the current keeper, or the next one, may still need.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PendingEvent>,
     /// Entries at the front that were sent.
     sent: usize,
     step: u64,
@@ -41,7 +41,7 @@ impl Backlog {
             _ => {}
         }
         let Ok(line) = line::encode(&timed(event)) else { return };
-        self.entries.push_back(Entry { step: self.step, is_step, line });
+        self.entries.push_back(PendingEvent { step: self.step, is_step, line });
         while self.sent > SENT {
             self.entries.pop_front();
             self.sent -= 1;
@@ -87,7 +87,7 @@ impl Backlog {
 
     /// Starts over for a keeper that has stored everything up to step `after`.
     pub fn replay_after(&mut self, after: u64) {
-        let known = |entry: &Entry| entry.step < after || entry.is_step && entry.step <= after;
+        let known = |entry: &PendingEvent| entry.step < after || entry.is_step && entry.step <= after;
         self.sent = self.entries.iter().take_while(|entry| known(entry)).count();
     }
 }

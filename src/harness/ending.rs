@@ -1,6 +1,6 @@
 //! The end of an attempt: the reason, how long its processes get, and the last events for the keeper. Pure.
 
-use super::progress::Progress;
+use super::progress::CommandProgress;
 use crate::process_tree::Grace;
 use crate::protocol::exit::Exit;
 use crate::protocol::exit_code::{FINISHED, STOPPED};
@@ -49,7 +49,7 @@ impl Reason {
 
 /// Reports whether the command took all its steps. The exit code of an adopted command is unknown: it finished if its
 /// last step is known and was seen.
-fn has_finished(exit: Exit, progress: &Progress) -> bool {
+fn has_finished(exit: Exit, progress: &CommandProgress) -> bool {
     let is_unknown = exit.code.is_none() && exit.signal.is_none();
     progress.is_complete() && (exit.code == Some(0) || is_unknown && progress.total.is_some())
 }
@@ -61,7 +61,7 @@ pub fn conclude(
     reason: &Reason,
     pid: u32,
     exit: Exit,
-    progress: &Progress,
+    progress: &CommandProgress,
     failed: Option<Failed>,
     log_end: Option<u64>,
 ) -> (Vec<Event>, u8) {
@@ -101,7 +101,7 @@ pub fn conclude(
 #[cfg(test)]
 mod tests {
     use super::{Reason, conclude};
-    use crate::harness::progress::Progress;
+    use crate::harness::progress::CommandProgress;
     use crate::log_metrics::Reading;
     use crate::protocol::exit::Exit;
     use crate::protocol::worker::{DoneReason, Event, Failed, FailureClass};
@@ -110,14 +110,14 @@ mod tests {
     #[test]
     fn only_a_command_that_took_its_last_step_has_finished() {
         let at = |step, total| {
-            let mut progress = Progress::new(0, 1, 1, total);
+            let mut progress = CommandProgress::new(0, 1, 1, total);
             for step in 1..=step {
                 let reading = Reading { step: Some(step), ..Reading::default() };
                 progress.take(&reading, Duration::ZERO);
             }
             progress
         };
-        let ends = |reason: &Reason, exit, progress: &Progress| {
+        let ends = |reason: &Reason, exit, progress: &CommandProgress| {
             let (events, code) = conclude(reason, 7, exit, progress, None, None);
             let done = events.iter().find_map(|event| match event {
                 Event::Done { reason, .. } => Some(*reason),

@@ -1,14 +1,14 @@
 //! The introduction of a command to the keeper.
 
 use super::HarnessArgs;
-use super::progress::Progress;
+use super::progress::CommandProgress;
 use super::resume_point::Chosen;
 use crate::protocol::worker::{Hello, PROTOCOL};
 use crate::recipe::batch::Position;
 use std::path::Path;
 
 /// Introduces a command that was asked to resume from this checkpoint. Whether it does so is not known yet.
-pub(super) fn hello(args: &HarnessArgs, progress: &Progress, from: Option<&Chosen>) -> Hello {
+pub(super) fn hello(args: &HarnessArgs, progress: &CommandProgress, from: Option<&Chosen>) -> Hello {
     let samples = from.map_or(0, Chosen::samples);
     let total = progress.total.unwrap_or(0);
     let unit = if progress.samples(1) == 1 { "steps" } else { "samples" };

@@ -44,7 +44,7 @@ struct Inbox {
     listener: Option<UnixListener>,
     incoming: mpsc::Receiver<(u64, FromKeeper)>,
     sender: mpsc::Sender<(u64, FromKeeper)>,
-    /// Keepers that take over. A client that only looks whether somebody listens is none.
+    /// Keepers that take over. Liveness probes do not count.
     arrivals: mpsc::Receiver<Arrival>,
     arriving: mpsc::Sender<Arrival>,
     /// Connections so far; only the newest one counts.
@@ -71,7 +71,7 @@ struct Connection {
 }
 
 /// How the delivery of the last events goes on.
-enum Progress {
+enum Delivery {
     /// There is room for a line.
     Room,
     /// Everything was written.
@@ -82,12 +82,12 @@ enum Progress {
 
 impl Connection {
     /// Waits for the next progress of a keeper that may read slowly.
-    async fn progress(connection: Option<&mut Self>) -> Progress {
+    async fn progress(connection: Option<&mut Self>) -> Delivery {
         let Some(connection) = connection else { return std::future::pending().await };
         match &connection.lines {
-            Some(lines) if lines.reserve().await.is_ok() => Progress::Room,
-            None if (&mut connection.writer).await.unwrap_or(false) => Progress::Written,
-            Some(_) | None => Progress::Lost,
+            Some(lines) if lines.reserve().await.is_ok() => Delivery::Room,
+            None if (&mut connection.writer).await.unwrap_or(false) => Delivery::Written,
+            Some(_) | None => Delivery::Lost,
         }
     }
 
@@ -231,9 +231,9 @@ impl KeeperLink {
             tokio::select! {
                 heard = self.inbox.next() => return Some(self.take_heard(heard)),
                 progress = Connection::progress(connection) => match progress {
-                    Progress::Room => {}
-                    Progress::Written => return None,
-                    Progress::Lost => {
+                    Delivery::Room => {}
+                    Delivery::Written => return None,
+                    Delivery::Lost => {
                         self.connection = None;
                         return Some(FromKeeper::Gone);
                     }

@@ -16,7 +16,7 @@ use super::launch;
 use super::metric_files::{MetricFiles, describe_pattern};
 use super::nodes::Nodes;
 use super::output_log::OutputLog;
-use super::progress::Progress;
+use super::progress::CommandProgress;
 use super::ranks::{RankFailures, find_obstacles};
 use super::resume_check::ResumeCheck;
 use super::resume_point::{Chosen, choose_checkpoint, restore_original};
@@ -27,7 +27,7 @@ use super::signals::Signals;
 use super::standby::Standby;
 use super::terminal::{Chunk, read_output};
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_file};
-use crate::config::command::nodes::Place;
+use crate::config::command::nodes::NodePlace;
 use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
@@ -228,7 +228,7 @@ async fn report_failure(failed: Failed) {
 /// Starts the parts of the command on the other nodes of the job.
 fn begin_on_nodes(args: &HarnessArgs, context: &AttemptContext, nodes: &mut Nodes, prepared: Option<&setup::Prepared>) {
     nodes.begin(|node| {
-        let place = Place { node, ..context.place.clone() };
+        let place = NodePlace { node, ..context.place.clone() };
         let launch = launch_of(args, &AttemptContext { place, ..context.clone() }, None);
         NodeStart {
             argv: launch.argv,
@@ -242,11 +242,11 @@ fn begin_on_nodes(args: &HarnessArgs, context: &AttemptContext, nodes: &mut Node
 }
 
 /// Returns the progress of a command that continues after a step.
-fn progress_at(args: &HarnessArgs, step: u64) -> Progress {
+fn progress_at(args: &HarnessArgs, step: u64) -> CommandProgress {
     let (units, micro_batches, total) = size_of(args);
     // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
     let before = if args.purpose == Purpose::Trial { 0 } else { step };
-    Progress::new(before, units, micro_batches, total)
+    CommandProgress::new(before, units, micro_batches, total)
 }
 
 fn watch_process(
@@ -339,7 +339,7 @@ pub(super) fn context_of(args: &HarnessArgs, from: Option<&Chosen>) -> AttemptCo
         attempt: args.attempt,
         checkpoint: from.and_then(Chosen::script).map(|script| script.path.clone()),
         step: from.map_or(0, Chosen::step),
-        place: Place { node: 0, nodes: args.nodes.count(), head: args.nodes.head().to_owned(), port: args.port },
+        place: NodePlace { node: 0, nodes: args.nodes.count(), head: args.nodes.head().to_owned(), port: args.port },
     }
 }
 

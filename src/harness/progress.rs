@@ -27,7 +27,7 @@ const TIMES: [&str; 4] = ["runtime", "samples_per_second", "steps_per_second", "
 
 /// Where the command is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct CommandProgress {
     /// Units of the run's clock in a step.
     units: u64,
     micro_batches: u32,
@@ -58,7 +58,7 @@ pub struct Progress {
     /// The script said so of one, and its loss has not been seen.
     left_out: bool,
     /// Set once a companion reports the training.
-    told: Option<told::Told>,
+    told: Option<told::ReportedState>,
     /// When which step was counted.
     pub trail: Trail,
     /// Which accuracies of the companion are percentages.
@@ -75,7 +75,7 @@ struct Pending {
     told: Option<Step>,
 }
 
-impl Progress {
+impl CommandProgress {
     /// Creates the progress of a command that continues after step `from`. `units` is the number of samples in a
     /// step, or 1 if it is not known.
     #[must_use]
@@ -275,7 +275,7 @@ pub fn is_eval(reading: &Reading) -> bool {
 
 #[cfg(test)]
 pub(in crate::harness) mod tests {
-    use super::{MERGED, Progress};
+    use super::{CommandProgress, MERGED};
     use crate::log_metrics::{Reading, Skip};
     use crate::protocol::worker::{Event, Step};
     use std::time::Duration;
@@ -306,7 +306,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn a_bar_and_a_log_line_make_one_step() {
-        let mut progress = Progress::new(0, 8, 2, None);
+        let mut progress = CommandProgress::new(0, 8, 2, None);
         let first = progress.take(&reading(Some(1), &[]), ms(10));
         assert!(matches!(&first[..], [Event::Phase { .. }]), "{first:?}");
         assert!(progress.take(&reading(None, &[("loss", 2.5), ("mfu", 0.4)]), ms(20)).is_empty());
@@ -321,7 +321,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn steps_that_arrive_together_or_are_left_out_share_their_time() {
-        let mut progress = Progress::new(40, 1, 1, None);
+        let mut progress = CommandProgress::new(40, 1, 1, None);
         let mut times = |steps: &[u64], now: Duration| -> Vec<f64> {
             let readings: Vec<Reading> = steps.iter().map(|step| reading(Some(*step), &[("loss", 1.0)])).collect();
             progress.time_steps(&readings, now);
@@ -338,7 +338,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn losses_that_are_not_numbers_are_reported_and_never_sent_as_numbers() {
-        let mut progress = Progress::new(0, 1, 1, None);
+        let mut progress = CommandProgress::new(0, 1, 1, None);
         for step in 1..=3 {
             progress.take(&reading(Some(step), &[("loss", f64::NAN), ("x", f64::INFINITY)]), ms(step));
         }
@@ -352,7 +352,7 @@ pub(in crate::harness) mod tests {
     #[test]
     fn a_step_that_the_script_says_it_left_out_was_not_taken() {
         for says in [true, false] {
-            let mut progress = Progress::new(0, 1, 1, None);
+            let mut progress = CommandProgress::new(0, 1, 1, None);
             progress.take(&reading(Some(1), &[("loss", f64::NAN)]), ms(1));
             if says {
                 progress.take(&Reading { skip: Some(Skip::NotFinite), ..Reading::default() }, ms(2));
@@ -368,7 +368,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn a_count_that_starts_over_changes_no_step_and_its_total_was_that_of_an_epoch() {
-        let mut progress = Progress::new(0, 1, 1, None);
+        let mut progress = CommandProgress::new(0, 1, 1, None);
         let total = |step, total| Reading { total_steps: total, ..reading(Some(step), &[("loss", 1.0)]) };
         progress.take(&total(10, Some(10)), ms(1));
         let lost = Reading { count_started_over: Some(5), ..reading(None, &[("loss", 9.0)]) };
@@ -381,7 +381,7 @@ pub(in crate::harness) mod tests {
 
     #[test]
     fn evaluations_have_their_own_event_and_counts_never_go_back() {
-        let mut progress = Progress::new(0, 4, 1, Some(100));
+        let mut progress = CommandProgress::new(0, 4, 1, Some(100));
         progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
         let events =
             progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9), ("eval_runtime", 7.0)]), ms(2));
@@ -393,6 +393,6 @@ pub(in crate::harness) mod tests {
         assert!(!progress.is_complete());
         progress.take(&reading(Some(90), &[]), ms(5));
         assert!(progress.is_complete(), "a command that reports every 80th step may have taken the last one");
-        assert!(Progress::new(0, 1, 1, None).is_complete(), "the last step is unknown");
+        assert!(CommandProgress::new(0, 1, 1, None).is_complete(), "the last step is unknown");
     }
 }

@@ -9,7 +9,7 @@ use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
 use crate::store::adopted::{self, AdoptError, Adopted, WrittenCheckpoint, step_in_name};
 use crate::store::checkpoint::state::TrainState;
-use crate::store::checkpoint::{self, Entry, Newest, STATE};
+use crate::store::checkpoint::{self, CheckpointFolder, Newest, STATE};
 use crate::store::companion::KnownCompanion;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
@@ -93,13 +93,13 @@ fn newest_container(args: &HarnessArgs, notes: &mut Vec<String>) -> Result<Optio
     notes
         .extend(rejected.iter().map(|(entry, error)| format!("checkpoint {} is not used: {error}", count(entry.step))));
     match (verified, rejected.into_iter().next()) {
-        (Some((Entry { step, path }, manifest)), _) => {
+        (Some((CheckpointFolder { step, path }, manifest)), _) => {
             let state = file::read(&path.join(STATE), Limit::Record).ok();
             let state = state.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
             let point = ResumePoint { path, step, samples: manifest.samples };
             Ok(Some(Chosen::Container { point, state: Box::new(state) }))
         }
-        (None, Some((Entry { step, .. }, source))) => Err(HarnessError::NoContainer { step, source }),
+        (None, Some((CheckpointFolder { step, .. }, source))) => Err(HarnessError::NoContainer { step, source }),
         (None, None) => Ok(None),
     }
 }

@@ -13,7 +13,7 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::nodes::Nodes;
 use super::output_log::OutputLog;
-use super::progress::Progress;
+use super::progress::CommandProgress;
 use super::progress::trail::FILE_CLOCK;
 use super::ranks::RankFailures;
 use super::resume_check::ResumeCheck;
@@ -124,7 +124,7 @@ pub struct Harness {
     pub(super) log: BoundedLog,
     pub(super) files: MetricFiles,
     pub(super) checkpoints: Option<CheckpointWatch>,
-    pub(super) progress: Progress,
+    pub(super) progress: CommandProgress,
     /// Whether the command trains on from its checkpoint.
     pub(super) resume_check: ResumeCheck,
     pub(super) companion: Companion,

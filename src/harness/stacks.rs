@@ -69,7 +69,7 @@ impl Harness {
         });
     }
 
-    /// Sends the keeper the files that hold stacks, of several ranks those that tell something.
+    /// Sends the keeper the files that hold stacks; for several ranks, only the informative ones.
     pub(super) fn report_stacks(&mut self, mut written: Vec<StackWriter>) {
         self.report_collectives();
         let first = self.ranks_of_interest();

@@ -1,7 +1,7 @@
 //! Reads a shell script for the line that starts Python, and no further: nothing is expanded, nothing is run.
 
 use crate::config::command::invocation::{Invocation, Target, find_script};
-use crate::untrusted::words::{self, Place};
+use crate::untrusted::words::{self, LetterPlace};
 
 /// Maximum lines examined.
 const LINES: usize = 2_000;
@@ -43,8 +43,8 @@ fn is_setting(word: &str) -> bool {
 /// Returns the words of a line up to a pipe, a redirection, `;`, `&` or a comment.
 fn split_words(line: &str) -> Vec<String> {
     let ends = |letter, place| match letter {
-        '#' => place == Place::Begin,
-        _ => place != Place::Quoted && matches!(letter, '|' | ';' | '&' | '>' | '<'),
+        '#' => place == LetterPlace::Begin,
+        _ => place != LetterPlace::Quoted && matches!(letter, '|' | ';' | '&' | '>' | '<'),
     };
     words::split_words(line, ends).words
 }

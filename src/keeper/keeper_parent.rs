@@ -15,7 +15,7 @@ mod supervised;
 use super::detach::{self, Asked};
 use super::failure::{Class, LastWord, may_pass};
 use super::lifeline::Lifetime;
-use super::offline::{self, Verdict};
+use super::offline::{self, OfflineEnd};
 use super::run_loop::Launch;
 use crate::protocol::exit::signal_name;
 use crate::protocol::exit_code::{CONFIG, NEEDS_PERSON};
@@ -31,7 +31,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use supervised::{Supervised, Told};
+use supervised::{EndSignal, Supervised};
 
 /// A keeper that dies more often than this within [`WINDOW`] is not restarted.
 const DEATHS: usize = 5;
@@ -88,7 +88,7 @@ enum End {
     /// The keeper reported a failure.
     Failed(LastWord),
     /// The run was told to end while no keeper could handle it; says by whom.
-    Told(Told),
+    Told(EndSignal),
 }
 
 struct Parent<'a> {
@@ -130,7 +130,7 @@ impl Parent<'_> {
             (Some(word), None, _) => End::Failed(word),
             // The signal arrived before the keeper could listen for it.
             (None, None, Some(signal)) if asks_to_end(signal) => {
-                End::Told(Told { by: signal_name(signal).into_owned(), wish: signal == Signal::INT.as_raw() })
+                End::Told(EndSignal { by: signal_name(signal).into_owned(), wish: signal == Signal::INT.as_raw() })
             }
             (None, _, Some(signal)) => End::Died(format!("was killed by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),
@@ -151,7 +151,7 @@ impl Parent<'_> {
                     return Err(io::Error::other(why));
                 }
                 if word.class == Class::Final {
-                    let verdict = if word.code == CONFIG { Verdict::Config } else { Verdict::NeedsPerson };
+                    let verdict = if word.code == CONFIG { OfflineEnd::Config } else { OfflineEnd::NeedsPerson };
                     return self.give_up(verdict, &why).map(Some);
                 }
                 if !self.lived && self.began.elapsed() > FIRST_START {
@@ -165,7 +165,7 @@ impl Parent<'_> {
                 self.recovery = Recovery { death: Some(how.clone()), ..Recovery::default() };
                 self.deaths.push_back(Instant::now());
                 if self.deaths.len() > DEATHS && self.deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-                    return self.give_up(Verdict::NeedsPerson, &self.too_many(&how)).map(Some);
+                    return self.give_up(OfflineEnd::NeedsPerson, &self.too_many(&how)).map(Some);
                 }
             }
         }
@@ -200,7 +200,7 @@ impl Parent<'_> {
     }
 
     /// Writes down why the run ends; waits for the disk if necessary.
-    fn give_up(&self, verdict: Verdict, why: &str) -> io::Result<u8> {
+    fn give_up(&self, verdict: OfflineEnd, why: &str) -> io::Result<u8> {
         self.ward.record_recovery(&self.recovery);
         let mut pause = PAUSE;
         loop {
@@ -217,8 +217,8 @@ impl Parent<'_> {
     }
 
     /// Records who ended the run. The lock file says so until run.db does: run.db may be locked, or the disk full.
-    fn stopped(&self, told: &Told) -> u8 {
-        let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled(self.lifetime) };
+    fn stopped(&self, told: &EndSignal) -> u8 {
+        let verdict = if told.wish { OfflineEnd::Stopped } else { OfflineEnd::Signalled(self.lifetime) };
         let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
         self.ward.record_ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
         if let (Lifetime::Bound, Some(worker)) = (self.lifetime, owners::worker(self.run)) {

@@ -62,7 +62,7 @@ pub struct Pruned {
 
 /// The end of a run without a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OfflineEnd {
     /// You ended it.
     Stopped,
     /// A signal ended it, such as a machine shutdown sends.
@@ -73,7 +73,7 @@ pub enum Verdict {
     NeedsPerson,
 }
 
-impl Verdict {
+impl OfflineEnd {
     /// Returns the exit code of the run.
     #[must_use]
     pub fn exit_code(self) -> u8 {
@@ -89,7 +89,7 @@ impl Verdict {
 ///
 /// # Errors
 /// Returns an error when a keeper is alive after all, or the store is unusable.
-pub fn conclude_run(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
+pub fn conclude_run(run_dir: &RunDir, verdict: OfflineEnd, why: &str) -> Result<(), KeeperError> {
     let lock = take_lock(run_dir)?;
     let mut written = write_end(run_dir, verdict, why);
     if written.is_err() {
@@ -101,7 +101,7 @@ pub fn conclude_run(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(),
     written
 }
 
-fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
+fn write_end(run_dir: &RunDir, verdict: OfflineEnd, why: &str) -> Result<(), KeeperError> {
     let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     // The run file may be what is wrong.
     let status = if let Some(status) = store.fact::<Status>("status")? {
@@ -115,15 +115,15 @@ fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Keeper
         recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
     }
     let (level, state, words) = match verdict {
-        Verdict::Stopped | Verdict::Signalled(_) => (Level::Warn, RunState::Stopped, ""),
-        Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
-        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs attention: "),
+        OfflineEnd::Stopped | OfflineEnd::Signalled(_) => (Level::Warn, RunState::Stopped, ""),
+        OfflineEnd::Config => (Level::Error, RunState::Failed, "failed: "),
+        OfflineEnd::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs attention: "),
     };
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
     let signalled = match verdict {
         // A paused run waits for you, whatever ends its keeper.
-        Verdict::Signalled(Lifetime::Detached) => recorder.status.state != RunState::Paused,
-        Verdict::Signalled(Lifetime::Bound) => true,
+        OfflineEnd::Signalled(Lifetime::Detached) => recorder.status.state != RunState::Paused,
+        OfflineEnd::Signalled(Lifetime::Bound) => true,
         _ => false,
     };
     recorder.put_fact(ENDED_BY_SIGNAL, &signalled.then(|| Identity::own().boot));

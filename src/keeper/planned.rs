@@ -38,7 +38,7 @@ impl Planned {
 mod tests {
     use super::Planned;
     use crate::keeper::status_snapshot::blank_record;
-    use crate::protocol::plan::{MemoryEstimate, PLAN_FILE, Plan, RungPlan, Verdict};
+    use crate::protocol::plan::{Fit, MemoryEstimate, PLAN_FILE, Plan, RungPlan};
 
     #[test]
     fn the_plan_is_found_when_it_is_there_and_corrected_by_what_was_seen() {
@@ -53,7 +53,7 @@ mod tests {
             estimate: Some(MemoryEstimate { weights: 100, training, ..MemoryEstimate::default() }),
             unknown: None,
             total_bytes: None,
-            verdict: Verdict::Unknown,
+            verdict: Fit::Unknown,
             measured: None,
             failed: None,
         };
@@ -78,7 +78,7 @@ mod tests {
             estimate: None,
             unknown: Some("not planned: too large".to_owned()),
             total_bytes: None,
-            verdict: Verdict::Unknown,
+            verdict: Fit::Unknown,
             measured: None,
             failed: None,
         };

@@ -25,7 +25,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, KeptError> {
 /// Puts the checkpoints of a step back that were set aside, those that verify.
 ///
 /// # Errors
-/// Returns an error that names what is missing, changed or damaged, if none of them does.
+/// Returns an error that names what is missing, changed or damaged, when no checkpoint verifies.
 pub fn put_back(run_dir: &Path, step: u64) -> Result<(), KeptError> {
     let container = aside::put_back(run_dir, step);
     if adopted::list_aside(run_dir).iter().any(|adopted| adopted.step == step) {

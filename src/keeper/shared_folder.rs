@@ -9,7 +9,7 @@ use crate::protocol::control::{JournalKind, Request, Update};
 use crate::protocol::worker::Level;
 use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::lease::{BEAT, Lease, Renewal};
-use crate::store::shared_folder::orders::{Found, Inbox, Order, Refused};
+use crate::store::shared_folder::orders::{FoundOrder, Inbox, Order, Refused};
 use crate::untrusted::text;
 use std::collections::VecDeque;
 use std::io;
@@ -155,7 +155,7 @@ impl Desk {
         };
         let found = inbox.read();
         self.inbox = Some(inbox);
-        for Found { id, order } in found? {
+        for FoundOrder { id, order } in found? {
             let (sender, heard) = mpsc::channel(REPLIES);
             let (client, since) = (self.next, Instant::now());
             self.next += 1;

@@ -19,7 +19,7 @@ const CONFIRMED: u64 = 3;
 
 /// The step of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum LineStep {
     /// The line belongs to this step. Lines that were held back are dropped.
     At(Placed),
     /// The line is held back: it belongs to this step if the next lines go on from there.
@@ -64,9 +64,9 @@ struct Course {
 }
 
 impl Course {
-    fn place(&mut self, position: &Position, announced: Option<u64>) -> Place {
+    fn place(&mut self, position: &Position, announced: Option<u64>) -> LineStep {
         let place = self.passes.place(position, announced);
-        if let Place::At(Placed { step, .. }) = place
+        if let LineStep::At(Placed { step, .. }) = place
             && self.newest != Some(step)
         {
             self.widest = self.widest.max(self.newest.map_or(0, |newest| step.saturating_sub(newest)));
@@ -130,22 +130,22 @@ impl LineClock {
     }
 
     /// Returns the place of a line of the training. `announced` is the epoch that a line of its own named last.
-    pub fn place(&mut self, position: &Position, announced: Option<u64>) -> Place {
+    pub fn place(&mut self, position: &Position, announced: Option<u64>) -> LineStep {
         self.far_evaluation = None;
         let mut next = self.course.clone();
         let place = next.place(position, announced);
         let Some(doubt) = self.doubt.take() else { return self.advance(next, place) };
         let mut follow = doubt.course.clone();
         let followed = follow.place(position, announced);
-        let continues = matches!(place, Place::At(placed) if self.course.is_next(placed.step));
+        let continues = matches!(place, LineStep::At(placed) if self.course.is_next(placed.step));
         match followed {
             _ if continues && doubt.is_held => self.advance(next, place),
-            Place::At(placed) if doubt.course.lead(placed.step).is_some() => self.go_on(doubt, follow, placed),
+            LineStep::At(placed) if doubt.course.lead(placed.step).is_some() => self.go_on(doubt, follow, placed),
             _ if continues => self.advance(next, place),
             _ if !doubt.is_held => self.keep_doubt(&doubt, follow, followed),
             _ => {
                 // Lines of another loop leave the doubt as it is.
-                self.doubt = Some(doubt).filter(|_| !matches!(place, Place::At(_)));
+                self.doubt = Some(doubt).filter(|_| !matches!(place, LineStep::At(_)));
                 self.advance(next, place)
             }
         }
@@ -162,12 +162,12 @@ impl LineClock {
     }
 
     /// Takes a line that follows no doubted one.
-    fn advance(&mut self, next: Course, place: Place) -> Place {
+    fn advance(&mut self, next: Course, place: LineStep) -> LineStep {
         match place {
-            Place::At(placed) if self.doubt.is_none() && self.course.is_ahead(placed.step) => {
+            LineStep::At(placed) if self.doubt.is_none() && self.course.is_ahead(placed.step) => {
                 let is_held = self.course.is_far(placed.step);
                 self.doubt = Some(Doubt { course: next, lines: 1, is_held });
-                if is_held { Place::Doubtful(placed) } else { place }
+                if is_held { LineStep::Doubtful(placed) } else { place }
             }
             _ => {
                 self.course = next;
@@ -177,25 +177,25 @@ impl LineClock {
     }
 
     /// Takes a line that goes on from a doubted one.
-    fn go_on(&mut self, doubt: Doubt, follow: Course, placed: Placed) -> Place {
+    fn go_on(&mut self, doubt: Doubt, follow: Course, placed: Placed) -> LineStep {
         if !doubt.is_held {
             if !doubt.course.is_far(placed.step) {
-                return self.keep_doubt(&doubt, follow, Place::At(placed));
+                return self.keep_doubt(&doubt, follow, LineStep::At(placed));
             }
             self.course = doubt.course;
-            return self.advance(follow, Place::At(placed));
+            return self.advance(follow, LineStep::At(placed));
         }
         let lines = doubt.lines + u64::from(doubt.course.newest != follow.newest);
         if lines >= CONFIRMED.min(self.course.steps + 1) {
             self.course = follow;
-            return Place::Confirmed(placed);
+            return LineStep::Confirmed(placed);
         }
         self.doubt = Some(Doubt { course: follow, lines, is_held: true });
-        Place::Doubtful(placed)
+        LineStep::Doubtful(placed)
     }
 
     /// Takes a line after one that was a little ahead, which is believed unless the count goes on where it was before.
-    fn keep_doubt(&mut self, doubt: &Doubt, follow: Course, place: Place) -> Place {
+    fn keep_doubt(&mut self, doubt: &Doubt, follow: Course, place: LineStep) -> LineStep {
         let lines = doubt.lines + 1;
         if lines >= CONFIRMED {
             self.course = follow;

@@ -77,11 +77,11 @@ pub enum Role {
 pub fn role(key: &str) -> Role {
     let (place, rest) = place(key);
     match key {
-        _ if is_step(key) || (place == Place::Training && is_step(rest)) => Role::Step,
+        _ if is_step(key) || (place == Section::Training && is_step(rest)) => Role::Step,
         _ if TOTALS.contains(&key) => Role::TotalSteps,
-        _ if is_epoch(key) || (place == Place::Training && is_epoch(rest)) => Role::Epoch,
+        _ if is_epoch(key) || (place == Section::Training && is_epoch(rest)) => Role::Epoch,
         _ => match known(rest) {
-            Some(name) if place == Place::Evaluation || key.starts_with("lm_loss_") => {
+            Some(name) if place == Section::Evaluation || key.starts_with("lm_loss_") => {
                 Role::Known(format!("eval_{name}"))
             }
             Some(name) => Role::Known(name.to_owned()),
@@ -99,7 +99,7 @@ pub fn is_accuracy(name: &str) -> bool {
 pub fn evaluation_set(key: &str) -> Option<&str> {
     let (place, rest) = place(key);
     let word = key.strip_suffix(rest).filter(|word| !word.is_empty()).or_else(|| key.strip_prefix(rest))?;
-    (place == Place::Evaluation).then(|| word.trim_matches(['_', '/', '.']))
+    (place == Section::Evaluation).then(|| word.trim_matches(['_', '/', '.']))
 }
 
 /// Reports whether a word names the test set.
@@ -117,7 +117,7 @@ pub fn is_evaluation(word: &str) -> bool {
 
 /// Reports whether a key names where its number was measured: `train_loss`, `val/loss`.
 pub fn names_place(key: &str) -> bool {
-    place(key).0 != Place::Unnamed
+    place(key).0 != Section::Unnamed
 }
 
 /// Reports whether a key is a loss of some kind.
@@ -134,23 +134,23 @@ fn is_epoch(key: &str) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Section {
     Training,
     Evaluation,
     Unnamed,
 }
 
 /// Splits `train/loss`, `val_loss` and `loss/val` into the place and the rest.
-fn place(key: &str) -> (Place, &str) {
+fn place(key: &str) -> (Section, &str) {
     let of = |word: &str| match word {
-        word if TRAINING.contains(&word) => Place::Training,
-        word if EVALUATION.contains(&word) => Place::Evaluation,
-        _ => Place::Unnamed,
+        word if TRAINING.contains(&word) => Section::Training,
+        word if EVALUATION.contains(&word) => Section::Evaluation,
+        _ => Section::Unnamed,
     };
     let before = key.split_once(['_', '/', '.']).map(|(word, rest)| (of(word), rest));
     let after = key.rsplit_once('/').map(|(rest, word)| (of(word), rest));
-    let named = |found: &(Place, &str)| found.0 != Place::Unnamed;
-    before.filter(named).or(after.filter(named)).unwrap_or((Place::Unnamed, key))
+    let named = |found: &(Section, &str)| found.0 != Section::Unnamed;
+    before.filter(named).or(after.filter(named)).unwrap_or((Section::Unnamed, key))
 }
 
 fn known(rest: &str) -> Option<&'static str> {
@@ -174,7 +174,7 @@ pub fn sanitise(key: &str) -> String {
 /// Returns the name that all evaluations have in common: `val/f1` and `eval_f1` are `eval_f1`.
 fn evaluation_name(key: &str) -> Option<String> {
     let (place, rest) = place(key);
-    (place == Place::Evaluation && key != format!("eval_{rest}")).then(|| format!("eval_{rest}"))
+    (place == Section::Evaluation && key != format!("eval_{rest}")).then(|| format!("eval_{rest}"))
 }
 
 /// Reports whether a metric is one of an evaluation.
@@ -186,7 +186,7 @@ pub fn is_of_evaluation(name: &str) -> bool {
 pub fn take_for_evaluation(found: &mut [(String, f64)]) {
     let Some(loss) = found.iter().position(|(key, _)| role(key) == Role::Known("eval_loss".to_owned())) else { return };
     for (key, _) in &mut found[loss..] {
-        if place(key).0 == Place::Training {
+        if place(key).0 == Section::Training {
             return;
         }
         if matches!(known(key), Some("accuracy" | "perplexity")) {

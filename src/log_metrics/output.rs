@@ -7,10 +7,10 @@ use super::bar::Bar;
 use super::clock::{Counting, Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
-use super::line_clock::{LineClock, Place};
+use super::line_clock::{LineClock, LineStep};
 use super::names;
 use super::pattern::Pattern;
-use super::progress::Progress;
+use super::progress::ProgressBars;
 use super::screen::{End, Screen};
 use super::shares::Shares;
 use super::skips::Skip;
@@ -129,7 +129,7 @@ struct Content {
     own_steps: bool,
     /// The step that a pattern named last.
     own_step: Option<u64>,
-    progress: Progress,
+    progress: ProgressBars,
     /// The counts of the newest bar, of any kind.
     bar: Option<(u64, u64)>,
     /// Steps of lines that name them.
@@ -168,7 +168,7 @@ impl Content {
             patterns: patterns.to_vec(),
             own_steps: patterns.iter().any(Pattern::names_step),
             own_step: None,
-            progress: Progress::default(),
+            progress: ProgressBars::default(),
             bar: None,
             lines: LineClock::default(),
             doubted: Vec::new(),
@@ -289,14 +289,14 @@ impl Content {
             return self.emit(line, placed, readings);
         }
         match self.lines.place(&position, self.announced.and_then(Epoch::index)) {
-            Place::At(placed) => {
+            LineStep::At(placed) => {
                 self.drop_doubted(readings);
                 self.emit(line, Some(placed), readings);
             }
-            Place::Doubtful(placed) if self.doubted.len() < MAX_HELD => {
+            LineStep::Doubtful(placed) if self.doubted.len() < MAX_HELD => {
                 self.doubted.push(Doubted { line, placed, printed: self.now });
             }
-            Place::Confirmed(placed) => {
+            LineStep::Confirmed(placed) => {
                 for Doubted { line, placed, printed } in std::mem::take(&mut self.doubted) {
                     self.printed = printed;
                     self.emit(line, Some(placed), readings);
@@ -304,12 +304,12 @@ impl Content {
                 self.printed = None;
                 self.emit(line, Some(placed), readings);
             }
-            Place::Elsewhere if line.has_evaluation() => {
+            LineStep::Elsewhere if line.has_evaluation() => {
                 let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
                 self.emit_summary(line, placed, readings);
             }
-            Place::Elsewhere | Place::Doubtful(_) => self.emit_unplaced(line.values, readings),
-            Place::Uncertain => self.joiner.push(
+            LineStep::Elsewhere | LineStep::Doubtful(_) => self.emit_unplaced(line.values, readings),
+            LineStep::Uncertain => self.joiner.push(
                 Reading {
                     count_started_over: Some(count),
                     epoch: line.epoch.map(|epoch| epoch.value),

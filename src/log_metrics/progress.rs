@@ -66,7 +66,7 @@ struct Chosen {
 
 /// The bars of one stream.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ProgressBars {
     /// The step that the training resumed from, if the stream begins within it.
     resumed_from: Option<u64>,
     chosen: Option<Chosen>,
@@ -87,7 +87,7 @@ pub struct Redraw {
     pub unplaced: Values,
 }
 
-impl Progress {
+impl ProgressBars {
     /// Notes that the stream begins within the training, after this step.
     pub fn resume(&mut self, from: u64) {
         self.resumed_from = Some(from);

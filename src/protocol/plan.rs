@@ -79,7 +79,7 @@ pub struct RungPlan {
     /// Best estimate of peak device memory: computed from shapes, scaled by the measurements of rungs that ran.
     pub total_bytes: Option<u64>,
     /// Whether it fits.
-    pub verdict: Verdict,
+    pub verdict: Fit,
     /// Measured needs of a worker on this rung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
@@ -173,10 +173,10 @@ pub struct Measured {
     pub first_step_s: Option<f64>,
 }
 
-/// Verdict on whether a rung fits.
+/// Whether a rung fits into the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Fit {
     /// With room to spare.
     Fits,
     /// Uses more than 90 % of the available memory.
@@ -187,7 +187,7 @@ pub enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl Fit {
     /// Judges `needed` bytes against the available `room`.
     #[must_use]
     pub fn of(needed: Option<u64>, room: Option<u64>) -> Self {
@@ -202,7 +202,7 @@ impl Verdict {
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for Fit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Fits => "fits",
@@ -248,7 +248,7 @@ impl Plan {
             });
             rung.total_bytes = measured.or_else(|| rung.estimate.as_ref().map(scaled));
             let beside = rung.estimate.as_ref().filter(|_| !self.gpu).map_or(0, MemoryEstimate::baseline);
-            rung.verdict = Verdict::of(rung.total_bytes.map(|bytes| bytes + beside), room);
+            rung.verdict = Fit::of(rung.total_bytes.map(|bytes| bytes + beside), room);
         }
     }
 }
@@ -308,7 +308,7 @@ pub struct PlanStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::{Card, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
+    use super::{Card, Fit, Measured, MemoryEstimate, Plan, RungPlan};
 
     fn rung(name: &str, state: u64, training: u64, measured: Option<u64>) -> RungPlan {
         let estimate = MemoryEstimate { weights: state, training, ..MemoryEstimate::default() };
@@ -319,7 +319,7 @@ mod tests {
             estimate: Some(estimate),
             unknown: None,
             total_bytes: None,
-            verdict: Verdict::Unknown,
+            verdict: Fit::Unknown,
             measured,
             failed: None,
         }
@@ -334,28 +334,21 @@ mod tests {
         let mut plan = Plan { version: 1, run, task, device, gpu: false, card: Some(card), rungs };
         plan.settle();
         let totals: Vec<_> = plan.rungs.iter().map(|rung| (rung.total_bytes, rung.verdict)).collect();
-        assert_eq!(
-            totals,
-            [(Some(600), Verdict::Fits), (Some(200 + 500), Verdict::Fits), (Some(200 + 1000), Verdict::DoesNotFit)]
-        );
+        assert_eq!(totals, [(Some(600), Fit::Fits), (Some(200 + 500), Fit::Fits), (Some(200 + 1000), Fit::DoesNotFit)]);
         plan.rungs[0].measured = None;
         plan.settle();
         assert_eq!(plan.rungs[1].total_bytes, Some(600), "nothing measured, nothing corrected");
-        assert_eq!(plan.rungs[2].verdict, Verdict::Tight);
+        assert_eq!(plan.rungs[2].verdict, Fit::Tight);
     }
 
     #[test]
     fn a_tenth_is_kept_free_before_it_is_called_tight() {
-        for (needed, verdict) in [
-            (0, Verdict::Fits),
-            (900, Verdict::Fits),
-            (901, Verdict::Tight),
-            (1000, Verdict::Tight),
-            (1001, Verdict::DoesNotFit),
-        ] {
-            assert_eq!(Verdict::of(Some(needed), Some(1000)), verdict, "{needed}");
+        for (needed, verdict) in
+            [(0, Fit::Fits), (900, Fit::Fits), (901, Fit::Tight), (1000, Fit::Tight), (1001, Fit::DoesNotFit)]
+        {
+            assert_eq!(Fit::of(Some(needed), Some(1000)), verdict, "{needed}");
         }
-        assert_eq!(Verdict::of(Some(1), None), Verdict::Unknown);
-        assert_eq!(Verdict::of(None, Some(1)), Verdict::Unknown);
+        assert_eq!(Fit::of(Some(1), None), Fit::Unknown);
+        assert_eq!(Fit::of(None, Some(1)), Fit::Unknown);
     }
 }

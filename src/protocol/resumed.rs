@@ -31,7 +31,7 @@ pub enum Resumed {
         /// The step that it was asked to resume from.
         asked: u64,
         /// The place from which it trains on.
-        found: Found,
+        found: ActualStart,
     },
     /// Nothing has shown where it trains on.
     Unverified {
@@ -46,7 +46,7 @@ pub enum Resumed {
 /// The place from which an attempt trains on in truth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
-pub enum Found {
+pub enum ActualStart {
     /// Another checkpoint.
     Checkpoint {
         /// Its step.
@@ -81,8 +81,8 @@ impl Resumed {
     #[must_use]
     pub fn step(&self) -> u64 {
         match self {
-            Self::Contradicted { found: Found::Checkpoint { step, .. }, .. } => *step,
-            Self::Contradicted { found: Found::Beginning, .. } => 0,
+            Self::Contradicted { found: ActualStart::Checkpoint { step, .. }, .. } => *step,
+            Self::Contradicted { found: ActualStart::Beginning, .. } => 0,
             _ => self.asked(),
         }
     }
@@ -117,11 +117,11 @@ impl fmt::Display for Resumed {
             Self::Contradicted { asked, found } => {
                 write!(formatter, "asked to resume from step {}, but ", count(*asked))?;
                 match found {
-                    Found::Checkpoint { step, file } => {
+                    ActualStart::Checkpoint { step, file } => {
                         write!(formatter, "the script trains on from step {}{}", count(*step), loaded(file))
                     }
-                    Found::Beginning => formatter.write_str("the script starts from scratch"),
-                    Found::UntrainedLoss { loss, before } => write!(
+                    ActualStart::Beginning => formatter.write_str("the script starts from scratch"),
+                    ActualStart::UntrainedLoss { loss, before } => write!(
                         formatter,
                         "the loss is {}, as at the beginning of the run, after {} before: the weights may not be loaded",
                         figure(*loss),
@@ -303,7 +303,7 @@ fn judge_output(evidence: &Evidence) -> Resumed {
     match (sign, step) {
         (LossSign::Untrained { .. }, _) if may_begin => evidence.place(0, None),
         (LossSign::Untrained { loss, before }, _) if goes_on => {
-            Resumed::Contradicted { asked, found: Found::UntrainedLoss { loss, before } }
+            Resumed::Contradicted { asked, found: ActualStart::UntrainedLoss { loss, before } }
         }
         _ if goes_on && (!may_begin || sign == LossSign::Continues) => evidence.place(asked, None),
         (_, Ok(step)) if !may_begin => {
@@ -322,9 +322,9 @@ impl Evidence {
     fn place(&self, step: u64, file: Option<PathBuf>) -> Resumed {
         let asked = self.asked;
         match step {
-            0 if asked > 0 => Resumed::Contradicted { asked, found: Found::Beginning },
+            0 if asked > 0 => Resumed::Contradicted { asked, found: ActualStart::Beginning },
             step if self.is_asked(step) => Resumed::Verified { step: asked, file },
-            step => Resumed::Contradicted { asked, found: Found::Checkpoint { step, file } },
+            step => Resumed::Contradicted { asked, found: ActualStart::Checkpoint { step, file } },
         }
     }
 

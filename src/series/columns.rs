@@ -7,9 +7,9 @@ use std::ops::Range;
 
 /// Data of the curve at a position.
 #[derive(Debug, Clone)]
-pub struct At(Bucket);
+pub struct CurvePoint(Bucket);
 
-impl At {
+impl CurvePoint {
     /// Returns the position.
     #[must_use]
     pub fn spot(&self) -> Spot {
@@ -147,7 +147,7 @@ impl Series {
 
     /// Returns the step nearest to a position, or the leaf that represents it.
     #[must_use]
-    pub fn at(&self, axis: Axis, place: f64) -> Option<At> {
+    pub fn at(&self, axis: Axis, place: f64) -> Option<CurvePoint> {
         let off = |spot: Spot| (spot.on(axis) - place).abs();
         let nearest = |points: &[Point]| {
             let point = points.iter().min_by(|a, b| off(a.spot).total_cmp(&off(b.spot)))?;
@@ -163,7 +163,7 @@ impl Series {
             Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf.clone()))
         };
         let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
-        found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
+        found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| CurvePoint(bucket))
     }
 
     /// Returns about `count` values before a position, oldest first, each with the number of steps it stands for: those since

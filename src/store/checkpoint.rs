@@ -89,7 +89,7 @@ pub struct Written {
 
 /// A checkpoint found by name; none of its content has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct CheckpointFolder {
     /// The step in its name.
     pub step: u64,
     /// Its directory.
@@ -201,13 +201,13 @@ fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError>
 
 /// Lists checkpoints by name, newest first. Skips other names and links.
 #[must_use]
-pub fn list(run_dir: &Path) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = fs::read_dir(run_dir.join(FOLDER))
+pub fn list(run_dir: &Path) -> Vec<CheckpointFolder> {
+    let mut entries: Vec<CheckpointFolder> = fs::read_dir(run_dir.join(FOLDER))
         .into_iter()
         .flatten()
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| Some(Entry { step: step_of(entry.file_name().to_str()?)?, path: entry.path() }))
+        .filter_map(|entry| Some(CheckpointFolder { step: step_of(entry.file_name().to_str()?)?, path: entry.path() }))
         .collect();
     entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.step));
     entries
@@ -306,9 +306,9 @@ pub fn newest_that(
 #[derive(Debug)]
 pub struct Newest {
     /// The checkpoint and its manifest.
-    pub verified: Option<(Entry, Manifest)>,
+    pub verified: Option<(CheckpointFolder, Manifest)>,
     /// The newer ones, each with its damage.
-    pub rejected: Vec<(Entry, CheckpointError)>,
+    pub rejected: Vec<(CheckpointFolder, CheckpointError)>,
 }
 
 /// Returns the newest checkpoint that verifies, without keeping its content. Files that were verified in this boot of the

@@ -6,7 +6,7 @@ use super::ends;
 use crate::config::problem::{Problem, max_listed};
 use crate::config::{typed, yaml};
 use crate::untrusted::file::{self, Limit};
-use entry::{Entry, check_entries, compile_pattern};
+use entry::{CatalogueEntry, check_entries, compile_pattern};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -26,13 +26,13 @@ struct Talk {
 #[serde(deny_unknown_fields)]
 struct ShippedFile {
     talk: Talk,
-    causes: Vec<Entry>,
+    causes: Vec<CatalogueEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserFile {
-    causes: Vec<Entry>,
+    causes: Vec<CatalogueEntry>,
 }
 
 /// The errors that make a catalogue unusable.
@@ -43,7 +43,7 @@ pub struct CatalogueError(pub Vec<String>);
 /// The loaded catalogue: entries and compiled patterns.
 #[derive(Debug)]
 pub struct Catalogue {
-    entries: Vec<Entry>,
+    entries: Vec<CatalogueEntry>,
     set: RegexSet,
     /// Index of the entry for each pattern of the set.
     owners: Vec<usize>,
@@ -58,7 +58,7 @@ pub struct Catalogue {
 #[derive(Debug, Clone, Copy)]
 pub struct Hit<'a> {
     /// The entry.
-    pub entry: &'a Entry,
+    pub entry: &'a CatalogueEntry,
     /// The byte offset of the match in the line.
     pub at: usize,
 }
@@ -158,7 +158,7 @@ impl Catalogue {
 
     /// Returns all entries, the user's first.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogueEntry] {
         &self.entries
     }
 }

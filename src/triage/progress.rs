@@ -17,7 +17,7 @@ const BLOCK: usize = 64;
 
 /// How far a training got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct LoggedProgress {
     /// The newest step, or the count of the newest bar.
     pub count: u64,
     /// The count at which the training or the bar ends, if the log names it.
@@ -28,7 +28,7 @@ pub struct Progress {
     pub is_bar: bool,
 }
 
-impl Progress {
+impl LoggedProgress {
     /// Reports whether the training, or the newest bar, reached its end.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for LoggedProgress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = self.line;
         let at = match self.total.filter(|total| *total >= self.count) {
@@ -57,10 +57,10 @@ impl fmt::Display for Progress {
 pub struct ProgressReader {
     output: OutputReader,
     readings: Vec<Reading>,
-    newest: Option<Progress>,
+    newest: Option<LoggedProgress>,
     /// The step that was named last: a count that starts over names none.
     named: Option<u64>,
-    bar: Option<Progress>,
+    bar: Option<LoggedProgress>,
     /// The lines of the newest advances to another step, oldest first.
     advances: [u64; WENT_ON],
     /// The line of the newest failure.
@@ -120,7 +120,7 @@ impl ProgressReader {
             self.take_step(step, number);
         }
         let bar = self.output.take_bar();
-        let bar = bar.map(|(count, total)| Progress { count, total: Some(total), line: number, is_bar: true });
+        let bar = bar.map(|(count, total)| LoggedProgress { count, total: Some(total), line: number, is_bar: true });
         self.bar = bar.or(self.bar);
     }
 
@@ -132,7 +132,7 @@ impl ProgressReader {
         self.advances.rotate_left(1);
         self.advances[WENT_ON - 1] = line;
         let total = self.newest.and_then(|newest| newest.total);
-        self.newest = Some(Progress { count: step, total, line, is_bar: false });
+        self.newest = Some(LoggedProgress { count: step, total, line, is_bar: false });
     }
 
     fn take_readings(&mut self, line: u64) {
@@ -156,7 +156,7 @@ impl ProgressReader {
     }
 
     /// Reads the end of the log. Returns how far it got, and how its loss diverged.
-    pub fn finish(&mut self) -> (Option<Progress>, Option<String>) {
+    pub fn finish(&mut self) -> (Option<LoggedProgress>, Option<String>) {
         self.read_skipped();
         self.output.flush(&mut self.readings);
         self.take_readings(self.newest.map_or(0, |newest| newest.line));

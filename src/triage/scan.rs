@@ -7,10 +7,10 @@
 //! ```
 
 use super::catalogue::Catalogue;
-use super::catalogue::entry::{EndedBy, Entry};
+use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
 use super::line::{excerpt, next_line, plain, rank_of};
-use super::progress::{Progress, ProgressReader};
+use super::progress::{LoggedProgress, ProgressReader};
 use super::ranking::{self, Evidence};
 use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
@@ -83,7 +83,7 @@ pub struct Scan {
     /// The last lines that are not blank, with their numbers.
     pub last_lines: Vec<(u64, String)>,
     /// How far the training got.
-    pub progress: Option<Progress>,
+    pub progress: Option<LoggedProgress>,
     /// How the loss diverged, if it did.
     pub divergence: Option<String>,
 }
@@ -253,7 +253,7 @@ fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> 
     })
 }
 
-fn build_finding(entry: &Entry, line: &[u8], at: usize, number: u64) -> Finding {
+fn build_finding(entry: &CatalogueEntry, line: &[u8], at: usize, number: u64) -> Finding {
     let mut finding = Finding {
         class: entry.class,
         line: number,

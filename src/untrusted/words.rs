@@ -22,7 +22,7 @@ pub enum End {
 
 /// Where a letter stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum LetterPlace {
     /// At the first position of a word.
     Begin,
     /// Within a word, outside of quotation marks.
@@ -33,15 +33,15 @@ pub enum Place {
 
 /// Splits a line into words, up to a letter that `ends` them. Letters within single quotation marks and after a backslash
 /// are taken as they are.
-pub fn split_words(line: &str, ends: impl Fn(char, Place) -> bool) -> Split {
+pub fn split_words(line: &str, ends: impl Fn(char, LetterPlace) -> bool) -> Split {
     let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = (Vec::new(), None, None);
     let mut letters = line.chars();
     let mut end = None;
     while let Some(letter) = letters.next() {
         let place = match quote {
-            Some(_) => Place::Quoted,
-            None if word.is_none() => Place::Begin,
-            None => Place::Word,
+            Some(_) => LetterPlace::Quoted,
+            None if word.is_none() => LetterPlace::Begin,
+            None => LetterPlace::Word,
         };
         match (letter, quote) {
             (_, Some(open)) if letter == open => quote = None,
@@ -64,13 +64,13 @@ pub fn split_words(line: &str, ends: impl Fn(char, Place) -> bool) -> Split {
 
 #[cfg(test)]
 mod tests {
-    use super::{End, Place, Split, split_words};
+    use super::{End, LetterPlace, Split, split_words};
     use crate::format::quoted;
     use proptest::prelude::*;
 
     #[test]
     fn words_end_where_the_caller_says() {
-        let split = |line| split_words(line, |letter, place| letter == '#' && place == Place::Begin);
+        let split = |line| split_words(line, |letter, place| letter == '#' && place == LetterPlace::Begin);
         let words = |words: &[&str], end| Split { words: words.iter().map(|word| (*word).to_owned()).collect(), end };
         assert_eq!(split(r#"a 'b #c' "d\"e" f\ g"#), words(&["a", "b #c", "d\"e", "f g"], End::Line));
         assert_eq!(split("a b# #c"), words(&["a", "b#"], End::Letter('#')));

@@ -4,7 +4,7 @@
 use super::shown;
 use crate::helper::{Place, journal, journal_says, stop_run, wait_for, wait_parent_end, wait_status};
 use downshift::protocol::control::Status;
-use downshift::protocol::resumed::{Found, Resumed};
+use downshift::protocol::resumed::{ActualStart, Resumed};
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use std::fs;
@@ -73,7 +73,7 @@ fn a_rung_with_another_folder_starts_from_scratch_and_the_journal_says_so() {
     let (place, mut child, run) = start(FINDS_ITSELF);
     place.succeed(&["shift", "elsewhere"]);
     let status = wait_known(&run);
-    let wanted = Resumed::Contradicted { asked: 60, found: Found::Beginning };
+    let wanted = Resumed::Contradicted { asked: 60, found: ActualStart::Beginning };
     assert_eq!(status.resumed, Some(wanted), "{:#?}", journal(&run));
     assert!(journal_says(&run, "asked to resume from step 60, but the script starts from scratch"));
     assert!(!journal_says(&run, "resumed at step"), "{:#?}", journal(&run));
@@ -96,7 +96,7 @@ fn a_script_that_loads_a_newer_checkpoint_than_it_was_asked_to_is_named_with_tha
     let words = ["resume", &run.name(), "--from", "20", "--headless"];
     let mut again = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     let status = wait_known(&run);
-    let wanted = Resumed::Contradicted { asked: 20, found: Found::Checkpoint { step: 60, file: None } };
+    let wanted = Resumed::Contradicted { asked: 20, found: ActualStart::Checkpoint { step: 60, file: None } };
     assert_eq!(status.resumed, Some(wanted), "{:#?}", journal(&run));
     assert!(journal_says(&run, "asked to resume from step 20, but the script trains on from step 60"));
     assert!(!journal_says(&run, "resumed at step"), "{:#?}", journal(&run));

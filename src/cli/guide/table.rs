@@ -1,6 +1,6 @@
 //! The table: every command once, under its purpose.
 
-use super::{Entry, Group};
+use super::{CommandGuide, Group};
 
 /// The groups in the order of the help.
 pub const GROUPS: &[Group] = &[TRAIN, PREPARE, STEER, RUNS, CAUSES, JOBS, SETUP];
@@ -8,7 +8,7 @@ pub const GROUPS: &[Group] = &[TRAIN, PREPARE, STEER, RUNS, CAUSES, JOBS, SETUP]
 /// A command with its examples.
 macro_rules! entry {
     ($name:literal, $($line:literal => $effect:literal),+) => {
-        Entry { name: $name, examples: &[$(($line, $effect)),+] }
+        CommandGuide { name: $name, examples: &[$(($line, $effect)),+] }
     };
 }
 

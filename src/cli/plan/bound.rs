@@ -60,7 +60,7 @@ fn refused(mut plan: Plan, why: &str) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::{LONGEST, MOST_BYTES, excess, refused};
-    use crate::protocol::plan::{Plan, RungPlan, Verdict};
+    use crate::protocol::plan::{Fit, Plan, RungPlan};
     use std::time::Duration;
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
             estimate: None,
             unknown: None,
             total_bytes: None,
-            verdict: Verdict::Unknown,
+            verdict: Fit::Unknown,
             measured: None,
             failed: None,
         };

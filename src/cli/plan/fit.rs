@@ -3,7 +3,7 @@
 
 mod search;
 
-use super::{Place, PlanArgs};
+use super::{PlanArgs, TrainingDevice};
 use crate::cli::measure::{Meter, Protocol, Unmeasured, only_rung, with_knob};
 use crate::cli::{Failure, Format, Outcome, line, say};
 use crate::config::command::launch::{find_knob, format_knob};
@@ -60,7 +60,7 @@ struct Candidates<'a> {
 }
 
 /// Finds the largest value of the knob on one rung, and prints each attempt.
-pub fn fit(args: &PlanArgs, run: &Run, place: &Place, trainer: &dyn Trainer) -> Outcome {
+pub fn fit(args: &PlanArgs, run: &Run, place: &TrainingDevice, trainer: &dyn Trainer) -> Outcome {
     let rung = args.rung.as_ref().map_or(Ok(0), |name| super::rung_of(run, name))?;
     let run = &only_rung(run, rung);
     let (name, knob, device) = (&run.rungs[0].name, args.knob.as_str(), args.overrides.device.as_str());

@@ -11,7 +11,7 @@ use crate::trainer::Trainer;
 use std::path::Path;
 
 /// The device to train on.
-pub struct Place {
+pub struct TrainingDevice {
     /// Its name.
     pub device: String,
     /// Its memory, if known; of several cards, that with the least free memory.
@@ -22,7 +22,7 @@ pub struct Place {
     pub devices: Devices,
 }
 
-impl Place {
+impl TrainingDevice {
     /// Finds the device of a run. Reads the memory of its cards.
     pub fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
         if let Some(size) = &args.imagined_gpu() {

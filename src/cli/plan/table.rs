@@ -3,7 +3,7 @@
 use crate::cli::check::align;
 use crate::config::command;
 use crate::format::bytes;
-use crate::protocol::plan::{LESS_MEMORY, LESS_THAN_ONE_SAMPLE, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
+use crate::protocol::plan::{Fit, LESS_MEMORY, LESS_THAN_ONE_SAMPLE, Measured, MemoryEstimate, Plan, RungPlan};
 
 type Part = (&'static str, fn(&MemoryEstimate) -> u64);
 
@@ -96,7 +96,7 @@ fn estimated_rows(plan: &Plan) -> Vec<Vec<String>> {
 
 /// Returns advice for rungs that do not fit.
 fn advice(plan: &Plan) -> Option<String> {
-    let too_large: Vec<&RungPlan> = plan.rungs.iter().filter(|rung| rung.verdict == Verdict::DoesNotFit).collect();
+    let too_large: Vec<&RungPlan> = plan.rungs.iter().filter(|rung| rung.verdict == Fit::DoesNotFit).collect();
     let names: Vec<&str> = too_large.iter().map(|rung| rung.name.as_str()).collect();
     let is_hopeless = |rung: &&RungPlan| rung.estimate.as_ref().is_some_and(|all| all.largest_micro_batch.is_none());
     let way_out = if too_large.iter().all(is_hopeless) { LESS_THAN_ONE_SAMPLE } else { LESS_MEMORY };

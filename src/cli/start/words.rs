@@ -2,13 +2,13 @@
 //! as they are.
 
 use crate::cockpit::start::Mistake;
-use crate::untrusted::words::{self, End, Place, Split};
+use crate::untrusted::words::{self, End, LetterPlace, Split};
 
 /// Splits a line.
 pub fn split_words(line: &str) -> Result<Vec<String>, Mistake> {
     let needs_shell = |letter, place| {
         let everywhere = matches!(letter, '$' | '`');
-        everywhere || (place != Place::Quoted && matches!(letter, '|' | ';' | '&' | '>' | '<'))
+        everywhere || (place != LetterPlace::Quoted && matches!(letter, '|' | ';' | '&' | '>' | '<'))
     };
     let Split { words, end } = words::split_words(line, needs_shell);
     match end {

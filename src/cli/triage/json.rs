@@ -1,6 +1,6 @@
 //! A diagnosis in JSON: the keeper's verdict if there is one, then what is in the log.
 
-use super::verdict::Verdict;
+use super::verdict::KeeperAccount;
 use crate::protocol::class::FailureClass;
 use crate::triage::scan::{Finding, Scan};
 use crate::triage::traceback::OwnFrame;
@@ -55,7 +55,7 @@ struct Reported<'a> {
 }
 
 /// Returns the entries of one log, which is called `file` beside others.
-pub fn entries<'a>(verdict: &'a Verdict, scan: &'a Scan, file: Option<&'a str>) -> Vec<Entry<'a>> {
+pub fn entries<'a>(verdict: &'a KeeperAccount, scan: &'a Scan, file: Option<&'a str>) -> Vec<Entry<'a>> {
     let told = verdict.told();
     let root = scan.root_cause().filter(|_| told.is_none());
     let is_root = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));

@@ -17,17 +17,17 @@ const JOURNAL: usize = 200;
 
 /// The keeper's account of a run; empty for other logs.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct KeeperAccount {
     /// The run and its state.
     state: Option<String>,
-    told: Option<Told>,
+    told: Option<AttemptVerdict>,
     /// The newest warning of a run without a failure.
     warning: Option<String>,
 }
 
 /// The verdict on an attempt.
 #[derive(Debug)]
-pub struct Told {
+pub struct AttemptVerdict {
     /// The attempt.
     pub attempt: u64,
     /// How it went.
@@ -36,7 +36,7 @@ pub struct Told {
     pub cause: Cause,
 }
 
-impl Verdict {
+impl KeeperAccount {
     /// Returns how the run of a log is, and the verdict on its last attempt that failed.
     pub fn of(source: &Source) -> Self {
         let Source::Run(run) = source else { return Self::default() };
@@ -50,7 +50,7 @@ impl Verdict {
     }
 
     /// Returns the verdict on the last attempt that failed.
-    pub fn told(&self) -> Option<&Told> {
+    pub fn told(&self) -> Option<&AttemptVerdict> {
         self.told.as_ref()
     }
 
@@ -67,7 +67,7 @@ impl Verdict {
     /// Returns the account as text, with a blank line at its end.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.state.iter().cloned().collect();
-        if let Some(Told { attempt, fate, cause }) = &self.told {
+        if let Some(AttemptVerdict { attempt, fate, cause }) = &self.told {
             lines.push(format!("attempt {attempt} {fate}: {}", cause.class));
             lines.extend(cause.evidence.iter().map(|line| format!("  {}", text::escape_line(line))));
             lines.extend((!cause.advice.is_empty()).then(|| format!("  do: {}", cause.advice)));
@@ -81,7 +81,7 @@ impl Verdict {
 }
 
 /// Judges a run whose keeper could write nothing more.
-fn judge_interruption(run: &RunDir, status: &Status) -> Told {
+fn judge_interruption(run: &RunDir, status: &Status) -> AttemptVerdict {
     let end = match owners::was_booted_since(run) {
         Some(true) => "the machine was started again since: the keeper and the worker ended with it",
         Some(false) => {
@@ -93,10 +93,10 @@ fn judge_interruption(run: &RunDir, status: &Status) -> Told {
     let step = format!("last step {}{durable}", count(status.step));
     let mut cause = Cause::new(FailureClass::Killed, vec![end.to_owned(), step]);
     cause.advice = continuation(run, Some(status)).to_string();
-    Told { attempt: status.attempts, fate: "ended", cause }
+    AttemptVerdict { attempt: status.attempts, fate: "ended", cause }
 }
 
-fn last_cause(run: &RunDir, status: Option<&Status>) -> Option<Told> {
+fn last_cause(run: &RunDir, status: Option<&Status>) -> Option<AttemptVerdict> {
     let (attempt, cause) = Reader::open(run).ok()?.causes().into_iter().next_back()?;
     let is_newest = status.filter(|status| status.attempts == attempt);
     let fate = match is_newest.map(|status| status.state) {
@@ -104,7 +104,7 @@ fn last_cause(run: &RunDir, status: Option<&Status>) -> Option<Told> {
         Some(state) if state.is_moving() => "goes on in spite of a fault",
         _ => "ended",
     };
-    Some(Told { attempt, fate, cause })
+    Some(AttemptVerdict { attempt, fate, cause })
 }
 
 /// Returns the newest warning of a run: of a command that hangs and is left alone, say.

@@ -2,7 +2,7 @@
 
 use crate::cli::kept_script::KeptScript;
 use crate::cli::{Failure, confirm, say};
-use crate::config::command::nodes::Place;
+use crate::config::command::nodes::NodePlace;
 use crate::config::command::{AttemptContext, CommandSpec, ScriptCheckpoints, names_run_folder, resolve_pattern};
 use crate::config::run::Run;
 use crate::init::writes::Writes;
@@ -46,7 +46,7 @@ impl Outputs {
             attempt: 1,
             checkpoint: None,
             step: 0,
-            place: Place::default(),
+            place: NodePlace::default(),
         };
         let resolved = resolve_pattern(&checkpoints.pattern, preset, &context);
         if Path::new(&resolved).starts_with(glob::escape(&run_dir.display().to_string())) {

@@ -1,6 +1,6 @@
 //! Every key, from the table of actions: two columns if they fit, otherwise a scrolling list.
 
-use crate::cockpit::action::{Entry, Group, TABLE};
+use crate::cockpit::action::{ActionEntry, Group, TABLE};
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
@@ -51,7 +51,7 @@ fn group_lines(group: Group, state: &State, theme: &Theme) -> Vec<Line<'static>>
     lines
 }
 
-fn entry_line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
+fn entry_line(entry: &ActionEntry, state: &State, theme: &Theme) -> Line<'static> {
     let keys: Vec<_> = state.keys.keys_of(entry.action).iter().map(|key| key.name()).collect();
     Line::from(vec![
         Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),

@@ -22,7 +22,7 @@ use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 /// A run on the chart.
-struct Entry<'a> {
+struct ComparedRun<'a> {
     name: &'a str,
     curves: Result<Curves<'a>, Missing<'a>>,
 }
@@ -92,10 +92,10 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::render_lines(frame, legend_area, lines.collect());
 }
 
-fn compared_runs(state: &State) -> Vec<Entry<'_>> {
+fn compared_runs(state: &State) -> Vec<ComparedRun<'_>> {
     let facts = &state.facts;
     let own = Curves { series: &facts.series, evals: facts.evals.values().collect() };
-    let mut entries = vec![Entry { name: state.run_name(), curves: Ok(own) }];
+    let mut entries = vec![ComparedRun { name: state.run_name(), curves: Ok(own) }];
     for name in &state.runs.marked {
         let curves = match state.runs.read.get(name) {
             Some(Ok(run)) => run
@@ -106,7 +106,7 @@ fn compared_runs(state: &State) -> Vec<Entry<'_>> {
             Some(Err(error)) => Err(Missing::Failed(error)),
             None => Err(Missing::Reading),
         };
-        entries.push(Entry { name, curves });
+        entries.push(ComparedRun { name, curves });
     }
     entries
 }
@@ -148,7 +148,7 @@ impl Curves<'_> {
 fn draw_curves(
     frame: &mut Frame<'_>,
     area: Rect,
-    entries: &[Entry<'_>],
+    entries: &[ComparedRun<'_>],
     state: &State,
     theme: &Theme,
 ) -> Vec<Option<f64>> {

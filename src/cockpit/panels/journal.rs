@@ -1,7 +1,7 @@
 //! The run's events, newest at the bottom: checkpoints in a row and the lines of a fault are one entry each.
 
 use crate::cockpit::state::State;
-use crate::cockpit::state::journal::{Entry, Fault, Kinds, Outcome, shown_entries};
+use crate::cockpit::state::journal::{Fault, JournalEntry, Kinds, Outcome, shown_entries};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
@@ -85,7 +85,7 @@ fn cursor(state: &State, entries: usize) -> usize {
 }
 
 /// Returns the entries that fit: the newest, or those from the cursor on if it is above them.
-fn visible_entries(state: &State, entries: &[Entry<'_>], area: Rect) -> Range<usize> {
+fn visible_entries(state: &State, entries: &[JournalEntry<'_>], area: Rect) -> Range<usize> {
     let room = usize::from(area.height.saturating_sub(1));
     let height = |place: usize| entry_rows(state, &entries[place], area).len();
     let mut start = cursor(state, entries.len());
@@ -103,12 +103,12 @@ fn visible_entries(state: &State, entries: &[Entry<'_>], area: Rect) -> Range<us
 }
 
 /// Returns the text of an entry in rows that fit beside the time.
-fn entry_rows(state: &State, entry: &Entry<'_>, area: Rect) -> Vec<String> {
+fn entry_rows(state: &State, entry: &JournalEntry<'_>, area: Rect) -> Vec<String> {
     let width = usize::from(area.width).saturating_sub(INDENT).max(8);
     match entry {
-        Entry::Line(row) => ui::wrap(&row.text, width),
-        Entry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),
-        Entry::Fault(fault) => {
+        JournalEntry::Line(row) => ui::wrap(&row.text, width),
+        JournalEntry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),
+        JournalEntry::Fault(fault) => {
             let outcome = describe_outcome(fault);
             if fault.end.text.width() + 3 + outcome.width() <= width {
                 return vec![format!("{} · {outcome}", fault.end.text)];
@@ -160,11 +160,11 @@ fn describe_outcome(fault: &Fault<'_>) -> String {
     }
 }
 
-fn entry_lines(entry: &Entry<'_>, rows: Vec<String>, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
+fn entry_lines(entry: &JournalEntry<'_>, rows: Vec<String>, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
     let (sign, style) = match entry {
-        Entry::Line(row) => (row_sign(row, theme), row_style(row, theme)),
-        Entry::Checkpoints(rows) => (row_sign(rows[0], theme), theme.dim),
-        Entry::Fault(fault) => {
+        JournalEntry::Line(row) => (row_sign(row, theme), row_style(row, theme)),
+        JournalEntry::Checkpoints(rows) => (row_sign(rows[0], theme), theme.dim),
+        JournalEntry::Fault(fault) => {
             let recovered = matches!(fault.outcome, Outcome::Recovered(_) | Outcome::Unknown);
             let style = if recovered { theme.warn } else { theme.danger };
             (Span::styled("×", style), style)

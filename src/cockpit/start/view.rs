@@ -14,7 +14,7 @@
 //!    lora-20261121-090211    ⠑⠢⠤⣀⣀⣀⣀⣀  finished  1 200  100 %  validation loss 1.82
 //! ```
 
-use super::{Entry, Start, Typed};
+use super::{Start, StartEntry, Typed};
 use crate::cockpit::action::Action;
 use crate::cockpit::plot::braille::sparkline;
 use crate::cockpit::run_cells as cell;
@@ -44,7 +44,7 @@ enum Row {
 /// Returns every row between the first and the last line.
 fn rows(start: &Start) -> Vec<Row> {
     let (living, entries) = (start.living().count(), start.entries());
-    let starting = entries.iter().filter(|entry| !matches!(entry, Entry::Run(_))).count();
+    let starting = entries.iter().filter(|entry| !matches!(entry, StartEntry::Run(_))).count();
     let mut rows = Vec::new();
     let mut add = |title: &'static str, from: usize, to: usize| {
         if from < to {
@@ -159,12 +159,12 @@ impl Columns {
     }
 }
 
-fn entry_line(start: &Start, entry: &Entry, columns: &Columns, theme: &Theme) -> Line<'static> {
+fn entry_line(start: &Start, entry: &StartEntry, columns: &Columns, theme: &Theme) -> Line<'static> {
     let mut line = match entry {
-        Entry::New => described("a new run", "handwritten digits, the run file that ships inside", columns, theme),
-        Entry::Command if start.input.is_some() => command_line(start, columns, theme),
-        Entry::Command => described("a command …", &Typed::Empty.to_string(), columns, theme),
-        Entry::Run(name) => match start.runs.iter().flatten().find(|run| run.name == *name) {
+        StartEntry::New => described("a new run", "handwritten digits, the run file that ships inside", columns, theme),
+        StartEntry::Command if start.input.is_some() => command_line(start, columns, theme),
+        StartEntry::Command => described("a command …", &Typed::Empty.to_string(), columns, theme),
+        StartEntry::Run(name) => match start.runs.iter().flatten().find(|run| run.name == *name) {
             Some(run) => run_line(start, run, columns, theme),
             None => Line::raw(name.clone()),
         },
@@ -217,9 +217,9 @@ fn footer(start: &Start, theme: &Theme) -> Line<'static> {
         return Line::from(vec![Span::styled(text, style), Span::styled(keys, theme.dim)]);
     }
     let confirm = match start.entries().get(start.cursor()) {
-        Some(Entry::Run(name)) if start.living().any(|run| run.name == *name) => "attach",
-        Some(Entry::Run(_)) => "open",
-        Some(Entry::New) => "start",
+        Some(StartEntry::Run(name)) if start.living().any(|run| run.name == *name) => "attach",
+        Some(StartEntry::Run(_)) => "open",
+        Some(StartEntry::New) => "start",
         _ => "type",
     };
     let key = |action| start.keys.key_of(action);

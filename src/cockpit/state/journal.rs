@@ -7,7 +7,7 @@ use crate::protocol::worker::Level;
 
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry<'a> {
+pub enum JournalEntry<'a> {
     /// A line of its own.
     Line(&'a JournalRow),
     /// Two or more saved checkpoints in a row, oldest first.
@@ -80,16 +80,18 @@ impl Kinds {
         }
     }
 
-    fn includes(self, entry: &Entry<'_>) -> bool {
+    fn includes(self, entry: &JournalEntry<'_>) -> bool {
         let moves = |row: &JournalRow| matches!(row.kind, JournalKind::Shift | JournalKind::Restart);
         match (self, entry) {
-            (Self::All, _) | (Self::Faults, Entry::Fault(_)) | (Self::Checkpoints, Entry::Checkpoints(_)) => true,
-            (Self::Faults, Entry::Line(row)) => row.level != Level::Info,
+            (Self::All, _)
+            | (Self::Faults, JournalEntry::Fault(_))
+            | (Self::Checkpoints, JournalEntry::Checkpoints(_)) => true,
+            (Self::Faults, JournalEntry::Line(row)) => row.level != Level::Info,
             // A fault is answered by a shift or a restart.
-            (Self::Shifts, Entry::Fault(fault)) => fault.lines().any(moves),
-            (Self::Shifts, Entry::Line(row)) => moves(row),
-            (Self::Checkpoints, Entry::Line(row)) => row.kind == JournalKind::Checkpoint,
-            (Self::Other, Entry::Line(row)) => {
+            (Self::Shifts, JournalEntry::Fault(fault)) => fault.lines().any(moves),
+            (Self::Shifts, JournalEntry::Line(row)) => moves(row),
+            (Self::Checkpoints, JournalEntry::Line(row)) => row.kind == JournalKind::Checkpoint,
+            (Self::Other, JournalEntry::Line(row)) => {
                 row.level == Level::Info && !moves(row) && row.kind != JournalKind::Checkpoint
             }
             _ => false,
@@ -97,7 +99,7 @@ impl Kinds {
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> JournalEntry<'a> {
     /// Returns the newest line, which names the entry: it stays the same while older lines are dropped.
     #[must_use]
     pub fn anchor(&self) -> &'a JournalRow {
@@ -169,16 +171,16 @@ fn parse_response<'a>(rows: &[&'a JournalRow]) -> (Vec<&'a JournalRow>, Outcome<
 
 /// Folds rows, oldest first, into entries.
 #[must_use]
-pub fn fold<'a>(rows: &[&'a JournalRow]) -> Vec<Entry<'a>> {
+pub fn fold<'a>(rows: &[&'a JournalRow]) -> Vec<JournalEntry<'a>> {
     let is_save = |row: &&&JournalRow| (row.kind, row.level) == (JournalKind::Checkpoint, Level::Info);
     let mut entries = Vec::new();
     let mut rest = rows;
     while let [first, ..] = rest {
         let saves = rest.iter().take_while(is_save).count();
         let (entry, used) = match Fault::parse(rest) {
-            Some((fault, used)) => (Entry::Fault(fault), used),
-            None if saves > 1 => (Entry::Checkpoints(rest[..saves].to_vec()), saves),
-            None => (Entry::Line(first), 1),
+            Some((fault, used)) => (JournalEntry::Fault(fault), used),
+            None if saves > 1 => (JournalEntry::Checkpoints(rest[..saves].to_vec()), saves),
+            None => (JournalEntry::Line(first), 1),
         };
         entries.push(entry);
         rest = &rest[used..];
@@ -188,14 +190,14 @@ pub fn fold<'a>(rows: &[&'a JournalRow]) -> Vec<Entry<'a>> {
 
 /// Returns the entries that the journal shows, oldest first. A text filter finds single lines.
 #[must_use]
-pub fn shown_entries(state: &State) -> Vec<Entry<'_>> {
+pub fn shown_entries(state: &State) -> Vec<JournalEntry<'_>> {
     let filter = state.screen.filter.to_lowercase();
     let rows = state.facts.journal.iter();
     let kinds = state.screen.journal_kinds;
-    let mut entries: Vec<Entry<'_>> = if filter.is_empty() {
+    let mut entries: Vec<JournalEntry<'_>> = if filter.is_empty() {
         fold(&rows.collect::<Vec<_>>())
     } else {
-        rows.filter(|row| row.text.to_lowercase().contains(&filter)).map(Entry::Line).collect()
+        rows.filter(|row| row.text.to_lowercase().contains(&filter)).map(JournalEntry::Line).collect()
     };
     entries.retain(|entry| kinds.includes(entry));
     entries
@@ -203,7 +205,7 @@ pub fn shown_entries(state: &State) -> Vec<Entry<'_>> {
 
 /// Returns the entry under the cursor of the journal.
 #[must_use]
-pub fn chosen_entry(state: &State) -> Option<Entry<'_>> {
+pub fn chosen_entry(state: &State) -> Option<JournalEntry<'_>> {
     let mut entries = shown_entries(state);
     let place = entries.len().checked_sub(1)?.saturating_sub(state.screen.journal_back);
     Some(entries.swap_remove(place))
@@ -214,7 +216,7 @@ pub fn chosen_entry(state: &State) -> Option<Entry<'_>> {
 pub fn find_fault(state: &State, id: i64) -> Option<Fault<'_>> {
     let rows: Vec<&JournalRow> = state.facts.journal.iter().collect();
     fold(&rows).into_iter().find_map(|entry| match entry {
-        Entry::Fault(fault) if fault.end.id == id => Some(fault),
+        JournalEntry::Fault(fault) if fault.end.id == id => Some(fault),
         _ => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Decides which box, view or run Enter opens in the focused panel, for keys, mouse and footer.
 
 use super::State;
-use super::journal::{Entry, chosen_entry};
+use super::journal::{JournalEntry, chosen_entry};
 use super::requests::Refusal;
 use super::screen::{Panel, View};
 use crate::cockpit::quantity::Quantity;
@@ -34,7 +34,7 @@ impl State {
             Panel::Chart(quantity) => Ok(Opened::Chart(quantity)),
             Panel::RunList | Panel::Difference => self.chosen_run_to_open(),
             Panel::Journal => match chosen_entry(self) {
-                Some(Entry::Fault(fault)) => Ok(Opened::Fault(fault.end.id)),
+                Some(JournalEntry::Fault(fault)) => Ok(Opened::Fault(fault.end.id)),
                 _ => self.own_view_or(Refusal::NotAFault),
             },
             Panel::Checkpoints if self.chosen_checkpoint().is_some() => Ok(Opened::CheckpointMenu),

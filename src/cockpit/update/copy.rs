@@ -6,7 +6,7 @@ use crate::cockpit::clipboard;
 use crate::cockpit::panels::{confusion, difference};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::cockpit::state::journal::{Entry, chosen_entry};
+use crate::cockpit::state::journal::{JournalEntry, chosen_entry};
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::Panel;
 use crate::format::clock;
@@ -88,8 +88,8 @@ fn journal_line(state: &State) -> Option<String> {
     let entry = chosen_entry(state)?;
     let time = clock(entry.anchor().time_ms, state.utc_offset_s);
     let text = match &entry {
-        Entry::Fault(fault) => fault.lines().map(|row| row.text.as_str()).collect::<Vec<_>>().join("; "),
-        Entry::Line(_) | Entry::Checkpoints(_) => entry.anchor().text.clone(),
+        JournalEntry::Fault(fault) => fault.lines().map(|row| row.text.as_str()).collect::<Vec<_>>().join("; "),
+        JournalEntry::Line(_) | JournalEntry::Checkpoints(_) => entry.anchor().text.clone(),
     };
     Some(format!("{time} {text}"))
 }

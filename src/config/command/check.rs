@@ -2,7 +2,7 @@
 
 use super::files::OWN_PREFIX;
 use super::launch::find_knob;
-use super::nodes::Place;
+use super::nodes::NodePlace;
 use super::ranks::{MAX_RANKS, under_torchrun};
 use super::template::{self, Placeholder, Template};
 use super::{CommandSpec, SETUP_FILE, ScriptCheckpoints};
@@ -312,7 +312,7 @@ fn check_ranks(spec: &CommandSpec, rungs: &[Resolved], ranks: Option<u32>) -> Op
         let fix = "write the number of cards that the script trains on";
         return Some(Problem::at("ranks", format!("must be 1 to {MAX_RANKS}"), fix));
     }
-    let error = under_torchrun(&spec.command, ranks, &Place::default()).err()?;
+    let error = under_torchrun(&spec.command, ranks, &NodePlace::default()).err()?;
     Some(Problem::at("ranks", error.to_string(), error.fix()))
 }
 

@@ -2,7 +2,7 @@
 
 use super::CommandSpec;
 use super::files::{FileContent, FileSpec, LaunchFile, SettingsCopy, fill_value};
-use super::nodes::Place;
+use super::nodes::NodePlace;
 use super::ranks::under_torchrun;
 use super::template::{Placeholder, Template};
 use crate::config::knobs::Preset;
@@ -31,7 +31,7 @@ pub struct AttemptContext {
     /// The step of that checkpoint, or 0.
     pub step: u64,
     /// The node of this start.
-    pub place: Place,
+    pub place: NodePlace,
 }
 
 /// One start of a command, with every placeholder filled in.
@@ -145,14 +145,14 @@ fn context_before_run(rung: &Rung, nodes: u32) -> AttemptContext {
         attempt: 0,
         checkpoint: None,
         step: 0,
-        place: Place { nodes, ..Place::default() },
+        place: NodePlace { nodes, ..NodePlace::default() },
     }
 }
 
 /// Returns the words that are started on a rung, with placeholders: those of the run file, or torchrun's. A command that
 /// cannot be started in ranks is refused before the start, so it stays as it is here.
 #[must_use]
-pub fn started_words<'a>(spec: &'a CommandSpec, ranks: Option<u32>, place: &Place) -> Cow<'a, [String]> {
+pub fn started_words<'a>(spec: &'a CommandSpec, ranks: Option<u32>, place: &NodePlace) -> Cow<'a, [String]> {
     let ranked = ranks.and_then(|ranks| under_torchrun(&spec.command, ranks, place).ok());
     ranked.map_or(Cow::Borrowed(spec.command.as_slice()), Cow::Owned)
 }

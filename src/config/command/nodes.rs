@@ -5,7 +5,7 @@ use crate::config::run::Run;
 
 /// The place of a start among the nodes of its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlace {
     /// The number of this node, from 0.
     pub node: u32,
     /// The number of nodes.
@@ -16,7 +16,7 @@ pub struct Place {
     pub port: u16,
 }
 
-impl Default for Place {
+impl Default for NodePlace {
     /// Returns the place of a command on one machine.
     fn default() -> Self {
         Self { node: 0, nodes: 1, head: "127.0.0.1".to_owned(), port: 0 }

@@ -9,7 +9,7 @@
 
 use super::CommandLaunch;
 use super::invocation::{Launcher, Target, find_script};
-use super::nodes::Place;
+use super::nodes::NodePlace;
 use std::ffi::OsString;
 
 /// Maximum number of ranks of one run.
@@ -50,7 +50,7 @@ impl NotRanked {
 ///
 /// # Errors
 /// Returns an error when the command is not Python with a script, or has a launcher.
-pub fn under_torchrun(words: &[String], ranks: u32, place: &Place) -> Result<Vec<String>, NotRanked> {
+pub fn under_torchrun(words: &[String], ranks: u32, place: &NodePlace) -> Result<Vec<String>, NotRanked> {
     let found = find_script(words).ok_or(NotRanked::NoScript)?;
     if let Some(launcher) = found.launcher {
         return Err(NotRanked::Launched(launcher.name()));
@@ -69,8 +69,8 @@ pub fn under_torchrun(words: &[String], ranks: u32, place: &Place) -> Result<Vec
 }
 
 /// Returns the options by which the ranks find each other.
-fn group_options(ranks: u32, place: &Place) -> Vec<String> {
-    let Place { node, nodes, head, port } = place;
+fn group_options(ranks: u32, place: &NodePlace) -> Vec<String> {
+    let NodePlace { node, nodes, head, port } = place;
     let here = ranks / (*nodes).max(1);
     if *nodes == 1 {
         return vec!["--standalone".to_owned(), format!("--nproc-per-node={here}")];
@@ -222,7 +222,7 @@ fn split_endpoint(endpoint: &str, default: u16) -> (String, u16) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommandLaunch, Meeting, NotRanked, Place, Ranks, under_torchrun};
+    use super::{CommandLaunch, Meeting, NodePlace, NotRanked, Ranks, under_torchrun};
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
@@ -241,7 +241,7 @@ mod tests {
             ("env A=1 nice -n 5 python train.py", "env A=1 nice -n 5 python", "train.py"),
         ] {
             let expected = format!("{before} {launcher} {after}");
-            assert_eq!(under_torchrun(&words(line), 3, &Place::default()).unwrap().join(" "), expected, "{line}");
+            assert_eq!(under_torchrun(&words(line), 3, &NodePlace::default()).unwrap().join(" "), expected, "{line}");
         }
         for (line, wrong) in [
             ("torchrun --nproc-per-node=2 train.py", NotRanked::Launched("torchrun")),
@@ -251,13 +251,13 @@ mod tests {
             ("uv run train.py", NotRanked::NoScript),
             ("python -X dev train.py", NotRanked::Option("-X".to_owned())),
         ] {
-            assert_eq!(under_torchrun(&words(line), 3, &Place::default()), Err(wrong), "{line}");
+            assert_eq!(under_torchrun(&words(line), 3, &NodePlace::default()), Err(wrong), "{line}");
         }
     }
 
     #[test]
     fn each_node_starts_its_share_of_the_ranks() {
-        let place = Place { node: 1, nodes: 2, head: "n1".to_owned(), port: 4711 };
+        let place = NodePlace { node: 1, nodes: 2, head: "n1".to_owned(), port: 4711 };
         let started = under_torchrun(&words("python train.py --lr 1"), 6, &place).unwrap();
         let launcher =
             "--nnodes=2 --node-rank=1 --nproc-per-node=3 --master-addr=n1 --master-port=4711 --max-restarts=0";

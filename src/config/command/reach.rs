@@ -4,7 +4,7 @@
 use super::check::{KNOB_SECTIONS, collect_paths};
 use super::files::FileSpec;
 use super::launch::{AttemptContext, resolve_launch};
-use super::nodes::Place;
+use super::nodes::NodePlace;
 use super::template::{Placeholder, Template};
 use super::{CommandLaunch, CommandSpec};
 use crate::config::ladder::{Resolved, is_at_or_below};
@@ -141,7 +141,7 @@ fn launches(spec: &CommandSpec, rung: &Resolved) -> [CommandLaunch; 2] {
             attempt: 1,
             checkpoint,
             step: 0,
-            place: Place::default(),
+            place: NodePlace::default(),
         };
         resolve_launch(spec, &rung.rung.preset, &attempt)
     };

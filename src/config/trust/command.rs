@@ -2,7 +2,7 @@
 //! learning rate does not ask again; a text may be the name of a program.
 
 use super::{Access, Grant, new_grant};
-use crate::config::command::nodes::Place;
+use crate::config::command::nodes::NodePlace;
 use crate::config::command::{CommandSpec, started_words};
 use crate::config::quality::Quality;
 use crate::config::run::Run;
@@ -23,7 +23,7 @@ pub fn quality_grants(quality: &Quality) -> Vec<Grant> {
 
 /// Returns the grants of a command.
 pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
-    let started = started_words(spec, run.rungs[0].preset.ranks, &Place::default());
+    let started = started_words(spec, run.rungs[0].preset.ranks, &NodePlace::default());
     let mut grants = vec![new_grant(Access::Command(quote_words(&started)), "command".to_owned())];
     let resume = spec.resume.iter().filter(|resume| !resume.arguments.is_empty());
     grants.extend(resume.map(|resume| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Severity {
     /// Fine, or not needed here.
     Ok,
     /// Training works, but something could be better.
@@ -25,7 +25,7 @@ pub struct Check {
     /// The name of the check.
     pub name: &'static str,
     /// Its severity.
-    pub verdict: Verdict,
+    pub verdict: Severity,
     /// The finding.
     pub text: String,
     /// The fix; empty if none is needed.
@@ -36,26 +36,26 @@ pub struct Check {
 impl Check {
     /// Creates a passed check.
     pub fn ok(name: &'static str, text: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, text: text.into(), fix: String::new() }
+        Self { name, verdict: Severity::Ok, text: text.into(), fix: String::new() }
     }
 
     /// Creates a warning.
     pub fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Warn, text: text.into(), fix: fix.into() }
+        Self { name, verdict: Severity::Warn, text: text.into(), fix: fix.into() }
     }
 
     /// Creates a failure.
     pub fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Fail, text: text.into(), fix: fix.into() }
+        Self { name, verdict: Severity::Fail, text: text.into(), fix: fix.into() }
     }
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict {
-            Verdict::Ok => "ok  ",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "fail",
+            Severity::Ok => "ok  ",
+            Severity::Warn => "warn",
+            Severity::Fail => "fail",
         };
         write!(formatter, "{verdict}  {:<15} {}", self.name, self.text)?;
         if self.fix.is_empty() { Ok(()) } else { write!(formatter, "\n      {:<15} → {}", "", self.fix) }

@@ -129,17 +129,17 @@ pub fn settings() -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::{check_ram, nearest_folder};
-    use crate::diagnose::doctor::check::Verdict;
+    use crate::diagnose::doctor::check::Severity;
     use std::path::Path;
 
     #[test]
     fn memory_is_judged_by_what_may_be_used() {
         let gib = |count: u64| Some(count << 30);
-        assert_eq!(check_ram(gib(64), gib(10), None).verdict, Verdict::Ok);
-        assert_eq!(check_ram(gib(64), gib(63), None).verdict, Verdict::Warn);
-        assert_eq!(check_ram(gib(64), gib(10), gib(1)).verdict, Verdict::Warn, "a small container");
-        assert_eq!(check_ram(gib(64), gib(10), Some(u64::MAX)).verdict, Verdict::Ok);
-        assert_eq!(check_ram(None, gib(1), None).verdict, Verdict::Warn);
+        assert_eq!(check_ram(gib(64), gib(10), None).verdict, Severity::Ok);
+        assert_eq!(check_ram(gib(64), gib(63), None).verdict, Severity::Warn);
+        assert_eq!(check_ram(gib(64), gib(10), gib(1)).verdict, Severity::Warn, "a small container");
+        assert_eq!(check_ram(gib(64), gib(10), Some(u64::MAX)).verdict, Severity::Ok);
+        assert_eq!(check_ram(None, gib(1), None).verdict, Severity::Warn);
     }
 
     #[test]

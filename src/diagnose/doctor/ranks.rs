@@ -1,7 +1,7 @@
 //! Checks that several ranks work together on this machine.
 
 use super::check::Check;
-use crate::diagnose::rank_check::{Found, RankFailure, Step, Trial, try_ranks};
+use crate::diagnose::rank_check::{RankFailure, Step, StepReport, Trial, try_ranks};
 use crate::format::{bytes, counted};
 
 /// Tries out the ranks: a line for each step, or one for what is wrong.
@@ -12,7 +12,7 @@ pub fn check_ranks(trial: &Trial) -> Vec<Check> {
     }
 }
 
-fn describe(trial: &Trial, step: Step, found: &Found) -> Check {
+fn describe(trial: &Trial, step: Step, found: &StepReport) -> Check {
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let time = format!("{:.1} ms", found.seconds * 1e3);
     match step {

@@ -71,7 +71,7 @@ fn judge(seen: &Seen) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::{Seen, judge};
-    use crate::diagnose::doctor::check::Verdict;
+    use crate::diagnose::doctor::check::Severity;
 
     #[test]
     fn each_setting_has_its_line_and_its_fix() {
@@ -83,9 +83,9 @@ mod tests {
             truecolor: true,
             escape: "10".into(),
         };
-        assert!(judge(&good).iter().all(|check| check.verdict == Verdict::Ok));
+        assert!(judge(&good).iter().all(|check| check.verdict == Severity::Ok));
         let poor = Seen { focus: "off".into(), rgb: false, escape: "500".into(), ..good };
-        let warned: Vec<_> = judge(&poor).into_iter().filter(|check| check.verdict == Verdict::Warn).collect();
+        let warned: Vec<_> = judge(&poor).into_iter().filter(|check| check.verdict == Severity::Warn).collect();
         assert_eq!(
             warned.iter().map(|check| check.name).collect::<Vec<_>>(),
             ["tmux colours", "tmux focus", "tmux keys"]

@@ -104,7 +104,7 @@ fn kind_of(mounts: &str, path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{kind_of, shadowing};
-    use crate::diagnose::doctor::check::Verdict;
+    use crate::diagnose::doctor::check::Severity;
     use std::path::Path;
 
     #[test]
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn a_linux_driver_inside_wsl_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(shadowing(&[dir.path()]).verdict, Verdict::Ok);
+        assert_eq!(shadowing(&[dir.path()]).verdict, Severity::Ok);
         std::fs::write(dir.path().join("libcuda.so.1"), "").unwrap();
         let check = shadowing(&[dir.path()]);
-        assert!(check.verdict == Verdict::Fail && check.text.contains("libcuda.so.1"));
+        assert!(check.verdict == Severity::Fail && check.text.contains("libcuda.so.1"));
     }
 }

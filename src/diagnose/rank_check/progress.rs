@@ -1,7 +1,7 @@
 //! Follows what ranks say, and judges the first thing that is wrong.
 
 use super::failure::RankFailure;
-use super::step::{Found, Line, Step};
+use super::step::{Line, Step, StepReport};
 use std::collections::BTreeSet;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ const AFTER_FAILURE: Duration = Duration::from_millis(300);
 
 /// What every rank has done so far.
 #[derive(Debug)]
-pub struct Progress {
-    done: Vec<Vec<Found>>,
+pub struct CheckProgress {
+    done: Vec<Vec<StepReport>>,
     /// The ranks that reported an error: their end says no more.
     failed: BTreeSet<u32>,
 }
 
-impl Progress {
+impl CheckProgress {
     fn new(ranks: u32) -> Self {
         Self { done: (0..ranks).map(|_| Vec::new()).collect(), failed: BTreeSet::new() }
     }
@@ -60,9 +60,9 @@ impl Progress {
 
     /// Returns the failure of ranks whose versions differ, once all have started.
     fn other_version(&self) -> Option<RankFailure> {
-        let starts: Option<Vec<&Found>> = self.done.iter().map(|done| done.first()).collect();
+        let starts: Option<Vec<&StepReport>> = self.done.iter().map(|done| done.first()).collect();
         let starts = starts?;
-        let differs = |name: &'static str, of: fn(&Found) -> &Option<String>| {
+        let differs = |name: &'static str, of: fn(&StepReport) -> &Option<String>| {
             let first = of(starts.first()?).clone()?;
             let (rank, other) = (0..).zip(&starts).find(|(_, start)| of(start).as_ref() != Some(&first))?;
             let other = of(other).clone().unwrap_or_default();
@@ -81,8 +81,8 @@ pub enum Heard {
 }
 
 /// Follows the ranks until all are done, one fails, or the time is over.
-pub fn follow(ranks: u32, limit: Duration, heard: &Receiver<(u32, Heard)>) -> Result<Progress, RankFailure> {
-    let mut progress = Progress::new(ranks);
+pub fn follow(ranks: u32, limit: Duration, heard: &Receiver<(u32, Heard)>) -> Result<CheckProgress, RankFailure> {
+    let mut progress = CheckProgress::new(ranks);
     let mut cause: Option<RankFailure> = None;
     let mut deadline = Instant::now() + limit;
     while !progress.is_complete() {
@@ -107,16 +107,16 @@ pub fn follow(ranks: u32, limit: Duration, heard: &Receiver<(u32, Heard)>) -> Re
 }
 
 /// Returns what rank 0 found in each step, with the time of the slowest.
-pub fn slowest(progress: Progress) -> Vec<Found> {
+pub fn slowest(progress: CheckProgress) -> Vec<StepReport> {
     let longest = |step: usize| progress.done.iter().map(|done| done[step].seconds).fold(0.0, f64::max);
     let times: Vec<f64> = (0..Step::ALL.len()).map(longest).collect();
     let of_first = progress.done.into_iter().next().unwrap_or_default();
-    of_first.into_iter().zip(times).map(|(found, seconds)| Found { seconds, ..found }).collect()
+    of_first.into_iter().zip(times).map(|(found, seconds)| StepReport { seconds, ..found }).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, Heard, Line, Progress, RankFailure, Step, follow, slowest};
+    use super::{CheckProgress, Heard, Line, RankFailure, Step, StepReport, follow, slowest};
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -124,7 +124,7 @@ mod tests {
         Heard::Line(serde_json::from_str::<Line>(text).unwrap())
     }
 
-    fn outcome(heard: Vec<(u32, Heard)>) -> Result<Progress, RankFailure> {
+    fn outcome(heard: Vec<(u32, Heard)>) -> Result<CheckProgress, RankFailure> {
         let (told, receiver) = channel();
         for heard in heard {
             told.send(heard).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     fn each_step_counts_with_its_slowest_rank() {
         let all = |rank: u32, seconds: f64| Step::ALL.map(|step| (rank, line(&done(step, seconds))));
         let found = slowest(outcome(all(0, 0.5).into_iter().chain(all(1, 2.0)).collect()).unwrap());
-        let expected = Found { seconds: 2.0, torch: Some("2.15.0".to_owned()), ..Found::default() };
+        let expected = StepReport { seconds: 2.0, torch: Some("2.15.0".to_owned()), ..StepReport::default() };
         assert_eq!(found, vec![expected; 5]);
     }
 

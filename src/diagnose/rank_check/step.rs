@@ -45,7 +45,7 @@ impl fmt::Display for Step {
 /// What a rank found in a step.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Found {
+pub struct StepReport {
     /// The time it took.
     pub seconds: f64,
     /// Version of PyTorch.
@@ -77,6 +77,6 @@ pub enum Line {
         done: Step,
         /// What it found.
         #[serde(flatten)]
-        found: Found,
+        found: StepReport,
     },
 }

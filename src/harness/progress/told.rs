@@ -2,7 +2,7 @@
 //! that sees no losses leaves them to the output: a loss printed around a step is merged into it.
 
 use super::burst::StepTimer;
-use super::{Pending, Progress, is_eval};
+use super::{CommandProgress, Pending, is_eval};
 use crate::log_metrics::Reading;
 use crate::protocol::companion::{Framework, Introduction};
 use crate::protocol::metrics::Metrics;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The state of a training that a companion reports.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
+pub(super) struct ReportedState {
     framework: Framework,
     /// A step, and the run's clock after it.
     pub(super) clock: (u64, u64),
@@ -56,7 +56,7 @@ impl Count {
     }
 }
 
-impl Progress {
+impl CommandProgress {
     /// Follows a companion that begins to report. It resumed from the step it names, which may be an earlier one than
     /// was intended, or none.
     pub fn follow(&mut self, introduction: &Introduction) {
@@ -74,7 +74,7 @@ impl Progress {
         let evaluates = before.as_ref().is_some_and(|told| told.evaluates)
             || matches!(framework, Framework::Transformers | Framework::Lightning);
         let (printed, count) = before.map(|told| (told.printed, told.count)).unwrap_or_default();
-        self.told = Some(Told { framework, clock, per_step, printed, count, evaluates, ended: false });
+        self.told = Some(ReportedState { framework, clock, per_step, printed, count, evaluates, ended: false });
         self.total = introduction.total_steps.filter(|total| *total > 0).or(self.total);
     }
 

@@ -18,7 +18,7 @@ const TOLD: Duration = Duration::from_mins(1);
 
 /// A signal that told the run to end.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct EndSignal {
     /// The signal and its sender, in words.
     pub by: String,
     /// The user asked for it; other signals may come from a machine shutdown.
@@ -34,13 +34,13 @@ pub struct Supervised(Arc<(Mutex<Supervision>, Condvar)>);
 pub struct Supervision {
     child: Option<Pid>,
     /// When the run was last told to end, and by whom.
-    told: Option<(Instant, Told)>,
+    told: Option<(Instant, EndSignal)>,
     /// The parent's own lock.
     pub lock: Lock,
 }
 
 impl Supervision {
-    fn told_lately(&self) -> Option<Told> {
+    fn told_lately(&self) -> Option<EndSignal> {
         self.told.as_ref().filter(|(at, _)| at.elapsed() < TOLD).map(|(_, told)| told.clone())
     }
 }
@@ -55,7 +55,7 @@ impl Supervised {
     }
 
     /// Starts the keeper, unless the run has just been told to end; then returns the author.
-    pub fn start_keeper(&self, command: &mut Command) -> io::Result<Result<Child, Told>> {
+    pub fn start_keeper(&self, command: &mut Command) -> io::Result<Result<Child, EndSignal>> {
         // A signal is either passed on or seen here: none is lost between the start and its record.
         let mut charge = self.lock();
         if let Some(by) = charge.told_lately() {
@@ -68,7 +68,7 @@ impl Supervised {
     }
 
     /// Records that the keeper is gone. Returns who told it to end, if anyone did.
-    pub fn keeper_exited(&self) -> Option<Told> {
+    pub fn keeper_exited(&self) -> Option<EndSignal> {
         let mut charge = self.lock();
         charge.child = None;
         charge.told_lately()
@@ -86,7 +86,7 @@ impl Supervised {
     }
 
     /// Waits for `pause`, or until the run is told to end; then returns the author.
-    pub fn wait(&self, pause: Duration) -> Option<Told> {
+    pub fn wait(&self, pause: Duration) -> Option<EndSignal> {
         let untold = |charge: &mut Supervision| charge.told_lately().is_none();
         let (charge, _) =
             self.0.1.wait_timeout_while(self.lock(), pause, untold).unwrap_or_else(PoisonError::into_inner);
@@ -109,13 +109,13 @@ impl Supervised {
     pub fn end_with(&self, lifetime: Lifetime) -> io::Result<()> {
         let ward = self.clone();
         lifetime.watch(move || {
-            ward.lock().told = Some((Instant::now(), Told { by: Author::EndOfJob.to_string(), wish: false }));
+            ward.lock().told = Some((Instant::now(), EndSignal { by: Author::EndOfJob.to_string(), wish: false }));
             ward.0.1.notify_all();
         })
     }
 
     fn handle_signal(&self, author: &Author) {
-        let told = Told { by: author.to_string(), wish: author.is_wish() };
+        let told = EndSignal { by: author.to_string(), wish: author.is_wish() };
         let signal = if told.wish { Signal::INT } else { Signal::TERM };
         let mut charge = self.lock();
         // The keeper sees only its parent as the sender; the lock file names the real one.

@@ -80,7 +80,7 @@ mod tests {
     use crate::keeper::status_snapshot::blank_record;
     use crate::protocol::blank;
     use crate::protocol::control::Update;
-    use crate::protocol::resumed::{Found, Resumed};
+    use crate::protocol::resumed::{ActualStart, Resumed};
     use crate::protocol::worker::{CommandNews, Event, Step};
     use crate::store::writer::Writer;
     use serde_json::json;
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn the_resume_of_a_command_is_said_and_counted_once_it_is_known() {
-        let beginning = || Resumed::Contradicted { asked: 40, found: Found::Beginning };
-        let other = |step| Resumed::Contradicted { asked: 40, found: Found::Checkpoint { step, file: None } };
+        let beginning = || Resumed::Contradicted { asked: 40, found: ActualStart::Beginning };
+        let other = |step| Resumed::Contradicted { asked: 40, found: ActualStart::Checkpoint { step, file: None } };
         let verified = || Resumed::Verified { step: 40, file: None };
         for (resumed, from_step, said) in [
             (verified(), Some(40), "resumed at step 40, and takes 20 steps again"),
@@ -169,7 +169,7 @@ mod tests {
         let (_dir, mut recorder) = resumed_at_40(Some(1));
         train(&mut recorder, 1..=3);
         assert_eq!(recorder.row.from_step, Some(40));
-        learn(&mut recorder, Resumed::Contradicted { asked: 40, found: Found::Beginning });
+        learn(&mut recorder, Resumed::Contradicted { asked: 40, found: ActualStart::Beginning });
         assert_eq!((recorder.status.step, recorder.row.from_step), (3, None));
         train(&mut recorder, 4..=6);
         assert_eq!(recorder.status.rungs[0].steps, 6);

@@ -9,7 +9,7 @@
 //! ```
 //! A count that goes back may also belong to another loop, such as a validation. So nothing else is added up.
 
-use super::Place;
+use super::LineStep;
 use crate::log_metrics::clock::{Counting, Epoch, Mode, Placed, Position};
 
 /// The steps of the lines of one stream, each of which is believed.
@@ -121,11 +121,11 @@ impl PassClock {
     }
 
     /// Returns the place of a line of the training. `announced` is the epoch that a line of its own named last.
-    pub fn place(&mut self, position: &Position, announced: Option<u64>) -> Place {
+    pub fn place(&mut self, position: &Position, announced: Option<u64>) -> LineStep {
         let named = position.epoch.and_then(Epoch::index);
         self.learn_base(position, named.or(announced));
         let place = self.find(position, named, announced);
-        if let Place::At(placed) = place {
+        if let LineStep::At(placed) = place {
             self.newest = Some(placed);
         }
         place
@@ -154,11 +154,11 @@ impl PassClock {
         }
     }
 
-    fn find(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> Place {
+    fn find(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> LineStep {
         let epoch = named.or(announced);
         let Some(pass) = self.pass.filter(|_| self.mode != Mode::Lost) else {
             if self.mode == Mode::Lost {
-                return Place::Uncertain;
+                return LineStep::Uncertain;
             }
             return self.begin(position, named, epoch);
         };
@@ -167,16 +167,16 @@ impl PassClock {
                 self.turn(position, named, announced)
             }
             (Some(epoch), Some(before)) if epoch != before => self.jump(position, named),
-            _ if pass.out_of != position.out_of && !self.counts_on(position) => Place::Elsewhere,
+            _ if pass.out_of != position.out_of && !self.counts_on(position) => LineStep::Elsewhere,
             _ if position.count >= pass.last => self.advance(position, named, epoch),
-            (Some(_), Some(_)) => Place::Elsewhere,
+            (Some(_), Some(_)) => LineStep::Elsewhere,
             _ if pass.out_of.is_some() => self.start_over(position),
             _ => self.go_back(position),
         }
     }
 
     /// Takes the first line. What was learnt before the resume holds unless the line contradicts it.
-    fn begin(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> Place {
+    fn begin(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> LineStep {
         self.pass = Some(Pass::begin(position, epoch));
         match self.learnt.filter(|_| named.is_some()) {
             Some(Counting::Whole) if self.resumed_from.is_none_or(|from| position.count > from) => {
@@ -197,12 +197,12 @@ impl PassClock {
         self.mode != Mode::Within && self.pass.is_some_and(|pass| position.count > pass.last)
     }
 
-    fn advance(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> Place {
+    fn advance(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> LineStep {
         if let (Some(earlier), Some(pass)) = (self.earlier, self.pass) {
             let goes_on = pass.continues(position.count, pass.gap.max(earlier.gap));
             if goes_on || !earlier.continues(position.count, earlier.gap) {
                 self.extend(position, epoch);
-                return Place::Uncertain;
+                return LineStep::Uncertain;
             }
             // The lines in between were those of another loop.
             (self.pass, self.earlier) = (Some(earlier), None);
@@ -218,8 +218,8 @@ impl PassClock {
     }
 
     /// Takes the first line of the next epoch.
-    fn turn(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
+    fn turn(&mut self, position: &Position, named: Option<u64>, announced: Option<u64>) -> LineStep {
+        let Some(pass) = self.pass else { return LineStep::Uncertain };
         let epoch = named.or(announced);
         let goes_on = position.count > pass.last || (self.mode == Mode::Whole && position.count == pass.last);
         if goes_on && self.mode != Mode::Within {
@@ -240,12 +240,12 @@ impl PassClock {
     }
 
     /// Takes a line whose epoch does not follow that of the line before.
-    fn jump(&mut self, position: &Position, named: Option<u64>) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
+    fn jump(&mut self, position: &Position, named: Option<u64>) -> LineStep {
+        let Some(pass) = self.pass else { return LineStep::Uncertain };
         let goes_on = position.count > pass.last && named > pass.epoch;
         match self.mode {
             // An announcement alone says little.
-            _ if named.is_none() => Place::Elsewhere,
+            _ if named.is_none() => LineStep::Elsewhere,
             Mode::Unknown | Mode::Whole if goes_on => {
                 self.mode = Mode::Whole;
                 self.extend(position, named);
@@ -263,7 +263,7 @@ impl PassClock {
     }
 
     /// Finds the steps before an epoch from its number: all epochs have the same size.
-    fn before_by_name(&mut self, position: &Position, named: Option<u64>) -> Place {
+    fn before_by_name(&mut self, position: &Position, named: Option<u64>) -> LineStep {
         let passes = named.zip(self.base).and_then(|(epoch, base)| epoch.checked_sub(base));
         let Some(before) = passes.zip(position.out_of).and_then(|(passes, size)| passes.checked_mul(size)) else {
             return self.lose();
@@ -274,23 +274,23 @@ impl PassClock {
     }
 
     /// Takes a count with a total that went back, in a line that names no epoch.
-    fn start_over(&mut self, position: &Position) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
+    fn start_over(&mut self, position: &Position) -> LineStep {
+        let Some(pass) = self.pass else { return LineStep::Uncertain };
         match pass.out_of {
             Some(size) if pass.is_complete(position.count) && pass.is_beginning(position.count) => {
                 self.add_pass(size, position, None)
             }
             // The pass was left early, or the script began again.
             _ if pass.is_beginning(position.count) => self.lose(),
-            _ => Place::Elsewhere,
+            _ => LineStep::Elsewhere,
         }
     }
 
     /// Takes a count without a total that went back, in a line that names no epoch.
-    fn go_back(&mut self, position: &Position) -> Place {
-        let Some(pass) = self.pass else { return Place::Uncertain };
+    fn go_back(&mut self, position: &Position) -> LineStep {
+        let Some(pass) = self.pass else { return LineStep::Uncertain };
         if self.mode == Mode::Whole {
-            return Place::Elsewhere;
+            return LineStep::Elsewhere;
         }
         let size = pass.size(position.count);
         if self.mode == Mode::Within {
@@ -309,13 +309,13 @@ impl PassClock {
             (None, _) => {
                 self.earlier = Some(pass);
                 self.pass = Some(Pass::begin(position, None));
-                Place::Uncertain
+                LineStep::Uncertain
             }
         }
     }
 
     /// Begins a pass after one of `size` steps.
-    fn add_pass(&mut self, size: u64, position: &Position, epoch: Option<u64>) -> Place {
+    fn add_pass(&mut self, size: u64, position: &Position, epoch: Option<u64>) -> LineStep {
         let Some(before) = self.before.checked_add(size).filter(|_| self.resumed_from.is_none() || self.base.is_some())
         else {
             return self.lose();
@@ -326,18 +326,18 @@ impl PassClock {
         self.at(position, position.epoch.and_then(Epoch::index))
     }
 
-    fn lose(&mut self) -> Place {
+    fn lose(&mut self) -> LineStep {
         self.mode = Mode::Lost;
-        Place::Uncertain
+        LineStep::Uncertain
     }
 
-    fn at(&mut self, position: &Position, named: Option<u64>) -> Place {
+    fn at(&mut self, position: &Position, named: Option<u64>) -> LineStep {
         // Whether the epochs before counted is unknown.
         if self.mode == Mode::Unknown && named.is_some() && named != self.base {
-            return Place::Uncertain;
+            return LineStep::Uncertain;
         }
         match self.before.checked_add(position.count) {
-            Some(step) => Place::At(Placed { step, total_steps: self.total_steps(position) }),
+            Some(step) => LineStep::At(Placed { step, total_steps: self.total_steps(position) }),
             None => self.lose(),
         }
     }

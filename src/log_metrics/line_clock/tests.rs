@@ -1,6 +1,6 @@
 //! Counts as scripts print them.
 
-use super::{LineClock, Place};
+use super::{LineClock, LineStep};
 use crate::log_metrics::clock::{Counting, Epoch, Position};
 
 /// An epoch and how many of them there are, a count, and its end.
@@ -11,10 +11,10 @@ fn place(clock: &mut LineClock, (epoch, count, out_of): Printed, announced: Opti
     let epoch = epoch.map(|(value, count)| Epoch { value: value as f64, count, zero_based: false });
     let position = Position { count, out_of, epoch, ..Position::default() };
     match clock.place(&position, announced) {
-        Place::At(placed) | Place::Confirmed(placed) => i64::try_from(placed.step).unwrap(),
-        Place::Elsewhere => -1,
-        Place::Uncertain => -2,
-        Place::Doubtful(_) => -3,
+        LineStep::At(placed) | LineStep::Confirmed(placed) => i64::try_from(placed.step).unwrap(),
+        LineStep::Elsewhere => -1,
+        LineStep::Uncertain => -2,
+        LineStep::Doubtful(_) => -3,
     }
 }
 
@@ -200,7 +200,7 @@ fn totals_are_those_of_the_training() {
     let mut total = |epoch: u64, count| {
         let epoch = Epoch { value: epoch as f64, count: Some(3), zero_based: false };
         let position = Position { count, out_of: Some(100), epoch: Some(epoch), ..Position::default() };
-        let Place::At(placed) = clock.place(&position, None) else { panic!("certain") };
+        let LineStep::At(placed) = clock.place(&position, None) else { panic!("certain") };
         placed.total_steps
     };
     assert_eq!([total(1, 50), total(2, 50)], [None, Some(300)]);

@@ -1,4 +1,4 @@
-use super::{Evidence, Found, Load, Loads, LossesBefore, Printed, Resumed, judge};
+use super::{ActualStart, Evidence, Load, Loads, LossesBefore, Printed, Resumed, judge};
 use std::path::PathBuf;
 
 /// Returns the evidence of a run that was asked to resume from step 200, and has checkpoints of steps 100, 300 and 600. Its
@@ -22,8 +22,8 @@ fn verified(file: Option<&str>) -> Resumed {
 
 fn from(step: u64, file: Option<&str>) -> Resumed {
     let found = match step {
-        0 => Found::Beginning,
-        step => Found::Checkpoint { step, file: file.map(PathBuf::from) },
+        0 => ActualStart::Beginning,
+        step => ActualStart::Checkpoint { step, file: file.map(PathBuf::from) },
     };
     Resumed::Contradicted { asked: 200, found }
 }
@@ -100,7 +100,7 @@ fn without_a_companion_the_first_step_and_the_first_loss_decide() {
     assert_eq!(shown(Some(201), None), verified(None));
     assert_eq!(shown(Some(201), Some(1.2)), verified(None));
     assert_eq!(shown(Some(220), Some(2.5)), verified(None), "a line for every twentieth step");
-    let untrained = Found::UntrainedLoss { loss: 3.9, before: 1.0 };
+    let untrained = ActualStart::UntrainedLoss { loss: 3.9, before: 1.0 };
     assert_eq!(shown(Some(201), Some(3.9)), Resumed::Contradicted { asked: 200, found: untrained });
     assert_eq!(shown(Some(1), Some(3.9)), from(0, None));
     assert_eq!(shown(Some(1), Some(1.1)), unverified(Some(1)), "it counts anew");
@@ -127,7 +127,7 @@ fn the_first_line_may_follow_an_early_checkpoint_as_well_as_the_beginning() {
         judge(&Evidence { asked: 5, others: Vec::new(), printed, loss, before: before.clone(), ..asked() })
     };
     assert_eq!(shown(Some(1.0)), Resumed::Verified { step: 5, file: None });
-    assert_eq!(shown(Some(4.0)), Resumed::Contradicted { asked: 5, found: Found::Beginning });
+    assert_eq!(shown(Some(4.0)), Resumed::Contradicted { asked: 5, found: ActualStart::Beginning });
     assert_eq!(shown(None), Resumed::Unverified { asked: 5, counts_from: None });
 }
 

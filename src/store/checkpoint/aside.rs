@@ -2,7 +2,7 @@
 //! find again move to `checkpoints/set-aside/`. Nothing is lost; each can be put back.
 
 use super::error::Doing;
-use super::{CheckpointError, Entry, FOLDER, name_of, step_of, sync_dir};
+use super::{CheckpointError, CheckpointFolder, FOLDER, name_of, step_of, sync_dir};
 use crate::store::permissions::create_folder;
 use std::{
     fs,
@@ -54,14 +54,14 @@ pub fn put_back(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
 
 /// Lists the checkpoints set aside, by name.
 #[must_use]
-pub fn list_aside(run_dir: &Path) -> Vec<Entry> {
+pub fn list_aside(run_dir: &Path) -> Vec<CheckpointFolder> {
     let entries = fs::read_dir(run_dir.join(FOLDER).join(ASIDE)).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).filter_map(|entry| {
         let name = entry.file_name();
         let step = step_of(name.to_str()?.split('.').next()?)?;
-        Some(Entry { step, path: entry.path() })
+        Some(CheckpointFolder { step, path: entry.path() })
     });
-    let mut entries: Vec<Entry> = ours.collect();
+    let mut entries: Vec<CheckpointFolder> = ours.collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     entries
 }

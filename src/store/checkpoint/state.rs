@@ -1,7 +1,7 @@
 //! The small files of a checkpoint: the training state, and the curve rows since the previous checkpoint.
 
 use super::classes::PictureClasses;
-use super::{CheckpointError, Entry, STATE, STEPS, list};
+use super::{CheckpointError, CheckpointFolder, STATE, STEPS, list};
 use crate::config::best::Best;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::line;
@@ -118,7 +118,7 @@ impl TrainState {
 #[must_use]
 pub fn best_value_on_disk(run_dir: &Path, step: u64, ranking: &Best) -> Option<f64> {
     let entries = list(run_dir).into_iter().filter(|entry| entry.step <= step);
-    let value = |entry: Entry| {
+    let value = |entry: CheckpointFolder| {
         let text = read(&entry.path.join(STATE), Limit::Record).ok()?;
         let state: TrainState = serde_json::from_slice(&text).ok()?;
         let eval = state.own_eval()?;

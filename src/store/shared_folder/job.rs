@@ -87,7 +87,7 @@ fn is_id(id: &str) -> bool {
 }
 
 /// What a program of Slurm printed.
-struct Told {
+struct SlurmOutput {
     worked: bool,
     out: String,
     wrong: String,
@@ -95,7 +95,7 @@ struct Told {
 
 /// Judges the answer of `squeue`: a line for each task of an array. A job that Slurm no longer knows has ended some time ago;
 /// an empty answer tells nothing.
-fn judge(told: &Told) -> JobState {
+fn judge(told: &SlurmOutput) -> JobState {
     if !told.worked {
         let forgotten = told.out.trim().is_empty() && told.wrong.contains("Invalid job id specified");
         return if forgotten { JobState::Ended("forgotten".to_owned()) } else { JobState::Unknown };
@@ -129,7 +129,7 @@ fn changes_answers(name: &str) -> bool {
 }
 
 /// Runs a program of Slurm; none if it is missing or does not answer in time.
-fn ask(program: &str, words: &[&str]) -> Option<Told> {
+fn ask(program: &str, words: &[&str]) -> Option<SlurmOutput> {
     let mut command = command(program);
     command.args(words).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().ok()?;
@@ -137,7 +137,7 @@ fn ask(program: &str, words: &[&str]) -> Option<Told> {
     let reading = std::thread::spawn(move || (read(out), read(wrong)));
     let status = wait_within(&mut child, PATIENCE).ok()??;
     let (out, wrong) = reading.join().ok()?;
-    Some(Told { worked: status.success(), out, wrong })
+    Some(SlurmOutput { worked: status.success(), out, wrong })
 }
 
 fn read(pipe: impl Read) -> String {
@@ -148,7 +148,7 @@ fn read(pipe: impl Read) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, JobState, Told, changes_answers, cluster_of, judge};
+    use super::{Job, JobState, SlurmOutput, changes_answers, cluster_of, judge};
 
     fn job(restarts: &str) -> Job {
         let variables = [("SLURM_JOB_ID", "7"), ("SLURM_CLUSTER_NAME", "stage"), ("SLURM_RESTART_COUNT", restarts)];
@@ -166,8 +166,9 @@ mod tests {
 
     #[test]
     fn only_a_final_state_is_an_end() {
-        let judged =
-            |worked, out: &str, wrong: &str| judge(&Told { worked, out: out.to_owned(), wrong: wrong.to_owned() });
+        let judged = |worked, out: &str, wrong: &str| {
+            judge(&SlurmOutput { worked, out: out.to_owned(), wrong: wrong.to_owned() })
+        };
         for state in ["COMPLETED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PENDING"] {
             assert_eq!(judged(true, &format!("{state}\n"), ""), JobState::Ended(state.to_owned()));
         }

@@ -66,7 +66,7 @@ pub enum Refused {
 
 /// A file of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundOrder {
     /// The name of the order.
     pub id: String,
     /// The order, or why it is none.
@@ -121,7 +121,7 @@ impl Inbox {
     ///
     /// # Errors
     /// Returns an error when the folder cannot be read, or others can give orders there.
-    pub fn read(&mut self) -> io::Result<Vec<Found>> {
+    pub fn read(&mut self) -> io::Result<Vec<FoundOrder>> {
         self.check_folder()?;
         let now = refresh(&self.folder)?;
         let (mut ids, mut leftovers) = (BTreeSet::new(), Vec::new());
@@ -138,7 +138,7 @@ impl Inbox {
         }
         self.known.retain(|id| ids.contains(id));
         let news: Vec<String> = ids.into_iter().filter(|id| !self.known.contains(id)).take(MOST).collect();
-        let found = news.into_iter().map(|id| Found { order: self.read_order(&id, now), id }).collect::<Vec<_>>();
+        let found = news.into_iter().map(|id| FoundOrder { order: self.read_order(&id, now), id }).collect::<Vec<_>>();
         self.known.extend(found.iter().map(|found| found.id.clone()));
         let age = |path: &PathBuf| now.duration_since(fs::symlink_metadata(path).ok()?.modified().ok()?).ok();
         leftovers.retain(|path| age(path).is_some_and(|age| age > OLD_ANSWER));
@@ -274,7 +274,7 @@ impl Drop for Placed {
 
 #[cfg(test)]
 mod tests {
-    use super::{FOLDER, Found, Inbox, OLD, OLD_ANSWER, Order, Refused, check_author, place};
+    use super::{FOLDER, FoundOrder, Inbox, OLD, OLD_ANSWER, Order, Refused, check_author, place};
     use crate::protocol::control::Request;
     use crate::store::identity::boot_id;
     use std::collections::BTreeSet;
@@ -373,7 +373,7 @@ mod tests {
             "{refused}"
         );
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
-        assert!(matches!(&inbox.read().unwrap()[..], [Found { order: Ok(_), .. }]));
+        assert!(matches!(&inbox.read().unwrap()[..], [FoundOrder { order: Ok(_), .. }]));
         fs::remove_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink("/tmp", &folder).unwrap();
         assert!(Inbox::open(dir.path()).unwrap_err().to_string().contains("is a symbolic link"));

@@ -62,7 +62,7 @@ pub enum Refusal {
 
 /// Result of a look at the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum LeaseState {
     /// No other host holds the run.
     Free,
     /// The holder has ended, for this reason, and its lease still has to be watched for this time.
@@ -115,7 +115,7 @@ impl Takeover {
     ///
     /// # Errors
     /// Returns an error when the lease cannot be read or ended.
-    pub fn look(&mut self, run: &RunDir) -> io::Result<Progress> {
+    pub fn look(&mut self, run: &RunDir) -> io::Result<LeaseState> {
         let newest = lease::newest(run.path())?.filter(Lease::is_elsewhere);
         let own = Job::own(|name| std::env::var(name).ok());
         let now = Instant::now();
@@ -126,14 +126,21 @@ impl Takeover {
         }
         let progress = self.judge(newest.as_ref(), &Host::own(), own.as_ref(), now, run);
         match (&progress, &newest) {
-            (Progress::Ready(why), Some(gone)) if lease::supersede(run.path(), gone, why)? => Ok(Progress::Free),
+            (LeaseState::Ready(why), Some(gone)) if lease::supersede(run.path(), gone, why)? => Ok(LeaseState::Free),
             _ => Ok(progress),
         }
     }
 
     /// Judges a lease of another host.
-    fn judge(&mut self, lease: Option<&Lease>, host: &Host, own: Option<&Job>, now: Instant, run: &RunDir) -> Progress {
-        let Some(lease) = lease else { return Progress::Free };
+    fn judge(
+        &mut self,
+        lease: Option<&Lease>,
+        host: &Host,
+        own: Option<&Job>,
+        now: Instant,
+        run: &RunDir,
+    ) -> LeaseState {
+        let Some(lease) = lease else { return LeaseState::Free };
         self.moved |= self.standstill.seen.as_ref().is_some_and(|(seen, _)| seen != lease);
         let still = self.standstill.observe(lease, now);
         let state = self.asked.as_ref().map_or(&JobState::Unknown, |(_, state)| state);
@@ -143,17 +150,17 @@ impl Takeover {
             (Some(why), ..) => why,
             (None, Some(job), JobState::Lives(state)) => {
                 let (job, state) = (job.id.clone(), text::escape_line(state).into_owned());
-                return Progress::Refused(Refusal::JobLives { run, holder, job, state, stop });
+                return LeaseState::Refused(Refusal::JobLives { run, holder, job, state, stop });
             }
             _ if self.by_hand => "taken over by hand".to_owned(),
-            _ => return Progress::Refused(Refusal::Unknown { run, holder, stop, take_over }),
+            _ => return LeaseState::Refused(Refusal::Unknown { run, holder, stop, take_over }),
         };
         if self.moved {
-            return Progress::Refused(Refusal::Moves { run, holder, stop });
+            return LeaseState::Refused(Refusal::Moves { run, holder, stop });
         }
         match STILL.checked_sub(still).filter(|left| !left.is_zero()) {
-            Some(left) => Progress::Watching(format!("{holder}: {why}"), left),
-            None => Progress::Ready(why),
+            Some(left) => LeaseState::Watching(format!("{holder}: {why}"), left),
+            None => LeaseState::Ready(why),
         }
     }
 }
@@ -176,7 +183,7 @@ fn reason_to_think_it_ended(lease: &Lease, host: &Host, own: Option<&Job>, state
 #[cfg(test)]
 mod tests {
     use super::super::lease::tests::foreign;
-    use super::{Host, Job, JobState, Progress, Refusal, STILL, Takeover, reason_to_think_it_ended};
+    use super::{Host, Job, JobState, LeaseState, Refusal, STILL, Takeover, reason_to_think_it_ended};
     use crate::store::run_dir::RunDir;
     use std::fs;
     use std::time::{Duration, Instant};
@@ -228,13 +235,13 @@ mod tests {
             for (later, beat) in [(0, 0), (10, 1), (20, 2), (100, 2), (1000, 2)] {
                 lease.beat = beat;
                 let progress = takeover.judge(Some(&lease), &here, None, begun + Duration::from_secs(later), &run);
-                let Progress::Refused(refusal) = progress else { panic!("{later}: {progress:?}") };
+                let LeaseState::Refused(refusal) = progress else { panic!("{later}: {progress:?}") };
                 assert_eq!(matches!(refusal, Refusal::JobLives { .. }), in_job, "{refusal}");
                 text = refusal.to_string();
                 let way_out = if in_job { "or `scancel 7`" } else { "resume --take-over" };
                 assert!(text.contains("process 4711 on host node7") && text.contains(way_out), "{text}");
             }
-            assert_eq!(takeover.judge(None, &here, None, begun, &run), Progress::Free);
+            assert_eq!(takeover.judge(None, &here, None, begun, &run), LeaseState::Free);
         }
         assert!(text.contains(" in Slurm job 7, since 2") && text.contains("whose job is SUSPENDED"), "{text}");
     }
@@ -248,17 +255,17 @@ mod tests {
             let ended = || Some((begun, JobState::Ended("FAILED".to_owned())));
             let mut takeover = Takeover { asked: ended(), ..Takeover::new(by_hand) };
             let still = takeover.judge(Some(&lease), &here, None, begun, &run);
-            assert!(matches!(&still, Progress::Watching(_, left) if *left == STILL), "{still:?}");
+            assert!(matches!(&still, LeaseState::Watching(_, left) if *left == STILL), "{still:?}");
             let before = begun + Duration::from_secs(STILL.as_secs() - 1);
-            assert!(matches!(takeover.judge(Some(&lease), &here, None, before, &run), Progress::Watching(..)));
-            assert!(matches!(takeover.judge(Some(&lease), &here, None, begun + STILL, &run), Progress::Ready(_)));
+            assert!(matches!(takeover.judge(Some(&lease), &here, None, before, &run), LeaseState::Watching(..)));
+            assert!(matches!(takeover.judge(Some(&lease), &here, None, begun + STILL, &run), LeaseState::Ready(_)));
 
             // A process that outlives its job, or that you did not see.
             let mut takeover = Takeover { asked: ended(), ..Takeover::new(by_hand) };
             takeover.judge(Some(&lease), &here, None, begun, &run);
             lease.beat += 1;
             let moved = takeover.judge(Some(&lease), &here, None, begun + STILL, &run);
-            let Progress::Refused(refusal @ Refusal::Moves { .. }) = moved else { panic!("{moved:?}") };
+            let LeaseState::Refused(refusal @ Refusal::Moves { .. }) = moved else { panic!("{moved:?}") };
             assert!(refusal.to_string().contains("renews its lease, so it is alive"), "{refusal}");
         }
     }

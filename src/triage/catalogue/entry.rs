@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// One cause and the messages that identify it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The entry's name.
     pub name: String,
     /// The class of failure that it identifies.
@@ -53,7 +53,7 @@ pub enum EndedBy {
     User,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Returns the keeper's response.
     #[must_use]
     pub fn response(&self) -> Response {
@@ -77,7 +77,7 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
 }
 
 /// Returns the mistakes in entries of the user.
-pub fn check_entries(entries: &[Entry]) -> Vec<Problem> {
+pub fn check_entries(entries: &[CatalogueEntry]) -> Vec<Problem> {
     let mut wrong = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.patterns.is_empty() {

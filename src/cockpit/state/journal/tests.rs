@@ -1,4 +1,4 @@
-use super::{Entry, Kinds, Outcome, fold, shown_entries};
+use super::{JournalEntry, Kinds, Outcome, fold, shown_entries};
 use crate::cockpit::fixture;
 use crate::cockpit::state::State;
 use crate::protocol::control::{JournalKind as Kind, JournalRow};
@@ -21,10 +21,10 @@ fn rows(lines: &[(Kind, Level)]) -> Vec<JournalRow> {
 /// with two signs, its end and a response of three lines.
 fn shape(lines: &[(Kind, Level)]) -> String {
     let rows = rows(lines);
-    let entry = |entry: &Entry<'_>| match entry {
-        Entry::Line(_) => "1".to_owned(),
-        Entry::Checkpoints(rows) => format!("c{}", rows.len()),
-        Entry::Fault(fault) => {
+    let entry = |entry: &JournalEntry<'_>| match entry {
+        JournalEntry::Line(_) => "1".to_owned(),
+        JournalEntry::Checkpoints(rows) => format!("c{}", rows.len()),
+        JournalEntry::Fault(fault) => {
             let outcome = match fault.outcome {
                 Outcome::Recovered(_) => "recovered",
                 Outcome::Ended => "ended",
@@ -114,9 +114,9 @@ proptest! {
         let rows = rows(&lines);
         let entries = fold(&rows.iter().collect::<Vec<_>>());
         let ids = entries.iter().flat_map(|entry| match entry {
-            Entry::Line(row) => vec![row.id],
-            Entry::Checkpoints(rows) => rows.iter().map(|row| row.id).collect(),
-            Entry::Fault(fault) => fault.lines().map(|row| row.id).collect(),
+            JournalEntry::Line(row) => vec![row.id],
+            JournalEntry::Checkpoints(rows) => rows.iter().map(|row| row.id).collect(),
+            JournalEntry::Fault(fault) => fault.lines().map(|row| row.id).collect(),
         });
         prop_assert_eq!(ids.collect::<Vec<_>>(), rows.iter().map(|row| row.id).collect::<Vec<_>>());
     }

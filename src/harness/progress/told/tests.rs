@@ -1,6 +1,6 @@
 use super::super::MERGED;
 use super::super::tests::step_event;
-use super::Progress;
+use super::CommandProgress;
 use crate::log_metrics::Reading;
 use crate::protocol::companion::{Framework, Introduction};
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
@@ -16,8 +16,8 @@ fn introduction(framework: &str, resumed_from: Option<u64>, total: Option<u64>) 
     .unwrap()
 }
 
-fn told(framework: &str, resumed_from: Option<u64>, total: Option<u64>) -> Progress {
-    let mut progress = Progress::new(20, 4, 1, Some(1000));
+fn told(framework: &str, resumed_from: Option<u64>, total: Option<u64>) -> CommandProgress {
+    let mut progress = CommandProgress::new(20, 4, 1, Some(1000));
     progress.follow(&introduction(framework, resumed_from, total));
     progress
 }
