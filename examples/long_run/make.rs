@@ -3,7 +3,7 @@
 use downshift::config::run::{AsWritten, Run, Source};
 use downshift::format::count;
 use downshift::protocol::control::{
-    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, ReadingRow, RunState, RungRecord, Status, StepRow,
 };
 use downshift::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
@@ -200,7 +200,7 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
     Ok(store.append(&batch)?)
 }
 
-fn sample(time_ms: i64) -> SampleRow {
+fn sample(time_ms: i64) -> ReadingRow {
     let host = Host {
         ram_total_bytes: Metric::Is(24 << 30),
         ram_used_bytes: Metric::Is(6 << 30),
@@ -209,7 +209,7 @@ fn sample(time_ms: i64) -> SampleRow {
         disk_free_bytes: Metric::Is(300 << 30),
         more: HostMore::default(),
     };
-    SampleRow { time_ms, reading: Reading { gpu: Err("a generated run has no GPU".to_owned().into()), host } }
+    ReadingRow { time_ms, reading: Reading { gpu: Err("a generated run has no GPU".to_owned().into()), host } }
 }
 
 fn best(step: u64, loss: f64) -> Best {

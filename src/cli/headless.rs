@@ -270,7 +270,7 @@ impl<'a> Follower<'a> {
             Update::WentBack { .. }
             | Update::Samples { .. }
             | Update::Layers(_)
-            | Update::Sample(_)
+            | Update::Reading(_)
             | Update::Checkpoint(_) => {}
         }
     }

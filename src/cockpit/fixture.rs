@@ -12,7 +12,7 @@ use super::state::{Link, State};
 use super::update::{HistoryBox, Msg, update};
 use crate::config::knobs::Watch;
 use crate::protocol::control::{
-    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, StageName,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, ReadingRow, RunState, RungRecord, Stage, StageName,
     Status, StepRow, Update,
 };
 use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
@@ -222,7 +222,7 @@ pub fn history(steps: u64, gpu: bool) -> History {
             checkpoint(600, 12, true, true),
         ],
         samples: (0..90)
-            .map(|second| SampleRow { time_ms: NOW - (90 - second) * 1000, reading: reading(gpu, second) })
+            .map(|second| ReadingRow { time_ms: NOW - (90 - second) * 1000, reading: reading(gpu, second) })
             .collect(),
         ..History::default()
     }

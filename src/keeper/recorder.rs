@@ -25,7 +25,7 @@ use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
-    CheckpointRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
+    CheckpointRow, JournalKind, JournalRow, Passage, ReadingRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
 use crate::protocol::resumed::Resumed;
@@ -54,17 +54,18 @@ pub struct Recorder {
     continued: Option<(u64, u64)>,
     passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
-    moved: Duration,
+    last_step_at: Duration,
     /// The rungs that this keeper has trained on, in their order.
     stretches: Vec<rungs::Stretch>,
     /// The step before an attempt whose first step has not come, if it did not say where it begins.
-    unplaced: Option<u64>,
+    before_first_step: Option<u64>,
     skips: skips::Skips,
-    said: HashSet<String>,
+    /// Texts that are noted once only.
+    noted: HashSet<String>,
     sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
-    /// The one that is measured, which stays on disk.
-    held: Option<u64>,
+    /// Step of the checkpoint that is being measured, which stays on disk.
+    under_measurement: Option<u64>,
     /// How they are ranked.
     ranking: Best,
     /// Newest evaluations of this attempt, by step.
@@ -77,7 +78,7 @@ pub struct Recorder {
     admission: Admission,
     proving: Proving,
     /// The furthest step that its rung has counted.
-    counted: u64,
+    furthest_step: u64,
     dirty: bool,
     planned: Planned,
     /// Whether the first parameter that was not finite is in the store.
@@ -114,20 +115,20 @@ impl Recorder {
             row: AttemptRow::default(),
             continued: None,
             passage: None,
-            moved: Duration::ZERO,
+            last_step_at: Duration::ZERO,
             stretches: Vec::new(),
-            unplaced: None,
-            said: HashSet::new(),
+            before_first_step: None,
+            noted: HashSet::new(),
             sampled: None,
             checkpoints: Vec::new(),
-            held: None,
+            under_measurement: None,
             ranking: Best::default(),
             evals: BTreeMap::new(),
             measured: BTreeMap::new(),
             curve: EvaluationCurve::default(),
             admission,
             proving: Proving::default(),
-            counted: 0,
+            furthest_step: 0,
             dirty: true,
             planned: Planned::default(),
             knows_non_finite: facts.contains_key(FIRST_NON_FINITE),
@@ -164,7 +165,7 @@ impl Recorder {
         let before = self.status.loss.map(|loss| (self.status.step, loss));
         let id = self.record_attempt(rung, rung_name, reason)?;
         self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
-        (self.moved, self.status.progress) = (now, None);
+        (self.last_step_at, self.status.progress) = (now, None);
         // The same step has other weights in another attempt.
         self.evals.clear();
         self.measured.clear();
@@ -197,7 +198,7 @@ impl Recorder {
     pub fn begin_passage_late(&mut self, to: &str, first: StageName) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
-            _ => self.passage = Some(ShiftTimer::begin(&self.status.rung_name, to, first, self.moved)),
+            _ => self.passage = Some(ShiftTimer::begin(&self.status.rung_name, to, first, self.last_step_at)),
         }
     }
 
@@ -240,7 +241,7 @@ impl Recorder {
             Event::StopRefused { .. } => self.end_passage(),
             // Notes repeated by every worker, such as why there is no GPU, are written once.
             Event::Note { level, text } => {
-                if self.said.insert(text.clone()) {
+                if self.noted.insert(text.clone()) {
                     self.note(*level, JournalKind::Note, text.clone());
                 }
             }
@@ -292,10 +293,10 @@ impl Recorder {
     fn record_step(&mut self, row: StepRow, now: Duration) {
         self.place(row.step);
         // Once the output takes over from a companion that only watches, it tells again of steps that were counted.
-        let taken = rungs::steps_taken(self.counted, row.step);
-        self.counted = self.counted.max(row.step);
+        let taken = rungs::steps_taken(self.furthest_step, row.step);
+        self.furthest_step = self.furthest_step.max(row.step);
         (self.status.step, self.status.samples) = (row.step, row.samples);
-        self.moved = now;
+        self.last_step_at = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
             self.end_skips();
@@ -358,13 +359,13 @@ impl Recorder {
             record.vram_bytes = record.vram_bytes.max(vram);
             record.ram_bytes = record.ram_bytes.max(ram);
         }
-        let row = SampleRow { time_ms: now_ms(), reading };
+        let row = ReadingRow { time_ms: now_ms(), reading };
         // Days of readings would fill the disk; listeners get every one.
         if self.sampled.is_none_or(|at| at.elapsed() >= STORED_EVERY) {
             self.sampled = Some(Instant::now());
             self.batch.samples.push(row.clone());
         }
-        self.updates.push(Update::Sample(Box::new(row)));
+        self.updates.push(Update::Reading(Box::new(row)));
     }
 
     /// Marks the status as changed from outside the recorder.

@@ -22,7 +22,7 @@ pub use super::evaluation::Best;
 pub use super::failed_saves::FailedSaves;
 pub use super::passage::{Passage, Stage, StageName};
 pub use super::plan::PlanStatus;
-pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, SampleRow, StepRow};
+pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, LayerRow, ReadingRow, StepRow};
 pub use super::target::Target;
 
 /// A message from client to keeper.
@@ -95,7 +95,8 @@ pub enum Update {
     /// The state of the layers at an evaluation.
     Layers(LayerRow),
     /// A probe reading.
-    Sample(Box<SampleRow>),
+    #[serde(rename = "sample")]
+    Reading(Box<ReadingRow>),
     /// A new journal line.
     Journal(JournalRow),
     /// A checkpoint was added, deleted or re-evaluated.

@@ -104,7 +104,7 @@ pub struct LayerRow {
 
 /// One probe reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SampleRow {
+pub struct ReadingRow {
     /// Time, Unix milliseconds.
     pub time_ms: i64,
     /// The reading.

@@ -4,7 +4,7 @@ use super::rows::MOST_LAYERS;
 use super::step_metrics;
 use super::summary::{BLOCK, MetricNames};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, SampleRow, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, ReadingRow, StepRow};
 use crate::protocol::worker::Eval;
 use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Batch {
     /// The state of the layers at evaluations.
     pub layers: Vec<LayerRow>,
     /// Probe readings.
-    pub samples: Vec<SampleRow>,
+    pub samples: Vec<ReadingRow>,
     /// Journal lines.
     pub journal: Vec<JournalRow>,
     /// Changed facts: JSON by name.

@@ -11,7 +11,7 @@ use super::summary::MetricNames;
 use super::{checkpoint, owners, without_keeper};
 use crate::format::{count, counted};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, LayerRow, ReadingRow, RunState, Status, StepRow};
 use crate::protocol::exit_code;
 use crate::protocol::samples::{FIRST_NON_FINITE, NonFiniteParameter};
 use crate::protocol::worker::Level;
@@ -134,7 +134,7 @@ impl Reader {
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
-    pub fn samples(&self, count: usize) -> rusqlite::Result<Vec<SampleRow>> {
+    pub fn samples(&self, count: usize) -> rusqlite::Result<Vec<ReadingRow>> {
         let mut query =
             self.connection.prepare("SELECT time_ms, reading FROM samples ORDER BY time_ms DESC LIMIT ?1")?;
         let rows = query.query_map(params![count as i64], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
@@ -142,7 +142,7 @@ impl Reader {
         for row in rows {
             let (time_ms, reading) = row?;
             budget.spend(&reading)?;
-            samples.extend(serde_json::from_str(&reading).ok().map(|reading| SampleRow { time_ms, reading }));
+            samples.extend(serde_json::from_str(&reading).ok().map(|reading| ReadingRow { time_ms, reading }));
         }
         samples.reverse();
         Ok(samples)

@@ -8,7 +8,7 @@ use crate::cli::{Failure, Outcome, client, line};
 use crate::config::run::Run;
 use crate::format::{count, counted, percent};
 use crate::keeper::Launch;
-use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
+use crate::protocol::control::{ReadingRow, Request, RunState, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
@@ -92,7 +92,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
 
 /// Compares the GPU's load while the run took steps with that of a healthy run. A lower one is a remark: a small model
 /// cannot load a large card.
-fn gpu_is_loaded(samples: &[SampleRow], rows: &[StepRow]) -> Check {
+fn gpu_is_loaded(samples: &[ReadingRow], rows: &[StepRow]) -> Check {
     const WHAT: &str = "GPU utilisation";
     let trained = rows.first().zip(rows.last()).map_or(0..=0, |(first, last)| first.time_ms..=last.time_ms);
     let while_training = samples.iter().filter(|row| trained.contains(&row.time_ms));
@@ -115,9 +115,9 @@ fn broken(status: &Status) -> bool {
     matches!(status.state, RunState::Failed | RunState::NeedsPerson | RunState::Interrupted)
 }
 
-fn vram_is_steady(samples: &[SampleRow]) -> Check {
+fn vram_is_steady(samples: &[ReadingRow]) -> Check {
     const WHAT: &str = "VRAM stable";
-    let used = |row: &SampleRow| row.reading.gpu.as_ref().ok()?.vram_worker_bytes.get().filter(|bytes| *bytes > 0);
+    let used = |row: &ReadingRow| row.reading.gpu.as_ref().ok()?.vram_worker_bytes.get().filter(|bytes| *bytes > 0);
     let used: Vec<u64> = samples.iter().filter_map(used).collect();
     is_steady(WHAT, &used)
         .unwrap_or_else(|| unknown(WHAT, "not measured: the worker uses no GPU memory, or the GPU cannot be read"))

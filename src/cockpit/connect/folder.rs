@@ -104,7 +104,7 @@ impl Feed {
         let (samples, since) = (reader.samples(ROWS).unwrap_or_default(), self.samples_ms);
         self.samples_ms = samples.last().map_or(since, |row| row.time_ms);
         let samples = samples.into_iter().filter(|row| !first && row.time_ms > since);
-        updates.extend(samples.map(|row| Update::Sample(Box::new(row))));
+        updates.extend(samples.map(|row| Update::Reading(Box::new(row))));
         if self.status.as_ref().is_none_or(|before| before.durable_step != status.durable_step) && !first {
             updates.extend(reader.checkpoints().unwrap_or_default().into_iter().map(Update::Checkpoint));
         }

@@ -8,7 +8,7 @@ use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::Tone;
 use crate::format::{age, bytes, bytes_of, count, percent, rate};
-use crate::protocol::control::SampleRow;
+use crate::protocol::control::ReadingRow;
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use unicode_width::UnicodeWidthStr;
 
@@ -292,7 +292,7 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
 /// them.
 fn ecc(state: &State, gpu: &Gpu) -> Option<Meter> {
     let now = gpu.more.ecc.last()?;
-    let of_row = |row: &SampleRow| Some((row.time_ms, row.reading.gpu.as_ref().ok()?.more.ecc.get()?));
+    let of_row = |row: &ReadingRow| Some((row.time_ms, row.reading.gpu.as_ref().ok()?.more.ecc.get()?));
     let first = state.facts.samples.iter().find_map(of_row);
     let newest_ms = state.facts.samples.back().map_or(0, |row| row.time_ms);
     let (since, before) = first.unwrap_or((newest_ms, *now));

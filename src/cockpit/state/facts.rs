@@ -7,7 +7,7 @@
 use super::metrics::RunMetrics;
 use super::readings::Readings;
 use crate::cockpit::read_error::ReadError;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, ReadingRow, Status, StepRow, Update};
 use crate::protocol::pace::Pacer;
 use crate::series::Series;
 use crate::store::summary::Spot;
@@ -30,7 +30,7 @@ pub struct History {
     /// Checkpoints, those deleted included.
     pub checkpoints: Vec<CheckpointRow>,
     /// Latest readings of the probe.
-    pub samples: Vec<SampleRow>,
+    pub samples: Vec<ReadingRow>,
     /// Status when the keeper last wrote it; used while no keeper answers.
     pub status: Option<Status>,
 }
@@ -110,7 +110,7 @@ pub struct Facts {
     /// Checkpoints by step.
     pub checkpoints: BTreeMap<u64, CheckpointRow>,
     /// Newest readings of the probe, oldest first.
-    pub samples: VecDeque<SampleRow>,
+    pub samples: VecDeque<ReadingRow>,
     /// All readings of the probe, thinned.
     pub readings: Readings,
     /// Tail of the worker's log.
@@ -153,7 +153,7 @@ impl Facts {
             // The store holds the curve without the steps that are redone.
             (Update::WentBack { .. }, _) => self.loading = Loading::Needed,
             (Update::Eval(row), _) => self.record_eval(row),
-            (Update::Sample(row), _) => self.record_sample(*row),
+            (Update::Reading(row), _) => self.record_sample(*row),
             (Update::Journal(row), _) => self.record_journal(row),
             (Update::Checkpoint(row), _) => self.record_checkpoint(row),
             (Update::Samples { .. } | Update::Layers(_) | Update::Reply { .. }, _) => {}
@@ -260,13 +260,13 @@ impl Facts {
         self.evals = evals;
     }
 
-    fn record_sample(&mut self, row: SampleRow) {
+    fn record_sample(&mut self, row: ReadingRow) {
         let (step, samples) = self.series.spots().map_or((0, 0), |(_, last)| (last.step, last.samples));
         let time_ms = row.time_ms;
         self.record_sample_at(row, Spot { step, samples, time_ms });
     }
 
-    fn record_sample_at(&mut self, row: SampleRow, spot: Spot) {
+    fn record_sample_at(&mut self, row: ReadingRow, spot: Spot) {
         if self.samples.back().is_none_or(|last| last.time_ms < row.time_ms) {
             self.readings.push(&row.reading, spot);
             self.samples.push_back(row);

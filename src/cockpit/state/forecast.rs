@@ -55,7 +55,7 @@ impl Facts {
 mod tests {
     use crate::cockpit::fixture::{self, NOW};
     use crate::cockpit::state::facts::Facts;
-    use crate::protocol::control::{SampleRow, Update};
+    use crate::protocol::control::{ReadingRow, Update};
     use crate::protocol::probe::Metric;
 
     fn facts(grows_by: u64) -> Facts {
@@ -65,8 +65,8 @@ mod tests {
             if let Ok(gpu) = &mut reading.gpu {
                 gpu.vram_used_bytes = Metric::Is((10 << 30) + grows_by * second.unsigned_abs());
             }
-            let row = SampleRow { time_ms: NOW + second * 1000, reading };
-            facts.apply_update(Update::Sample(Box::new(row)), NOW);
+            let row = ReadingRow { time_ms: NOW + second * 1000, reading };
+            facts.apply_update(Update::Reading(Box::new(row)), NOW);
         }
         facts
     }

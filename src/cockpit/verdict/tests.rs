@@ -231,7 +231,7 @@ fn a_slow_run_says_why() {
         fixture::follow_steps(state);
         let mut newest = state.facts.samples.back().unwrap().clone();
         newest.time_ms = now;
-        update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
+        update(state, Msg::Keeper(Update::Reading(Box::new(newest))));
     };
     let alone = slow(&|state| later(state, 0.0));
     assert!(alone.starts_with("slow: 15") && alone.contains(" ms per step, usually 3"), "{alone}");
@@ -286,8 +286,8 @@ fn memory_that_runs_out_is_reported_before_it_does() {
         if let Ok(gpu) = &mut reading.gpu {
             gpu.vram_used_bytes = Metric::Is((18 << 30) + (20 << 20) * second.unsigned_abs());
         }
-        let row = crate::protocol::control::SampleRow { time_ms: NOW + second * 1000, reading };
-        update(&mut state, Msg::Keeper(Update::Sample(Box::new(row))));
+        let row = crate::protocol::control::ReadingRow { time_ms: NOW + second * 1000, reading };
+        update(&mut state, Msg::Keeper(Update::Reading(Box::new(row))));
     }
     let (tone, text, advice) = verdict_text(&state);
     assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));

@@ -84,7 +84,7 @@ impl Recorder {
         if let Some(unmatched) = unmatched {
             self.note_unmatched(&unmatched);
         }
-        steps.retain(|step| Some(*step) != self.held);
+        steps.retain(|step| Some(*step) != self.under_measurement);
         for step in &steps {
             self.mark_deleted(*step);
         }

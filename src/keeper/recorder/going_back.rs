@@ -12,7 +12,7 @@ impl Recorder {
         self.note(Level::Warn, JournalKind::Worker, sentences::went_back(step));
         self.take_back(step);
         (self.status.step, self.status.samples) = (step, samples);
-        self.counted = step;
+        self.furthest_step = step;
         self.evals.split_off(&step.saturating_add(1));
         self.curve.go_back(step, &self.ranking);
         let newest = self.evals.last_key_value().map(|(_, eval)| eval.clone());

@@ -21,7 +21,7 @@ impl Recorder {
 
     /// Keeps a checkpoint on disk while it is measured.
     pub fn hold(&mut self, step: Option<u64>) {
-        self.held = step;
+        self.under_measurement = step;
     }
 
     /// Returns the attempt that wrote a checkpoint: the newest that had begun by then.

@@ -21,7 +21,7 @@ impl Recorder {
         match known {
             Some(step) => self.take_back(step),
             // A script that resumes by itself says so only by its first step.
-            None => self.unplaced = self.unplaced.or(Some(self.status.step)),
+            None => self.before_first_step = self.before_first_step.or(Some(self.status.step)),
         }
     }
 
@@ -33,7 +33,7 @@ impl Recorder {
             self.status.loss = self.read_store(|store| store.loss_up_to(step)).ok().flatten();
         }
         (self.status.step, self.status.samples) = (step, samples);
-        self.counted = step;
+        self.furthest_step = step;
     }
 
     /// Records where a command trains on, and counts from there.
@@ -42,16 +42,16 @@ impl Recorder {
             return;
         }
         let (asked, step) = (resumed.asked(), resumed.step());
-        let before = self.unplaced.unwrap_or(self.status.step);
+        let before = self.before_first_step.unwrap_or(self.status.step);
         if resumed.is_known() {
             self.tell_passage(Some(step));
-            if self.unplaced.is_some() {
+            if self.before_first_step.is_some() {
                 self.take_back(step);
                 self.begin_at((step, samples), step);
             } else if step < asked && self.status.step < asked {
                 // Its first steps were shown, and counted for none: those up to the checkpoint were taken already.
                 self.take_back_from(asked, self.status.step);
-                self.counted = self.status.step;
+                self.furthest_step = self.status.step;
             }
             let from_step = Some(step).filter(|step| *step > 0);
             if step != asked && self.row.from_step != from_step {

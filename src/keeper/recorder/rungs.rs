@@ -29,13 +29,13 @@ impl Recorder {
     /// Takes back the steps beyond the one from which the run trains on, so that the rungs together have as many as the
     /// run: those steps are taken again.
     pub(super) fn take_back(&mut self, step: u64) {
-        let before = self.unplaced.take().unwrap_or(self.status.step);
+        let before = self.before_first_step.take().unwrap_or(self.status.step);
         self.take_back_from(before, step);
     }
 
     /// Takes back steps at the first step of an attempt that did not say where it begins, or did not prove it.
     pub(super) fn place(&mut self, first: u64) {
-        let Some(before) = self.unplaced.take() else { return };
+        let Some(before) = self.before_first_step.take() else { return };
         let asked = self.row.from_step;
         let began = asked.unwrap_or_else(|| began_after(first));
         self.take_back_from(before, began);

@@ -3,7 +3,7 @@ use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::cockpit::verdict::{Tone, verdict};
-use crate::protocol::control::{RunState, SampleRow, StepRow, Update};
+use crate::protocol::control::{ReadingRow, RunState, StepRow, Update};
 use crate::protocol::probe::{Ecc, Metric};
 use crate::protocol::skips::{SkipShare, UpdateCounts, UpdateStatus};
 
@@ -74,8 +74,8 @@ fn memory_errors_are_shown_with_their_growth_where_the_gpu_counts_them() {
         if let Ok(gpu) = &mut reading.gpu {
             gpu.more.ecc = Metric::Is(Ecc { corrected, uncorrected });
         }
-        let row = SampleRow { time_ms: NOW + second * 1000, reading };
-        update(state, Msg::Keeper(Update::Sample(Box::new(row))));
+        let row = ReadingRow { time_ms: NOW + second * 1000, reading };
+        update(state, Msg::Keeper(Update::Reading(Box::new(row))));
     };
     let meter = |state: &State| meters(state).into_iter().find(|meter| meter.label == "ECC");
     let mut state = fixture::on_gpu(SIZE);

@@ -4,7 +4,7 @@ use super::draw_text;
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
-use crate::protocol::control::{SampleRow, Update};
+use crate::protocol::control::{ReadingRow, Update};
 
 /// Returns the line of the screen that contains a word.
 fn line_with(shown: &str, word: &str) -> String {
@@ -41,8 +41,8 @@ fn a_card_that_no_longer_answers_keeps_its_last_figures_with_their_age() {
     for second in 1..=20 {
         let mut reading = fixture::reading(true, 0);
         reading.gpu = Err("NVML has not answered for 5 s".to_owned().into());
-        let row = SampleRow { time_ms: NOW + second * 1000, reading };
-        update(&mut state, Msg::Keeper(Update::Sample(Box::new(row))));
+        let row = ReadingRow { time_ms: NOW + second * 1000, reading };
+        update(&mut state, Msg::Keeper(Update::Reading(Box::new(row))));
     }
     update(&mut state, Msg::Tick(NOW + 20_000));
     state.facts.heard_ms = Some(NOW + 20_000);
