@@ -2,6 +2,7 @@
 
 use super::command::CommandLimits;
 use super::lifecycle::{Back, Outcome, Start};
+use super::reason::Reason;
 use super::refusal::Refusal;
 use super::room::CardUse;
 use crate::config::climb::Stage;
@@ -51,8 +52,8 @@ pub enum Event {
     Evidence(Evidence),
     /// The checkpoint of this step is proven.
     Proven(u64),
-    /// The run directory is gone for good, as this sentence says.
-    Homeless(String),
+    /// The run directory is gone for good.
+    Homeless(Reason),
     /// A request of the user.
     Request(Request),
     /// The keeper itself stalled for this long and heard nothing from the worker.
