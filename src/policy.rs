@@ -35,6 +35,7 @@ mod machine;
 pub mod moves;
 mod pace;
 pub mod plan;
+pub mod reason;
 pub mod recurrence;
 mod refused;
 pub mod relapse;

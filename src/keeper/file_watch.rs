@@ -2,9 +2,9 @@
 //! that the next worker will read.
 
 use super::keeper_state::Keeper;
-use super::sentences;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
+use crate::policy::reason::Reason;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::LockError;
@@ -93,9 +93,7 @@ impl Keeper {
                 (Level::Info, "run.yaml is valid again".to_owned())
             }
             (Ok(run), false) if run.to_yaml() == self.run.to_yaml() => return,
-            (Ok(run), false) if !self.is_approved(&run) => {
-                (Level::Warn, sentences::unapproved(&self.run_dir.command("resume")))
-            }
+            (Ok(run), false) if !self.is_approved(&run) => (Level::Warn, Reason::Unapproved.to_string()),
             (Ok(_), false) => {
                 let text = "run.yaml changed: the next worker uses it; the keeper keeps the version from its start";
                 (Level::Warn, text.to_owned())

@@ -2,6 +2,7 @@
 
 use super::keeper_state::Keeper;
 use crate::policy::event::Event;
+use crate::policy::reason::Reason;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::run_dir_watch::{Loss, Presence, RunDirWatch};
@@ -69,11 +70,8 @@ impl Keeper {
                 (Level::Error, format!("the disk of {path} is not mounted; mount it within an hour, or the run ends"))
             }
             Presence::Lost(loss) => {
-                let why = match loss {
-                    Loss::Moved => format!("{path} was moved or deleted during the run"),
-                    Loss::Unmounted => format!("the disk of {path} was not mounted for an hour"),
-                };
-                return self.decide(Event::Homeless(why), None);
+                let why = if loss == Loss::Moved { Reason::Moved } else { Reason::Unmounted };
+                return self.decide(Event::Homeless(why(path.to_string())), None);
             }
         };
         self.recorder.note(level, JournalKind::Health, text);

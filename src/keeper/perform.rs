@@ -13,6 +13,7 @@ use super::stored_state::ALARMS;
 use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
+use crate::policy::reason::Reason;
 use crate::protocol::capability;
 use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
@@ -155,12 +156,10 @@ impl Keeper {
         // The worker will read the run file in its current state.
         match self.run_dir.run() {
             Err(RunDirError::Config(why)) => {
-                let why = format!("run.yaml changed and is invalid: {why}");
-                return self.finish_run(Outcome::Failed(FailureClass::Config, why));
+                return self.finish_run(Outcome::Failed(FailureClass::Config, Reason::InvalidRunFile(why)));
             }
             Ok(run) if !self.is_approved(&run) => {
-                let why = sentences::unapproved(&self.run_dir.command("resume"));
-                return self.finish_run(Outcome::NeedsPerson(why));
+                return self.finish_run(Outcome::NeedsPerson(Reason::Unapproved));
             }
             _ => {}
         }
@@ -277,7 +276,9 @@ impl Keeper {
             Outcome::Stopped => sentences::stopped(self.recorder.status.step, &self.policy.continuation()),
             Outcome::Refused(why) => (Level::Error, format!("not started: {why}")),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
-            Outcome::NeedsPerson(why) => (Level::Error, format!("needs attention: {why}")),
+            Outcome::NeedsPerson(why) => {
+                (Level::Error, format!("needs attention: {why}; {}", self.policy.continuation()))
+            }
         };
         let notice = self.notice_of_end(&outcome, level, &text);
         self.tell(&notice);
@@ -288,15 +289,6 @@ impl Keeper {
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
-    }
-
-    /// Says that the end of the run is stored nowhere, and what to do.
-    pub(super) fn describe_unwritten(&self, error: &str) -> String {
-        let (step, resume) = (sentences::grouped(self.recorder.status.step), self.run_dir.command("resume"));
-        format!(
-            "the run ended at step {step}, but run.db cannot be written ({error}), so its end and its newest rows are lost: \
-             make room, or raise the limit (`ulimit -f`, a quota), then `{resume}`"
-        )
     }
 
     pub(super) fn status(&mut self) -> Status {

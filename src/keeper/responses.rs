@@ -11,6 +11,7 @@ use crate::policy::command::CommandTimes;
 use crate::policy::event::{self, Effect, Event, Limits};
 use crate::policy::ledger::Ledger;
 use crate::policy::lifecycle::{Lifecycle, Outcome, Then};
+use crate::policy::reason::Reason;
 use crate::protocol::capability::{Capability, Resumption};
 use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass;
@@ -30,12 +31,11 @@ const RELIEFS: [Relief; 4] = [Relief::Memory, Relief::Kernels, Relief::Numerics,
 const LONG: Duration = Duration::from_secs(1_000_000);
 
 /// The policy's answer to the end of a worker, as seen from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Seen {
     StartsSame,
     StartsOn(Relief),
-    /// With the text that the user is given.
-    Asks(String),
+    Asks(Reason),
     Fails,
 }
 
@@ -90,7 +90,7 @@ fn drive(kind: Kind, evidence: &Evidence, cause: &Cause) -> Vec<Seen> {
         seen.push(match (rung, policy.life()) {
             (Some(0), _) => Seen::StartsSame,
             (Some(rung), _) => Seen::StartsOn(RELIEFS[rung - 1]),
-            (None, Lifecycle::Over(Outcome::NeedsPerson(text))) => Seen::Asks(text.clone()),
+            (None, Lifecycle::Over(Outcome::NeedsPerson(why))) => Seen::Asks(why.clone()),
             (None, Lifecycle::Over(Outcome::Failed(..))) => Seen::Fails,
             (None, life) => panic!("{life:?} after {effects:?}"),
         });
@@ -130,11 +130,11 @@ fn compare(name: &str, evidence: &Evidence) -> (Vec<String>, Cause) {
         if cause.restart_helps != may_help {
             wrong.push(format!("{name}, {kind:?}: restart_helps is {}, the policy does {seen:?}", cause.restart_helps));
         }
-        if let Some(Seen::Asks(text)) = seen.last()
+        if let Some(Seen::Asks(why)) = seen.last()
             && named == Response::Stop
-            && !text.contains(&format!("; {}; then `downshift resume`", cause.advice))
+            && !matches!(why, Reason::NoRestartHelps { fault, .. } if fault.advice == cause.advice)
         {
-            wrong.push(format!("{name}, {kind:?}: triage advises `{}`, the policy: `{text}`", cause.advice));
+            wrong.push(format!("{name}, {kind:?}: triage advises `{}`, the policy: `{why}`", cause.advice));
         }
     }
     (wrong, cause)
@@ -199,13 +199,12 @@ fn compare_while_alive(number: u32, finding: &Finding) -> Option<String> {
     let mut alive = policy(Kind::BuiltIn);
     let (class, text) = (FailureClass::Xid, "seen".to_owned());
     alive.decide(Event::Evidence(event::Evidence { class, number: Some(number), text }), Duration::ZERO);
-    let why = match alive.life() {
-        Lifecycle::Stopping { then: Then::Conclude(why), .. } => Some(why.clone()),
+    let advice = match alive.life() {
+        Lifecycle::Stopping { then: Then::Conclude(Reason::NoRestartHelps { fault, .. }), .. } => Some(&fault.advice),
         _ => None,
     };
-    let told = format!("seen; {}; then `downshift resume`", finding.advice);
-    let wanted = (finding.response == Response::Stop).then_some(told);
-    (why != wanted).then(|| format!("Xid {number} while alive: {why:?}, not {wanted:?}"))
+    let wanted = (finding.response == Response::Stop).then_some(&finding.advice);
+    (advice != wanted).then(|| format!("Xid {number} while alive: {advice:?}, not {wanted:?}"))
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::socket;
 use super::{Input, planner, probe};
 use crate::policy::event::Event;
 use crate::policy::lifecycle::Outcome;
+use crate::policy::reason::Reason;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{JournalKind, Request, Update};
 use crate::protocol::device::DeviceChoice;
@@ -136,7 +137,7 @@ impl Keeper {
         let code = self.outcome.as_ref().map_or(1, Outcome::exit_code);
         match &self.outcome {
             Some(Outcome::NeedsPerson(why) | Outcome::Failed(_, why)) if self.recorder.unwritten().is_some() => {
-                Err(KeeperError::Unwritten { why: why.clone(), code })
+                Err(KeeperError::Unwritten { why: why.to_string(), code })
             }
             _ => Ok(code),
         }
@@ -271,7 +272,7 @@ impl Keeper {
             // A locked store may be released, and the reserve makes room on a full disk.
             self.recorder.flush_last_words(&self.run_dir);
             if self.recorder.unwritten().is_some() {
-                let why = self.describe_unwritten(&error);
+                let why = Reason::Unwritten { step: self.recorder.status.step, error };
                 self.recorder.note(Level::Error, JournalKind::Run, format!("needs attention: {why}"));
                 self.outcome = Some(Outcome::NeedsPerson(why));
                 status = self.status();

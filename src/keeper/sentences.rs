@@ -78,14 +78,6 @@ pub fn stopped_watching(step: u64, pid: u32, resume: &str) -> String {
     format!("stopped watching at step {}; process {pid} trains on, and `{resume}` watches it again", grouped(step))
 }
 
-/// A run file that asks for more than the user approved.
-pub fn unapproved(resume: &str) -> String {
-    format!(
-        "run.yaml changed in what it starts, loads, contacts or deletes, and nobody has approved that; undo the change, or \
-         `{resume}` asks for approval"
-    )
-}
-
 /// Describes a start from the beginning after steps that no checkpoint holds.
 #[must_use]
 pub fn starts_again(redone: u64, can_resume: bool) -> String {

@@ -15,6 +15,7 @@ use super::sentences::grouped;
 use crate::format::{age, count, counted};
 use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
+use crate::policy::reason::Reason;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::{Eval, Level};
 use crate::store::adopted;
@@ -194,8 +195,7 @@ impl Keeper {
                 self.recorder.note(Level::Warn, JournalKind::Run, text);
             }
             Err(orphan) => {
-                let pid = orphan.pid;
-                let why = format!("worker process {pid} of an earlier keeper cannot be killed, so no other one starts");
+                let why = Reason::Unkillable(Some(orphan.pid));
                 self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
                 return Ok(());
             }

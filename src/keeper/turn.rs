@@ -3,6 +3,7 @@
 use super::keeper_state::Keeper;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::Lifecycle;
+use crate::policy::reason::Reason;
 use crate::protocol::claim::{Card, ClaimRequest, Devices};
 use crate::protocol::control::JournalKind;
 use crate::protocol::device::DeviceChoice;
@@ -56,10 +57,9 @@ impl Keeper {
 
     /// Returns why a run that the user just started does not start: its devices are in use, and it was not started to
     /// wait for them.
-    pub(super) fn refusal_to_wait(&self) -> Option<String> {
+    pub(super) fn refusal_to_wait(&self) -> Option<Reason> {
         let occupied = self.policy.waiting()?.occupation().filter(|_| self.claim_request().at_once)?;
-        let resume = self.run_dir.command("resume");
-        Some(format!("{occupied}; `{resume} --wait-for-card` waits for it, `{resume} --another` starts beside it"))
+        Some(Reason::Occupied { occupied, resume: self.run_dir.command("resume") })
     }
 
     /// Claims the devices of a paused run again.

@@ -12,6 +12,7 @@ use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Pressure};
 use super::machine::Policy;
 use super::moves::Move;
+use super::reason::Reason;
 use crate::format::count;
 use crate::outlook::continuation::{Continuation, How, NewRun};
 use crate::outlook::cost::{Cost, Reached};
@@ -114,35 +115,18 @@ impl Policy {
 
     /// Returns the end of the run, if its command may not be started again.
     pub(super) fn end_of_command(&self, fault: &Fault) -> Option<Outcome> {
-        if let Some(pattern) = self.worker.unmatched.as_ref().filter(|_| self.starts_over()) {
-            let text = format!(
-                "{}; a start from the beginning would overwrite the outputs `{pattern}`, which `checkpoints.match` does not \
-                 match: correct it in the run's run.yaml, then `{}`",
-                fault.text, self.limits.commands.resume
-            );
-            return Some(Outcome::NeedsPerson(text));
+        let fault = fault.clone();
+        if let Some(pattern) = self.worker.unmatched.clone().filter(|_| self.starts_over()) {
+            return Some(Outcome::NeedsPerson(Reason::UnmatchedOutputs { fault, pattern }));
         }
         if matches!(self.started_by, StartedBy::User { .. }) && self.starts_over() {
-            let text = format!(
-                "{}; it has written no checkpoint since it was started, and a start from the beginning might overwrite what \
-                 it had: `downshift run FILE --from CHECKPOINT` starts from a checkpoint that you name, `{}` from the \
-                 beginning",
-                fault.text, self.limits.commands.resume
-            );
-            return Some(Outcome::NeedsPerson(text));
+            return Some(Outcome::NeedsPerson(Reason::UnknownStart(fault)));
         }
         if self.capability.may_restart() {
             return None;
         }
-        let outputs = if self.capability.saves_on_request() { "checkpoints" } else { "outputs" };
-        let advice = self.if_lost().map_or_else(String::new, |anew| format!("; {}", anew.advice()));
-        let text = format!(
-            "{}; nothing resumes the command, and a start from the beginning might overwrite its {outputs}: start it again \
-             yourself with `{}`{advice}",
-            fault.text,
-            self.continuation().command
-        );
-        Some(Outcome::NeedsPerson(text))
+        let (saves, again) = (self.capability.saves_on_request(), self.if_lost().cloned());
+        Some(Outcome::NeedsPerson(Reason::NothingResumes { fault, saves, again }))
     }
 
     /// Takes note of who started the process that runs from now on.

@@ -4,6 +4,7 @@ use super::event::{Effect, Signal};
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Then};
 use super::machine::Policy;
+use super::reason::Reason;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -30,22 +31,13 @@ impl Policy {
                 effects.extend(self.end_worker(then, Pressure::Killed, now));
                 effects
             }
-            Lifecycle::Stopping { .. } => {
-                let why = "the worker cannot be killed (it may hang in the driver), so no other one starts. Look at it with \
-                           `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";
-                self.finish_run(Outcome::NeedsPerson(why.to_owned()))
-            }
+            Lifecycle::Stopping { .. } => self.finish_run(Outcome::NeedsPerson(Reason::Unkillable(None))),
             Lifecycle::AwaitingVram { start, .. } => self.handle_no_room(start, now),
             Lifecycle::BackingOff { start, .. } => self.start_worker(start, now),
             Lifecycle::Cooling { .. } => {
                 let (celsius, resume_c) = self.watches.heat.temperatures();
-                let why = format!(
-                    "the GPU does not cool: {celsius:.0} °C after a pause of {} min, {resume_c:.0} °C needed; check its fan, \
-                     its airflow and other processes that use it, then `{}`",
-                    self.limits.watch.heat.give_up.duration().as_secs() / 60,
-                    self.continuation().command
-                );
-                self.finish_run(Outcome::NeedsPerson(why))
+                let waited = self.limits.watch.heat.give_up.duration();
+                self.finish_run(Outcome::NeedsPerson(Reason::StaysHot { celsius, resume_c, waited }))
             }
             other => {
                 self.life = other;

@@ -2,6 +2,7 @@
 
 use super::command::CommandTimes;
 use super::lifecycle::{Back, Outcome, Start};
+use super::reason::Reason;
 use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
@@ -52,8 +53,8 @@ pub enum Event {
     Evidence(Evidence),
     /// The checkpoint of this step is proven.
     Proven(u64),
-    /// The run directory is gone for good, as this sentence says.
-    Homeless(String),
+    /// The run directory is gone for good.
+    Homeless(Reason),
     /// A request of the user.
     Request(Request),
     /// The keeper itself stalled for this long and heard nothing from the worker.

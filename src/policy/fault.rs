@@ -6,6 +6,7 @@ use crate::faults::response::Response;
 use crate::protocol::cause::{Cause, Damage};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, FailureClass};
+use std::fmt;
 
 /// The fault that ended a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +83,12 @@ impl Fault {
             FailureClass::Xid | FailureClass::GpuLost => Self::from_verdict(None, exit, cause),
             _ => self,
         }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Response to a worker that ended unasked.
 
-use super::budget::Verdict;
 use super::event::Effect;
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
-use super::moves::{At, Move};
+use super::moves::Move;
+use super::reason::{Exhausted, Reason};
 use super::recurrence::response_in_time;
 use super::relapse::is_soon;
 use super::shift::Answered;
@@ -39,21 +39,16 @@ impl Policy {
         }
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
-            Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
+            Response::Fail => Some(Outcome::Failed(fault.class, Reason::Fault(fault.clone()))),
             Response::Stop => {
                 // A full disk costs only the steps since the newest checkpoint.
                 let unsaved = (fault.class == FailureClass::DiskFull).then(|| self.unsaved_steps());
-                let unsaved = unsaved.map_or_else(String::new, |unsaved| format!("; {unsaved}"));
-                let way = self.way_after_stop(&fault.advice);
-                Some(Outcome::NeedsPerson(format!("{}{unsaved}; {way}", fault.text)))
+                Some(Outcome::NeedsPerson(Reason::NoRestartHelps { fault: fault.clone(), unsaved }))
             }
             _ if restarts == 0 && fault.class.exit_code() != 1 => {
-                Some(Outcome::Failed(fault.class, fault.text.clone()))
+                Some(Outcome::Failed(fault.class, Reason::Fault(fault.clone())))
             }
-            Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(format!(
-                "{}, again with the smallest loader: lower training.loader, or free host memory",
-                fault.text
-            ))),
+            Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(Reason::HostMemory(fault.clone()))),
             _ => self
                 .end_of_command(fault)
                 .or_else(|| self.end_of_ignored(fault, response))
@@ -90,12 +85,7 @@ impl Policy {
     /// the order of the data.
     fn end_of_exceptions(&self, fault: &Fault, comes_back: bool) -> Option<Outcome> {
         let step = self.position.step.unwrap_or(0);
-        comes_back.then(|| {
-            let place =
-                if step == 0 { "before the first step".to_owned() } else { format!("after step {}", count(step)) };
-            let way = format!("correct the script, then `{}`", self.continuation().command);
-            Outcome::NeedsPerson(format!("{}, twice in the same way {place}: {way}", fault.text))
-        })
+        comes_back.then(|| Outcome::NeedsPerson(Reason::SameException { fault: fault.clone(), step }))
     }
 
     /// Puts checkpoints back that an exception of the script seemed to blame, now that it came after another one, too.
@@ -115,8 +105,8 @@ impl Policy {
         let again = is_unrelieved && self.ledger.ended_in_nan && !is_soon(self.position.loaded, self.position.step);
         self.ledger.ended_in_nan = is_unrelieved;
         again.then(|| {
-            let (unrelieved, rung) = (self.describe_unrelieved(relief), self.suggest_rung(relief, At::End));
-            Outcome::NeedsPerson(format!("{}, and no finite loss since the restart; {unrelieved}: {rung}", fault.text))
+            let (fault, unrelieved) = (fault.clone(), Box::new(self.unrelieved(relief)));
+            Outcome::NeedsPerson(Reason::NoFiniteLoss { fault, unrelieved })
         })
     }
 
@@ -192,18 +182,18 @@ impl Policy {
     /// Plans the next start, as soon as the budget allows it.
     fn restart_within_budget(&mut self, start: Start, fault: &Fault, now: Duration) -> Vec<Effect> {
         match self.ledger.budget.fault(self.position.durable, now, &self.limits.watch) {
-            Verdict::Restart(Duration::ZERO) => self.start_worker(start, now),
-            Verdict::Restart(wait) => {
+            Ok(Duration::ZERO) => self.start_worker(start, now),
+            Ok(wait) => {
                 let text = format!("no progress since the last fault; the next start is in {} s", wait.as_secs());
                 self.life = Lifecycle::BackingOff { start, until: now + wait };
                 vec![Effect::Journal(Level::Warn, JournalKind::Run, text)]
             }
-            Verdict::Exhausted(what) => self.try_safer_rung(start, fault, &what, now),
+            Err(spent) => self.try_safer_rung(start, fault, spent, now),
         }
     }
 
     /// Tries the safer rungs that the run has not used since its last progress, one after the other, before it ends the run.
-    fn try_safer_rung(&mut self, start: Start, fault: &Fault, what: &str, now: Duration) -> Vec<Effect> {
+    fn try_safer_rung(&mut self, start: Start, fault: &Fault, spent: Exhausted, now: Duration) -> Vec<Effect> {
         let may_start = self.limits.watch.restarts_without_progress > 0;
         if start.rung > self.worker.rung {
             if may_start {
@@ -213,35 +203,30 @@ impl Policy {
         }
         let relief = plausible_relief(fault.class, fault.xid).filter(|_| may_start);
         let Some((relief, to)) = relief.and_then(|relief| Some((relief, self.lower_rung(relief)?))) else {
-            return self.end_without_progress(fault, what);
+            return self.end_without_progress(fault, spent);
         };
-        let why = format!("{what}; a safer rung may help");
+        let why = format!("{spent}; a safer rung may help");
         if self.autopilot() {
             let answers = Answered { relief, text: fault.text.clone() };
             return self.start_below(to, &why, answers, now);
         }
         let mut effects = self.propose_move(Move::Shift { to }, &format!("{}: {why}", fault.text));
-        effects.extend(self.end_without_progress(fault, what));
+        effects.extend(self.end_without_progress(fault, spent));
         effects
     }
 
     /// Ends a run that makes no progress, and names all that was tried or proposed.
-    fn end_without_progress(&mut self, fault: &Fault, what: &str) -> Vec<Effect> {
-        let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
-        let advice = match (fault.response(), plausible_relief(fault.class, fault.xid)) {
-            (Response::Relieve(relief), _) if self.nearest_rung(relief).is_none() => {
-                format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief, At::End))
-            }
-            (_, Some(relief)) => self.describe_unusable(relief).map_or_else(String::new, |why| format!("; {why}")),
-            _ => String::new(),
-        };
+    fn end_without_progress(&mut self, fault: &Fault, spent: Exhausted) -> Vec<Effect> {
+        let response = fault.response();
+        let unrelieved = response.relief().or_else(|| plausible_relief(fault.class, fault.xid));
+        let unrelieved = unrelieved.filter(|relief| self.nearest_rung(*relief).is_none());
+        let unrelieved = unrelieved.map(|relief| Box::new(self.unrelieved(relief)));
+        // Other causes seldom need a rung; if one was tried, its failure is worth a word.
+        let unrelieved = unrelieved.filter(|it| matches!(response, Response::Relieve(_)) || it.why.is_some());
         let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
-        let acquitted = match &innocent[..] {
-            [] => "",
-            _ => "; an older checkpoint failed in the same way, so the newest is put back if it is whole",
-        };
-        let why = format!("{what}; the last worker: {}{proposed}{advice}{acquitted}", fault.text);
-        let put_back = Some(innocent).filter(|steps| !steps.is_empty()).map(Effect::PutBack);
+        let (proposed, put_back) = (self.proposal().map(|proposal| proposal.does), !innocent.is_empty());
+        let why = Reason::NoProgress { spent, fault: fault.clone(), proposed, unrelieved, put_back };
+        let put_back = put_back.then_some(Effect::PutBack(innocent));
         put_back.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
     }
 }

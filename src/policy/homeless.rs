@@ -4,11 +4,12 @@
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Then};
 use super::machine::Policy;
+use super::reason::Reason;
 use std::time::Duration;
 
 impl Policy {
     /// Ends the worker by force, and then the run.
-    pub(super) fn end_homeless(&mut self, why: String, now: Duration) -> Vec<Effect> {
+    pub(super) fn end_homeless(&mut self, why: Reason, now: Duration) -> Vec<Effect> {
         match std::mem::replace(&mut self.life, Lifecycle::New) {
             over @ Lifecycle::Over(_) => {
                 self.life = over;
@@ -37,10 +38,13 @@ mod tests {
     use super::super::event::{Effect, Event, Signal};
     use super::super::ledger::Ledger;
     use super::super::lifecycle::{Lifecycle, Outcome};
+    use super::super::reason::Reason;
     use super::super::tests::{KILLED, hello_from, limits, seconds};
     use crate::protocol::control::Request;
 
-    const LOST: &str = "the directory was deleted";
+    fn lost() -> Reason {
+        Reason::Moved("/runs/x".to_owned())
+    }
 
     fn training() -> Policy {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
@@ -51,20 +55,19 @@ mod tests {
 
     #[test]
     fn a_worker_without_a_run_directory_is_ended_before_the_run() {
-        let lost = || Event::Homeless(LOST.to_owned());
         let mut policy = training();
-        assert_eq!(policy.decide(lost(), seconds(2)), [Effect::Signal(Signal::Terminate)]);
-        assert_eq!(policy.decide(lost(), seconds(3)), [], "the directory stays lost");
+        assert_eq!(policy.decide(Event::Homeless(lost()), seconds(2)), [Effect::Signal(Signal::Terminate)]);
+        assert_eq!(policy.decide(Event::Homeless(lost()), seconds(3)), [], "the directory stays lost");
         policy.decide(KILLED, seconds(4));
-        assert_eq!(*policy.life(), Lifecycle::Over(Outcome::NeedsPerson(LOST.to_owned())));
-        assert_eq!(policy.decide(lost(), seconds(5)), []);
+        assert_eq!(*policy.life(), Lifecycle::Over(Outcome::NeedsPerson(lost())));
+        assert_eq!(policy.decide(Event::Homeless(lost()), seconds(5)), []);
     }
 
     #[test]
     fn a_stop_whose_save_has_nowhere_to_go_ends_by_force() {
         let mut policy = training();
         policy.decide(Event::Request(Request::Stop), seconds(2));
-        let effects = policy.decide(Event::Homeless(LOST.to_owned()), seconds(3));
+        let effects = policy.decide(Event::Homeless(lost()), seconds(3));
         assert_eq!(effects, [Effect::Signal(Signal::Terminate)]);
         policy.decide(KILLED, seconds(4));
         assert_eq!(*policy.life(), Lifecycle::Over(Outcome::Stopped), "it was asked for");

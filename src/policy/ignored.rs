@@ -5,6 +5,7 @@ use super::event::Effect;
 use super::fault::Fault;
 use super::lifecycle::Outcome;
 use super::machine::Policy;
+use super::reason::{NoEffect, Reason};
 use crate::config::knobs::Relief;
 use crate::faults::response::Response;
 use crate::protocol::companion::{CompanionNews, IgnoredKnob};
@@ -72,12 +73,11 @@ impl Policy {
         rungs.find_map(|rung| Some(self.ignored_on(rung)).filter(|ignored| !ignored.is_empty())).unwrap_or_default()
     }
 
-    /// Says which lower rung would relieve a problem on a GPU alone; none on a GPU.
-    pub(super) fn describe_idle(&self, relief: Relief) -> Option<String> {
+    /// Returns the lower rung that would relieve a problem on a GPU alone; none on a GPU.
+    pub(super) fn find_idle(&self, relief: Relief) -> Option<NoEffect> {
         let below = self.rung + 1..self.limits.rungs.len();
         let idle = below.filter(|rung| self.relieves(*rung, relief)).find(|rung| !self.has_effect(self.rung, *rung))?;
-        (!self.gpu.in_use)
-            .then(|| format!("{} changes only what a GPU reads, and none is in use", self.rung_name(idle)))
+        (!self.gpu.in_use).then(|| NoEffect::NoGpu(self.rung_name(idle).to_owned()))
     }
 
     /// Returns the knobs of a rung that the script ignores: it has other values in force.
@@ -94,12 +94,8 @@ impl Policy {
     /// fail in the same way.
     pub(super) fn end_of_ignored(&self, fault: &Fault, response: Response) -> Option<Outcome> {
         let Response::Relieve(relief) = response else { return None };
-        let ignored = describe_ignored(&self.ignored_relief(relief))?;
-        Some(Outcome::NeedsPerson(format!(
-            "{}; {ignored}, so no rung relieves {relief}: make the script use the value it is given, then `{}`",
-            fault.text,
-            self.continuation().command
-        )))
+        let ignored = Some(self.ignored_relief(relief)).filter(|ignored| !ignored.is_empty())?;
+        Some(Outcome::NeedsPerson(Reason::IgnoredKnobs { fault: fault.clone(), ignored, relief }))
     }
 }
 

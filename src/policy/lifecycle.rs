@@ -1,6 +1,7 @@
 //! The state of a run; each state holds only the data that is valid in it.
 
 use super::fault::Fault;
+use super::reason::Reason;
 use crate::protocol::claim::Waiting;
 use crate::protocol::control::RunState;
 use crate::protocol::exit_code::{FINISHED, NEEDS_PERSON, STOPPED, USAGE};
@@ -81,7 +82,7 @@ pub enum Then {
     /// A pause until the GPU is cooler, then this start.
     Cool(Start),
     /// The end of the run; the user has to act.
-    Conclude(String),
+    Conclude(Reason),
     /// A pause.
     Pause,
     /// The end of the run.
@@ -127,11 +128,11 @@ pub enum Outcome {
     /// Ended at the user's request.
     Stopped,
     /// Its devices are in use, and it was not started to wait for them.
-    Refused(String),
+    Refused(Reason),
     /// The run cannot continue with this configuration.
-    Failed(FailureClass, String),
+    Failed(FailureClass, Reason),
     /// The keeper cannot recover the run.
-    NeedsPerson(String),
+    NeedsPerson(Reason),
 }
 
 impl Outcome {
@@ -178,10 +179,10 @@ impl Lifecycle {
             Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } | Self::Cooling { start, .. } => {
                 Some(start.reason.clone())
             }
-            Self::Stopping { then: Then::Recover(fault), .. } => Some(fault.text.clone()),
+            Self::Stopping { then: Then::Recover(fault), .. } => Some(fault.to_string()),
             Self::Stopping { then: Then::Conclude(why), .. }
             | Self::Over(Outcome::Refused(why) | Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => {
-                Some(why.clone())
+                Some(why.to_string())
             }
             _ => None,
         }

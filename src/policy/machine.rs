@@ -8,6 +8,7 @@ use super::fault::Fault;
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::moves::Move;
+use super::reason::Reason;
 use super::refused::Wishes;
 use crate::faults;
 use crate::faults::response::Response;
@@ -291,8 +292,9 @@ impl Policy {
         if faults::response(evidence.class, evidence.number, None) != Response::Stop {
             return vec![told];
         }
-        let way = self.way_after_stop(faults::advice(evidence.class, evidence.number));
-        let why = format!("{}; {way}", evidence.text);
+        let advice = faults::advice(evidence.class, evidence.number).to_owned();
+        let fault = Fault { xid: evidence.number, advice, ..Fault::new(evidence.class, evidence.text.clone()) };
+        let why = Reason::NoRestartHelps { fault, unsaved: None };
         let mut effects = vec![told];
         match std::mem::replace(&mut self.life, Lifecycle::New) {
             Lifecycle::Running(phase) => {
@@ -305,11 +307,6 @@ impl Policy {
             _ => effects.extend(self.finish_run(Outcome::NeedsPerson(why))),
         }
         effects
-    }
-
-    /// Returns the way out of trouble that no rung relieves.
-    pub(super) fn way_after_stop(&self, advice: &str) -> String {
-        format!("{advice}; then `{}`", self.continuation().command)
     }
 
     /// Starts a worker once it is the run's turn, and the GPU is free of the last one.

@@ -4,12 +4,11 @@
 use super::event::Effect;
 use super::lifecycle::{Back, Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
+use super::reason::{NoEffect, Unrelieved};
 use crate::config::knobs::Relief;
 use crate::format::count;
-use crate::outlook::continuation::NewRun;
 use crate::outlook::request::Refusal;
 use crate::protocol::control::{self, JournalKind, Request, Target};
-use crate::protocol::resume::describe_ignored;
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -49,15 +48,6 @@ pub enum Move {
     TakeTunedKernels,
 }
 
-/// When a rung is suggested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
-    /// The run trains on.
-    Training,
-    /// The run ends.
-    End,
-}
-
 /// A move that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -93,8 +83,8 @@ impl Policy {
         self.propose_move(what, why)
     }
 
-    /// Stores a proposal; an identical one is stored only once. A shift for numerics does not take the place of a way back that
-    /// is open: the weights are still those that the way back was for.
+    /// Stores a proposal; an identical one is stored only once. An open rollback stays when a shift for numerics is proposed: the
+    /// weights it would undo are still loaded.
     pub(super) fn propose_move(&mut self, what: Move, why: &str) -> Vec<Effect> {
         let open = self.ledger.proposal.as_ref().map(|open| (open.what, open.why.clone()));
         let (what, why) = match (open, what) {
@@ -198,7 +188,7 @@ impl Policy {
             Move::RollBack { back, to } => {
                 if to == from {
                     // The rung stays the same, so only the budget keeps this from happening again and again.
-                    self.ledger.budget.fault(self.position.durable, now, &self.limits.watch);
+                    let _ = self.ledger.budget.fault(self.position.durable, now, &self.limits.watch);
                 } else {
                     self.begin_shift(to, None);
                     self.ledger.climb.record_downshift(from, to, step);
@@ -291,36 +281,25 @@ impl Policy {
             return None;
         }
         self.ledger.unrelieved.push(relief);
-        let unrelieved = self.describe_unrelieved(relief);
-        let text = format!("{unrelieved}, so {so}; {}", self.suggest_rung(relief, At::Training));
+        let unrelieved = self.unrelieved(relief);
+        let resume = self.continuation().command;
+        let text = match (unrelieved.suggestion(), &unrelieved.again) {
+            (suggestion, None) => format!("{unrelieved}, so {so}; stop the run, {suggestion}, then `{resume}`"),
+            (suggestion, Some(_)) => format!("{unrelieved}, so {so}; {suggestion}"),
+        };
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
-    /// States that no lower rung offers this relief, and why if the script is to blame.
-    pub(super) fn describe_unrelieved(&self, relief: Relief) -> String {
-        let unrelieved = format!("no rung below {} relieves {relief}", self.rung_name(self.rung));
-        let why = describe_ignored(&self.ignored_relief(relief)).or_else(|| self.describe_idle(relief));
-        match why.or_else(|| self.describe_unusable(relief)) {
-            Some(why) => format!("{unrelieved} ({why})"),
-            None => unrelieved,
-        }
-    }
-
-    /// Suggests a rung that would.
-    pub(super) fn suggest_rung(&self, relief: Relief, at: At) -> String {
-        let knobs = if self.capability.is_command() { suggest_for_script(relief) } else { suggest_knobs(relief) };
-        let rung = format!("a rung with `relieves: [{relief}]` ({knobs})");
-        match self.if_lost() {
-            None => {
-                let first = if at == At::Training { "stop the run, " } else { "" };
-                format!("{first}add {rung} to the ladder in its run.yaml, then `{}`", self.continuation().command)
-            }
-            Some(NewRun { init: Some(init), .. }) => {
-                format!("write a run file with `{init}`, and add {rung} to its ladder")
-            }
-            Some(NewRun { command, init: None }) => {
-                format!("add {rung} to the ladder in its run file, then start it anew with `{command}`")
-            }
+    /// Returns the lack of a lower rung that offers this relief, and why if the script or the machine is to blame.
+    pub(super) fn unrelieved(&self, relief: Relief) -> Unrelieved {
+        let ignored = Some(self.ignored_relief(relief)).filter(|ignored| !ignored.is_empty());
+        let why = ignored.map(NoEffect::Ignored).or_else(|| self.find_idle(relief));
+        Unrelieved {
+            rung: self.rung_name(self.rung).to_owned(),
+            relief,
+            why: why.or_else(|| self.find_unusable(relief)),
+            is_script: self.capability.is_command(),
+            again: self.if_lost().cloned(),
         }
     }
 
@@ -332,28 +311,4 @@ impl Policy {
 
 fn describe_skip(back: &Back) -> String {
     if back.skip.is_none() { String::new() } else { ", and skip the data around the jump".to_owned() }
-}
-
-/// Returns the knobs that a rung with this relief changes, as a hint for writing one.
-fn suggest_knobs(relief: Relief) -> &'static str {
-    match relief {
-        Relief::Memory => {
-            "a smaller training.micro_batch with more training.accumulation, training.gradient_checkpointing: true"
-        }
-        Relief::Kernels => "training.fused_kernels: false, training.autotune: minimal",
-        Relief::Numerics => {
-            "in this order: half the optimizer.lr, a longer optimizer.schedule.warmup, another training.precision"
-        }
-        Relief::Heat => "a smaller training.micro_batch, training.autotune: minimal",
-    }
-}
-
-/// The same for a script, whose arguments and variables a rung changes.
-fn suggest_for_script(relief: Relief) -> &'static str {
-    match relief {
-        Relief::Memory => "a smaller batch with more gradient accumulation, or gradient checkpointing",
-        Relief::Kernels => "without torch.compile, or with another implementation of attention",
-        Relief::Numerics => "in this order: half the learning rate, a longer warm-up, bf16 or fp32 instead of fp16",
-        Relief::Heat => "a smaller batch",
-    }
 }

@@ -4,7 +4,8 @@
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
-use crate::format::{count, counted};
+use super::reason::Unsaved;
+use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{DoneReason, Level, Phase};
 use std::time::Duration;
@@ -78,8 +79,8 @@ impl Policy {
         self.cancel_shift();
         let again = if self.wishes.stop_refused { "; a second stop ends it without saving" } else { "" };
         let text = format!(
-            "not done: {what}. Step {} cannot be saved: {message}. Training continues, so nothing is lost ({}); fix \
-             the cause, then ask again{again}",
+            "cancelled {what}: step {} could not be saved ({message}). Training continues ({}); fix the cause, then \
+             repeat{again}",
             count(step),
             self.unsaved_steps()
         );
@@ -94,16 +95,10 @@ impl Policy {
         runs && self.worker.stop_withdrawn && self.worker.done == Some(DoneReason::Stopped)
     }
 
-    /// Describes how much an end without a save would lose.
-    pub(super) fn unsaved_steps(&self) -> String {
-        let at = self.current_step();
-        match self.position.durable {
-            Some(durable) => {
-                let steps = counted(at.saturating_sub(durable), "step");
-                format!("not saved: {steps} since checkpoint {}", count(durable))
-            }
-            None => format!("not saved: {}; no checkpoint yet", counted(at, "step")),
-        }
+    /// Returns how much an end without a save would lose.
+    pub(super) fn unsaved_steps(&self) -> Unsaved {
+        let since = self.position.durable;
+        Unsaved { steps: self.current_step().saturating_sub(since.unwrap_or(0)), since }
     }
 }
 

@@ -7,6 +7,7 @@
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
+use super::reason::Reason;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use std::fmt;
@@ -85,26 +86,11 @@ impl Policy {
         let why = match (&self.gpu.holders, self.gpu.baseline.zip(self.gpu.vram)) {
             (Some(card), _) if card.ours == 0 => {
                 let needed = card.peaks.get(start.rung).copied().flatten().unwrap_or(0);
-                format!(
-                    "rung {} needs {} MiB of GPU memory, and {} MiB are free: {}; end what is not needed, then `{}`",
-                    self.rung_name(start.rung),
-                    needed >> 20,
-                    card.free >> 20,
-                    describe_holders(&card.holders),
-                    self.continuation().command
-                )
+                let (rung, holders) = (self.rung_name(start.rung).to_owned(), card.holders.clone());
+                Reason::NoRoom { rung, needed, free: card.free, holders }
             }
-            (Some(card), _) => format!(
-                "the GPU memory was not released: the last worker of this run is gone, and the driver still counts {} \
-                 MiB for it; restart the machine or, under WSL2, run `wsl --shutdown`, then `{}`",
-                card.ours >> 20,
-                self.continuation().command
-            ),
-            (None, Some((baseline, used))) => format!(
-                "the GPU memory was not released: {} MiB in use, {} MiB before the run; `nvidia-smi` shows which process holds it",
-                used >> 20,
-                baseline >> 20
-            ),
+            (Some(card), _) => Reason::MemoryOfTheDead(card.ours),
+            (None, Some((before, used))) => Reason::MemoryInUse { used, before },
             (None, None) => {
                 let mut effects = Vec::new();
                 // A start that is put off comes here again.
@@ -118,9 +104,4 @@ impl Policy {
         };
         self.finish_run(Outcome::NeedsPerson(why))
     }
-}
-
-fn describe_holders(holders: &[Holder]) -> String {
-    let named: Vec<String> = holders.iter().take(3).map(ToString::to_string).collect();
-    if named.is_empty() { "the driver does not report the holders".to_owned() } else { named.join(", ") }
 }

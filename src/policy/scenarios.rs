@@ -9,6 +9,7 @@ use super::event::{Effect, Event};
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome};
 use super::machine::Policy;
+use super::reason::Reason;
 use super::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
 use crate::outlook::request::Refusal;
 use crate::protocol::control::{Request, RunState, Target};
@@ -318,5 +319,5 @@ fn a_gpu_that_does_not_cool_needs_attention() {
     scenario.tell(exited(3));
     scenario.now += seconds(1801);
     let effects = scenario.tell(Event::Tick);
-    assert!(matches!(&effects[..], [Effect::Finish(Outcome::NeedsPerson(why))] if why.contains("does not cool")));
+    assert!(matches!(&effects[..], [Effect::Finish(Outcome::NeedsPerson(Reason::StaysHot { .. }))]), "{effects:?}");
 }

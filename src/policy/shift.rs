@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::lifecycle::{Outcome, Start};
 use super::machine::Policy;
 use super::moves::Move;
+use super::reason::{NoEffect, Reason};
 use crate::config::knobs::Relief;
 use crate::faults::of_class;
 use crate::faults::response::Response;
@@ -121,11 +122,14 @@ impl Policy {
         self.ledger.unusable.get(&rung).map(String::as_str)
     }
 
-    /// Says which lower rung would relieve a problem if it could start.
-    pub(super) fn describe_unusable(&self, relief: Relief) -> Option<String> {
+    /// Returns the lower rung that would relieve a problem if it could start.
+    pub(super) fn find_unusable(&self, relief: Relief) -> Option<NoEffect> {
         let may_help = |rung: &usize| relief == Relief::Kernels || self.relieves(*rung, relief);
         let mut below = (self.rung + 1..self.limits.rungs.len()).filter(may_help);
-        below.find_map(|rung| Some(format!("{} cannot start here: {}", self.rung_name(rung), self.unusable(rung)?)))
+        below.find_map(|rung| {
+            let fault = self.unusable(rung)?.to_owned();
+            Some(NoEffect::CannotStart { rung: self.rung_name(rung).to_owned(), fault })
+        })
     }
 
     /// Reports whether the keeper may choose a rung by itself: it has not failed to start.
@@ -191,15 +195,8 @@ impl Policy {
             }
             Some((answered, None)) if answered.comes_back() => {
                 self.ledger.shift = None;
-                let why = format!(
-                    "{}, and {failed}, which relieves {}, cannot start here ({}); correct that rung in the run's run.yaml, \
-                     then `{}`",
-                    answered.text,
-                    answered.relief,
-                    fault.text,
-                    self.continuation().command
-                );
-                self.finish_run(Outcome::NeedsPerson(why))
+                let (answers, fault) = (answered.clone(), fault.clone());
+                self.finish_run(Outcome::NeedsPerson(Reason::RungCannotStart { answers, rung: failed, fault }))
             }
             _ => {
                 self.ledger.shift = None;

@@ -89,14 +89,14 @@ fn a_killed_command_is_never_started_again_unless_it_can_resume_or_may_start_ove
     let mut plain = trains(PLAIN);
     let effects = plain.decide(KILLED, seconds(2));
     let why = effects.iter().find_map(|effect| match effect {
-        Effect::Finish(Outcome::NeedsPerson(why)) => Some(why.clone()),
+        Effect::Finish(Outcome::NeedsPerson(why)) => Some(why.to_string()),
         _ => None,
     });
     let why = why.unwrap_or_else(|| panic!("{effects:?}"));
     assert_eq!(
         why,
-        "killed; nothing resumes the command, and a start from the beginning might overwrite its outputs: start it again \
-         yourself with `downshift run -- python x.py`; `downshift init -- python x.py` writes a run file that resumes \
+        "killed; nothing resumes the command, and a start from the beginning might overwrite its outputs, so \
+         the keeper does not start it again; `downshift init -- python x.py` writes a run file that resumes \
          from the script's checkpoints; a PyTorch loop can call `downshift.attach` instead"
     );
     assert_eq!(starts(&trains(RESUMES).decide(KILLED, seconds(2))), [0]);

@@ -1,5 +1,6 @@
 //! Rungs that fail: some cannot start, and above a safe one each worker crashes at the same step.
 
+use super::super::reason::{Exhausted, Reason};
 use super::super::shift::Shift;
 use super::{Exit, FailureClass, Outcome, Stream, World, limits, plausible_relief};
 use std::collections::BTreeSet;
@@ -108,7 +109,8 @@ impl World {
         let failed_to_start = matches!(outcome, Outcome::Failed(FailureClass::Config | FailureClass::Checkpoint, _));
         assert!(!failed_to_start, "seed {seed}: {outcome:?}");
         let Outcome::NeedsPerson(why) = outcome else { return };
-        let gives_up = why.contains("without progress") && self.policy.autopilot();
+        let is_spent = matches!(why, Reason::NoProgress { spent: Exhausted::WithoutProgress(_), .. });
+        let gives_up = is_spent && self.policy.autopilot();
         let relief = class.filter(|_| gives_up).and_then(|class| plausible_relief(class, None));
         let unused = relief.and_then(|relief| self.policy.lower_rung(relief));
         assert_eq!(unused, None, "seed {seed}: {class:?} on {}, and this rung was not tried", self.policy.rung());

@@ -5,6 +5,7 @@ use crate::config::knobs::Relief;
 use crate::policy::event::{Effect, Event, Evidence, Signal};
 use crate::policy::lifecycle::{Back, Lifecycle, Outcome};
 use crate::policy::moves::Move;
+use crate::policy::reason::Reason;
 use crate::policy::tests::{KILLED, exited, failed, seconds, starts};
 use crate::protocol::cause::Cause;
 use crate::protocol::exit::Exit;
@@ -74,7 +75,10 @@ fn faults_that_no_rung_relieves_stop_with_advice() {
         dying.tell(Event::Exited(Exit::with_code(11), cause));
         for scenario in [living, dying] {
             let life = scenario.policy.life();
-            assert!(matches!(life, Lifecycle::Over(Outcome::NeedsPerson(why)) if why.contains(words)), "{life:?}");
+            let Lifecycle::Over(Outcome::NeedsPerson(Reason::NoRestartHelps { fault, unsaved: None })) = life else {
+                panic!("{life:?}")
+            };
+            assert!(fault.class == class && fault.advice.contains(words), "{fault:?}");
         }
     }
     let mut note = Scenario::begin(true);
@@ -96,7 +100,7 @@ fn out_of_host_memory_loads_sparingly_once_then_needs_attention() {
     assert_eq!(starts(&kill(&mut scenario)), [0], "no rung of the ladder");
     assert!(scenario.policy.ledger().lean);
     let effects = kill(&mut scenario);
-    assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(_)))), "{effects:?}");
+    assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(Reason::HostMemory(_))))), "{effects:?}");
     let mut plain = Scenario::begin(true);
     plain.tell(KILLED);
     assert!(!plain.policy.ledger().lean, "a kill without evidence says nothing about memory");
