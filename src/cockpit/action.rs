@@ -29,10 +29,6 @@ pub enum Action {
     NextPanel,
     /// Focus the previous panel.
     PreviousPanel,
-    /// Move towards older steps.
-    Left,
-    /// Move towards newer steps.
-    Right,
     /// Move up in the focused panel.
     Up,
     /// Move down in the focused panel.
@@ -41,28 +37,14 @@ pub enum Action {
     PageUp,
     /// Move down one page.
     PageDown,
-    /// Zoom in on the chart.
-    ZoomIn,
-    /// Zoom out of the chart.
-    ZoomOut,
-    /// Fit the whole run on the chart.
-    Fit,
-    /// Switch between logarithmic and linear values.
-    LogScale,
+    /// Change the part of the run that the charts show, or how they show it.
+    Chart(ChartAction),
     /// Pin the focused chart, or unpin it.
     Pin,
     /// Show the next group of charts.
     NextGroup,
     /// Show the previous group of charts.
     PreviousGroup,
-    /// Cycle to the next smoothing level.
-    Smoothing,
-    /// Follow the newest step, or freeze the charts.
-    Follow,
-    /// Cycle the x axis: steps, samples or time.
-    Axis,
-    /// Move the cursor to read exact values.
-    Cursor,
     /// Mark a run for comparison; in the replay, play or pause.
     Toggle,
     /// Replay the run.
@@ -99,6 +81,31 @@ pub enum Action {
     Suspend,
     /// Close the cockpit; the run continues.
     Quit,
+}
+
+/// An action on every chart of the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChartAction {
+    /// Move towards older steps.
+    Left,
+    /// Move towards newer steps.
+    Right,
+    /// Zoom in on the chart.
+    ZoomIn,
+    /// Zoom out of the chart.
+    ZoomOut,
+    /// Fit the whole run on the chart.
+    Fit,
+    /// Switch between logarithmic and linear values.
+    LogScale,
+    /// Cycle to the next smoothing level.
+    Smoothing,
+    /// Follow the newest step, or freeze the charts.
+    Follow,
+    /// Cycle the x axis: steps, samples or time.
+    Axis,
+    /// Move the cursor to read exact values.
+    Cursor,
 }
 
 impl Action {
@@ -295,16 +302,16 @@ pub const TABLE: &[ActionEntry] = table![
     Views "sort" Action::Sort, [letter_key('o')], "sort", "sort runs by the next column";
     Views "reverse" Action::ReverseSort, [letter_key('O')], "reverse", "reverse the order of runs";
     Views "copy" Action::Copy, [letter_key('C')], "copy", "copy what is under the cursor";
-    Chart "left" Action::Left, [named_key(KeyCode::Left)], "older", "older steps";
-    Chart "right" Action::Right, [named_key(KeyCode::Right)], "newer", "newer steps";
-    Chart "zoom-in" Action::ZoomIn, [letter_key('+'), letter_key('=')], "zoom in", "zoom in (or mouse wheel)";
-    Chart "zoom-out" Action::ZoomOut, [letter_key('-')], "zoom out", "zoom out";
-    Chart "fit" Action::Fit, [letter_key('0')], "fit", "whole run, following the newest step";
-    Chart "follow" Action::Follow, [letter_key('f')], "follow", "follow the newest step, or freeze";
-    Chart "cursor" Action::Cursor, [letter_key('v')], "values", "exact values, with arrows or a click";
-    Chart "axis" Action::Axis, [letter_key('b')], "axis", "x axis: steps, samples or time";
-    Chart "log-scale" Action::LogScale, [letter_key('l')], "log scale", "logarithmic or linear scale";
-    Chart "smoothing" Action::Smoothing, [letter_key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
+    Chart "left" Action::Chart(ChartAction::Left), [named_key(KeyCode::Left)], "older", "older steps";
+    Chart "right" Action::Chart(ChartAction::Right), [named_key(KeyCode::Right)], "newer", "newer steps";
+    Chart "zoom-in" Action::Chart(ChartAction::ZoomIn), [letter_key('+'), letter_key('=')], "zoom in", "zoom in (or mouse wheel)";
+    Chart "zoom-out" Action::Chart(ChartAction::ZoomOut), [letter_key('-')], "zoom out", "zoom out";
+    Chart "fit" Action::Chart(ChartAction::Fit), [letter_key('0')], "fit", "whole run, following the newest step";
+    Chart "follow" Action::Chart(ChartAction::Follow), [letter_key('f')], "follow", "follow the newest step, or freeze";
+    Chart "cursor" Action::Chart(ChartAction::Cursor), [letter_key('v')], "values", "exact values, with arrows or a click";
+    Chart "axis" Action::Chart(ChartAction::Axis), [letter_key('b')], "axis", "x axis: steps, samples or time";
+    Chart "log-scale" Action::Chart(ChartAction::LogScale), [letter_key('l')], "log scale", "logarithmic or linear scale";
+    Chart "smoothing" Action::Chart(ChartAction::Smoothing), [letter_key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
     Chart "pin" Action::Pin, [letter_key('P')], "pin", "pin or unpin the chart: pinned come first";
     Chart "next-group" Action::NextGroup, [letter_key(']')], "group", "next group of charts";
     Chart "previous-group" Action::PreviousGroup, [letter_key('[')], "previous group", "previous group of charts";

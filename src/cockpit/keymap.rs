@@ -213,7 +213,7 @@ fn parse_key(value: &Value) -> Result<Key, KeymapMistake> {
 #[cfg(test)]
 mod tests {
     use super::{Keymap, KeymapError, KeymapMistake};
-    use crate::cockpit::action::{Action, Key, TABLE};
+    use crate::cockpit::action::{Action, ChartAction, Key, TABLE};
     use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
     #[test]
@@ -222,14 +222,14 @@ mod tests {
         assert_eq!(Keymap::parse(text), Ok(Keymap::default()));
         assert!(TABLE.iter().all(|entry| text.contains(&format!("\n  {}: ", entry.name))), "every action is named");
         let hjkl = Keymap::parse(include_str!("../../keymaps/hjkl.yaml")).unwrap();
-        assert_eq!(hjkl.action_of(Key::parse("h").unwrap()), Some(Action::Left));
+        assert_eq!(hjkl.action_of(Key::parse("h").unwrap()), Some(Action::Chart(ChartAction::Left)));
     }
 
     #[test]
     fn keys_have_names_and_lead_back() {
         let keys = Keymap::default();
         assert_eq!(keys.key_of(Action::ShiftDown), "d");
-        assert_eq!(keys.key_of(Action::Left), "←");
+        assert_eq!(keys.key_of(Action::Chart(ChartAction::Left)), "←");
         assert_eq!(keys.key_of(Action::Repaint), "Ctrl-l");
         for entry in TABLE {
             for key in entry.keys {
@@ -248,7 +248,7 @@ mod tests {
         let keys = Keymap::parse("name: mine\nkeys:\n  shift-down: [J, F5]\n  axis: 9\n  ranks: F9\n").unwrap();
         assert_eq!((keys.name.as_str(), keys.key_of(Action::ShiftDown).as_str()), ("mine", "J"));
         assert_eq!(keys.action_of(Key::parse("d").unwrap()), None);
-        assert_eq!(keys.action_of(Key::parse("9").unwrap()), Some(Action::Axis));
+        assert_eq!(keys.action_of(Key::parse("9").unwrap()), Some(Action::Chart(ChartAction::Axis)));
         assert_eq!(keys.key_of(Action::ShiftUp), "u");
     }
 

@@ -1,6 +1,6 @@
 //! Finds actions by a few letters of their name, label, help, or another word for them, as the palette does.
 
-use super::action::{Action, ActionEntry, TABLE};
+use super::action::{Action, ActionEntry, ChartAction, TABLE};
 use super::chart_picture::PictureFormat;
 use super::state::screen::View;
 
@@ -25,10 +25,10 @@ const SYNONYMS: &[(Action, &[&str])] = &[
     (Action::View(View::Overview), &["home", "dashboard"]),
     (Action::Filter, &["search", "find", "grep"]),
     (Action::Replay, &["time travel", "rewind", "past", "history"]),
-    (Action::Fit, &["reset zoom", "zoom all"]),
-    (Action::Cursor, &["crosshair", "read", "inspect"]),
-    (Action::Follow, &["live", "freeze", "tail"]),
-    (Action::Smoothing, &["average", "ema"]),
+    (Action::Chart(ChartAction::Fit), &["reset zoom", "zoom all"]),
+    (Action::Chart(ChartAction::Cursor), &["crosshair", "read", "inspect"]),
+    (Action::Chart(ChartAction::Follow), &["live", "freeze", "tail"]),
+    (Action::Chart(ChartAction::Smoothing), &["average", "ema"]),
     (Action::Theme, &["dark", "light", "colors", "colours"]),
     (Action::Help, &["shortcuts", "bindings", "manual"]),
     (Action::Repaint, &["refresh", "clear"]),
@@ -102,7 +102,7 @@ fn match_score(text: &str, search: &str) -> Option<(bool, i32)> {
 #[cfg(test)]
 mod tests {
     use super::{SYNONYMS, matching_actions};
-    use crate::cockpit::action::{Action, TABLE};
+    use crate::cockpit::action::{Action, ChartAction, TABLE};
     use crate::cockpit::chart_picture::PictureFormat;
     use crate::cockpit::state::screen::View;
 
@@ -133,10 +133,10 @@ mod tests {
             ("shd", Action::ShiftDown),
             ("shift up", Action::ShiftUp),
             ("theme", Action::Theme),
-            ("log scale", Action::LogScale),
+            ("log scale", Action::Chart(ChartAction::LogScale)),
             ("ckpt", Action::Checkpoint),
             ("runs", Action::View(View::Runs)),
-            ("smo", Action::Smoothing),
+            ("smo", Action::Chart(ChartAction::Smoothing)),
         ] {
             assert_eq!(matching_actions(search).first().map(|entry| entry.action), Some(action), "{search}");
         }

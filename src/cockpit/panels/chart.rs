@@ -3,7 +3,7 @@
 
 use super::curve::{Plot, draw_curve};
 use super::geometry::{Curve, Geometry};
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::{axis, braille::Braille};
 use crate::cockpit::quantity::Quantity;
@@ -223,7 +223,7 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
         let from = name_place(state, chart.axis, start.ceil());
         let mut text = format!("{from} to {}", format_place(state, chart.axis, end));
         if !chart.follows() {
-            let _ = write!(text, ", {} follows", state.keys.key_of(Action::Follow));
+            let _ = write!(text, ", {} follows", state.keys.key_of(Action::Chart(ChartAction::Follow)));
         }
         parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     }

@@ -7,7 +7,7 @@
 //! ```
 
 use super::chart::name_place;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::panels::meters::gpu_hint;
 use crate::cockpit::quantity::Source;
@@ -189,7 +189,7 @@ fn page(state: &State, charts: &[Listed], shown: &Range<usize>, theme: &Theme) -
     };
     let mut line = Line::styled(text, theme.dim);
     if !state.screen.chart.follows() {
-        let held = format!("held, {} follows   ", state.keys.key_of(Action::Follow));
+        let held = format!("held, {} follows   ", state.keys.key_of(Action::Chart(ChartAction::Follow)));
         line.spans.insert(0, Span::styled(held, theme.accent));
     }
     line

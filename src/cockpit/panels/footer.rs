@@ -3,7 +3,7 @@
 //! palette, help and close.
 
 use super::samples;
-use crate::cockpit::action::{Action, entry_of};
+use crate::cockpit::action::{Action, ChartAction, entry_of};
 use crate::cockpit::layout::charts_per_page;
 use crate::cockpit::state::State;
 use crate::cockpit::state::opened::Opened;
@@ -36,15 +36,15 @@ const ANYWHERE: [Action; 2] = [Action::Replay, Action::Filter];
 fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
     match panel {
         Panel::Chart(_) => &[
-            Action::Cursor,
+            Action::Chart(ChartAction::Cursor),
             Action::Filter,
             Action::PageDown,
             Action::Pin,
-            Action::Smoothing,
+            Action::Chart(ChartAction::Smoothing),
             Action::NextGroup,
-            Action::ZoomIn,
-            Action::LogScale,
-            Action::Axis,
+            Action::Chart(ChartAction::ZoomIn),
+            Action::Chart(ChartAction::LogScale),
+            Action::Chart(ChartAction::Axis),
         ],
         Panel::Ladder | Panel::Rung | Panel::Checkpoints => &[Action::Down, Action::Confirm],
         Panel::Journal => &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter],
@@ -52,13 +52,13 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::RunList | Panel::Difference => {
             &[Action::Confirm, Action::Menu, Action::Toggle, Action::Filter, Action::Sort]
         }
-        Panel::Compare => &[Action::PageDown, Action::Axis],
+        Panel::Compare => &[Action::PageDown, Action::Chart(ChartAction::Axis)],
         Panel::Samples if has_matrix => {
-            &[Action::Left, Action::NextPanel, Action::Down, Action::Confirm, Action::PageDown]
+            &[Action::Chart(ChartAction::Left), Action::NextPanel, Action::Down, Action::Confirm, Action::PageDown]
         }
-        Panel::Samples => &[Action::Left, Action::Down, Action::Confirm, Action::PageDown],
+        Panel::Samples => &[Action::Chart(ChartAction::Left), Action::Down, Action::Confirm, Action::PageDown],
         Panel::Confusion => &[Action::Down, Action::NextPanel],
-        Panel::Layers => &[Action::Confirm, Action::Left, Action::Down],
+        Panel::Layers => &[Action::Confirm, Action::Chart(ChartAction::Left), Action::Down],
         Panel::Ranks => &[Action::Down],
         Panel::Gauges => &[],
     }
@@ -198,7 +198,9 @@ fn key_and_label(state: &State, action: Action) -> (String, &'static str) {
     match action {
         Action::NextPanel if state.screen.focus == Panel::Confusion => (state.keys.key_of(action), "samples"),
         Action::NextPanel => (state.keys.key_of(action), "confusion"),
-        Action::Left => (format!("{}{}", state.keys.key_of(action), state.keys.key_of(Action::Right)), "step"),
+        Action::Chart(ChartAction::Left) => {
+            (format!("{}{}", state.keys.key_of(action), state.keys.key_of(Action::Chart(ChartAction::Right))), "step")
+        }
         Action::Confirm if state.screen.focus == Panel::Layers => (state.keys.key_of(action), "measure"),
         Action::Confirm if state.screen.focus == Panel::Samples => {
             (state.keys.key_of(action), if state.screen.samples.alone { "all" } else { "alone" })

@@ -1,7 +1,7 @@
 //! The verdict, or the response to the latest key, and the run's progress in words.
 
 use super::progress::completed;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::state::{Notice, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::{Tone, verdict};
@@ -122,7 +122,7 @@ fn replay_keys(state: &State, theme: &Theme) -> Line<'static> {
         |actions: &[Action]| actions.iter().map(|action| state.keys.key_of(*action)).collect::<Vec<_>>().join(" ");
     for (keys, word) in [
         (keys(&[Action::Back]), "back to now"),
-        (keys(&[Action::Left, Action::Right]), "step"),
+        (keys(&[Action::Chart(ChartAction::Left), Action::Chart(ChartAction::Right)]), "step"),
         (keys(&[Action::Toggle]), "play"),
         (keys(&[Action::PageUp, Action::PageDown]), "jump"),
     ] {

@@ -3,7 +3,7 @@
 use super::focus::{focus_visible_panel, move_focus};
 use super::message::Effect;
 use super::{charts, copy, layers, menu, replay, run_list, samples, worker_end};
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
@@ -23,9 +23,6 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         _ => None,
     };
     if let Some(effects) = own {
-        return effects;
-    }
-    if let Some(effects) = charts::perform_chart_action(state, action) {
         return effects;
     }
     match action {
@@ -75,8 +72,9 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Copy => copy::copy_item(state),
         Action::WriteChart(format) => write_chart(state, format),
         Action::Theme => switch_theme(state),
-        // The remaining actions concern charts and were handled above, or have no meaning here.
-        _ => Vec::new(),
+        Action::Chart(action) => charts::perform_chart_action(state, action),
+        // These act on a list of runs, and on a replay.
+        Action::Toggle | Action::Sort | Action::ReverseSort => Vec::new(),
     }
 }
 
@@ -279,8 +277,8 @@ pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect
             screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
         }
         Panel::Chart(_) => {
-            let zoom = if lines > 0 { Action::ZoomIn } else { Action::ZoomOut };
-            return charts::perform_chart_action(state, zoom).unwrap_or_default();
+            let zoom = if lines > 0 { ChartAction::ZoomIn } else { ChartAction::ZoomOut };
+            return charts::perform_chart_action(state, zoom);
         }
         _ => return Vec::new(),
     }

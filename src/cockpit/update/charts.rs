@@ -2,7 +2,7 @@
 
 use super::focus::focus_visible_panel;
 use super::message::Effect;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::ChartAction;
 use crate::cockpit::layout::{charts_per_page, lay_out_state};
 use crate::cockpit::panels::chart::chart_geometry;
 use crate::cockpit::quantity::Quantity;
@@ -23,36 +23,32 @@ fn smallest_window(state: &State) -> f64 {
         .max(f64::MIN_POSITIVE)
 }
 
-/// Performs a chart action; returns `None` if the action does not concern charts.
-pub fn perform_chart_action(state: &mut State, action: Action) -> Option<Vec<Effect>> {
+/// Performs an action on the charts.
+pub fn perform_chart_action(state: &mut State, action: ChartAction) -> Vec<Effect> {
     let (ends, smallest) = (state.shown().curve_ends(), smallest_window(state.shown()));
-    if action == Action::LogScale {
-        state.screen.chart.scale = other_scale(state.shown());
-        return Some(vec![Effect::Redraw]);
-    }
     let chart = &mut state.screen.chart;
     match action {
-        Action::Left if chart.cursor.is_some() => chart.move_cursor(-0.01, ends),
-        Action::Right if chart.cursor.is_some() => chart.move_cursor(0.01, ends),
-        Action::Left => chart.pan(-1.0, ends),
-        Action::Right => chart.pan(1.0, ends),
-        Action::ZoomIn => chart.zoom(0.5, ends, smallest),
-        Action::ZoomOut => chart.zoom(2.0, ends, smallest),
-        Action::Fit => chart.fit(),
-        Action::Follow => chart.follow(ends),
-        Action::Smoothing => chart.next_smoothing(),
-        Action::Cursor if chart.cursor.is_some() => chart.cursor = None,
-        Action::Cursor => chart.move_cursor(0.0, ends),
-        Action::Axis => {
+        ChartAction::Left if chart.cursor.is_some() => chart.move_cursor(-0.01, ends),
+        ChartAction::Right if chart.cursor.is_some() => chart.move_cursor(0.01, ends),
+        ChartAction::Left => chart.pan(-1.0, ends),
+        ChartAction::Right => chart.pan(1.0, ends),
+        ChartAction::ZoomIn => chart.zoom(0.5, ends, smallest),
+        ChartAction::ZoomOut => chart.zoom(2.0, ends, smallest),
+        ChartAction::Fit => chart.fit(),
+        ChartAction::Follow => chart.follow(ends),
+        ChartAction::LogScale => state.screen.chart.scale = other_scale(state.shown()),
+        ChartAction::Smoothing => chart.next_smoothing(),
+        ChartAction::Cursor if chart.cursor.is_some() => chart.cursor = None,
+        ChartAction::Cursor => chart.move_cursor(0.0, ends),
+        ChartAction::Axis => {
             let mut moved = *chart;
             let (from, to) = (chart.axis, chart.axis.next());
             let series = &state.shown().facts.series;
             moved.switch_axis(to, ends, |place| series.at(from, place).map(|at| at.spot().on(to)));
             state.screen.chart = moved;
         }
-        _ => return None,
     }
-    Some(vec![Effect::Redraw])
+    vec![Effect::Redraw]
 }
 
 /// Returns the scale that the focused chart, or else the loss, does not have.

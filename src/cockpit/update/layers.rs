@@ -1,7 +1,7 @@
 //! Handles keys in the layers view, and requests its rows.
 
 use super::message::Effect;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::View;
 
@@ -15,9 +15,9 @@ pub fn perform_layer_action(state: &mut State, action: Action) -> Option<Vec<Eff
     let evaluations = state.layer_history().map_or(0, |history| history.rows_until(state.shown().moment).count());
     let cursor = &mut state.screen.layers;
     match action {
-        Action::Left => cursor.back = (cursor.back + 1).min(evaluations.saturating_sub(1)),
-        Action::Right => cursor.back = cursor.back.saturating_sub(1),
-        Action::Fit | Action::Follow => cursor.back = 0,
+        Action::Chart(ChartAction::Left) => cursor.back = (cursor.back + 1).min(evaluations.saturating_sub(1)),
+        Action::Chart(ChartAction::Right) => cursor.back = cursor.back.saturating_sub(1),
+        Action::Chart(ChartAction::Fit) | Action::Chart(ChartAction::Follow) => cursor.back = 0,
         Action::Toggle | Action::Confirm => cursor.measure = cursor.measure.cycle(1),
         Action::Up => return Some(move_layer(state, -1)),
         Action::Down => return Some(move_layer(state, 1)),

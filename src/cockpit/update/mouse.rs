@@ -4,7 +4,7 @@
 use super::actions::{close_box, perform_action, scroll_panel, scroll_rung};
 use super::message::Effect;
 use super::{charts, keys, menu, palette, run_list, samples};
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::overlays::{self, ClickTarget};
 use crate::cockpit::panels::{
@@ -62,8 +62,8 @@ pub fn handle_mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
         (MouseEventKind::ScrollDown, Panel::Rung) => scroll_rung(state, -3),
         (MouseEventKind::ScrollUp, _) => scroll_panel(state, panel, 3),
         (MouseEventKind::ScrollDown, _) => scroll_panel(state, panel, -3),
-        (MouseEventKind::ScrollLeft, Panel::Chart(_)) => perform_action(state, Action::Left),
-        (MouseEventKind::ScrollRight, Panel::Chart(_)) => perform_action(state, Action::Right),
+        (MouseEventKind::ScrollLeft, Panel::Chart(_)) => perform_action(state, Action::Chart(ChartAction::Left)),
+        (MouseEventKind::ScrollRight, Panel::Chart(_)) => perform_action(state, Action::Chart(ChartAction::Right)),
         _ => Vec::new(),
     }
 }

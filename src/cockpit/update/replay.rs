@@ -1,7 +1,7 @@
 //! Moves through the past: one moment is read at a time; the latest request is read next.
 
 use super::message::Effect;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::History;
@@ -28,8 +28,8 @@ pub fn perform_replay_action(state: &mut State, action: Action) -> Option<Vec<Ef
     let (first, last) = replay_range(state)?;
     let hundredth = ((last - first) / 100).max(1);
     let by = match action {
-        Action::Left => -hundredth,
-        Action::Right => hundredth,
+        Action::Chart(ChartAction::Left) => -hundredth,
+        Action::Chart(ChartAction::Right) => hundredth,
         Action::PageUp => -10 * hundredth,
         Action::PageDown => 10 * hundredth,
         Action::Back | Action::Replay => return Some(toggle_replay(state)),

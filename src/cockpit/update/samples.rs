@@ -2,7 +2,7 @@
 
 use super::focus::focus_visible_panel;
 use super::message::Effect;
-use crate::cockpit::action::Action;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::panels::confusion::hidden_classes;
 use crate::cockpit::panels::samples as panel;
@@ -35,10 +35,10 @@ pub fn perform_sample_action(state: &mut State, action: Action) -> Option<Vec<Ef
     let on_matrix = state.screen.focus == Panel::Confusion;
     let cursor = &mut state.screen.samples;
     match action {
-        Action::Left if on_matrix => scroll_matrix(state, (0, -1)),
-        Action::Right if on_matrix => scroll_matrix(state, (0, 1)),
-        Action::Left => choose_set(state, -1),
-        Action::Right => choose_set(state, 1),
+        Action::Chart(ChartAction::Left) if on_matrix => scroll_matrix(state, (0, -1)),
+        Action::Chart(ChartAction::Right) if on_matrix => scroll_matrix(state, (0, 1)),
+        Action::Chart(ChartAction::Left) => choose_set(state, -1),
+        Action::Chart(ChartAction::Right) => choose_set(state, 1),
         Action::Up => return Some(scroll(state, state.screen.focus, -1)),
         Action::Down => return Some(scroll(state, state.screen.focus, 1)),
         Action::PageUp => page(state, -1),
@@ -46,7 +46,9 @@ pub fn perform_sample_action(state: &mut State, action: Action) -> Option<Vec<Ef
         Action::Toggle | Action::NextPanel | Action::PreviousPanel => switch_panel(state),
         Action::Confirm if on_matrix => {}
         Action::Confirm => (cursor.alone, cursor.text_from) = (!cursor.alone, 0),
-        Action::Fit | Action::Follow => (cursor.set, cursor.text_from) = (None, 0),
+        Action::Chart(ChartAction::Fit) | Action::Chart(ChartAction::Follow) => {
+            (cursor.set, cursor.text_from) = (None, 0)
+        }
         Action::Back if cursor.alone => cursor.alone = false,
         Action::Back if cursor.matrix => {
             cursor.matrix = false;
