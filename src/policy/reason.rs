@@ -51,7 +51,7 @@ pub enum Reason {
         "{spent}; the last worker: {fault}{}{}{}",
         .proposed.as_ref().map_or_else(String::new, |does| format!("; the keeper {does}")),
         .unrelieved.as_ref().map_or_else(String::new, |it| format!("; {it}: {}", it.suggestion())),
-        if *.put_back { "; an older checkpoint failed in the same way, so the newest is put back if it is whole" } else { "" }
+        if *.puts_back { "; an older checkpoint failed in the same way, so the newest is put back if it is whole" } else { "" }
     )]
     NoProgress {
         /// How the budget was used up.
@@ -63,7 +63,7 @@ pub enum Reason {
         /// The missing rung, if one would help.
         unrelieved: Option<Box<Unrelieved>>,
         /// Checkpoints are put back, as an older one failed in the same way.
-        put_back: bool,
+        puts_back: bool,
     },
     /// A restart would overwrite outputs of the command, which may be checkpoints.
     #[error(
