@@ -2,7 +2,7 @@
 
 use super::command::CommandLimits;
 use super::lifecycle::{Back, Outcome, Start};
-use super::reason::Reason;
+use super::reason::{Cancelled, Reason};
 use super::refusal::Refusal;
 use super::room::CardUse;
 use crate::config::climb::Stage;
@@ -116,8 +116,8 @@ pub enum Effect {
     Asked(Level, JournalKind, String),
     /// Answer the request: with its consequence, or why it is refused.
     Reply(Result<String, Refusal>),
-    /// A request that was accepted cannot be carried out: says why, and what to do.
-    NotDone(String),
+    /// A request that was accepted cannot be carried out.
+    Cancel(Cancelled),
     /// The run is over.
     Finish(Outcome),
 }

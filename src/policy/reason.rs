@@ -302,6 +302,27 @@ impl fmt::Display for Unsaved {
     }
 }
 
+/// A request that was accepted and cannot be carried out: the worker cannot save first, and trains on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cancelled: {what}; step {} could not be saved ({message}). Training continues, so nothing is lost ({unsaved}); fix the \
+     cause, then ask again{}",
+    count(*.step),
+    if *.is_stop { "; a second stop ends it without saving" } else { "" }
+)]
+pub struct Cancelled {
+    /// The request.
+    pub what: String,
+    /// The step.
+    pub step: u64,
+    /// Why it cannot be saved.
+    pub message: String,
+    /// The work since the newest checkpoint.
+    pub unsaved: Unsaved,
+    /// The request was to stop.
+    pub is_stop: bool,
+}
+
 fn and(part: Option<impl fmt::Display>) -> String {
     part.map_or_else(String::new, |part| format!("; {part}"))
 }
