@@ -2,14 +2,14 @@
 //!
 //! | rule | the same failure | then the run |
 //! |---|---|---|
-//! | [`comes_back`](Failures::comes_back) | an exception, or a cause that may pass, at the same step | ends |
-//! | [`is_one_problem`](Failures::is_one_problem) | a hang or a crash, a few steps away | uses a rung that relieves it |
-//! | [`stays_nan`](Failures::stays_nan) | NaN on the same rung, no finite loss since | ends |
-//! | [`blames_checkpoint`](Failures::blames_checkpoint) | the same end, soon after the same checkpoint | goes one checkpoint back |
-//! | [`blameless`](Failures::blameless) | the same end, after an older checkpoint too | puts the checkpoints back at its end |
-//! | [`may_blame_data`](Failures::may_blame_data) | the same end at the same step | skips the data of the step |
-//! | [`has_jumped_near`](Failures::has_jumped_near) | a jump of the loss, near the same step | uses a rung that relieves it |
-//! | [`count`](Failures::count) | the host ran out of memory | loads data sparingly |
+//! | `comes_back` | an exception, or a cause that may pass, at the same step | ends |
+//! | `is_one_problem` | a hang or a crash, a few steps away | uses a rung that relieves it |
+//! | `stays_nan` | NaN on the same rung, no finite loss since | ends |
+//! | `blames_checkpoint` | the same end, soon after the same checkpoint | goes one checkpoint back |
+//! | `blameless` | the same end, after an older checkpoint too | puts the checkpoints back at its end |
+//! | `may_blame_data` | the same end at the same step | skips the data of the step |
+//! | `has_jumped_near` | a jump of the loss, near the same step | uses a rung that relieves it |
+//! | `count` | the host ran out of memory | loads data sparingly |
 
 use super::fault::Fault;
 use super::machine::Policy;

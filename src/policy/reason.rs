@@ -165,7 +165,7 @@ pub enum Reason {
          restart the machine or, under WSL2, run `wsl --shutdown`",
         .0 >> 20
     )]
-    MemoryOfTheDead(u64),
+    NotReleased(u64),
     /// More GPU memory is in use than before the run, and nobody knows by what.
     #[error(
         "the GPU memory was not released: {} MiB in use, {} MiB before the run; `nvidia-smi` shows which process holds it",
@@ -359,3 +359,6 @@ fn suggest_for_script(relief: Relief) -> &'static str {
         Relief::Heat => "a smaller batch",
     }
 }
+
+#[cfg(test)]
+mod tests;
