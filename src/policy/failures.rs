@@ -27,6 +27,7 @@ const ONE_PROBLEM: u64 = 2000;
 
 /// A failure of a worker, or a jump of the loss that a rollback answered without skipping data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Failure {
     /// Its class.
     pub class: FailureClass,
@@ -118,9 +119,10 @@ impl Failures {
         self.failures.iter_mut().for_each(|failure| failure.has_progress = true);
     }
 
-    /// Forgets the newest failure: it was that of a rung that cannot start.
-    pub fn forget_newest(&mut self) {
-        self.failures.pop();
+    /// Forgets the newest failures, of a rung that cannot start: they say nothing about the rung that the run goes back to.
+    pub fn forget_trial(&mut self) {
+        let Some((rung, step)) = self.failures.last().map(|newest| (newest.rung, newest.step)) else { return };
+        while self.failures.pop_if(|failure| (failure.rung, failure.step) == (rung, step)).is_some() {}
     }
 
     /// Returns the number of failures of a class that are kept.

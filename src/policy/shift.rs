@@ -182,7 +182,7 @@ impl Policy {
         let Some(shift) = self.ledger.shift.clone() else { return Vec::new() };
         let (failed, back) = (self.rung_name(shift.to).to_owned(), self.rung_name(shift.from).to_owned());
         self.ledger.unusable.insert(shift.to, fault.text.clone());
-        self.ledger.failures.forget_newest();
+        self.ledger.failures.forget_trial();
         self.ledger.proposal.take_if(|proposal| leads_to(&proposal.what, shift.to));
         self.ledger.climb = shift.climb.clone();
         self.ledger.climb.record_disturbance(self.current_step());
