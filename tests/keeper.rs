@@ -297,14 +297,14 @@ fn a_request_whose_save_fails_is_refused_and_no_step_is_lost() {
         let told = String::from_utf8_lossy(&answer.stderr).into_owned();
         match wish {
             ["stop"] => {
-                assert!(told.contains("cancelled the stop") && told.contains("No space left on device"), "{told}");
+                assert!(told.contains("cancelled: the stop") && told.contains("No space left on device"), "{told}");
             }
             ["pause"] => assert!(told.contains("was not paused"), "{told}"),
             _ => assert!(answer.status.success(), "{answer:?}"),
         }
         assert_eq!(answer.status.success(), number == 0, "the command that asked is told: {answer:?}");
         asked = Instant::now();
-        let refused = || journal(&run).iter().filter(|row| row.text.starts_with("cancelled ")).count();
+        let refused = || journal(&run).iter().filter(|row| row.text.starts_with("cancelled: ")).count();
         wait_for("the refusal", || (refused() > number).then_some(()));
         let after = wait_status(&run, "more steps", |status| status.step > before.step + 5);
         assert_eq!((after.attempts, after.rung, after.pid_worker), (1, 0, before.pid_worker));

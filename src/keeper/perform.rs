@@ -97,7 +97,8 @@ impl Keeper {
                         self.clients.answer(id, answer);
                     }
                 }
-                Effect::NotDone(text) => {
+                Effect::Cancel(cancelled) => {
+                    let text = cancelled.to_string();
                     self.recorder.note(Level::Error, JournalKind::Request, text.clone());
                     self.clients.settle(false, &text);
                 }
@@ -276,6 +277,7 @@ impl Keeper {
             Outcome::Stopped => sentences::stopped(self.recorder.status.step, &self.policy.continuation()),
             Outcome::Refused(why) => (Level::Error, format!("not started: {why}")),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
+            Outcome::NeedsPerson(why @ Reason::Moved(_)) => (Level::Error, format!("needs attention: {why}")),
             Outcome::NeedsPerson(why) => {
                 (Level::Error, format!("needs attention: {why}; {}", self.policy.continuation()))
             }

@@ -20,7 +20,7 @@ impl Keeper {
         if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
-        if self.policy.ledger().lean {
+        if self.policy.ledger().is_lean() {
             arguments.push("--lean".to_owned());
         }
         if !self.stored.left_out.is_empty() {

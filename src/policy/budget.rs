@@ -1,7 +1,6 @@
 //! The restart budget. It counts durable progress, not signs of life.
 
 use super::reason::Exhausted;
-use super::relapse::Relapse;
 use crate::config::watch::Watch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -16,9 +15,6 @@ pub struct Budget {
     /// Start times of workers, in milliseconds on the keeper's clock.
     #[serde(default)]
     pub recent: Vec<u64>,
-    /// Failures shortly after loading a checkpoint.
-    #[serde(default)]
-    pub relapse: Relapse,
 }
 
 impl Budget {

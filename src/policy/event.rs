@@ -2,7 +2,7 @@
 
 use super::command::CommandTimes;
 use super::lifecycle::{Back, Outcome, Start};
-use super::reason::Reason;
+use super::reason::{Cancelled, Reason};
 use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
@@ -117,8 +117,8 @@ pub enum Effect {
     Asked(Level, JournalKind, String),
     /// Answer the request: with its consequence, or why it is refused.
     Reply(Result<String, Refusal>),
-    /// A request that was accepted cannot be carried out: says why, and what to do.
-    NotDone(String),
+    /// A request that was accepted cannot be carried out.
+    Cancel(Cancelled),
     /// The run is over.
     Finish(Outcome),
 }

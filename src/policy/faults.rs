@@ -1,13 +1,12 @@
 //! Response to a worker that ended unasked.
 
 use super::event::Effect;
+use super::failures::{Answer, response_in_time};
 use super::fault::Fault;
 use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
 use super::moves::Move;
 use super::reason::{Exhausted, Reason};
-use super::recurrence::response_in_time;
-use super::relapse::is_soon;
 use super::shift::Answered;
 use crate::config::knobs::Relief;
 use crate::faults::response::Response;
@@ -16,9 +15,6 @@ use crate::format::count;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level};
 use std::time::Duration;
-
-/// Two hangs or crashes within this many steps count as one problem.
-const ONE_PROBLEM: u64 = 2000;
 
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
@@ -29,7 +25,8 @@ impl Policy {
         if self.ended_by_user(fault) {
             return effects.into_iter().chain(self.end_as_asked()).collect();
         }
-        let comes_back = self.comes_back(fault);
+        self.record_failure(fault, self.position.step.unwrap_or(0));
+        let comes_back = self.ledger.failures.comes_back();
         let response = fault.response();
         let response = if self.capability.is_command() { response.of_command() } else { response };
         let response = response_in_time(response, fault, comes_back);
@@ -48,7 +45,9 @@ impl Policy {
             _ if restarts == 0 && fault.class.exit_code() != 1 => {
                 Some(Outcome::Failed(fault.class, Reason::Fault(fault.clone())))
             }
-            Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(Reason::HostMemory(fault.clone()))),
+            Response::Lean if self.ledger.failures.count(fault.class) > 1 => {
+                Some(Outcome::NeedsPerson(Reason::HostMemory(fault.clone())))
+            }
             _ => self
                 .end_of_command(fault)
                 .or_else(|| self.end_of_ignored(fault, response))
@@ -58,15 +57,14 @@ impl Policy {
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
             effects.retain(|_| matches!(outcome, Outcome::NeedsPerson(_)));
-            effects.extend(self.acquit_checkpoints(fault));
+            effects.extend(self.put_checkpoints_back());
             effects.extend(self.finish_run(outcome));
             return effects;
         }
         let (start, shift) = self.start_after(fault, response);
         effects.extend(shift);
-        effects.extend(self.suspect_checkpoint_or_data(fault));
+        effects.extend(self.suspect_checkpoint_or_data());
         if response == Response::Lean {
-            self.ledger.lean = true;
             let text = "from now on one thread loads the data, one batch ahead".to_owned();
             effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
         }
@@ -88,23 +86,17 @@ impl Policy {
         comes_back.then(|| Outcome::NeedsPerson(Reason::SameException { fault: fault.clone(), step }))
     }
 
-    /// Puts checkpoints back that an exception of the script seemed to blame, now that it came after another one, too.
-    fn acquit_checkpoints(&mut self, fault: &Fault) -> Option<Effect> {
-        let (loaded, step) = (self.position.loaded, self.position.step);
-        let kind = fault.kind.as_deref().filter(|_| fault.class == FailureClass::Exception);
-        let relapse = &mut self.ledger.budget.relapse;
-        relapse.fault(loaded, step, kind);
-        Some(relapse.take_innocent(self.position.durable)).filter(|steps| !steps.is_empty()).map(Effect::PutBack)
+    /// Puts the checkpoints back that the run went back from in vain.
+    fn put_checkpoints_back(&self) -> Option<Effect> {
+        Some(self.ledger.failures.blameless()).filter(|steps| !steps.is_empty()).map(Effect::PutBack)
     }
 
     /// Returns the end of the run if no loss was finite since the last restart for this reason, and no rung helps: checkpoints
-    /// that are saved meanwhile are no progress. Soon after a load, the checkpoint may be the cause, and an older one helps.
-    fn end_of_nan(&mut self, fault: &Fault) -> Option<Outcome> {
+    /// that are saved meanwhile are no progress.
+    fn end_of_nan(&self, fault: &Fault) -> Option<Outcome> {
         let relief = Relief::Numerics;
         let is_unrelieved = fault.class == FailureClass::NonFinite && self.nearest_rung(relief).is_none();
-        let again = is_unrelieved && self.ledger.ended_in_nan && !is_soon(self.position.loaded, self.position.step);
-        self.ledger.ended_in_nan = is_unrelieved;
-        again.then(|| {
+        (is_unrelieved && self.ledger.failures.stays_nan()).then(|| {
             let (fault, unrelieved) = (fault.clone(), Box::new(self.unrelieved(relief)));
             Outcome::NeedsPerson(Reason::NoFiniteLoss { fault, unrelieved })
         })
@@ -119,11 +111,7 @@ impl Policy {
         }
         let relief = match response {
             Response::Relieve(relief) => Some(relief),
-            Response::AgainThen(relief) => {
-                let again = self.ledger.restarted_at.is_some_and(|at| step.abs_diff(at) < ONE_PROBLEM);
-                self.ledger.restarted_at = Some(step);
-                again.then_some(relief)
-            }
+            Response::AgainThen(relief) => self.ledger.failures.is_one_problem(step).then_some(relief),
             _ => None,
         };
         let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.lower_rung(relief)));
@@ -153,30 +141,18 @@ impl Policy {
     /// Detects bad checkpoints and bad data. The same failure shortly after the same load goes one
     /// checkpoint back. The same failure at the same step, at any distance from the load, skips the data
     /// of that step.
-    fn suspect_checkpoint_or_data(&mut self, fault: &Fault) -> Vec<Effect> {
-        let (loaded, step) = (self.position.loaded, self.position.step);
-        if self.ledger.budget.relapse.fault(loaded, step, fault.kind.as_deref()) {
-            return loaded.map(Effect::GoBack).into_iter().collect();
+    fn suspect_checkpoint_or_data(&mut self) -> Vec<Effect> {
+        if self.ledger.failures.blames_checkpoint() {
+            self.ledger.failures.answer_newest(Answer::GoesBack);
+            return self.position.loaded.map(Effect::GoBack).into_iter().collect();
         }
-        let may_be_data = matches!(fault.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
-        let Some((step, kind)) = step.zip(fault.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
-        let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
-        self.ledger.poison = Some((step, kind)).filter(|_| !again);
-        match self.position.clock {
-            Some(clock)
-                if again
-                    && !self.capability.is_command()
-                    && self.autopilot()
-                    && self.ledger.left_out != Some(clock) =>
-            {
-                self.ledger.left_out = Some(clock);
-                let text =
-                    format!("step {} failed twice in the same way; its data is skipped from now on", count(step + 1));
-                let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
-                vec![told, Effect::LeaveOut { from: clock, units: self.position.pace.units_per_step() }]
-            }
-            _ => Vec::new(),
-        }
+        let may_skip = !self.capability.is_command() && self.autopilot() && self.ledger.failures.may_blame_data();
+        let place = self.position.step.zip(self.position.clock);
+        let Some((step, clock)) = place.filter(|_| may_skip) else { return Vec::new() };
+        self.ledger.failures.answer_newest(Answer::SkipsData);
+        let text = format!("step {} failed twice in the same way; its data is skipped from now on", count(step + 1));
+        let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
+        vec![told, Effect::LeaveOut { from: clock, units: self.position.pace.units_per_step() }]
     }
 
     /// Plans the next start, as soon as the budget allows it.
@@ -223,10 +199,9 @@ impl Policy {
         let unrelieved = unrelieved.map(|relief| Box::new(self.unrelieved(relief)));
         // Other causes seldom need a rung; if one was tried, its failure is worth a word.
         let unrelieved = unrelieved.filter(|it| matches!(response, Response::Relieve(_)) || it.why.is_some());
-        let innocent = self.ledger.budget.relapse.take_innocent(self.position.durable);
-        let (proposed, put_back) = (self.proposal().map(|proposal| proposal.does), !innocent.is_empty());
-        let why = Reason::NoProgress { spent, fault: fault.clone(), proposed, unrelieved, put_back };
-        let put_back = put_back.then_some(Effect::PutBack(innocent));
-        put_back.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
+        let (proposed, restored) = (self.proposal().map(|proposal| proposal.does), self.put_checkpoints_back());
+        let puts_back = restored.is_some();
+        let why = Reason::NoProgress { spent, fault: fault.clone(), proposed, unrelieved, puts_back };
+        restored.into_iter().chain(self.finish_run(Outcome::NeedsPerson(why))).collect()
     }
 }

@@ -303,7 +303,7 @@ impl World {
             | Effect::Journal(..)
             | Effect::Alarm { .. }
             | Effect::AlarmOver(_)
-            | Effect::NotDone(_)
+            | Effect::Cancel(_)
             | Effect::Reply(_) => {}
         }
     }

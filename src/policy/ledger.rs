@@ -2,13 +2,14 @@
 
 use super::budget::Budget;
 use super::climb::Climb;
+use super::failures::Failures;
 use super::moves::Proposal;
 use super::plan::Progress;
-use super::recurrence::Recurring;
 use super::shift::Shift;
 use super::spike::FirstLosses;
 use crate::config::climb::Stage;
 use crate::config::knobs::Relief;
+use crate::protocol::class::FailureClass;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,20 +28,9 @@ pub struct Ledger {
     pub proposal: Option<Proposal>,
     /// Heat pauses since the last shift for heat.
     pub heat_pauses: u32,
-    /// Step of the last hang or crash that a restart on the same rung answered.
-    #[serde(alias = "hung_at")]
-    pub restarted_at: Option<u64>,
-    /// Set once the host ran out of memory: workers load data sparingly from then on.
-    pub lean: bool,
-    /// Step and key of the last fault that the data may have caused.
-    pub poison: Option<(u64, String)>,
-    /// The failure of the last worker that ends the run if it comes back.
-    #[serde(alias = "raised_at")]
-    pub recurring: Option<Recurring>,
-    /// The last worker ended since too many steps were not finite, which no rung relieves, and none was finite since.
-    pub ended_in_nan: bool,
-    /// First step of the last jump of the loss that a rollback answered without leaving out data.
-    pub jumped_at: Option<u64>,
+    /// The failures so far.
+    #[serde(flatten)]
+    pub failures: Failures,
     /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
     /// Knobs that the script ignores, and their values in force.
@@ -51,8 +41,6 @@ pub struct Ledger {
     pub first_losses: [FirstLosses; 2],
     /// Step at which the run finished.
     pub finished_at: Option<u64>,
-    /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.
-    pub left_out: Option<u64>,
     /// The shift whose rung has not taken a step yet.
     pub shift: Option<Shift>,
     /// Rungs that cannot start here, and why.
@@ -78,14 +66,19 @@ impl Ledger {
         ledger
     }
 
+    /// Reports whether workers load data sparingly: the host ran out of memory.
+    #[must_use]
+    pub fn is_lean(&self) -> bool {
+        self.failures.count(FailureClass::HostOutOfMemory) > 0
+    }
+
     /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
-        (self.heat_pauses, self.restarted_at, self.lean, self.poison, self.recurring) = (0, None, false, None, None);
+        (self.heat_pauses, self.failures) = (0, Failures::default());
         self.unrelieved.clear();
         // The user may have changed the script, or the rung.
         self.ignored.clear();
         self.unusable.clear();
-        (self.jumped_at, self.ended_in_nan) = (None, false);
     }
 }

@@ -51,7 +51,7 @@ pub enum Reason {
         "{spent}; the last worker: {fault}{}{}{}",
         .proposed.as_ref().map_or_else(String::new, |does| format!("; the keeper {does}")),
         .unrelieved.as_ref().map_or_else(String::new, |it| format!("; {it}: {}", it.suggestion())),
-        if *.put_back { "; an older checkpoint failed in the same way, so the newest is put back if it is whole" } else { "" }
+        if *.puts_back { "; an older checkpoint failed in the same way, so the newest is put back if it is whole" } else { "" }
     )]
     NoProgress {
         /// How the budget was used up.
@@ -63,7 +63,7 @@ pub enum Reason {
         /// The missing rung, if one would help.
         unrelieved: Option<Box<Unrelieved>>,
         /// Checkpoints are put back, as an older one failed in the same way.
-        put_back: bool,
+        puts_back: bool,
     },
     /// A restart would overwrite outputs of the command, which may be checkpoints.
     #[error(
@@ -165,7 +165,7 @@ pub enum Reason {
          restart the machine or, under WSL2, run `wsl --shutdown`",
         .0 >> 20
     )]
-    MemoryOfTheDead(u64),
+    NotReleased(u64),
     /// More GPU memory is in use than before the run, and nobody knows by what.
     #[error(
         "the GPU memory was not released: {} MiB in use, {} MiB before the run; `nvidia-smi` shows which process holds it",
@@ -302,6 +302,27 @@ impl fmt::Display for Unsaved {
     }
 }
 
+/// A request that was accepted and cannot be carried out: the worker cannot save first, and trains on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cancelled: {what}; step {} could not be saved ({message}). Training continues, so nothing is lost ({unsaved}); fix the \
+     cause, then ask again{}",
+    count(*.step),
+    if *.is_stop { "; a second stop ends it without saving" } else { "" }
+)]
+pub struct Cancelled {
+    /// The request.
+    pub what: String,
+    /// The step.
+    pub step: u64,
+    /// Why it cannot be saved.
+    pub message: String,
+    /// The work since the newest checkpoint.
+    pub unsaved: Unsaved,
+    /// The request was to stop.
+    pub is_stop: bool,
+}
+
 fn and(part: Option<impl fmt::Display>) -> String {
     part.map_or_else(String::new, |part| format!("; {part}"))
 }
@@ -338,3 +359,6 @@ fn suggest_for_script(relief: Relief) -> &'static str {
         Relief::Heat => "a smaller batch",
     }
 }
+
+#[cfg(test)]
+mod tests;

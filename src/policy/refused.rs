@@ -4,8 +4,7 @@
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
-use super::reason::Unsaved;
-use crate::format::count;
+use super::reason::{Cancelled, Unsaved};
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{DoneReason, Level, Phase};
 use std::time::Duration;
@@ -77,14 +76,8 @@ impl Policy {
         self.worker.stop_withdrawn = true;
         self.life = Lifecycle::Running(Phase::Training);
         self.cancel_shift();
-        let again = if self.wishes.stop_refused { "; a second stop ends it without saving" } else { "" };
-        let text = format!(
-            "cancelled {what}: step {} could not be saved ({message}). Training continues ({}); fix the cause, then \
-             repeat{again}",
-            count(step),
-            self.unsaved_steps()
-        );
-        vec![Effect::NotDone(text)]
+        let (is_stop, unsaved) = (self.wishes.stop_refused, self.unsaved_steps());
+        vec![Effect::Cancel(Cancelled { what, step, message: message.to_owned(), unsaved, is_stop })]
     }
 
     /// Reports whether the worker ended as asked by a stop that was withdrawn before it had heard of that: no fault, but
@@ -108,6 +101,7 @@ mod tests {
     use super::super::event::{Effect, Event};
     use super::super::ledger::Ledger;
     use super::super::lifecycle::Lifecycle;
+    use super::super::reason::{Cancelled, Unsaved};
     use super::super::tests::{hello_from, limits, saved, seconds};
     use crate::outlook::request::Refusal;
     use crate::protocol::cause::Cause;
@@ -122,10 +116,10 @@ mod tests {
         policy
     }
 
-    fn refuse(policy: &mut Policy, at: u64) -> String {
+    fn refuse(policy: &mut Policy, at: u64) -> Cancelled {
         let event = WorkerEvent::StopRefused { step: 9, message: "No space left on device".to_owned() };
         match &policy.decide(Event::Worker(event), seconds(at))[..] {
-            [Effect::NotDone(text)] => text.clone(),
+            [Effect::Cancel(cancelled)] => cancelled.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -136,8 +130,9 @@ mod tests {
             let mut policy = running();
             let climb = policy.ledger().climb.clone();
             policy.decide(Event::Request(request.clone()), seconds(2));
-            let text = refuse(&mut policy, 3);
-            assert!(text.contains("No space left") && text.contains("no checkpoint yet"), "{text}");
+            let cancelled = refuse(&mut policy, 3);
+            assert_eq!((cancelled.step, cancelled.unsaved), (9, Unsaved { steps: 0, since: None }));
+            assert_eq!(cancelled.is_stop, request == Request::Stop, "{cancelled}");
             assert!(matches!(policy.life(), Lifecycle::Running(_)), "{request:?}");
             assert_eq!((policy.rung(), &policy.ledger().climb), (0, &climb), "{request:?}");
         }
@@ -190,7 +185,7 @@ mod tests {
         let without = Effect::Order(Order::Stop { checkpoint: false });
         let mut policy = running();
         asks(&mut policy, 2);
-        assert!(refuse(&mut policy, 3).contains("a second stop"));
+        assert!(refuse(&mut policy, 3).is_stop);
         assert!(!asks(&mut policy, 3).contains(&without), "another client in the same moment");
         refuse(&mut policy, 4);
         policy.decide(saved(20), seconds(5));

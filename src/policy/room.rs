@@ -89,7 +89,7 @@ impl Policy {
                 let (rung, holders) = (self.rung_name(start.rung).to_owned(), card.holders.clone());
                 Reason::NoRoom { rung, needed, free: card.free, holders }
             }
-            (Some(card), _) => Reason::MemoryOfTheDead(card.ours),
+            (Some(card), _) => Reason::NotReleased(card.ours),
             (None, Some((before, used))) => Reason::MemoryInUse { used, before },
             (None, None) => {
                 let mut effects = Vec::new();

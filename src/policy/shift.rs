@@ -171,7 +171,7 @@ impl Policy {
     /// Reports whether the rung is started once more, as the failure may pass.
     fn may_pass_on_retry(&mut self, fault: &Fault, response: Response, now: Duration) -> bool {
         let is_passing = fault.may_pass || of_class(fault.class).outside || fault.class == FailureClass::Collective;
-        let restarts = !(response == Response::Lean && self.ledger.lean)
+        let restarts = !(response == Response::Lean && self.ledger.failures.count(fault.class) > 1)
             && self.ledger.budget.allows_restart(self.position.durable, now, &self.limits.watch);
         let first = self.ledger.shift.as_mut().is_some_and(|shift| !std::mem::replace(&mut shift.is_retry, true));
         is_passing && restarts && first
@@ -182,7 +182,7 @@ impl Policy {
         let Some(shift) = self.ledger.shift.clone() else { return Vec::new() };
         let (failed, back) = (self.rung_name(shift.to).to_owned(), self.rung_name(shift.from).to_owned());
         self.ledger.unusable.insert(shift.to, fault.text.clone());
-        self.ledger.recurring = None;
+        self.ledger.failures.forget_trial();
         self.ledger.proposal.take_if(|proposal| leads_to(&proposal.what, shift.to));
         self.ledger.climb = shift.climb.clone();
         self.ledger.climb.record_disturbance(self.current_step());

@@ -2,6 +2,7 @@
 
 use super::age::format_span;
 use super::event::Effect;
+use super::fault::Fault;
 use super::heat;
 use super::idle::{News, Reason, Unfused};
 use super::lifecycle::{Back, Lifecycle};
@@ -22,7 +23,9 @@ impl Policy {
         let (watch, mut effects) = (self.limits.watch.clone(), self.end_silence());
         let _ = self.watches.skips.observe(false, &watch);
         let _ = self.watches.updates.observe_step(false, &watch);
-        self.ledger.ended_in_nan &= step.loss.is_none();
+        if step.loss.is_some() {
+            self.ledger.failures.record_progress();
+        }
         if self.ledger.climb.record_step(step.step, watch.climb) {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
@@ -75,12 +78,11 @@ impl Policy {
         let durable = self.position.durable;
         // A command may print every tenth step only, so the same jump may seem to begin a little later.
         let near = self.limits.watch.spike.in_a_row.max(back.before / 20);
-        let same = |step: u64| step.abs_diff(back.before) <= near;
-        let repeats = back.skip.is_none() && self.ledger.jumped_at.is_some_and(same);
+        let repeats = back.skip.is_none() && self.ledger.failures.has_jumped_near(back.before, near);
         let budget = self.ledger.budget.allows_restart(durable, now, &self.limits.watch);
         let allows = durable.is_some() && !repeats && budget;
-        if self.autopilot() {
-            self.ledger.jumped_at = Some(back.before).filter(|_| back.skip.is_none());
+        if self.autopilot() && back.skip.is_none() {
+            self.record_failure(&Fault::new(FailureClass::LossSpike, why), back.before);
         }
         let to = if allows { Some(self.rung) } else { self.nearest_rung(Relief::Numerics) };
         match to {

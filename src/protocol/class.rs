@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Class of a failure that ended a worker or affects it. Each class that a worker reports itself has an exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// An allocation on the device failed.
@@ -52,6 +52,7 @@ pub enum FailureClass {
     /// The script raised an exception that nothing caught.
     Exception,
     /// No known class fits.
+    #[default]
     Unknown,
 }
 

@@ -62,7 +62,7 @@ impl World {
     fn fail_for_a_moment(&mut self, step: u64) {
         let cause = Cause { may_pass: true, ..Cause::new(FailureClass::Data, Vec::new()) };
         let place = self.policy.position.step.unwrap_or(0);
-        let is_again = self.policy.ledger.recurring.as_ref().is_some_and(|before| before.step == place);
+        let is_again = self.policy.ledger.failures.of_workers().next().is_some_and(|before| before.step == place);
         let (seed, stops) = (self.seed, matches!(self.policy.life(), Lifecycle::Stopping { .. }));
         self.worker = None;
         self.note_failure(FailureClass::Data);

@@ -96,14 +96,14 @@ fn out_of_host_memory_loads_sparingly_once_then_needs_attention() {
         scenario.resume(scenario.policy.position.durable);
         effects
     };
-    assert!(!scenario.policy.ledger().lean);
+    assert!(!scenario.policy.ledger().is_lean());
     assert_eq!(starts(&kill(&mut scenario)), [0], "no rung of the ladder");
-    assert!(scenario.policy.ledger().lean);
+    assert!(scenario.policy.ledger().is_lean());
     let effects = kill(&mut scenario);
     assert!(matches!(effects.last(), Some(Effect::Finish(Outcome::NeedsPerson(Reason::HostMemory(_))))), "{effects:?}");
     let mut plain = Scenario::begin(true);
     plain.tell(KILLED);
-    assert!(!plain.policy.ledger().lean, "a kill without evidence says nothing about memory");
+    assert!(!plain.policy.ledger().is_lean(), "a kill without evidence says nothing about memory");
 }
 
 #[test]
