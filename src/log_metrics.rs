@@ -31,6 +31,7 @@ mod record;
 mod screen;
 mod shares;
 mod skips;
+mod table;
 mod tail;
 mod tensorboard;
 mod test_set;

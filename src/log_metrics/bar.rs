@@ -15,6 +15,8 @@ pub enum Maker {
     Tqdm,
     Keras,
     Rich,
+    /// Behind the row of a table.
+    Table,
 }
 
 /// A bar, as drawn once.

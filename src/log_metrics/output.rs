@@ -3,7 +3,7 @@
 mod mark;
 
 use super::Reading;
-use super::bar::Bar;
+use super::bar::{Bar, Maker};
 use super::clock::{Counting, Epoch, Placed, Position};
 use super::joiner::Joiner;
 use super::line::Line;
@@ -14,6 +14,7 @@ use super::progress::ProgressBars;
 use super::screen::{End, Screen};
 use super::shares::Shares;
 use super::skips::Skip;
+use super::table::{Part, Table};
 use super::test_set::TestSet;
 pub use mark::Mark;
 use std::time::Duration;
@@ -142,6 +143,8 @@ struct Content {
     /// A bar was just cleared to write a line above it.
     is_cleared: bool,
     held: Vec<Line>,
+    /// The newest header of a table.
+    table: Option<Table>,
     joiner: Joiner,
     shares: Shares,
     test_set: TestSet,
@@ -176,6 +179,7 @@ impl Content {
             announced: None,
             is_cleared: false,
             held: Vec::new(),
+            table: None,
             joiner: Joiner::default(),
             shares: Shares::default(),
             test_set: TestSet::default(),
@@ -197,7 +201,27 @@ impl Content {
         }
         if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
             self.take_own(line, readings);
-        } else if let Some(bar) = Bar::read(text) {
+            return;
+        }
+        match Table::read(text, self.table.as_ref()) {
+            Some(Part::Header(table)) => self.table = Some(table),
+            Some(Part::Row(row)) => self.take_segment(&row, Some(Maker::Table), end, was_cleared, readings),
+            Some(Part::Detail) => {}
+            None => self.take_segment(text, None, end, was_cleared, readings),
+        }
+    }
+
+    /// Takes a bar or a line. `maker`: that of the bar, where its text does not tell.
+    fn take_segment(
+        &mut self,
+        text: &str,
+        maker: Option<Maker>,
+        end: End,
+        was_cleared: bool,
+        readings: &mut Vec<Reading>,
+    ) {
+        if let Some(mut bar) = Bar::read(text) {
+            bar.maker = maker.unwrap_or(bar.maker);
             self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
             if !self.own_steps && !self.has_line_steps {
                 self.take_bar(&bar, end, readings);

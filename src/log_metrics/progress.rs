@@ -11,6 +11,10 @@ use super::names;
 const STEP_BARS: [&str; 3] = ["step", "steps", "global_steps"];
 const TRAINING_BARS: [&str; 3] = ["train", "training", "train_epoch"];
 
+/// Words of bars that count what comes before the training: `train: Scanning labels… 24/24`.
+const PREPARATIONS: [&str; 8] =
+    ["scanning", "caching", "loading", "downloading", "tokenizing", "mapping", "encoding", "filtering"];
+
 /// Bars that are remembered before one is chosen.
 const MAX_CANDIDATES: usize = 8;
 
@@ -112,7 +116,8 @@ impl ProgressBars {
     /// loss of training was just written above it.
     pub fn draw(&mut self, bar: &Bar<'_>, is_below: bool, frames_loss: bool) -> Option<Redraw> {
         let (line, description) = (bar.line(), Line::read(bar.description));
-        if description.other_words.iter().any(|word| names::is_evaluation(word)) {
+        let says = |words: &dyn Fn(&str) -> bool| description.other_words.iter().any(|word| words(word));
+        if says(&names::is_evaluation) || says(&|word| PREPARATIONS.contains(&word)) {
             return None;
         }
         let identity = Identity {
@@ -176,7 +181,7 @@ impl Chosen {
             out_of: Some(bar.out_of),
             epoch,
             is_whole: self.reason == Reason::Whole,
-            is_within: bar.maker == Maker::Keras && epoch.is_some(),
+            is_within: matches!(bar.maker, Maker::Keras | Maker::Table) && epoch.is_some(),
         };
         if self.clock.starts_over(&position) {
             (self.first, self.last) = (bar.count, None);
@@ -206,7 +211,7 @@ impl Chosen {
         let (is_due, must_wait) = match bar.maker {
             Maker::Rich => (!has_advanced && !is_new, true),
             Maker::Tqdm if self.is_iterated => (has_advanced && !is_new, !has_advanced),
-            Maker::Tqdm | Maker::Keras => (false, false),
+            Maker::Tqdm | Maker::Keras | Maker::Table => (false, false),
         };
         match (is_new, must_wait) {
             (true, false) => (fresh, waiting),

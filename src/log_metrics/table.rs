@@ -1,0 +1,206 @@
+//! Tables with a header, such as Ultralytics prints around its bars: the words of the header name the cells of the rows below.
+//!
+//! ```text
+//!       Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
+//!         2/6         0G      0.331     0.7979     0.1873          8         64: 100% ━━━━━━━━━━━━ 4/4 9.2it/s 0.4s
+//!                  Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100% ━━━━━━━━━━━━ 1/1
+//!                    all          8          8      0.912      0.875      0.861      0.702
+//! ```
+
+use super::names;
+
+/// Columns of a header: fewer is a line of words, more is something else.
+const COLUMNS: std::ops::RangeInclusive<usize> = 3..=32;
+/// Parts of the names of scores.
+const SCORES: [&str; 5] = ["acc", "iou", "map", "precision", "recall"];
+/// Longest name of a column.
+const LONGEST: usize = 24;
+
+/// The columns of the newest header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    columns: Vec<String>,
+    kind: Kind,
+}
+
+/// What the rows are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The training: an epoch and losses.
+    Training,
+    /// An evaluation: a row for all classes, and one for each.
+    Evaluation,
+}
+
+/// A segment of the output, seen as a part of a table.
+pub enum Part {
+    /// The header of a table.
+    Header(Table),
+    /// A row, with the names of its columns; what follows the cells, such as a bar, stays behind it.
+    Row(String),
+    /// A row that says nothing about the training as a whole.
+    Detail,
+}
+
+impl Table {
+    /// Reads a segment below the header of `open`.
+    pub fn read(text: &str, open: Option<&Self>) -> Option<Part> {
+        let (cells, behind) = split_bar(text);
+        if let Some(header) = Self::header(cells) {
+            return Some(Part::Header(header));
+        }
+        open?.row(cells, behind)
+    }
+
+    fn header(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect();
+        let is_name = |word: &&str| {
+            word.len() <= LONGEST
+                && word.starts_with(|letter: char| letter.is_ascii_alphabetic())
+                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/%".contains(&byte))
+        };
+        if !COLUMNS.contains(&words.len()) || !words.iter().all(is_name) {
+            return None;
+        }
+        let columns = column_names(&words);
+        let is_score = |column: &String| SCORES.iter().any(|score| column.contains(score));
+        let kind = match columns[0].as_str() {
+            "class" | "classes" if columns.iter().any(is_score) => Kind::Evaluation,
+            "epoch" if columns.iter().any(|column| names::is_loss(column)) => Kind::Training,
+            _ => return None,
+        };
+        Some(Self { columns, kind })
+    }
+
+    fn row(&self, cells: &str, behind: &str) -> Option<Part> {
+        let cells: Vec<&str> = cells.split_ascii_whitespace().take(self.columns.len() + 1).collect();
+        if cells.len() != self.columns.len() {
+            return None;
+        }
+        let named = || self.columns.iter().map(String::as_str).zip(cells.iter().copied());
+        let numbers: Vec<(&str, f64)> = named().filter_map(|(name, cell)| Some((name, cell.parse().ok()?))).collect();
+        match self.kind {
+            Kind::Training => {
+                let losses: Vec<f64> =
+                    numbers.iter().filter(|(name, _)| names::is_loss(name)).map(|(_, value)| *value).collect();
+                let wanted = self.columns.iter().filter(|name| names::is_loss(name)).count();
+                if losses.len() != wanted {
+                    return None;
+                }
+                let measured = numbers.iter().filter(|(name, _)| *name != self.columns[0]);
+                let pairs: Vec<String> = measured.map(|(name, value)| format!("{name}={value}")).collect();
+                // A table of partial losses has no total; their sum is what is trained on.
+                let has_total =
+                    numbers.iter().any(|(name, _)| names::role(name) == names::Role::Known("loss".to_owned()));
+                let total = if has_total { String::new() } else { format!(" loss={}", losses.iter().sum::<f64>()) };
+                Some(Part::Row(format!("Epoch {}{total} {} {behind}", cells[0], pairs.join(" "))))
+            }
+            Kind::Evaluation if numbers.len() + 1 < self.columns.len() => None,
+            Kind::Evaluation if !cells[0].eq_ignore_ascii_case("all") => Some(Part::Detail),
+            Kind::Evaluation => {
+                let pairs: Vec<String> = numbers.iter().map(|(name, value)| format!("eval_{name}={value}")).collect();
+                Some(Part::Row(format!("val: {}", pairs.join(" "))))
+            }
+        }
+    }
+}
+
+/// Splits a row from the share and the bar behind it: `… 64: 37% ━━━━`.
+fn split_bar(text: &str) -> (&str, &str) {
+    let share = |(cells, behind): (&'_ str, &'_ str)| {
+        let (share, bar) = behind.split_once('%')?;
+        share.bytes().all(|byte| byte.is_ascii_digit()).then_some((cells.len(), behind.len() - bar.len()))
+    };
+    match text.rsplit_once(": ").and_then(share) {
+        Some((cells, share)) => (&text[..cells], text[cells + 2 + share..].trim_start()),
+        None => (text, ""),
+    }
+}
+
+/// Returns the names of columns: `Box(P R mAP50)` and `Mask(P R mAP50)` are a group each, of which the first needs no name.
+fn column_names(words: &[&str]) -> Vec<String> {
+    let (mut group, mut groups) = (String::new(), 0);
+    let name = |word: &&str| {
+        let inner = match word.split_once('(') {
+            Some((begun, first)) => {
+                groups += 1;
+                group = if groups > 1 { format!("{begun}_") } else { String::new() };
+                first
+            }
+            None => word,
+        };
+        let name = match inner.trim_end_matches(')') {
+            "P" => "precision",
+            "R" => "recall",
+            name => name,
+        };
+        names::sanitise(&format!("{group}{name}"))
+    };
+    words.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, Table};
+
+    const HEADER: &str = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size";
+
+    fn header(text: &str) -> Table {
+        match Table::read(text, None) {
+            Some(Part::Header(table)) => table,
+            _ => panic!("{text}"),
+        }
+    }
+
+    fn row(table: &Table, text: &str) -> Option<String> {
+        match Table::read(text, Some(table))? {
+            Part::Row(row) => Some(row),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_row_takes_the_names_of_its_header_and_the_sum_of_its_losses() {
+        let table = header(HEADER);
+        let text = "        2/6      1.2G        0.5       0.25          1          8         64: 37% ━━━━╸─────── 3/8 8.1it/s 0.4s<0.6s";
+        let wanted = "Epoch 2/6 loss=1.75 box_loss=0.5 cls_loss=0.25 dfl_loss=1 instances=8 size=64 ━━━━╸─────── 3/8 8.1it/s 0.4s<0.6s";
+        assert_eq!(row(&table, text).as_deref(), Some(wanted));
+        let nan = row(&table, "2/6 1.2G nan 0.25 1 8 64: 100% ━━━━ 8/8").unwrap();
+        assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
+        let total = header("Epoch loss aux_loss lr");
+        assert_eq!(row(&total, "3 0.5 0.1 1e-3").as_deref(), Some("Epoch 3 loss=0.5 aux_loss=0.1 lr=0.001 "));
+    }
+
+    #[test]
+    fn an_evaluation_is_the_row_of_all_classes() {
+        let table = header(
+            "  Class  Images  Instances  Box(P  R  mAP50  mAP50-95)  Mask(P  R  mAP50  mAP50-95): 100% ━━━━ 1/1 15.7it/s",
+        );
+        let all = row(&table, "  all  8  9  0.9  0.8  0.7  0.6  0.5  0.4  0.3  0.2").unwrap();
+        let wanted = "val: eval_images=8 eval_instances=9 eval_precision=0.9 eval_recall=0.8 eval_map50=0.7 eval_map50-95=0.6 \
+                      eval_mask_precision=0.5 eval_mask_recall=0.4 eval_mask_map50=0.3 eval_mask_map50-95=0.2";
+        assert_eq!(all, wanted);
+        assert!(matches!(
+            Table::read("  box  8  9  0.9  0.8  0.7  0.6  0.5  0.4  0.3  0.2", Some(&table)),
+            Some(Part::Detail)
+        ));
+    }
+
+    #[test]
+    fn prose_and_other_rows_are_no_table() {
+        for text in [
+            "Epoch 1/6",
+            "Class imbalance was found: 100% of 3",
+            "Epoch the model was saved",
+            "Class Images",
+            "step 3 loss 0.5",
+            "",
+        ] {
+            assert!(!matches!(Table::read(text, None), Some(Part::Header(_))), "{text}");
+        }
+        let table = header(HEADER);
+        for text in ["saved the weights to runs/detect/train today", "1/6 0G a b c 8 64", "1/6 0G 1 2"] {
+            assert_eq!(row(&table, text), None, "{text}");
+        }
+    }
+}
