@@ -29,6 +29,8 @@ pub struct Command<'a> {
     open: bool,
     before: Vec<String>,
     arguments: Vec<String>,
+    /// Arguments of the script's defaults that rungs change: text with a placeholder and default, null if it is unknown.
+    pub defaults: Vec<(String, Value)>,
     /// The knobs in force on rung `full`, in the order they were made: dotted path and value.
     pub knobs: Vec<(String, Value)>,
     /// The keys of the settings file that knobs set: path and text with placeholders.
@@ -47,6 +49,7 @@ impl<'a> Command<'a> {
             open: words.open,
             before: escaped(&words.before),
             arguments: escaped(&words.arguments),
+            defaults: Vec::new(),
             knobs: Vec::new(),
             settings: Vec::new(),
         }
@@ -77,20 +80,20 @@ impl<'a> Command<'a> {
         self.value(flag) == Some(&Literal::Bool(true))
     }
 
-    /// Puts the placeholder of a knob in the place of an argument's value, or appends the argument. Returns whether it could.
+    /// Puts the placeholder of a knob in the place of an argument's value, or adds the argument for rungs that change it.
+    /// Returns whether it could.
     pub fn add_knob(&mut self, flag: usize, path: &str, value: Value) -> bool {
         if self.knobs.iter().any(|(known, _)| known == path) {
             return true;
         }
-        let is_placed = self.place_value(flag, format!("{{{path}}}"));
+        let is_placed = self.place_value(flag, format!("{{{path}}}"), &value);
         if is_placed {
             self.knobs.push((path.to_owned(), value));
         }
         is_placed
     }
 
-    /// Puts a text with placeholders in the place of an argument's value, or appends the argument. Returns whether it could.
-    pub fn place_value(&mut self, flag: usize, holder: String) -> bool {
+    fn place_value(&mut self, flag: usize, holder: String, value: &Value) -> bool {
         if let Takes::Setting(_) = self.flags[flag].takes {
             self.settings.push((self.flags[flag].names[0].clone(), holder));
             return true;
@@ -108,8 +111,11 @@ impl<'a> Command<'a> {
             Some(Place::Alone(at)) => self.arguments[at] = format!("{}={holder}", self.arguments[at]),
             None if !self.open || matches!(takes, Takes::Values | Takes::KeyValue { .. }) => return false,
             None if is_switch => self.arguments.push(holder),
-            None if spelling.starts_with("--") => self.arguments.push(format!("{spelling}={holder}")),
-            None => self.arguments.extend([spelling, holder]),
+            None => {
+                // After a short option of one letter, the value needs no sign between them.
+                let joint = if spelling.len() == 2 { "" } else { "=" };
+                self.defaults.push((format!("{spelling}{joint}{holder}"), value.clone()));
+            }
         }
         true
     }
@@ -167,9 +173,9 @@ impl<'a> Command<'a> {
     /// Returns the knob's value for a switch as the command has it.
     pub fn switch_now(&self, flag: usize) -> Option<Value> {
         let stands_alone = matches!(self.flags[flag].takes, Takes::Presence(_) | Takes::Pair { .. });
-        if !stands_alone && self.value(flag).is_none() {
-            // Whatever is in force without the argument would be replaced.
-            return None;
+        if !stands_alone && !self.is_given(flag) && !matches!(self.value(flag), Some(Literal::Bool(_))) {
+            // The argument is left out until a rung sets it.
+            return Some(Value::Null);
         }
         if stands_alone && !self.is_given(flag) { Some("".into()) } else { self.switched(flag, self.is_on(flag)) }
     }

@@ -13,7 +13,6 @@ use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
 use super::saves::{Part, SavedFiles};
 use super::user_settings::{Ambiguous, UserSettings};
-use crate::config::command::OUTPUTS;
 use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
 pub use copy::ProposedCopy;
@@ -51,6 +50,8 @@ pub struct Facts<'a> {
 pub struct Proposal {
     /// The command with placeholders.
     pub command: Vec<String>,
+    /// Arguments that are passed only where a rung changes the script's own default.
+    pub defaults: Vec<(String, Value)>,
     /// The knobs on rung `full`: dotted path and value.
     pub knobs: Vec<(String, Value)>,
     /// The copy of the settings file.
@@ -137,7 +138,6 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         offered: None,
         notes: Vec::new(),
         batch_by_companion: false,
-        outputs: None,
     };
     if !facts.words.open {
         draft.notes.push(Note::Closed);
@@ -148,12 +148,12 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
     }
     draft.add_given_knobs();
     draft.add_rungs();
-    draft.move_outputs();
     let checkpoints = draft.find_checkpoints();
     let (recognised, missing) = draft.report();
     let copy = draft.copy_settings();
     Proposal {
         command: draft.command.words(),
+        defaults: draft.command.defaults,
         knobs: draft.command.knobs,
         copy,
         batch_by_companion: draft.batch_by_companion,
@@ -175,8 +175,6 @@ struct Draft<'a> {
     offered: Option<Rung>,
     notes: Vec<Note>,
     batch_by_companion: bool,
-    /// The argument that has got each run's own output directory.
-    outputs: Option<usize>,
 }
 
 impl Draft<'_> {
@@ -242,27 +240,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives each run an output directory of its own, in place of a relative one that all runs would share.
-    fn move_outputs(&mut self) {
-        let Some(flag) = self.flag(Role::OutputDirectory) else { return };
-        // The folder of a settings file stays the one that the file names.
-        if matches!(self.facts.flags[flag].takes, Takes::Setting(_)) {
-            return;
-        }
-        let Some(Literal::Text(before)) = self.command.value(flag).cloned() else { return };
-        // Another place than the working directory was chosen for a reason, such as a larger disk.
-        let is_relative = !before.is_empty() && !before.starts_with(['/', '~', '$']) && !before.contains(':');
-        if is_relative && self.command.place_value(flag, OUTPUTS.to_owned()) {
-            self.outputs = Some(flag);
-            self.notes.push(Note::OwnOutputs(self.facts.flags[flag].spelling().to_owned(), before));
-        }
-    }
-
-    /// Returns the folder that an argument names, with placeholders.
+    /// Returns the folder that an argument names.
     fn folder(&self, flag: usize) -> Option<String> {
-        if self.outputs == Some(flag) {
-            return Some(OUTPUTS.to_owned());
-        }
         match self.command.value(flag)? {
             Literal::Text(text) => Some(escape(text.trim_end_matches('/'))),
             _ => None,

@@ -2,7 +2,6 @@
 
 use super::argparse::format_number;
 use super::proposal::{Checkpoints, Note, Proposal, ProposedCopy, Rung};
-use crate::config::command::OUTPUTS;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -39,6 +38,7 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
     }
     let words: Vec<String> = proposal.command.iter().map(|word| scalar(&Value::from(word.as_str()))).collect();
     text.push_str(&list("command", &words));
+    write_defaults(&mut text, &proposal.defaults);
     let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
     if proposal.batch_by_companion {
         text.push_str(
@@ -76,6 +76,18 @@ fn list(key: &str, words: &[String]) -> String {
     }
     let lines = words.iter().map(|word| format!("  - {word}"));
     [format!("{key}:")].into_iter().chain(lines).chain([String::new()]).collect::<Vec<_>>().join("\n")
+}
+
+fn write_defaults(text: &mut String, defaults: &[(String, Value)]) {
+    if defaults.is_empty() {
+        return;
+    }
+    text.push_str(
+        "# The script has these by default. Each is passed only on a rung where its knob has another value.\ndefaults:\n",
+    );
+    for (argument, default) in defaults {
+        let _ = writeln!(text, "  {}: {}", quoted(argument), scalar(default));
+    }
 }
 
 /// Writes the copy of the settings file.
@@ -135,14 +147,11 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         return;
     }
     let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {
-        let has_own = proposal.notes.iter().any(|note| matches!(note, Note::OwnOutputs(..)));
-        let folder = if has_own { OUTPUTS } else { "out" };
-        let _ = write!(
-            text,
+        text.push_str(
             "\n# Without the script's checkpoints, a failed run cannot continue. With them, a file or a folder each:\n\
-             #   checkpoints: {{ match: \"{folder}/step_*.pt\" }}\n\
-             #   checkpoints: {{ match: \"{folder}/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }}\n\
-             #   resume: {{ arguments: [\"--resume={{checkpoint}}\"] }}\n\
+             #   checkpoints: { match: \"out/step_*.pt\" }\n\
+             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }\n\
+             #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
              # or, if the script may start over from its beginning:\n\
              #   restart: from_start\n",
         );

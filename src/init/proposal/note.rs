@@ -1,6 +1,5 @@
 //! Reasons why something is not proposed, and what is kept without being proposed.
 
-use crate::config::command::OUTPUTS;
 use crate::init::kept::Kept;
 use crate::init::user_settings::Ambiguous;
 use std::fmt;
@@ -28,8 +27,6 @@ pub enum Note {
     NotSaved(String),
     /// A known form, but no argument takes a checkpoint.
     NoResume,
-    /// The output directory is in each run's folder; holds the argument and its value before.
-    OwnOutputs(String, String),
     /// Several arguments or keys that mean the same.
     Ambiguous(Ambiguous),
     /// Several settings files.
@@ -71,10 +68,6 @@ impl fmt::Display for Note {
             Self::NoResume => formatter.write_str(
                 "no argument takes a checkpoint, so a failed run cannot continue: give the script one, or call \
                  `downshift.attach` in its loop",
-            ),
-            Self::OwnOutputs(spelling, before) => write!(
-                formatter,
-                "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
             ),
             Self::Ambiguous(Ambiguous { title, names }) => {
                 write!(formatter, "{} all mean the {title}, so no rung changes any of them", names.join(", "))
