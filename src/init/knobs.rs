@@ -33,8 +33,8 @@ pub struct Command<'a> {
     pub defaults: Vec<(String, Value)>,
     /// The knobs in force on rung `full`, in the order they were made: dotted path and value.
     pub knobs: Vec<(String, Value)>,
-    /// The keys of the settings file that knobs set: path and text with placeholders.
-    pub settings: Vec<(String, String)>,
+    /// The keys of settings files that knobs set: index of the file, path and text with placeholders.
+    pub settings: Vec<(usize, String, String)>,
 }
 
 impl<'a> Command<'a> {
@@ -62,7 +62,7 @@ impl<'a> Command<'a> {
 
     /// Reports whether a number can stand where the argument has its own: a whole one stays whole in a settings file.
     pub fn fits(&self, flag: usize, number: f64) -> bool {
-        self.flags[flag].takes != Takes::Setting(ValueKind::Integer) || number.fract() == 0.0
+        !matches!(self.flags[flag].takes, Takes::Setting { kind: ValueKind::Integer, .. }) || number.fract() == 0.0
     }
 
     /// Returns the value in force: the given one, or the script's default.
@@ -94,8 +94,8 @@ impl<'a> Command<'a> {
     }
 
     fn place_value(&mut self, flag: usize, holder: String, value: &Value) -> bool {
-        if let Takes::Setting(_) = self.flags[flag].takes {
-            self.settings.push((self.flags[flag].names[0].clone(), holder));
+        if let Takes::Setting { file, .. } = self.flags[flag].takes {
+            self.settings.push((file, self.flags[flag].names[0].clone(), holder));
             return true;
         }
         let place = self.given.get(&flag).map(|given| given.place).and_then(|place| self.editable(place));
@@ -109,11 +109,11 @@ impl<'a> Command<'a> {
             Some(Place::After(at)) => self.arguments[at] = holder,
             Some(Place::Alone(at)) if is_switch => self.arguments[at] = holder,
             Some(Place::Alone(at)) => self.arguments[at] = format!("{}={holder}", self.arguments[at]),
-            None if !self.open || matches!(takes, Takes::Values | Takes::KeyValue { .. }) => return false,
+            None if !self.open || *takes == Takes::Values => return false,
             None if is_switch => self.arguments.push(holder),
             None => {
                 // After a short option of one letter, the value needs no sign between them.
-                let joint = if spelling.len() == 2 { "" } else { "=" };
+                let joint = if spelling.len() == 2 && spelling.starts_with('-') { "" } else { "=" };
                 self.defaults.push((format!("{spelling}{joint}{holder}"), value.clone()));
             }
         }
@@ -143,7 +143,7 @@ impl<'a> Command<'a> {
     pub fn switched(&self, index: usize, on: bool) -> Option<Value> {
         let flag = &self.flags[index];
         let text = match &flag.takes {
-            Takes::Setting(ValueKind::Boolean) => return Some(on.into()),
+            Takes::Setting { kind: ValueKind::Boolean, .. } => return Some(on.into()),
             Takes::KeyValue { kind: ValueKind::Boolean, lowercase: true } => return Some(on.to_string().into()),
             Takes::Presence(sets) if *sets == on => flag.spelling(),
             // One inside a shell script cannot be left out.
@@ -163,7 +163,7 @@ impl<'a> Command<'a> {
                     "False"
                 }
             }
-            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting(_) => {
+            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting { .. } => {
                 return None;
             }
         };

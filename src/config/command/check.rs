@@ -260,7 +260,7 @@ fn check_checkpoints(checkpoints: &ScriptCheckpoints) -> Vec<Problem> {
     problems
 }
 
-fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
+pub fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
     let example = r"write a group for each metric, such as 'loss: (?P<loss>\S+)'";
     if patterns.len() > MAX_PATTERNS {
         let wrong = format!("{} patterns, at most {MAX_PATTERNS} are allowed", patterns.len());

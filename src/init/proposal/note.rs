@@ -2,7 +2,9 @@
 
 use crate::init::kept::Kept;
 use crate::init::user_settings::Ambiguous;
+use crate::untrusted::text;
 use std::fmt;
+use std::path::PathBuf;
 
 /// A reason why something is not proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,10 @@ pub enum Note {
     Ambiguous(Ambiguous),
     /// Several settings files.
     SeveralSettings(Vec<String>),
+    /// A knob in a settings file that another one names: the meaning and the file.
+    Nested(String, PathBuf),
+    /// The trainer saves when a file appears.
+    SavesByFile(String),
     /// A shell script that does not pass its arguments on.
     Closed,
 }
@@ -74,6 +80,14 @@ impl fmt::Display for Note {
             }
             Self::SeveralSettings(files) => {
                 write!(formatter, "the command names several settings files ({}), so no rung changes any", files.join(", "))
+            }
+            Self::Nested(title, file) => write!(
+                formatter,
+                "the {title} is set in {}, which another settings file names, so no rung changes it",
+                text::path(file)
+            ),
+            Self::SavesByFile(file) => {
+                write!(formatter, "the trainer saves when {} appears; downshift does not make it", text::escape_line(file))
             }
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
