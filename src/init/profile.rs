@@ -29,6 +29,14 @@ const SHIPPED: &[(&str, &str)] = &[
     ("llama-factory.yaml", include_str!("../../assets/trainers/llama-factory.yaml")),
     ("axolotl.yaml", include_str!("../../assets/trainers/axolotl.yaml")),
     ("ultralytics.yaml", include_str!("../../assets/trainers/ultralytics.yaml")),
+    ("musubi-tuner.yaml", include_str!("../../assets/trainers/musubi-tuner.yaml")),
+    ("ai-toolkit.yaml", include_str!("../../assets/trainers/ai-toolkit.yaml")),
+    ("diffusion-pipe.yaml", include_str!("../../assets/trainers/diffusion-pipe.yaml")),
+    ("onetrainer.yaml", include_str!("../../assets/trainers/onetrainer.yaml")),
+    ("trl.yaml", include_str!("../../assets/trainers/trl.yaml")),
+    ("timm.yaml", include_str!("../../assets/trainers/timm.yaml")),
+    ("lightning-cli.yaml", include_str!("../../assets/trainers/lightning-cli.yaml")),
+    ("torchtune.yaml", include_str!("../../assets/trainers/torchtune.yaml")),
     ("nanogpt.yaml", include_str!("../../assets/trainers/nanogpt.yaml")),
     ("diffusers.yaml", include_str!("../../assets/trainers/diffusers.yaml")),
     ("hugging-face.yaml", include_str!("../../assets/trainers/hugging-face.yaml")),
@@ -45,7 +53,7 @@ pub struct Profile {
     /// Arguments that it accepts, beside those that its source declares: the spelling and the kind.
     #[serde(default)]
     pub arguments: BTreeMap<String, Argument>,
-    /// The arguments and keys that hold a knob, the best first; an empty list for a knob that nothing holds.
+    /// The only arguments and keys that hold a knob, the best first; an empty list for a knob that nothing holds.
     #[serde(default)]
     pub knobs: BTreeMap<Role, Vec<String>>,
     /// Knobs that keep their value while one of these arguments is on.

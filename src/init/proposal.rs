@@ -262,6 +262,11 @@ impl Draft<'_> {
         same.iter().any(|role| self.flag(*role).is_some())
     }
 
+    /// Reports whether the profile says that nothing holds a knob.
+    fn is_left_out(&self, role: Role) -> bool {
+        self.facts.profile.and_then(|profile| profile.knobs.get(&role)).is_some_and(Vec::is_empty)
+    }
+
     /// Returns the recognised arguments, and the titles of roles without one.
     fn report(&self) -> (Vec<Recognised>, Vec<String>) {
         let (mut recognised, mut missing) = (Vec::new(), Vec::new());
@@ -273,7 +278,7 @@ impl Draft<'_> {
                     value: self.command.value(flag).and_then(super::argparse::written),
                     given: self.command.is_given(flag) || matches!(self.facts.flags[flag].takes, Takes::Setting { .. }),
                 }),
-                None if self.is_covered(entry.role) => {}
+                None if self.is_covered(entry.role) || self.is_left_out(entry.role) => {}
                 None if self.batch_by_companion && BATCH.contains(&entry.role) => {}
                 None => missing.push(entry.title.clone()),
             }

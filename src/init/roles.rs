@@ -101,16 +101,17 @@ impl Table {
         yaml::read(TABLE)
     }
 
-    /// Returns the table with the names of a profile: they come first, and none of them has another role.
+    /// Returns the table with the names of a profile: they replace those of their roles, and none of them has another role.
     #[must_use]
     pub fn of_profile(mut self, profile: &Profile) -> Self {
         self.preferred.extend(profile.own_names().map(normalise));
         for (role, names) in &profile.knobs {
             let names: Vec<String> = names.iter().map(|name| normalise(name)).collect();
             for entry in &mut self.roles {
-                entry.names.retain(|name| !names.contains(name) && (entry.role != *role || !names.is_empty()));
                 if entry.role == *role {
-                    entry.names.splice(0..0, names.iter().cloned());
+                    entry.names.clone_from(&names);
+                } else {
+                    entry.names.retain(|name| !names.contains(name));
                 }
             }
             self.preferred.extend(names);

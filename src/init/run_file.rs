@@ -185,10 +185,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
             scalar(&Value::from(last.as_str()))
         ),
         None if !is_overwritten => {
-            write!(
-                text,
-                "\n# Checkpoints as {writer} writes them: one file each.\ncheckpoints: {{ match: {pattern} }}\n"
-            )
+            write!(text, "\n# Checkpoints as {writer} writes them.\ncheckpoints: {{ match: {pattern} }}\n")
         }
         None => write!(
             text,

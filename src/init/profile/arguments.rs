@@ -6,13 +6,15 @@ use crate::init::hugging_face::literal;
 use std::collections::BTreeSet;
 
 impl Profile {
-    /// Returns the arguments and keys that its rungs set or need.
+    /// Returns the arguments and keys that its rungs set or need, and those that name its checkpoints.
     pub fn own_names(&self) -> impl Iterator<Item = &str> {
         let own = self.ladder.iter().filter_map(|step| match step {
             LadderStep::Own(rung) => Some(rung),
             LadderStep::BuiltIn(_) => None,
         });
-        own.flat_map(|rung| rung.set.keys().chain(rung.when.keys())).map(String::as_str)
+        let of_rungs = own.flat_map(|rung| rung.set.keys().chain(rung.when.keys())).map(String::as_str);
+        let patterns = self.checkpoints.iter().map(|form| form.pattern.as_str());
+        of_rungs.chain(patterns.flat_map(|text| text.split('<').skip(1).filter_map(|part| part.split('>').next())))
     }
 
     /// Adds the arguments of the profile that the source of the script does not declare.

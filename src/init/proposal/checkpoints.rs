@@ -29,7 +29,7 @@ impl Draft<'_> {
     /// Returns the folder that an argument names.
     fn folder(&self, flag: usize) -> Option<String> {
         match self.command.value(flag)? {
-            Literal::Text(text) => Some(escape(text.trim_end_matches('/'))),
+            Literal::Text(text) if !text.is_empty() => Some(escape(text.trim_end_matches('/'))),
             _ => None,
         }
     }

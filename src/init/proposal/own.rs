@@ -50,6 +50,12 @@ impl Draft<'_> {
         if now.as_ref().is_some_and(|now| is_same(now, &then)) {
             return None;
         }
+        // A value of a settings file keeps its type.
+        let is_of_type = |now: &Value| now.is_number() == then.is_number() && now.is_string() == then.is_string();
+        let is_setting = matches!(self.facts.flags[flag].takes, Takes::Setting { .. });
+        if is_setting && !now.as_ref().is_some_and(is_of_type) {
+            return None;
+        }
         let path = self.own_path(flag);
         self.command.add_knob(flag, &path, now.unwrap_or(Value::Null)).then_some((path, then))
     }
