@@ -163,7 +163,8 @@ pub fn study(
     }
     let options = profile.map(|profile| profile.settings.as_slice()).unwrap_or_default();
     let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options);
-    let Merged { flags, ambiguous, nested } = user_settings::merge(&declared.flags, &arguments, &settings, &table);
+    let Merged { flags, ambiguous, beaten, nested } =
+        user_settings::merge(&declared.flags, &arguments, &settings, &table);
     let user_settings::Found { settings, several, .. } = settings;
     let facts = Facts {
         words: found.words.clone(),
@@ -174,6 +175,7 @@ pub fn study(
         saved: program.map(saved_paths).unwrap_or_default(),
         profile,
         settings,
+        beaten,
         nested,
         ambiguous,
         several,

@@ -46,6 +46,8 @@ pub struct Facts<'a> {
     pub profile: Option<&'a Profile>,
     /// The settings files whose keys are among `flags`.
     pub settings: Vec<UserSettings>,
+    /// Arguments of the command that a settings file overrides.
+    pub beaten: Vec<String>,
     /// Knobs in a settings file that another one names: the meaning and the file.
     pub nested: Vec<(String, PathBuf)>,
     /// Arguments of which several mean the same.
@@ -150,6 +152,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         draft.notes.push(Note::Closed);
     }
     draft.notes.extend(facts.ambiguous.iter().cloned().map(Note::Ambiguous));
+    draft.notes.extend(facts.beaten.iter().cloned().map(Note::Beaten));
     draft.notes.extend(facts.nested.iter().map(|(title, file)| Note::Nested(title.clone(), file.clone())));
     if !facts.several.is_empty() {
         draft.notes.push(Note::SeveralSettings(facts.several.clone()));

@@ -159,6 +159,8 @@ pub struct Merged {
     pub flags: Vec<Flag>,
     /// Those of which several mean the same.
     pub ambiguous: Vec<Ambiguous>,
+    /// Arguments of the command that a settings file overrides.
+    pub beaten: Vec<String>,
     /// Those that are in a file which no rung reaches: the meaning and the file.
     pub nested: Vec<(String, PathBuf)>,
 }
@@ -181,7 +183,7 @@ pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Tab
             }
         }
     }
-    settle_precedence(&mut keys, &mut flags, &given, found, table);
+    merged.beaten = settle_precedence(&mut keys, &mut flags, &given, found, table);
     let given: BTreeSet<usize> = match_arguments(arguments, &flags).into_keys().collect();
     for entry in table.roles.iter().filter(|entry| !dropped.contains(&entry.role)).collect::<Vec<_>>() {
         let of_role = |flag: &&Flag| table.role_of(flag) == Some(entry.role);
@@ -232,14 +234,14 @@ fn role_keys(declared: &[Flag], found: &Found, table: &Table) -> Vec<Flag> {
 }
 
 /// Drops arguments that a settings file overrides, and keys that the command overrides, as far as the profile says which
-/// of the two counts.
+/// of the two counts. Returns the arguments of the command that are overridden.
 fn settle_precedence(
     keys: &mut Vec<Flag>,
     flags: &mut Vec<Flag>,
     given: &BTreeSet<usize>,
     found: &Found,
     table: &Table,
-) {
+) -> Vec<String> {
     let wins = |key: &Flag| match key.takes {
         Takes::Setting { file, .. } => found.settings[file].wins,
         _ => None,
@@ -254,7 +256,11 @@ fn settle_precedence(
         let is_overridden = role.is_some_and(|role| in_words.contains(&role) || winning.contains(&role));
         wins(key) != Some(false) || !is_overridden
     });
-    flags.retain(|flag| table.role_of(flag).is_none_or(|role| !winning.contains(&role)));
+    let is_beaten = |flag: &Flag| table.role_of(flag).is_some_and(|role| winning.contains(&role));
+    let given = flags.iter().enumerate().filter(|(index, flag)| given.contains(index) && is_beaten(flag));
+    let beaten = given.map(|(_, flag)| flag.spelling().to_owned()).collect();
+    flags.retain(|flag| !is_beaten(flag));
+    beaten
 }
 
 /// Returns the words `key=value` as arguments.

@@ -318,6 +318,17 @@ fn each_documented_command_is_recognised_and_gets_its_ladder() {
 }
 
 #[test]
+fn an_argument_that_a_settings_file_overrides_is_named_and_stays_as_it_is() {
+    let case = CASES.iter().find(|case| case.line.contains("--train_batch_size 8")).unwrap();
+    let (said, file) = propose(&Place::real(), case, &[]);
+    assert!(
+        said.contains("note: --train_batch_size has no effect: a settings file of the command overrides it\n"),
+        "{said}"
+    );
+    assert!(file.contains("  - --train_batch_size\n  - \"8\"\n"), "{file}");
+}
+
+#[test]
 fn each_shipped_profile_has_a_command_here_and_a_row_in_the_book() {
     let book = include_str!("../../docs/src/profiles.md");
     for profile in Profile::shipped().unwrap() {

@@ -33,6 +33,8 @@ pub enum Note {
     Ambiguous(Ambiguous),
     /// Several settings files.
     SeveralSettings(Vec<String>),
+    /// An argument of the command that a settings file overrides.
+    Beaten(String),
     /// A knob in a settings file that another one names: the meaning and the file.
     Nested(String, PathBuf),
     /// The trainer saves when a file appears.
@@ -80,6 +82,9 @@ impl fmt::Display for Note {
             }
             Self::SeveralSettings(files) => {
                 write!(formatter, "the command names several settings files ({}), so no rung changes any", files.join(", "))
+            }
+            Self::Beaten(spelling) => {
+                write!(formatter, "{spelling} has no effect: a settings file of the command overrides it")
             }
             Self::Nested(title, file) => write!(
                 formatter,
