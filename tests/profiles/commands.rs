@@ -73,7 +73,7 @@ pub const CASES: &[Case] = &[
             "### model\nmodel_name_or_path: m\nflash_attn: fa2\noutput_dir: saves/x\nper_device_train_batch_size: 2\n\
              learning_rate: 1.0e-4\nfp16: true\n",
         )],
-        rungs: &["segments", "accumulate", "sdpa", "bf16", "f32", "clip"],
+        rungs: &["segments", "accumulate", "sdpa", "bf16", "f32", "lower-rate"],
         holds: "resume: { arguments: [\"resume_from_checkpoint={checkpoint}\"] }\n",
     },
     Case {
@@ -84,7 +84,7 @@ pub const CASES: &[Case] = &[
             "base_model: m\noutput_dir: ./outputs\ngradient_accumulation_steps: 2\nmicro_batch_size: 2\nbatch_size:\n\
              learning_rate: 0.0002\nbf16: auto\nattn_implementation: flash_attention_2\ngradient_checkpointing: false\n",
         )],
-        rungs: &["segments", "accumulate", "checkpointing"],
+        rungs: &["segments", "accumulate", "checkpointing", "lower-rate"],
         holds: "resume: { arguments: [\"--resume-from-checkpoint={checkpoint}\"] }\n",
     },
     Case {
@@ -182,7 +182,7 @@ pub const CASES: &[Case] = &[
             "model_name_or_path: m\nlearning_rate: 7.0e-6\nper_device_train_batch_size: 2\n\
                                gradient_accumulation_steps: 16\nbf16: true\n",
         )],
-        rungs: &["segments", "accumulate", "f32", "clip"],
+        rungs: &["segments", "accumulate", "f32", "lower-rate"],
         holds: "checkpoints: { match: \"out/checkpoint-*\", complete: trainer_state.json }\n",
     },
     Case {
