@@ -5,6 +5,7 @@
 //!                                              │ argparse, click, dataclasses, settings
 //!                                              ▼
 //!             --help (asked for) ─ help_text ─▶ flags ─ roles ─▶ proposal ─ run_file ─▶ YAML
+//!                                   profile of the trainer ─┴────────┘
 //! ```
 
 mod argparse;
@@ -17,6 +18,7 @@ pub mod help_text;
 mod hugging_face;
 pub mod kept;
 mod knobs;
+pub mod profile;
 pub mod program;
 pub mod proposal;
 pub mod python;

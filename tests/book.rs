@@ -141,7 +141,7 @@ fn a_documented_default_changes_nothing() {
         let source = Source { file: "k.yaml", text, base: Path::new("/"), overrides };
         Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}")).to_yaml()
     };
-    let of_command = ["directory", "environment", "files", "knobs", "restart", "terminal", "standby"];
+    let of_command = ["defaults", "directory", "environment", "files", "knobs", "restart", "terminal", "standby"];
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for (heading, table) in tables().into_iter().filter(|(heading, _)| !heading.contains(" of ")) {
         for (key, default) in table {

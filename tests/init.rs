@@ -145,8 +145,8 @@ fn help_is_asked_only_with_consent_and_without_gpus() {
     let made = run_program(folder.path(), &["init", "--run-help", "--", "./train", "--batch-size", "4"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
     let file = fs::read_to_string(folder.path().join("train.yaml")).unwrap();
-    let command = "command: [./train, --batch-size, \"{training.micro_batch}\", \"--accum={training.accumulation}\"]";
-    assert!(file.contains(command), "{file}");
+    let command = "command: [./train, --batch-size, \"{training.micro_batch}\"]\n";
+    assert!(file.contains(command) && file.contains("\n  \"--accum={training.accumulation}\": 1\n"), "{file}");
     assert!(run_program(folder.path(), &["check", "train.yaml"]).status.success());
 }
 

@@ -7,8 +7,9 @@ use super::climb_plan;
 use super::devices::{devices_of, worker_device};
 use super::environment::NextStart;
 use super::occupied::living_runs;
-use super::run::{Overrides, load_run_file, look_on, start_keeper, typed_run};
+use super::run::{Overrides, load_run_file, look_on, start_keeper};
 use super::trust::{self, Trust};
+use super::typed_run::typed_run;
 use super::{Failure, Outcome, say};
 use crate::config::run::Run;
 use crate::keeper::Launch;
@@ -26,6 +27,7 @@ use crate::trainer::program::settle_program;
 use crate::untrusted::text;
 use clap::Args;
 use running::Running;
+use serde_json::Map;
 use session::{find_in_session, find_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -174,7 +176,7 @@ fn run_of_words(args: &AdoptArgs, running: &Running) -> Result<Run, Failure> {
             "--restart needs to know how: name the run file of the training, or write the command after `--restart --`",
         ));
     }
-    let run = typed_run(words, &running.directory, &overrides_of(args))?;
+    let run = typed_run(words, &running.directory, Map::new(), &overrides_of(args))?;
     // It runs already, or was typed after --restart.
     trust::approve_typed(&run);
     if !args.restart {

@@ -7,6 +7,7 @@ use super::kept_script::KeptScript;
 use super::line;
 use super::patience::{READING_DATA, explain_wait};
 use super::preflight::{Preflight, Start, find_missing_script};
+use super::profiles;
 use super::run::{self, Overrides};
 use super::settings_copies;
 use super::undeclared::undeclared_arguments;
@@ -157,6 +158,9 @@ fn conclude(run: &Run, prospect: &Prospect) -> String {
 
 /// Prints how much the keeper can do for a command, and what its script could miss.
 fn describe_command(run: &Run, command: &CommandSpec) {
+    if let Some(profile) = profiles::describe(run) {
+        line!("\n{profile}");
+    }
     let level = capability_of(Some(command)).level().unwrap_or(Level::Command);
     if let Some(KeptScript { name, kept, .. }) = KeptScript::of(command) {
         let script = text::escape_line(&name);

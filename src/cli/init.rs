@@ -7,17 +7,18 @@ pub mod template;
 
 use super::preflight::missing_script;
 use super::run::load_run_file;
-use super::{Failure, Outcome, first_checkpoint, line, refuse_existing};
+use super::{Failure, Outcome, first_checkpoint, line, profiles, refuse_existing};
 use crate::config::check::check_name;
 use crate::config::command::invocation::Target;
 use crate::init::attached::Attached;
 use crate::init::flag::Declared;
 use crate::init::kept::Kept;
+use crate::init::profile::Profile;
 use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
-use crate::init::user_settings;
+use crate::init::user_settings::{self, Merged};
 use crate::protocol::capability::Level;
 use crate::trainer::Trainer;
 use crate::trainer::program::refuse_lone_script;
@@ -47,6 +48,9 @@ pub struct InitArgs {
     /// A settings file for a rung, in place of the one that the command names; once for each rung, also after the command
     #[arg(long = "rung", value_name = "FILE", conflicts_with = "template")]
     rungs: Vec<PathBuf>,
+    /// A profile of your own, in place of those that are known: `downshift init --profile my.yaml -- python train.py`
+    #[arg(long, value_name = "FILE", conflicts_with = "template")]
+    profile: Option<PathBuf>,
     /// The command that starts the training, as you would type it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -103,27 +107,28 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
         line!("no module `{module}` in this folder: unless it is installed, run `init` in the folder that has it");
     }
     let mut declared = found.declared()?;
-    let arguments: Vec<String> = found.words.fixed.iter().chain(&found.words.arguments).cloned().collect();
-    let settings = user_settings::find(&arguments, found.words.fixed.len(), Path::new(""));
-    if declared.flags.is_empty() && settings.settings.is_none() {
+    let profiles = args.profile.as_deref().map_or_else(profiles::load, |path| Ok(vec![profiles::of_file(path)?]))?;
+    let known = profiles::recognise(&profiles, &found, &declared);
+    if let (Some(path), None) = (&args.profile, &known) {
+        let fix = "each sign below one entry of its `recognise` has to be there";
+        return Err(Failure::new(2, format!("{} does not recognise this command: {fix}", text::path(path))));
+    }
+    let profile = known.as_ref().map(|known| known.profile);
+    if declared.flags.is_empty() && profile.is_none() && !names_settings(&found) {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
-    let mentions = |name: &str| found.program.as_ref().is_some_and(|program| program.mentions(name));
-    let attached = found.program.as_ref().and_then(Attached::find);
-    let saved = found.program.as_ref().map(saved_paths).unwrap_or_default();
-    let kept = found.program.as_ref().and_then(|program| Kept::find(program, &found.invocation));
-    let words = found.words.clone();
-    let table = Table::load()?;
-    let (flags, ambiguous) = user_settings::merge(&declared.flags, &arguments, &settings, &table);
-    let user_settings::Found { settings, several, .. } = settings;
-    let facts =
-        Facts { words, flags: &flags, mentions: &mentions, attached, kept, saved, settings, ambiguous, several };
-    let proposal = propose(&facts, &table);
+    let proposal = study(&found, &mut declared, profile, Path::new(""))?;
     let directory = working_directory(&file)?;
     let shown = text::path(&file);
     let heading = Heading { name: &name, file: &shown, directory: &directory };
     write_new(&file, &write_run_file(&proposal, &heading))?;
     report(&found, &declared, &proposal);
+    if let Some(known) = &known {
+        line!("{known}");
+        for own in &known.profile.recovers {
+            line!("note: {own}");
+        }
+    }
     let written = load_run_file(Some(&file), &[], "auto", trainer).ok();
     if let Some(note) = written.and_then(|run| first_checkpoint::note(&run, 0)) {
         line!("\nnote: {note}");
@@ -132,6 +137,50 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     line!("  downshift check {shown}    shows every rung before anything starts");
     line!("  downshift run {shown}      starts it, after you have approved what it runs");
     Ok(0)
+}
+
+/// Reports whether a command names a settings file that was read.
+fn names_settings(found: &Found) -> bool {
+    !user_settings::find(&found.arguments(), found.words.fixed.len(), Path::new(""), &[]).settings.is_empty()
+}
+
+/// Proposes a run file for a command that starts in a folder. The arguments of its profile are added to the declared ones.
+pub fn study(
+    found: &Found,
+    declared: &mut Declared,
+    profile: Option<&Profile>,
+    folder: &Path,
+) -> Result<Proposal, Failure> {
+    let program = found.program.as_ref();
+    let arguments = found.arguments();
+    let mut table = Table::load()?;
+    if let Some(profile) = profile {
+        let declares_all = program.is_some_and(|program| program.declares_all(declared));
+        table = table.of_profile(profile);
+        if !declares_all {
+            profile.add_arguments(found.invocation.started(), declared);
+        }
+    }
+    let options = profile.map(|profile| profile.settings.as_slice()).unwrap_or_default();
+    let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options);
+    let Merged { flags, ambiguous, beaten, nested } =
+        user_settings::merge(&declared.flags, &arguments, &settings, &table);
+    let user_settings::Found { settings, several, .. } = settings;
+    let facts = Facts {
+        words: found.words.clone(),
+        flags: &flags,
+        mentions: &|name: &str| program.is_some_and(|program| program.mentions(name)),
+        attached: program.and_then(Attached::find),
+        kept: program.and_then(|program| Kept::find(program, &found.invocation)),
+        saved: program.map(saved_paths).unwrap_or_default(),
+        profile,
+        settings,
+        beaten,
+        nested,
+        ambiguous,
+        several,
+    };
+    Ok(propose(&facts, &table))
 }
 
 /// Names the run after the script.
@@ -164,7 +213,9 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     let script = text::path(&found.script);
     let sources: Vec<String> = declared.libraries.iter().map(ToString::to_string).collect();
     match declared.flags.len() {
-        0 if proposal.copy.is_some() => line!("{script}: its settings are read from the file that the command names"),
+        0 if !proposal.copies.is_empty() => {
+            line!("{script}: its settings are read from the file that the command names");
+        }
         0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),
         1 => line!("{script}: 1 argument ({})", sources.join(", ")),
         count => line!("{script}: {count} arguments ({})", sources.join(", ")),
@@ -196,7 +247,7 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     for skipped in found.program.iter().flat_map(|program| &program.skipped) {
         line!("note: {} was left out: {}", text::path(&skipped.path), skipped.why);
     }
-    let rungs: Vec<&str> = proposal.rungs.iter().map(|rung| rung.name).collect();
+    let rungs: Vec<&str> = proposal.rungs.iter().map(|rung| rung.name.as_str()).collect();
     line!("ladder: full, {}", rungs.join(", "));
     if proposal.kept().is_some() || proposal.notes.contains(&Note::Attached) {
         line!("{}: {}", Level::Companion, Level::Companion.meaning());

@@ -9,10 +9,10 @@ use super::job::{self, JobName};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
+use super::typed_run::{sections_of_profile, typed_run};
 use super::{Failure, Faults, Outcome, attach, client, climb_plan, find_run, headless, prepare, say};
-use crate::config::command;
 use crate::config::command::invocation::is_script;
-use crate::config::run::{AsWritten, Run, Source};
+use crate::config::run::{Run, Source};
 use crate::config::shipped;
 use crate::config::typed::{nearest, suggest};
 use crate::format::bytes;
@@ -220,7 +220,8 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let (Some(dir), Some(signals)) = (earlier_start(&args.options, runs), &mut signals) {
         return job::go_on(&dir, &args.options.sharing, args.options.trust, trainer, signals);
     }
-    let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.settings())?;
+    let here = std::env::current_dir()?;
+    let run = typed_run(&args.command, &here, sections_of_profile(&args.command, &here)?, &args.options.settings())?;
     let run = settle_program(run).map_err(Failure::config)?;
     trust::approve_typed(&run);
     start(run, &args.options, runs, trainer, signals)
@@ -259,13 +260,6 @@ fn signals_of_job(options: &RunOptions) -> Result<Option<JobSignals>, Failure> {
         return Ok(None);
     }
     Ok(Some(JobSignals::listen()?))
-}
-
-/// Returns the run of a command that was typed instead of a run file.
-pub fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
-    let text = command::run_file(words);
-    let source = Source { file: "command line", text: &text, base: directory, overrides };
-    Run::read(&source, &AsWritten).map_err(Failure::config)
 }
 
 /// Starts an approved run and follows it. `signals`: those to its job.

@@ -31,6 +31,7 @@ pub use typed::run_file;
 use super::units::Every;
 use files::FileSpec;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use signal::SignalName;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,6 +49,10 @@ pub const SETUP_FILE: &str = "companion.json";
 pub struct CommandSpec {
     /// The program and its arguments, with placeholders; never empty.
     pub command: Vec<String>,
+    /// Arguments that are passed only where their knob has another value than the script's own default: a text with one knob,
+    /// and that default; null if it is unknown.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub defaults: Map<String, Value>,
     /// The working directory; absolute.
     pub directory: PathBuf,
     /// Files to write for each start, by their names in the attempt's directory.

@@ -48,7 +48,12 @@ pub enum Takes {
         lowercase: bool,
     },
     /// A key of a settings file that the command names.
-    Setting(ValueKind),
+    Setting {
+        /// The kind of its value.
+        kind: ValueKind,
+        /// The index of the file.
+        file: usize,
+    },
 }
 
 /// The kind of a value.
@@ -110,6 +115,8 @@ pub enum Library {
     Configurator,
     /// The text that `--help` printed.
     Help,
+    /// The profile of its trainer.
+    Profile,
 }
 
 impl fmt::Display for Library {
@@ -121,6 +128,7 @@ impl fmt::Display for Library {
             Self::Tyro => "tyro",
             Self::Configurator => "configurator.py",
             Self::Help => "--help",
+            Self::Profile => "profile",
         })
     }
 }

@@ -56,7 +56,7 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
             }
             (Takes::Value(kind), None, Some(text)) => (read(*kind, text), Place::After(at)),
             (
-                Takes::Value(_) | Takes::Values | Takes::Assignment(_) | Takes::KeyValue { .. } | Takes::Setting(_),
+                Takes::Value(_) | Takes::Values | Takes::Assignment(_) | Takes::KeyValue { .. } | Takes::Setting { .. },
                 ..,
             ) => {
                 continue;

@@ -58,7 +58,7 @@ impl From<(String, Kind, Value)> for ListedField {
     }
 }
 
-fn literal(value: &Value) -> Option<Literal> {
+pub fn literal(value: &Value) -> Option<Literal> {
     match value {
         Value::Null => Some(Literal::None),
         Value::Bool(value) => Some(Literal::Bool(*value)),

@@ -29,10 +29,12 @@ pub struct Command<'a> {
     open: bool,
     before: Vec<String>,
     arguments: Vec<String>,
+    /// Arguments of the script's defaults that rungs change: text with a placeholder and default, null if it is unknown.
+    pub defaults: Vec<(String, Value)>,
     /// The knobs in force on rung `full`, in the order they were made: dotted path and value.
     pub knobs: Vec<(String, Value)>,
-    /// The keys of the settings file that knobs set: path and text with placeholders.
-    pub settings: Vec<(String, String)>,
+    /// The keys of settings files that knobs set: index of the file, path and text with placeholders.
+    pub settings: Vec<(usize, String, String)>,
 }
 
 impl<'a> Command<'a> {
@@ -47,6 +49,7 @@ impl<'a> Command<'a> {
             open: words.open,
             before: escaped(&words.before),
             arguments: escaped(&words.arguments),
+            defaults: Vec::new(),
             knobs: Vec::new(),
             settings: Vec::new(),
         }
@@ -59,7 +62,7 @@ impl<'a> Command<'a> {
 
     /// Reports whether a number can stand where the argument has its own: a whole one stays whole in a settings file.
     pub fn fits(&self, flag: usize, number: f64) -> bool {
-        self.flags[flag].takes != Takes::Setting(ValueKind::Integer) || number.fract() == 0.0
+        !matches!(self.flags[flag].takes, Takes::Setting { kind: ValueKind::Integer, .. }) || number.fract() == 0.0
     }
 
     /// Returns the value in force: the given one, or the script's default.
@@ -77,22 +80,22 @@ impl<'a> Command<'a> {
         self.value(flag) == Some(&Literal::Bool(true))
     }
 
-    /// Puts the placeholder of a knob in the place of an argument's value, or appends the argument. Returns whether it could.
+    /// Puts the placeholder of a knob in the place of an argument's value, or adds the argument for rungs that change it.
+    /// Returns whether it could.
     pub fn add_knob(&mut self, flag: usize, path: &str, value: Value) -> bool {
         if self.knobs.iter().any(|(known, _)| known == path) {
             return true;
         }
-        let is_placed = self.place_value(flag, format!("{{{path}}}"));
+        let is_placed = self.place_value(flag, format!("{{{path}}}"), &value);
         if is_placed {
             self.knobs.push((path.to_owned(), value));
         }
         is_placed
     }
 
-    /// Puts a text with placeholders in the place of an argument's value, or appends the argument. Returns whether it could.
-    pub fn place_value(&mut self, flag: usize, holder: String) -> bool {
-        if let Takes::Setting(_) = self.flags[flag].takes {
-            self.settings.push((self.flags[flag].names[0].clone(), holder));
+    fn place_value(&mut self, flag: usize, holder: String, value: &Value) -> bool {
+        if let Takes::Setting { file, .. } = self.flags[flag].takes {
+            self.settings.push((file, self.flags[flag].names[0].clone(), holder));
             return true;
         }
         let place = self.given.get(&flag).map(|given| given.place).and_then(|place| self.editable(place));
@@ -106,10 +109,13 @@ impl<'a> Command<'a> {
             Some(Place::After(at)) => self.arguments[at] = holder,
             Some(Place::Alone(at)) if is_switch => self.arguments[at] = holder,
             Some(Place::Alone(at)) => self.arguments[at] = format!("{}={holder}", self.arguments[at]),
-            None if !self.open || matches!(takes, Takes::Values | Takes::KeyValue { .. }) => return false,
+            None if !self.open || *takes == Takes::Values => return false,
             None if is_switch => self.arguments.push(holder),
-            None if spelling.starts_with("--") => self.arguments.push(format!("{spelling}={holder}")),
-            None => self.arguments.extend([spelling, holder]),
+            None => {
+                // After a short option of one letter, the value needs no sign between them.
+                let joint = if spelling.len() == 2 && spelling.starts_with('-') { "" } else { "=" };
+                self.defaults.push((format!("{spelling}{joint}{holder}"), value.clone()));
+            }
         }
         true
     }
@@ -137,7 +143,7 @@ impl<'a> Command<'a> {
     pub fn switched(&self, index: usize, on: bool) -> Option<Value> {
         let flag = &self.flags[index];
         let text = match &flag.takes {
-            Takes::Setting(ValueKind::Boolean) => return Some(on.into()),
+            Takes::Setting { kind: ValueKind::Boolean, .. } => return Some(on.into()),
             Takes::KeyValue { kind: ValueKind::Boolean, lowercase: true } => return Some(on.to_string().into()),
             Takes::Presence(sets) if *sets == on => flag.spelling(),
             // One inside a shell script cannot be left out.
@@ -157,7 +163,7 @@ impl<'a> Command<'a> {
                     "False"
                 }
             }
-            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting(_) => {
+            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting { .. } => {
                 return None;
             }
         };
@@ -167,9 +173,9 @@ impl<'a> Command<'a> {
     /// Returns the knob's value for a switch as the command has it.
     pub fn switch_now(&self, flag: usize) -> Option<Value> {
         let stands_alone = matches!(self.flags[flag].takes, Takes::Presence(_) | Takes::Pair { .. });
-        if !stands_alone && self.value(flag).is_none() {
-            // Whatever is in force without the argument would be replaced.
-            return None;
+        if !stands_alone && !self.is_given(flag) && !matches!(self.value(flag), Some(Literal::Bool(_))) {
+            // The argument is left out until a rung sets it.
+            return Some(Value::Null);
         }
         if stands_alone && !self.is_given(flag) { Some("".into()) } else { self.switched(flag, self.is_on(flag)) }
     }

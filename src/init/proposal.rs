@@ -1,25 +1,29 @@
 //! From a script's arguments to a run file: which become knobs, and which rungs they make possible. Pure.
 
+mod checkpoints;
 mod copy;
 mod note;
+mod own;
 mod rungs;
 
 use super::attached::Attached;
-use super::flag::{Flag, Takes, ValueKind};
+use super::flag::{Flag, Takes};
 use super::given::is_selected;
 use super::kept::Kept;
 use super::knobs::{Command, Words, knob_value};
+use super::profile::Profile;
 use super::python::Literal;
-use super::roles::{CheckpointForm, Role, Table};
-use super::saves::{Part, SavedFiles};
+use super::roles::{Role, Table};
+use super::saves::Part;
 use super::user_settings::{Ambiguous, UserSettings};
-use crate::config::command::OUTPUTS;
-use crate::config::command::template::escape;
+use crate::config::command::SaveSignal;
 use crate::config::knobs::Relief;
+pub use checkpoints::Checkpoints;
 pub use copy::ProposedCopy;
 pub use note::Note;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// The roles of arguments that a kept loop does not need.
 const BATCH: [Role; 2] = [Role::MicroBatch, Role::Accumulation];
@@ -38,8 +42,14 @@ pub struct Facts<'a> {
     pub kept: Option<Kept>,
     /// The paths that the script saves to by itself.
     pub saved: Vec<Vec<Part>>,
-    /// The settings file whose keys are among `flags`.
-    pub settings: Option<UserSettings>,
+    /// The profile of its trainer.
+    pub profile: Option<&'a Profile>,
+    /// The settings files whose keys are among `flags`.
+    pub settings: Vec<UserSettings>,
+    /// Arguments of the command that a settings file overrides.
+    pub beaten: Vec<String>,
+    /// Knobs in a settings file that another one names: the meaning and the file.
+    pub nested: Vec<(String, PathBuf)>,
     /// Arguments of which several mean the same.
     pub ambiguous: Vec<Ambiguous>,
     /// Several settings files.
@@ -51,10 +61,16 @@ pub struct Facts<'a> {
 pub struct Proposal {
     /// The command with placeholders.
     pub command: Vec<String>,
+    /// Arguments that are passed only where a rung changes the script's own default.
+    pub defaults: Vec<(String, Value)>,
     /// The knobs on rung `full`: dotted path and value.
     pub knobs: Vec<(String, Value)>,
-    /// The copy of the settings file.
-    pub copy: Option<ProposedCopy>,
+    /// The copies of settings files.
+    pub copies: Vec<ProposedCopy>,
+    /// Patterns for lines of output.
+    pub patterns: Vec<String>,
+    /// The signal that makes the script save.
+    pub save: Option<SaveSignal>,
     /// The companion gives the loop the batch of each rung.
     pub batch_by_companion: bool,
     /// The script's checkpoints, if their form is known.
@@ -81,34 +97,21 @@ impl Proposal {
     }
 }
 
-/// The script's checkpoints.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checkpoints {
-    /// The code that writes them.
-    pub writer: String,
-    /// The pattern.
-    pub pattern: String,
-    /// The file written last; none if a checkpoint is one file.
-    pub complete: Option<String>,
-    /// Each save replaces the one before.
-    pub is_overwritten: bool,
-    /// The arguments that resume from one.
-    pub resume: Option<Vec<String>>,
-}
-
 /// A proposed rung.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rung {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Why it helps.
-    pub why: &'static str,
+    pub why: String,
     /// The kinds of failure it helps against.
     pub relieves: Vec<Relief>,
     /// Whether it changes `full` instead of the rung above.
     pub from_full: bool,
     /// The knobs it sets.
     pub set: Vec<(String, Value)>,
+    /// Whether it is one of the profile alone.
+    pub is_own: bool,
 }
 
 /// A recognised argument.
@@ -127,35 +130,46 @@ pub struct Recognised {
 /// Proposes a run file.
 pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
     let arguments: Vec<String> = facts.words.fixed.iter().chain(&facts.words.arguments).cloned().collect();
-    let roles = table.recognise(facts.flags, |flag| is_selected(flag, &arguments));
+    let mut roles = table.recognise(facts.flags, |flag| is_selected(flag, &arguments));
+    let command = Command::new(&facts.words, facts.flags);
+    for (role, names) in facts.profile.iter().flat_map(|profile| &profile.fixed_by) {
+        let is_on = |name: &String| own::find_named(facts.flags, name).is_some_and(|flag| command.is_on(flag));
+        if names.iter().any(is_on) {
+            roles.remove(role);
+        }
+    }
     let mut draft = Draft {
         facts,
         table,
         roles,
-        command: Command::new(&facts.words, facts.flags),
+        command,
         rungs: Vec::new(),
         offered: None,
         notes: Vec::new(),
         batch_by_companion: false,
-        outputs: None,
     };
     if !facts.words.open {
         draft.notes.push(Note::Closed);
     }
     draft.notes.extend(facts.ambiguous.iter().cloned().map(Note::Ambiguous));
+    draft.notes.extend(facts.beaten.iter().cloned().map(Note::Beaten));
+    draft.notes.extend(facts.nested.iter().map(|(title, file)| Note::Nested(title.clone(), file.clone())));
     if !facts.several.is_empty() {
         draft.notes.push(Note::SeveralSettings(facts.several.clone()));
     }
     draft.add_given_knobs();
     draft.add_rungs();
-    draft.move_outputs();
     let checkpoints = draft.find_checkpoints();
     let (recognised, missing) = draft.report();
-    let copy = draft.copy_settings();
+    let copies = draft.copy_settings();
+    let save = draft.find_save().filter(|_| checkpoints.is_some());
     Proposal {
         command: draft.command.words(),
+        defaults: draft.command.defaults,
         knobs: draft.command.knobs,
-        copy,
+        copies,
+        patterns: facts.profile.map(|profile| profile.metrics.patterns.clone()).unwrap_or_default(),
+        save,
         batch_by_companion: draft.batch_by_companion,
         checkpoints,
         rungs: draft.rungs,
@@ -175,8 +189,6 @@ struct Draft<'a> {
     offered: Option<Rung>,
     notes: Vec<Note>,
     batch_by_companion: bool,
-    /// The argument that has got each run's own output directory.
-    outputs: Option<usize>,
 }
 
 impl Draft<'_> {
@@ -242,113 +254,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives each run an output directory of its own, in place of a relative one that all runs would share.
-    fn move_outputs(&mut self) {
-        let Some(flag) = self.flag(Role::OutputDirectory) else { return };
-        // The folder of a settings file stays the one that the file names.
-        if matches!(self.facts.flags[flag].takes, Takes::Setting(_)) {
-            return;
-        }
-        let Some(Literal::Text(before)) = self.command.value(flag).cloned() else { return };
-        // Another place than the working directory was chosen for a reason, such as a larger disk.
-        let is_relative = !before.is_empty() && !before.starts_with(['/', '~', '$']) && !before.contains(':');
-        if is_relative && self.command.place_value(flag, OUTPUTS.to_owned()) {
-            self.outputs = Some(flag);
-            self.notes.push(Note::OwnOutputs(self.facts.flags[flag].spelling().to_owned(), before));
-        }
-    }
-
-    /// Returns the folder that an argument names, with placeholders.
-    fn folder(&self, flag: usize) -> Option<String> {
-        if self.outputs == Some(flag) {
-            return Some(OUTPUTS.to_owned());
-        }
-        match self.command.value(flag)? {
-            Literal::Text(text) => Some(escape(text.trim_end_matches('/'))),
-            _ => None,
-        }
-    }
-
-    /// Returns the script's own checkpoints. What the companion saves needs none of them.
-    fn find_checkpoints(&mut self) -> Option<Checkpoints> {
-        if self.facts.attached.is_some() {
-            self.notes.push(Note::Attached);
-            return None;
-        }
-        let Some(kept) = self.facts.kept else { return self.find_own_checkpoints() };
-        let known = self.notes.len();
-        let checkpoints = self.find_own_checkpoints().filter(|own| own.resume.is_some());
-        self.notes.truncate(known);
-        self.notes.push(Note::Kept(kept));
-        checkpoints
-    }
-
-    fn find_own_checkpoints(&mut self) -> Option<Checkpoints> {
-        let flags = self.facts.flags;
-        let has = |form: &CheckpointForm| {
-            let named = form.flag.as_ref().is_none_or(|name| flags.iter().any(|flag| flag.key == *name));
-            named && form.script.iter().any(|name| (self.facts.mentions)(name))
-        };
-        let Some(form) = self.table.checkpoints.iter().find(|form| has(form)) else {
-            return self.find_saved_files();
-        };
-        let needed = form.needs.as_ref().and_then(|name| flags.iter().position(|flag| flag.key == *name));
-        if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
-            self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
-        }
-        let Some(folder) = self.flag(Role::OutputDirectory).and_then(|flag| self.folder(flag)) else {
-            self.notes.push(Note::NoOutputDirectory);
-            return None;
-        };
-        let own = form.resume.clone().filter(|_| self.facts.words.open);
-        let resume = self.resume_arguments(own);
-        Some(Checkpoints {
-            writer: form.writer.clone(),
-            pattern: format!("{folder}/{}", form.pattern),
-            complete: form.complete.clone(),
-            is_overwritten: form.complete.is_none(),
-            resume,
-        })
-    }
-
-    /// Proposes the files that the script itself passes to `torch.save`.
-    fn find_saved_files(&mut self) -> Option<Checkpoints> {
-        let argument = |name: &str| {
-            let key = name.rsplit('.').next().unwrap_or(name);
-            self.folder(self.facts.flags.iter().position(|flag| flag.key == key)?)
-        };
-        let Some(SavedFiles { pattern, is_numbered }) = SavedFiles::find(&self.facts.saved, argument) else {
-            self.notes.push(Note::UnknownCheckpoints);
-            return None;
-        };
-        Some(Checkpoints {
-            writer: "the script".to_owned(),
-            pattern,
-            complete: None,
-            is_overwritten: !is_numbered,
-            resume: self.resume_arguments(None),
-        })
-    }
-
-    /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
-    fn resume_arguments(&mut self, known: Option<Vec<String>>) -> Option<Vec<String>> {
-        let flags = self.facts.flags;
-        let resume = self.flag(Role::Resume).filter(|_| self.facts.words.open);
-        let resume = known.or(resume.and_then(|flag| match (&flags[flag].takes, flags[flag].spelling()) {
-            (Takes::Value(ValueKind::Text), long) if long.starts_with("--") => {
-                Some(vec![format!("{long}={{checkpoint}}")])
-            }
-            (Takes::Value(ValueKind::Text), short) => Some(vec![short.to_owned(), "{checkpoint}".to_owned()]),
-            // The script looks for its checkpoint itself.
-            (Takes::Presence(true) | Takes::Pair { .. }, switch) => Some(vec![switch.to_owned()]),
-            _ => None,
-        }));
-        if resume.is_none() {
-            self.notes.push(Note::NoResume);
-        }
-        resume
-    }
-
     /// Reports whether another argument does the same.
     fn is_covered(&self, role: Role) -> bool {
         let same: &[Role] = match role {
@@ -360,6 +265,11 @@ impl Draft<'_> {
         same.iter().any(|role| self.flag(*role).is_some())
     }
 
+    /// Reports whether the profile says that nothing holds a knob.
+    fn is_left_out(&self, role: Role) -> bool {
+        self.facts.profile.and_then(|profile| profile.knobs.get(&role)).is_some_and(Vec::is_empty)
+    }
+
     /// Returns the recognised arguments, and the titles of roles without one.
     fn report(&self) -> (Vec<Recognised>, Vec<String>) {
         let (mut recognised, mut missing) = (Vec::new(), Vec::new());
@@ -369,9 +279,9 @@ impl Draft<'_> {
                     title: entry.title.clone(),
                     spelling: self.facts.flags[flag].spelling().to_owned(),
                     value: self.command.value(flag).and_then(super::argparse::written),
-                    given: self.command.is_given(flag) || matches!(self.facts.flags[flag].takes, Takes::Setting(_)),
+                    given: self.command.is_given(flag) || matches!(self.facts.flags[flag].takes, Takes::Setting { .. }),
                 }),
-                None if self.is_covered(entry.role) => {}
+                None if self.is_covered(entry.role) || self.is_left_out(entry.role) => {}
                 None if self.batch_by_companion && BATCH.contains(&entry.role) => {}
                 None => missing.push(entry.title.clone()),
             }

@@ -1,6 +1,7 @@
 //! Recognises what a script's arguments do, by their names: `assets/script_flags.yaml`.
 
 use super::flag::Flag;
+use super::profile::Profile;
 use crate::config::yaml;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,8 +60,9 @@ pub struct Table {
     pub precisions: Vec<Precisions>,
     /// Attention without kernels of its own, the fastest first.
     pub plain_attention: Vec<String>,
-    /// Known forms of checkpoints.
-    pub checkpoints: Vec<CheckpointForm>,
+    /// Names that the profile of a trainer uses.
+    #[serde(skip)]
+    preferred: BTreeSet<String>,
 }
 
 /// A role and the names that scripts give it.
@@ -90,31 +92,6 @@ pub struct Precisions {
     pub f16: String,
 }
 
-/// A known form of checkpoints.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CheckpointForm {
-    /// The code that writes them.
-    pub writer: String,
-    /// Names of which the script mentions one.
-    pub script: Vec<String>,
-    /// An argument that the script accepts.
-    #[serde(default)]
-    pub flag: Option<String>,
-    /// A switch without which nothing is saved.
-    #[serde(default)]
-    pub needs: Option<String>,
-    /// The pattern, relative to the output directory.
-    #[serde(rename = "match")]
-    pub pattern: String,
-    /// The file written last; none if a checkpoint is one file.
-    #[serde(default)]
-    pub complete: Option<String>,
-    /// The arguments that make the script find its newest checkpoint itself.
-    #[serde(default)]
-    pub resume: Option<Vec<String>>,
-}
-
 impl Table {
     /// Reads the table.
     ///
@@ -122,6 +99,29 @@ impl Table {
     /// Returns an error when the table inside the program is damaged.
     pub fn load() -> Result<Self, yaml::ReadError> {
         yaml::read(TABLE)
+    }
+
+    /// Returns the table with the names of a profile: they replace those of their roles, and none of them has another role.
+    #[must_use]
+    pub fn of_profile(mut self, profile: &Profile) -> Self {
+        self.preferred.extend(profile.own_names().map(normalise));
+        for (role, names) in &profile.knobs {
+            let names: Vec<String> = names.iter().map(|name| normalise(name)).collect();
+            for entry in &mut self.roles {
+                if entry.role == *role {
+                    entry.names.clone_from(&names);
+                } else {
+                    entry.names.retain(|name| !names.contains(name));
+                }
+            }
+            self.preferred.extend(names);
+        }
+        self
+    }
+
+    /// Reports whether the profile of a trainer names an argument, by its whole name.
+    pub fn is_preferred(&self, flag: &Flag) -> bool {
+        flag.names.iter().any(|name| self.preferred.contains(&normalise(name)))
     }
 
     /// Returns the flags of each role by their index, those with the better names first.
@@ -171,6 +171,16 @@ impl Table {
     pub fn role_of(&self, flag: &Flag) -> Option<Role> {
         let names = self.normalised(flag);
         self.roles.iter().find(|entry| entry.names.iter().any(|name| names.contains(name))).map(|entry| entry.role)
+    }
+
+    /// Returns the role of this name, as profiles write it.
+    pub fn role_named(&self, name: &str) -> Option<Role> {
+        serde_json::from_value(name.into()).ok()
+    }
+
+    /// Returns the title of a role.
+    pub fn title(&self, role: Role) -> &str {
+        self.roles.iter().find(|entry| entry.role == role).map_or("", |entry| &entry.title)
     }
 
     /// Returns the role of a key in a settings file, with the knob that a run file has for it.

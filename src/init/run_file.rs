@@ -1,8 +1,8 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
+use super::profile::Count;
 use super::proposal::{Checkpoints, Note, Proposal, ProposedCopy, Rung};
-use crate::config::command::OUTPUTS;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -39,6 +39,7 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
     }
     let words: Vec<String> = proposal.command.iter().map(|word| scalar(&Value::from(word.as_str()))).collect();
     text.push_str(&list("command", &words));
+    write_defaults(&mut text, &proposal.defaults);
     let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
     if proposal.batch_by_companion {
         text.push_str(
@@ -47,11 +48,10 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
              environment: { BATCH: \"{training.micro_batch} x {training.accumulation}\" }\n",
         );
     }
-    if let Some(copy) = &proposal.copy {
-        write_copy(&mut text, copy);
-    }
+    write_copies(&mut text, &proposal.copies);
     write_knobs(&mut text, proposal);
     write_checkpoints(&mut text, proposal);
+    write_reading(&mut text, proposal);
     text.push_str(
         "\n# The ladder: `set` changes the rung above, or the one named by `from`; `relieves` lists what a rung helps \
          against.\nladder:\n",
@@ -78,22 +78,53 @@ fn list(key: &str, words: &[String]) -> String {
     [format!("{key}:")].into_iter().chain(lines).chain([String::new()]).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes the copy of the settings file.
-fn write_copy(text: &mut String, ProposedCopy { name, from, set, beside }: &ProposedCopy) {
-    let place = if *beside { "beside it, as it names files of its folder" } else { "in the folder of the attempt" };
-    let _ = write!(
-        text,
-        "\n# Each start reads {from} and writes a copy with these values, {place}; `full` has the values of the file.\n\
-         files:\n  {}:\n    from: {}\n",
-        scalar(&Value::from(name.as_str())),
-        scalar(&Value::from(from.as_str()))
-    );
-    if *beside {
-        text.push_str("    beside: true\n");
+fn write_defaults(text: &mut String, defaults: &[(String, Value)]) {
+    if defaults.is_empty() {
+        return;
     }
-    text.push_str("    set:\n");
-    for (key, value) in set {
-        let _ = writeln!(text, "      {}: {}", quoted(key), quoted(value));
+    text.push_str(
+        "# The script has these by default. Each is passed only on a rung where its knob has another value.\ndefaults:\n",
+    );
+    for (argument, default) in defaults {
+        let _ = writeln!(text, "  {}: {}", quoted(argument), scalar(default));
+    }
+}
+
+/// Writes the copies of settings files.
+fn write_copies(text: &mut String, copies: &[ProposedCopy]) {
+    for (index, ProposedCopy { name, from, set, beside }) in copies.iter().enumerate() {
+        let place = if *beside { "beside it, as it names files of its folder" } else { "in the folder of the attempt" };
+        let section = if index == 0 { "files:\n" } else { "" };
+        let _ = write!(
+            text,
+            "\n# Each start reads {from} and writes a copy with these values, {place}; `full` has the values of the file.\n\
+             {section}  {}:\n    from: {}\n",
+            scalar(&Value::from(name.as_str())),
+            scalar(&Value::from(from.as_str()))
+        );
+        if *beside {
+            text.push_str("    beside: true\n");
+        }
+        text.push_str("    set:\n");
+        for (key, value) in set {
+            let _ = writeln!(text, "      {}: {}", quoted(key), quoted(value));
+        }
+    }
+}
+
+/// Writes the patterns for lines of output, and the signal that makes the script save.
+fn write_reading(text: &mut String, proposal: &Proposal) {
+    if let Some(save) = proposal.save {
+        let (signal, within) = (serde_json::json!(save.signal), save.within);
+        let _ = writeln!(text, "save: {{ signal: {}, within: {within} }}", scalar(&signal));
+    }
+    if !proposal.patterns.is_empty() {
+        let patterns: Vec<String> = proposal.patterns.iter().map(|pattern| quoted(pattern)).collect();
+        let _ = write!(
+            text,
+            "\n# Lines of the trainer that the general reader does not know.\nmetrics: {{ patterns: [{}] }}\n",
+            patterns.join(", ")
+        );
     }
 }
 
@@ -134,15 +165,12 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
         );
         return;
     }
-    let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume }) = &proposal.checkpoints else {
-        let has_own = proposal.notes.iter().any(|note| matches!(note, Note::OwnOutputs(..)));
-        let folder = if has_own { OUTPUTS } else { "out" };
-        let _ = write!(
-            text,
+    let Some(Checkpoints { writer, pattern, complete, is_overwritten, resume, count }) = &proposal.checkpoints else {
+        text.push_str(
             "\n# Without the script's checkpoints, a failed run cannot continue. With them, a file or a folder each:\n\
-             #   checkpoints: {{ match: \"{folder}/step_*.pt\" }}\n\
-             #   checkpoints: {{ match: \"{folder}/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }}\n\
-             #   resume: {{ arguments: [\"--resume={{checkpoint}}\"] }}\n\
+             #   checkpoints: { match: \"out/step_*.pt\" }\n\
+             #   checkpoints: { match: \"out/checkpoint-*\", complete: FILE-WRITTEN-LAST-IN-IT }\n\
+             #   resume: { arguments: [\"--resume={checkpoint}\"] }\n\
              # or, if the script may start over from its beginning:\n\
              #   restart: from_start\n",
         );
@@ -157,10 +185,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
             scalar(&Value::from(last.as_str()))
         ),
         None if !is_overwritten => {
-            write!(
-                text,
-                "\n# Checkpoints as {writer} writes them: one file each.\ncheckpoints: {{ match: {pattern} }}\n"
-            )
+            write!(text, "\n# Checkpoints as {writer} writes them.\ncheckpoints: {{ match: {pattern} }}\n")
         }
         None => write!(
             text,
@@ -171,6 +196,9 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     match resume {
         Some(arguments) => {
             let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+            if *count == Some(Count::Restarts) {
+                text.push_str("# Its own count of steps begins again after a resume.\n");
+            }
             let _ = writeln!(text, "resume: {{ arguments: [{}] }}", words.join(", "));
         }
         None => text.push_str("# resume: { arguments: [\"--resume={checkpoint}\"] }   # no such argument was found\n"),
@@ -185,7 +213,7 @@ fn write_rung(rung: &Rung) -> String {
         set = settings.iter().fold("    set:\n".to_owned(), |lines, setting| format!("{lines}      {setting}\n"));
     }
     let relieves: Vec<String> = rung.relieves.iter().map(ToString::to_string).collect();
-    let (why, name, relieves) = (rung.why, rung.name, relieves.join(", "));
+    let (why, name, relieves) = (&rung.why, &rung.name, relieves.join(", "));
     format!("  # {why}\n  - name: {name}\n    relieves: [{relieves}]\n{from}{set}")
 }
 

@@ -3,6 +3,7 @@
 
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::match_arguments;
+use super::profile::SettingsOption;
 use super::python::Literal;
 use super::roles::{Role, Table};
 use crate::config::settings_file::{Format, SettingsFile};
@@ -41,17 +42,21 @@ pub struct UserSettings {
     pub file: SettingsFile,
     /// It names files relative to its own folder.
     pub is_relative: bool,
+    /// Whether its values count more than arguments of the same meaning; none if that is not known.
+    pub wins: Option<bool>,
 }
 
 /// The settings of a command, and what is known about it with them.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The one settings file that was read.
-    pub settings: Option<UserSettings>,
+    /// The settings files that were read.
+    pub settings: Vec<UserSettings>,
     /// The command names settings that may override the defaults of its script.
     pub hides_defaults: bool,
     /// Several settings files, of which none is changed.
     pub several: Vec<String>,
+    /// Settings files that another one names, and whose values count: no rung reaches them.
+    pub nested: Vec<(PathBuf, SettingsFile)>,
 }
 
 /// Arguments of which several mean the same, so that none of them becomes a knob.
@@ -63,44 +68,72 @@ pub struct Ambiguous {
     pub names: Vec<String>,
 }
 
-/// Finds the settings files among a script's arguments, the first `fixed` of which cannot be edited.
-pub fn find(arguments: &[String], fixed: usize, folder: &Path) -> Found {
+/// Finds the settings files among a script's arguments, the first `fixed` of which cannot be edited. `options`: those that
+/// name such files, if its profile says.
+pub fn find(arguments: &[String], fixed: usize, folder: &Path, options: &[SettingsOption]) -> Found {
     let mut found = Found::default();
     let mut read = Vec::new();
     for (word, argument) in arguments.iter().enumerate() {
-        let Some(value) = settings_value(arguments, word, argument) else { continue };
+        let Some((value, wins)) = settings_value(arguments, word, argument, options) else { continue };
         let path = Path::new(value);
         if !folder.join(path).is_file() {
             continue;
         }
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        found.hides_defaults |= Format::of(path).is_some() || UNREAD.contains(&ending);
+        // A file of a known option is read as a whole, and what it leaves out keeps its default.
+        found.hides_defaults |= wins.is_none() && (Format::of(path).is_some() || UNREAD.contains(&ending));
         if let Ok(file) = SettingsFile::read(&folder.join(path)) {
             let is_relative = names_files_beside(&file, folder, path);
-            read.push(UserSettings { word, path: path.to_owned(), file, is_relative });
+            read.push(UserSettings { word, path: path.to_owned(), file, is_relative, wins });
         }
     }
-    if read.len() > 1 {
+    if read.len() > 1 && read.iter().any(|settings| settings.wins.is_none()) {
         found.several = read.iter().map(|settings| settings.path.display().to_string()).collect();
-    } else {
-        found.settings = read.pop().filter(|settings| settings.word >= fixed);
+        return found;
     }
+    found.nested = read.iter().flat_map(|settings| nested_files(&settings.file, folder, options)).collect();
+    found.settings = read;
+    found.settings.retain(|settings| settings.word >= fixed);
     found
 }
 
-/// Returns the file name in an argument that may hold the settings of the script.
-fn settings_value<'a>(arguments: &[String], word: usize, argument: &'a str) -> Option<&'a str> {
-    let is_option = |name: &str| {
-        let name = name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_");
-        OPTIONS.contains(&name.as_str())
+/// Returns the settings files that a settings file names under an option of which the values count.
+fn nested_files(file: &SettingsFile, folder: &Path, options: &[SettingsOption]) -> Vec<(PathBuf, SettingsFile)> {
+    let is_named = |key: &str| {
+        options
+            .iter()
+            .any(|it| it.wins && it.option.as_deref().is_some_and(|option| plain_name(option) == plain_name(key)))
     };
+    let named = file.leaves().into_iter().filter(|(key, _)| is_named(key.rsplit('.').next().unwrap_or(key)));
+    let path = |value: Value| value.as_str().map(PathBuf::from);
+    let read = |path: PathBuf| Some((path.clone(), SettingsFile::read(&folder.join(path)).ok()?));
+    named.filter_map(|(_, value)| path(value)).filter_map(read).collect()
+}
+
+fn plain_name(name: &str) -> String {
+    name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_")
+}
+
+/// Returns the file name in an argument that may hold the settings of the script, and whether its values count more than
+/// arguments, if the profile says.
+fn settings_value<'a>(
+    arguments: &[String],
+    word: usize,
+    argument: &'a str,
+    options: &[SettingsOption],
+) -> Option<(&'a str, Option<bool>)> {
+    let named = |it: &SettingsOption| it.option.as_deref().map(plain_name);
+    let listed = |name: Option<&str>| options.iter().find(|it| named(it) == name.map(plain_name)).map(|it| it.wins);
+    let is_option = |name: &str| listed(Some(name)).is_some() || OPTIONS.contains(&plain_name(name).as_str());
     match argument.split_once('=') {
-        Some((name, value)) if argument.starts_with('-') || is_option(name) => is_option(name).then_some(value),
+        Some((name, value)) if argument.starts_with('-') || is_option(name) => {
+            is_option(name).then(|| (value, listed(Some(name))))
+        }
         None if argument.starts_with('-') => None,
         _ => {
             let before = word.checked_sub(1).map(|before| arguments[before].as_str());
             let option = before.filter(|before| before.starts_with('-') && !before.contains('='));
-            option.is_none_or(is_option).then_some(argument)
+            option.is_none_or(is_option).then(|| (argument, listed(option)))
         }
     }
 }
@@ -119,20 +152,40 @@ fn names_files_beside(file: &SettingsFile, folder: &Path, path: &Path) -> bool {
     })
 }
 
-/// Returns the arguments that a proposal may change: those of the script, `key=value` words, and the keys of the settings file;
-/// and those of which several mean the same.
-pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Table) -> (Vec<Flag>, Vec<Ambiguous>) {
+/// The arguments that a proposal may change, and those that it may not.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Those of the script, `key=value` words, and the keys of settings files.
+    pub flags: Vec<Flag>,
+    /// Those of which several mean the same.
+    pub ambiguous: Vec<Ambiguous>,
+    /// Arguments of the command that a settings file overrides.
+    pub beaten: Vec<String>,
+    /// Those that are in a file which no rung reaches: the meaning and the file.
+    pub nested: Vec<(String, PathBuf)>,
+}
+
+/// Joins the arguments of a script with the keys of its settings files.
+pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Table) -> Merged {
+    let mut merged = Merged::default();
     let mut flags = declared.to_vec();
-    flags.extend(pairs(arguments));
-    let given: BTreeSet<usize> = match_arguments(arguments, &flags).into_keys().collect();
-    let mut keys = found.settings.iter().flat_map(|settings| setting_flags(&settings.file)).collect::<Vec<_>>();
-    // A key with the name of an argument stands for it.
-    let names = |flag: &Flag| table.normalised(flag);
-    let known: BTreeSet<String> = declared.iter().flat_map(names).collect();
-    keys.retain(|key| table.role_of(key).is_some() || names(key).iter().any(|name| known.contains(name)));
-    let mut ambiguous = Vec::new();
+    let given = |flags: &[Flag]| -> BTreeSet<usize> { match_arguments(arguments, flags).into_keys().collect() };
+    let known = given(&flags);
+    let own: BTreeSet<String> = known.iter().map(|index| flags[*index].names[0].clone()).collect();
+    flags.extend(pairs(arguments).into_iter().filter(|pair| !own.contains(&pair.names[0])));
+    let given = given(&flags);
+    let mut keys = role_keys(declared, found, table);
     let mut dropped: BTreeSet<Role> = BTreeSet::new();
-    for entry in &table.roles {
+    for (path, file) in &found.nested {
+        for flag in setting_flags(file, 0) {
+            if let Some(role) = table.role_of(&flag).filter(|role| dropped.insert(*role)) {
+                merged.nested.push((table.title(role).to_owned(), path.clone()));
+            }
+        }
+    }
+    merged.beaten = settle_precedence(&mut keys, &mut flags, &given, found, table);
+    let given: BTreeSet<usize> = match_arguments(arguments, &flags).into_keys().collect();
+    for entry in table.roles.iter().filter(|entry| !dropped.contains(&entry.role)).collect::<Vec<_>>() {
         let of_role = |flag: &&Flag| table.role_of(flag) == Some(entry.role);
         let in_file: Vec<&Flag> = keys.iter().filter(of_role).collect();
         let in_words = flags.iter().enumerate().filter(|(index, flag)| given.contains(index) && of_role(flag));
@@ -140,9 +193,10 @@ pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Tab
             in_file.iter().copied().chain(in_words.map(|(_, flag)| flag)).map(|flag| flag.names[0].clone()).collect();
         if !in_file.is_empty() && all.len() > 1 {
             dropped.insert(entry.role);
-            ambiguous.push(Ambiguous { title: entry.title.clone(), names: all });
+            merged.ambiguous.push(Ambiguous { title: entry.title.clone(), names: all });
         }
     }
+    let names = |flag: &Flag| table.normalised(flag);
     let taken: BTreeSet<String> = keys.iter().flat_map(names).collect();
     let roles: BTreeSet<Role> = keys.iter().filter_map(|key| table.role_of(key)).collect();
     let kept = flags.into_iter().enumerate().filter(|(index, flag)| {
@@ -151,15 +205,62 @@ pub fn merge(declared: &[Flag], arguments: &[String], found: &Found, table: &Tab
             names(flag).iter().any(|name| taken.contains(name)) || role.is_some_and(|role| roles.contains(&role));
         !role.is_some_and(|role| dropped.contains(&role)) && (given.contains(index) || !is_in_file)
     });
-    let mut merged: Vec<Flag> = kept
+    merged.flags = kept
         .map(|(index, flag)| {
             let is_known = given.contains(&index) || !found.hides_defaults;
             Flag { default: flag.default.filter(|_| is_known), ..flag }
         })
         .collect();
     let is_clear = |key: &Flag| !table.role_of(key).is_some_and(|role| dropped.contains(&role));
-    merged.extend(keys.into_iter().filter(is_clear));
-    (merged, ambiguous)
+    merged.flags.extend(keys.into_iter().filter(is_clear));
+    merged
+}
+
+/// Returns the keys of the settings files that have a role or stand for an argument; those that a profile names alone, where
+/// it names one of the role.
+fn role_keys(declared: &[Flag], found: &Found, table: &Table) -> Vec<Flag> {
+    let files = found.settings.iter().enumerate();
+    let mut keys: Vec<Flag> = files.flat_map(|(index, settings)| setting_flags(&settings.file, index)).collect();
+    // A key with the name of an argument stands for it.
+    let names = |flag: &Flag| table.normalised(flag);
+    let known: BTreeSet<String> = declared.iter().flat_map(names).collect();
+    let preferred: BTreeSet<Role> =
+        keys.iter().filter(|key| table.is_preferred(key)).filter_map(|key| table.role_of(key)).collect();
+    keys.retain(|key| match table.role_of(key) {
+        Some(role) => table.is_preferred(key) || !preferred.contains(&role),
+        None => table.is_preferred(key) || names(key).iter().any(|name| known.contains(name)),
+    });
+    keys
+}
+
+/// Drops arguments that a settings file overrides, and keys that the command overrides, as far as the profile says which
+/// of the two counts. Returns the arguments of the command that are overridden.
+fn settle_precedence(
+    keys: &mut Vec<Flag>,
+    flags: &mut Vec<Flag>,
+    given: &BTreeSet<usize>,
+    found: &Found,
+    table: &Table,
+) -> Vec<String> {
+    let wins = |key: &Flag| match key.takes {
+        Takes::Setting { file, .. } => found.settings[file].wins,
+        _ => None,
+    };
+    let of = |flags: &mut dyn Iterator<Item = &Flag>| -> BTreeSet<Role> {
+        flags.filter_map(|flag| table.role_of(flag)).collect()
+    };
+    let winning = of(&mut keys.iter().filter(|key| wins(key) == Some(true)));
+    let in_words = of(&mut flags.iter().enumerate().filter(|(index, _)| given.contains(index)).map(|(_, flag)| flag));
+    keys.retain(|key| {
+        let role = table.role_of(key);
+        let is_overridden = role.is_some_and(|role| in_words.contains(&role) || winning.contains(&role));
+        wins(key) != Some(false) || !is_overridden
+    });
+    let is_beaten = |flag: &Flag| table.role_of(flag).is_some_and(|role| winning.contains(&role));
+    let given = flags.iter().enumerate().filter(|(index, flag)| given.contains(index) && is_beaten(flag));
+    let beaten = given.map(|(_, flag)| flag.spelling().to_owned()).collect();
+    flags.retain(|flag| !is_beaten(flag));
+    beaten
 }
 
 /// Returns the words `key=value` as arguments.
@@ -187,8 +288,8 @@ fn pairs(arguments: &[String]) -> Vec<Flag> {
     arguments.iter().filter_map(pair).collect()
 }
 
-/// Returns the values of a settings file as arguments.
-fn setting_flags(file: &SettingsFile) -> Vec<Flag> {
+/// Returns the values of the settings file of an index as arguments.
+fn setting_flags(file: &SettingsFile, index: usize) -> Vec<Flag> {
     let flag = |(path, value): (String, Value)| {
         let (kind, default) = match value {
             Value::Bool(value) => (ValueKind::Boolean, Literal::Bool(value)),
@@ -204,7 +305,7 @@ fn setting_flags(file: &SettingsFile) -> Vec<Flag> {
         (key.len() > 1).then(|| Flag {
             names: vec![path],
             key,
-            takes: Takes::Setting(kind),
+            takes: Takes::Setting { kind, file: index },
             default: Some(default),
             choices: Vec::new(),
             subcommand: None,

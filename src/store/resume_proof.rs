@@ -139,7 +139,7 @@ impl Proofs {
 /// Returns the hash of a command, of how it resumes, and of the scripts that it names.
 fn command_hash(spec: &CommandSpec) -> String {
     let checkpoints = spec.checkpoints.as_ref().map(|checkpoints| (&checkpoints.pattern, &checkpoints.complete));
-    let text = json!([spec.command, spec.directory, spec.files, spec.resume, checkpoints]);
+    let text = json!([spec.command, spec.defaults, spec.directory, spec.files, spec.resume, checkpoints]);
     let mut hasher = blake3::Hasher::new();
     hasher.update(text.to_string().as_bytes());
     // The interpreter is above the limit, and its path is in the hash.

@@ -41,6 +41,11 @@ impl Found {
         Ok(self.program.as_ref().map(declared_arguments).transpose()?.unwrap_or_default())
     }
 
+    /// Returns the script's arguments, those of a shell script that starts it first.
+    pub fn arguments(&self) -> Vec<String> {
+        self.words.fixed.iter().chain(&self.words.arguments).cloned().collect()
+    }
+
     /// Returns the command that prints the script's help.
     pub fn help_command(&self) -> Vec<String> {
         self.words.before.iter().cloned().chain(["--help".to_owned()]).collect()

@@ -77,6 +77,7 @@ struct Entry<'a> {
 pub fn check_command(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check_program(spec).into_iter().collect();
     problems.extend(check_files(spec));
+    problems.extend(check_defaults(spec));
     problems.extend(check_sections(spec));
     problems.extend(spec.checkpoints.iter().flat_map(check_checkpoints));
     problems.extend(check_line_patterns(&spec.metrics.patterns));
@@ -116,6 +117,7 @@ fn texts<'a>(spec: &'a CommandSpec) -> Vec<Entry<'a>> {
         text,
         used: Use::Resume,
     }));
+    texts.extend(spec.defaults.keys().map(|text| Entry { path: format!("defaults.{text}"), text, used: Use::Start }));
     for (name, file) in &spec.files {
         let written = file.texts().into_iter();
         texts.extend(written.map(|(below, text)| Entry {
@@ -191,6 +193,14 @@ fn check_program(spec: &CommandSpec) -> Option<Problem> {
     empty.then(|| Problem::at("command", "the command names no program", fix))
 }
 
+/// Reports arguments with a default that name no knob to compare with it.
+fn check_defaults(spec: &CommandSpec) -> Vec<Problem> {
+    let is_wrong = |text: &&String| Template::parse(text).is_ok_and(|template| template.only_knob().is_none());
+    let fix = "write one knob, such as \"--lr={optimizer.lr}\": 1.0e-3, or move the argument to `command`";
+    let problem = |text| Problem::of_key(format!("defaults.{text}"), "it names no knob, or several", fix);
+    spec.defaults.keys().filter(is_wrong).map(problem).collect()
+}
+
 /// Reports files that would be written outside the attempt's directory, or replace a file of downshift in it.
 fn check_files(spec: &CommandSpec) -> Vec<Problem> {
     let fix = "write a name such as rung.json; the script finds it as {attempt_dir}/rung.json";
@@ -250,7 +260,7 @@ fn check_checkpoints(checkpoints: &ScriptCheckpoints) -> Vec<Problem> {
     problems
 }
 
-fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
+pub fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
     let example = r"write a group for each metric, such as 'loss: (?P<loss>\S+)'";
     if patterns.len() > MAX_PATTERNS {
         let wrong = format!("{} patterns, at most {MAX_PATTERNS} are allowed", patterns.len());

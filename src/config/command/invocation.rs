@@ -39,6 +39,17 @@ pub enum Launcher {
     DeepSpeed,
 }
 
+impl Invocation {
+    /// Returns the file name of the script or program that is started, or the module.
+    #[must_use]
+    pub fn started(&self) -> &str {
+        match &self.target {
+            Target::Module(module) => module,
+            Target::Script(path) | Target::Program(path) => path.rsplit('/').next().unwrap_or(path),
+        }
+    }
+}
+
 impl Target {
     /// Reports whether two commands start the same script, each from its folder.
     pub fn is_same(&self, folder: &Path, other: &Self, folder_of_other: &Path) -> bool {

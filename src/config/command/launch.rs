@@ -8,6 +8,7 @@ use super::template::{Placeholder, Template};
 use crate::config::knobs::Preset;
 use crate::config::ladder::Rung;
 use crate::config::run::Run;
+use crate::config::settings_file::is_same;
 use crate::untrusted::glob;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -66,6 +67,7 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
     CommandLaunch {
         argv: started_words(spec, preset.ranks, &attempt.place)
             .iter()
+            .chain(changed_arguments(spec, &knobs))
             .chain(more.into_iter().flatten())
             .filter_map(argument)
             .collect(),
@@ -73,6 +75,16 @@ pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptCont
         environment: variables.map(|(name, value)| (name.clone(), fill(value).into())).collect(),
         files: files.into_values().collect(),
     }
+}
+
+/// Returns the arguments whose knob has another value than the script's own default.
+fn changed_arguments<'a>(spec: &'a CommandSpec, knobs: &'a Value) -> impl Iterator<Item = &'a String> {
+    let is_changed = |text: &str, default: &Value| {
+        let template = Template::parse(text).ok();
+        let knob = template.as_ref().and_then(Template::only_knob).and_then(|path| find_knob(knobs, path));
+        knob.is_some_and(|knob| !is_same(knob, default))
+    };
+    spec.defaults.iter().filter(move |(text, default)| is_changed(text, default)).map(|(text, _)| text)
 }
 
 /// Resolves the files of a start by their names in the run file.
@@ -181,7 +193,7 @@ pub fn names_node(spec: &CommandSpec, preset: &Preset) -> bool {
 /// Returns the arguments, variables and files of every start.
 fn texts_of<'a>(spec: &'a CommandSpec, preset: &'a Preset) -> impl Iterator<Item = &'a String> {
     let files = spec.files.values().flat_map(FileSpec::texts).map(|(_, text)| text);
-    spec.command.iter().chain(preset.environment.values()).chain(files)
+    spec.command.iter().chain(spec.defaults.keys()).chain(preset.environment.values()).chain(files)
 }
 
 fn names(text: &str, places: &[Placeholder]) -> bool {

@@ -122,7 +122,7 @@ fn placeholders(spec: &CommandSpec, rung: &Resolved) -> BTreeSet<String> {
 fn taken_knobs<'a>(spec: &'a CommandSpec, variables: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     let resume = spec.resume.iter().flat_map(|resume| resume.arguments.iter().chain(resume.environment.values()));
     let files = spec.files.values().flat_map(FileSpec::texts).map(|(_, text)| text);
-    let texts = spec.command.iter().chain(files).chain(resume).chain(variables);
+    let texts = spec.command.iter().chain(spec.defaults.keys()).chain(files).chain(resume).chain(variables);
     let templates = texts.filter_map(|text| Template::parse(text).ok());
     let knob = |place: &Placeholder| match place {
         Placeholder::Knob(path) => Some(path.clone()),

@@ -149,6 +149,16 @@ impl Template {
         }
     }
 
+    /// Returns the path of the knob that a text names, if it names one and nothing else that is filled in.
+    #[must_use]
+    pub fn only_knob(&self) -> Option<&str> {
+        let mut places = self.placeholders();
+        match (places.next(), places.next()) {
+            (Some(Placeholder::Knob(path)), None) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Fills in every placeholder.
     #[must_use]
     pub fn render(&self, value: impl Fn(&Placeholder) -> String) -> String {

@@ -82,6 +82,38 @@ fn an_argument_that_its_placeholder_leaves_empty_is_left_out() {
 }
 
 #[test]
+fn a_default_of_the_script_is_passed_only_where_its_knob_has_another_value() {
+    let read = |more: &str, overrides: &[(String, String)]| {
+        let text = format!(
+            "name: x\ntask: command\ncommand: [python, train.py]\n\
+             defaults: {{ '--batch={{training.micro_batch}}': 8, '--ckpt={{knobs.ckpt}}': null{more} }}\n\
+             training: {{ micro_batch: 8 }}\nknobs: {{ ckpt: null }}\n\
+             ladder: [{{ name: small, set: {{ training.micro_batch: 4, knobs.ckpt: 'True' }} }}]\n"
+        );
+        let source = Source { file: "x.yaml", text: &text, base: Path::new("/project"), overrides };
+        Run::read(&source, &AsWritten).map_err(|refusal| refusal.to_string())
+    };
+    let argv = |run: &Run, rung: usize| {
+        resolve_launch(run.command.as_ref().unwrap(), &run.rungs[rung].preset, &attempt(run, rung, None)).argv
+    };
+    let run = read("", &[]).unwrap();
+    assert_eq!(argv(&run, 0), ["python", "train.py"]);
+    assert_eq!(argv(&run, 1), ["python", "train.py", "--batch=4", "--ckpt=True"]);
+    let set = read("", &[("training.micro_batch".to_owned(), "2".to_owned())]).unwrap();
+    assert_eq!(argv(&set, 0), ["python", "train.py", "--batch=2"], "an override counts as a change");
+    let kept = Source { file: "run.yaml", text: &run.to_yaml(), base: Path::new("/"), overrides: &[] };
+    assert_eq!(argv(&Run::reopen(&kept).unwrap(), 1), argv(&run, 1));
+    for (more, wanted) in [
+        (", '--x': 1", "it names no knob, or several"),
+        (", '--x={training.micro_batch}{knobs.ckpt}': 1", "it names no knob, or several"),
+        (", '--x={knobs.other}': 1", "names no knob of this file"),
+    ] {
+        let refusal = read(more, &[]).unwrap_err();
+        assert!(refusal.contains("x.yaml:4:") && refusal.contains(wanted), "{refusal}");
+    }
+}
+
+#[test]
 fn a_resumed_start_adds_the_checkpoint() {
     let resumed = launch(0, Some("/runs/a[1]/out/checkpoint-500"));
     assert_eq!(resumed.argv.last().unwrap(), "--resume_from_checkpoint=/runs/a[1]/out/checkpoint-500");

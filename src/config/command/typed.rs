@@ -3,7 +3,7 @@
 use super::TASK;
 use super::template::escape;
 use crate::config::yaml;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Endings of files that an interpreter runs.
@@ -13,11 +13,15 @@ const SHELLS: [&str; 4] = ["sh", "bash", "dash", "zsh"];
 /// Maximum length of a name.
 const MAX_NAME: usize = 48;
 
-/// Returns the run file for a program and its arguments, which hold no placeholders.
+/// Returns the run file for a program and its arguments, which hold no placeholders, with further sections.
 #[must_use]
-pub fn run_file(words: &[String]) -> String {
+pub fn run_file(words: &[String], sections: Map<String, Value>) -> String {
     let command: Vec<String> = words.iter().map(|word| escape(word)).collect();
-    yaml::write(&json!({ "name": run_name(words), "task": TASK, "command": command }))
+    let mut tree = json!({ "name": run_name(words), "task": TASK, "command": command });
+    if let Value::Object(tree) = &mut tree {
+        tree.extend(sections);
+    }
+    yaml::write(&tree)
 }
 
 /// Returns the words of the line that a shell gets: `sh -c "cd a && python train.py"`.
@@ -64,6 +68,7 @@ mod tests {
     use super::{run_file, run_name};
     use crate::config::run::{AsWritten, Run, Source};
     use proptest::prelude::*;
+    use serde_json::Map;
     use std::path::Path;
 
     #[test]
@@ -106,7 +111,7 @@ mod tests {
         #[test]
         fn every_argument_arrives_as_it_was_typed(words in prop::collection::vec("[^\0]{1,20}", 1..5)) {
             prop_assume!(!words[0].trim().is_empty());
-            let text = run_file(&words);
+            let text = run_file(&words, Map::new());
             let source = Source { file: "x", text: &text, base: Path::new("/here"), overrides: &[] };
             let run = Run::read(&source, &AsWritten).map_err(|error| TestCaseError::fail(error.to_string()))?;
             let spec = run.command.unwrap();

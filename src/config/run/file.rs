@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Keys that only a command has.
-const OF_COMMAND: [&str; 14] = [
+const OF_COMMAND: [&str; 15] = [
     "command",
+    "defaults",
     "directory",
     "environment",
     "ranks",
@@ -48,6 +49,8 @@ pub struct RunFile {
     pub task: String,
     #[serde(default)]
     pub command: Vec<String>,
+    #[serde(default)]
+    defaults: Section,
     #[serde(default)]
     directory: String,
     #[serde(default, deserialize_with = "environment::read")]
@@ -168,6 +171,7 @@ impl RunFile {
         self.written.as_ref()?;
         Some(CommandSpec {
             command: self.command.clone(),
+            defaults: self.defaults.clone(),
             directory: base.join(&self.directory).components().collect(),
             files: self.files.clone(),
             resume: self.resume.clone(),

@@ -25,6 +25,10 @@ pub fn quality_grants(quality: &Quality) -> Vec<Grant> {
 pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
     let started = started_words(spec, run.rungs[0].preset.ranks, &NodePlace::default());
     let mut grants = vec![new_grant(Access::Command(quote_words(&started)), "command".to_owned())];
+    let defaults: Vec<String> = spec.defaults.keys().cloned().collect();
+    if !defaults.is_empty() {
+        grants.push(new_grant(Access::Command(format!("… {}", quote_words(&defaults))), "defaults".to_owned()));
+    }
     let resume = spec.resume.iter().filter(|resume| !resume.arguments.is_empty());
     grants.extend(resume.map(|resume| {
         new_grant(Access::Command(format!("… {}", quote_words(&resume.arguments))), "resume.arguments".to_owned())

@@ -17,15 +17,23 @@ pub struct ProposedCopy {
 }
 
 impl Draft<'_> {
-    /// Replaces the settings file in the command by a copy, if a knob sets one of its keys.
-    pub(super) fn copy_settings(&mut self) -> Option<ProposedCopy> {
-        let settings = self.facts.settings.as_ref().filter(|_| !self.command.settings.is_empty())?;
+    /// Replaces the settings files in the command by copies, where a knob sets one of their keys.
+    pub(super) fn copy_settings(&mut self) -> Vec<ProposedCopy> {
+        (0..self.facts.settings.len()).filter_map(|file| self.copy(file)).collect()
+    }
+
+    fn copy(&mut self, index: usize) -> Option<ProposedCopy> {
+        let settings = &self.facts.settings[index];
+        let own = self.command.settings.iter().filter(|(file, ..)| *file == index);
+        let set: Vec<(String, String)> = own.map(|(_, key, text)| (key.clone(), text.clone())).collect();
+        if set.is_empty() {
+            return None;
+        }
         let file = settings.path.file_name()?.to_string_lossy().into_owned();
         let fits = |letter: char| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
         let name: String = file.trim_start_matches('.').chars().map(fits).collect();
         let from = settings.path.display().to_string();
         self.command.replace_word(settings.word, &from, &format!("{{files.{name}}}"));
-        let set = std::mem::take(&mut self.command.settings);
         Some(ProposedCopy { name, from: escape(&from), set, beside: settings.is_relative })
     }
 }

@@ -1,9 +1,10 @@
 //! Reasons why something is not proposed, and what is kept without being proposed.
 
-use crate::config::command::OUTPUTS;
 use crate::init::kept::Kept;
 use crate::init::user_settings::Ambiguous;
+use crate::untrusted::text;
 use std::fmt;
+use std::path::PathBuf;
 
 /// A reason why something is not proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +29,16 @@ pub enum Note {
     NotSaved(String),
     /// A known form, but no argument takes a checkpoint.
     NoResume,
-    /// The output directory is in each run's folder; holds the argument and its value before.
-    OwnOutputs(String, String),
     /// Several arguments or keys that mean the same.
     Ambiguous(Ambiguous),
     /// Several settings files.
     SeveralSettings(Vec<String>),
+    /// An argument of the command that a settings file overrides.
+    Beaten(String),
+    /// A knob in a settings file that another one names: the meaning and the file.
+    Nested(String, PathBuf),
+    /// The trainer saves when a file appears.
+    SavesByFile(String),
     /// A shell script that does not pass its arguments on.
     Closed,
 }
@@ -72,15 +77,22 @@ impl fmt::Display for Note {
                 "no argument takes a checkpoint, so a failed run cannot continue: give the script one, or call \
                  `downshift.attach` in its loop",
             ),
-            Self::OwnOutputs(spelling, before) => write!(
-                formatter,
-                "{spelling} is `{OUTPUTS}` instead of {before}: each run has a folder of its own, and finds no checkpoints of another"
-            ),
             Self::Ambiguous(Ambiguous { title, names }) => {
                 write!(formatter, "{} all mean the {title}, so no rung changes any of them", names.join(", "))
             }
             Self::SeveralSettings(files) => {
                 write!(formatter, "the command names several settings files ({}), so no rung changes any", files.join(", "))
+            }
+            Self::Beaten(spelling) => {
+                write!(formatter, "{spelling} has no effect: a settings file of the command overrides it")
+            }
+            Self::Nested(title, file) => write!(
+                formatter,
+                "the {title} is set in {}, which another settings file names, so no rung changes it",
+                text::path(file)
+            ),
+            Self::SavesByFile(file) => {
+                write!(formatter, "the trainer saves when {} appears; downshift does not make it", text::escape_line(file))
             }
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \

@@ -5,6 +5,7 @@ use crate::config::knobs::Relief;
 use crate::init::attached::Attached;
 use crate::init::flag::{Takes, ValueKind};
 use crate::init::knobs::knob_value;
+use crate::init::profile::{BuiltIn, LadderStep};
 use crate::init::python::Literal;
 use crate::init::roles::Precisions;
 use serde_json::Value;
@@ -22,25 +23,42 @@ enum Format {
 
 impl Draft<'_> {
     pub(super) fn add_rungs(&mut self) {
-        self.rungs.push(Rung {
-            name: "segments",
-            why: "Less fragmentation of GPU memory. A variable of PyTorch, so the script needs no argument for it.",
-            relieves: vec![Relief::Memory],
-            from_full: false,
-            set: vec![("environment.PYTORCH_ALLOC_CONF".to_owned(), "expandable_segments:True".into())],
-        });
-        self.add_accumulate();
-        self.add_checkpointing();
-        self.add_eager();
-        self.add_wider_formats();
-        self.add_lower_rate();
-        self.add_safe();
+        let ladder = self.facts.profile.map(|profile| profile.ladder.as_slice()).unwrap_or_default();
+        if ladder.is_empty() {
+            for rung in BuiltIn::ALL {
+                self.add_built_in(rung);
+            }
+        }
+        for step in ladder {
+            match step {
+                LadderStep::BuiltIn(rung) => self.add_built_in(*rung),
+                LadderStep::Own(rung) => self.add_own(rung),
+            }
+        }
     }
 
-    fn push(&mut self, name: &'static str, why: &'static str, relieves: Relief, set: Vec<(String, Value)>) {
+    fn add_built_in(&mut self, rung: BuiltIn) {
+        match rung {
+            BuiltIn::Segments => {
+                let why =
+                    "Less fragmentation of GPU memory. A variable of PyTorch, so the script needs no argument for it.";
+                let set = vec![("environment.PYTORCH_ALLOC_CONF".to_owned(), "expandable_segments:True".into())];
+                self.push("segments", why, Relief::Memory, set);
+            }
+            BuiltIn::Accumulate => self.add_accumulate(),
+            BuiltIn::Checkpointing => self.add_checkpointing(),
+            BuiltIn::Eager => self.add_eager(),
+            BuiltIn::Formats => self.add_wider_formats(),
+            BuiltIn::LowerRate => self.add_lower_rate(),
+            BuiltIn::Safe => self.add_safe(),
+        }
+    }
+
+    fn push(&mut self, name: &str, why: &str, relieves: Relief, set: Vec<(String, Value)>) {
         if !set.is_empty() {
             let from_full = relieves != Relief::Memory;
-            self.rungs.push(Rung { name, why, relieves: vec![relieves], from_full, set });
+            let (name, why) = (name.to_owned(), why.to_owned());
+            self.rungs.push(Rung { name, why, relieves: vec![relieves], from_full, set, is_own: false });
         }
     }
 
@@ -84,11 +102,13 @@ impl Draft<'_> {
         self.notes.push(if size.is_some() { Note::HalfBatch } else { Note::NoAccumulation });
         if let Some(size) = size {
             self.offered = Some(Rung {
-                name: "half-batch",
-                why: "Half the batch in less memory. The effective batch changes, so you have to allow it: remove the # signs.",
+                name: "half-batch".to_owned(),
+                why: "Half the batch in less memory. The effective batch changes, so you have to allow it: remove the # signs."
+                    .to_owned(),
                 relieves: vec![Relief::Memory],
                 from_full: true,
                 set: vec![(path, (size / 2).into())],
+                is_own: false,
             });
         }
     }
@@ -120,7 +140,7 @@ impl Draft<'_> {
 
     /// Makes a knob of a switch, and returns the setting that turns it on or off; nothing if it already is, or if the
     /// switch cannot be written.
-    fn turn(&mut self, flag: usize, on: bool) -> Option<(String, Value)> {
+    pub(super) fn turn(&mut self, flag: usize, on: bool) -> Option<(String, Value)> {
         if self.command.is_on(flag) == on {
             return None;
         }
@@ -216,7 +236,7 @@ impl Draft<'_> {
             words.into_iter().find(|(word, _)| *word == now).map(|(_, format)| format)
         };
         // `no` is a word of mixed precision alone; a key of a settings file may mean the format itself.
-        let is_of_weights = matches!(self.facts.flags[flag].takes, Takes::Setting(_) | Takes::KeyValue { .. })
+        let is_of_weights = matches!(self.facts.flags[flag].takes, Takes::Setting { .. } | Takes::KeyValue { .. })
             && !self.facts.flags[flag].key.contains("mixed");
         let styles = &self.table.precisions[usize::from(is_of_weights)..];
         let known = |style| format(style).map(|format| (style, format));
@@ -254,7 +274,7 @@ impl Draft<'_> {
             Takes::Value(ValueKind::Integer | ValueKind::Number)
                 | Takes::Assignment(ValueKind::Number)
                 | Takes::KeyValue { kind: ValueKind::Integer | ValueKind::Number, .. }
-                | Takes::Setting(ValueKind::Integer | ValueKind::Number)
+                | Takes::Setting { kind: ValueKind::Integer | ValueKind::Number, .. }
         );
         let now = self.number(flag).filter(|_| takes_number)?;
         let clips = now > 0.0;
@@ -276,13 +296,15 @@ impl Draft<'_> {
         // A batch of one sample is an error for some layers.
         let smaller = |size: i64| smallest_factor(size).map(|factor| size / factor).filter(|size| *size > 1);
         let Some(mut less) = smaller(size) else { return };
-        let widens = |rung: &Rung| ["bf16", "f32"].contains(&rung.name);
-        let widest = self.rungs.iter().rfind(|rung| widens(rung)).map(|rung| rung.name);
+        let widens = |rung: &Rung| ["bf16", "f32"].contains(&rung.name.as_str());
+        let widest = self.rungs.iter().rfind(|rung| widens(rung)).map(|rung| rung.name.as_str());
         // Wider numbers take the memory back, so they need half the micro-batch once more.
         let halved = widest.and(smaller(less));
         less = halved.unwrap_or(less);
-        let is_in =
-            |rung: &&Rung| rung.name != "accumulate" && (!widens(rung) || halved.and(widest) == Some(rung.name));
+        let is_in = |rung: &&Rung| {
+            let is_known = rung.name != "accumulate" && !rung.is_own;
+            is_known && (!widens(rung) || halved.and(widest) == Some(rung.name.as_str()))
+        };
         let others: Vec<&Rung> = self.rungs.iter().filter(is_in).collect();
         let of_numerics = others.iter().filter(|rung| rung.relieves == [Relief::Numerics]).count();
         let mut relieves: Vec<Relief> = others.iter().flat_map(|rung| rung.relieves.clone()).collect();
@@ -299,7 +321,8 @@ impl Draft<'_> {
             set.iter_mut().filter(|(set, _)| *set == path).for_each(|(_, value)| *value = rate.into());
             why = "The remedies above at once, a quarter of the learning rate and a still smaller micro-batch: the safest.";
         }
-        self.rungs.push(Rung { name: "safe", why, relieves, from_full: true, set });
+        let (name, why) = ("safe".to_owned(), why.to_owned());
+        self.rungs.push(Rung { name, why, relieves, from_full: true, set, is_own: false });
     }
 }
 

@@ -1,0 +1,140 @@
+//! The checkpoints that a script writes, and how it resumes from one.
+
+use super::{Draft, Note, Role};
+use crate::config::command::SaveSignal;
+use crate::config::command::template::escape;
+use crate::init::flag::{Takes, ValueKind};
+use crate::init::profile::{Count, SaveForm};
+use crate::init::python::Literal;
+use crate::init::saves::SavedFiles;
+
+/// The script's checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// The code that writes them.
+    pub writer: String,
+    /// The pattern.
+    pub pattern: String,
+    /// The file written last; none if a checkpoint is one file.
+    pub complete: Option<String>,
+    /// Each save replaces the one before.
+    pub is_overwritten: bool,
+    /// The arguments that resume from one.
+    pub resume: Option<Vec<String>>,
+    /// The steps of the script after a resume, if they are known.
+    pub count: Option<Count>,
+}
+
+impl Draft<'_> {
+    /// Returns the folder that an argument names.
+    fn folder(&self, flag: usize) -> Option<String> {
+        match self.command.value(flag)? {
+            Literal::Text(text) if !text.is_empty() => Some(escape(text.trim_end_matches('/'))),
+            _ => None,
+        }
+    }
+
+    /// Returns the script's own checkpoints. What the companion saves needs none of them.
+    pub(super) fn find_checkpoints(&mut self) -> Option<Checkpoints> {
+        if self.facts.attached.is_some() {
+            self.notes.push(Note::Attached);
+            return None;
+        }
+        let Some(kept) = self.facts.kept else { return self.find_own_checkpoints() };
+        let known = self.notes.len();
+        let checkpoints = self.find_own_checkpoints().filter(|own| own.resume.is_some());
+        self.notes.truncate(known);
+        self.notes.push(Note::Kept(kept));
+        checkpoints
+    }
+
+    fn find_own_checkpoints(&mut self) -> Option<Checkpoints> {
+        let Some((profile, form)) = self.facts.profile.and_then(|it| Some((it, it.checkpoints.as_ref()?))) else {
+            return self.find_saved_files();
+        };
+        let flags = self.facts.flags;
+        let needed = form.needs.as_ref().and_then(|name| flags.iter().position(|flag| flag.key == *name));
+        if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
+            self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
+        }
+        let Some(pattern) = self.fill_names(&form.pattern) else {
+            self.notes.push(Note::NoOutputDirectory);
+            return None;
+        };
+        let known = profile.resume.as_ref().and_then(|resume| resume.arguments.clone());
+        let resume = self.resume_arguments(known.filter(|_| self.facts.words.open));
+        Some(Checkpoints {
+            writer: form.writer.clone().unwrap_or_else(|| profile.name.clone()),
+            pattern,
+            complete: form.complete.clone(),
+            is_overwritten: form.overwritten,
+            resume,
+            count: profile.resume.as_ref().and_then(|resume| resume.count),
+        })
+    }
+
+    /// Fills in the values that a text of the profile names: `<output_dir>/checkpoint-*`.
+    fn fill_names(&self, text: &str) -> Option<String> {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, (name, after))) = rest.split_once('<').and_then(|(a, b)| Some((a, b.split_once('>')?)))
+        {
+            let role = self.table.role_named(name).and_then(|role| self.flag(role));
+            filled.push_str(&escape(before));
+            filled.push_str(&self.folder(role.or_else(|| self.named(name))?)?);
+            rest = after;
+        }
+        Some(filled + &escape(rest))
+    }
+
+    /// Returns the signal by which the profile asks for a save, or notes the file.
+    pub(super) fn find_save(&mut self) -> Option<SaveSignal> {
+        match self.facts.profile?.save.as_ref()? {
+            SaveForm::Signal(signal) => Some(*signal),
+            SaveForm::Touch(file) => {
+                let file = self.fill_names(file)?;
+                self.notes.push(Note::SavesByFile(file));
+                None
+            }
+        }
+    }
+
+    /// Proposes the files that the script itself passes to `torch.save`.
+    pub(super) fn find_saved_files(&mut self) -> Option<Checkpoints> {
+        let argument = |name: &str| {
+            let key = name.rsplit('.').next().unwrap_or(name);
+            self.folder(self.facts.flags.iter().position(|flag| flag.key == key)?)
+        };
+        let Some(SavedFiles { pattern, is_numbered }) = SavedFiles::find(&self.facts.saved, argument) else {
+            self.notes.push(Note::UnknownCheckpoints);
+            return None;
+        };
+        Some(Checkpoints {
+            writer: "the script".to_owned(),
+            pattern,
+            complete: None,
+            is_overwritten: !is_numbered,
+            resume: self.resume_arguments(None),
+            count: None,
+        })
+    }
+
+    /// Returns the arguments that resume from a checkpoint: known ones, or those of the script's own argument.
+    fn resume_arguments(&mut self, known: Option<Vec<String>>) -> Option<Vec<String>> {
+        let flags = self.facts.flags;
+        let resume = self.flag(Role::Resume).filter(|_| self.facts.words.open);
+        let resume = known.or(resume.and_then(|flag| match (&flags[flag].takes, flags[flag].spelling()) {
+            (Takes::Value(ValueKind::Text), long) if long.starts_with("--") => {
+                Some(vec![format!("{long}={{checkpoint}}")])
+            }
+            (Takes::Value(ValueKind::Text), short) => Some(vec![short.to_owned(), "{checkpoint}".to_owned()]),
+            // The script looks for its checkpoint itself.
+            (Takes::Presence(true) | Takes::Pair { .. }, switch) => Some(vec![switch.to_owned()]),
+            _ => None,
+        }));
+        if resume.is_none() {
+            self.notes.push(Note::NoResume);
+        }
+        resume
+    }
+}
