@@ -25,7 +25,7 @@ pub mod python;
 pub mod roles;
 pub mod run_file;
 pub mod saves;
-mod settings;
+pub mod settings;
 pub mod shell;
 pub mod user_settings;
 pub mod writes;

@@ -18,6 +18,7 @@ use crate::init::proposal::{Facts, Note, Proposal, propose};
 use crate::init::roles::Table;
 use crate::init::run_file::{Heading, write_run_file};
 use crate::init::saves::saved_paths;
+use crate::init::settings;
 use crate::init::user_settings::{self, Merged};
 use crate::protocol::capability::Level;
 use crate::trainer::Trainer;
@@ -25,6 +26,7 @@ use crate::trainer::program::refuse_lone_script;
 use crate::untrusted::text;
 use clap::Args;
 use script::Found;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -141,7 +143,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
 
 /// Reports whether a command names a settings file that was read.
 fn names_settings(found: &Found) -> bool {
-    !user_settings::find(&found.arguments(), found.words.fixed.len(), Path::new(""), &[]).settings.is_empty()
+    !user_settings::find(&found.arguments(), found.words.fixed.len(), Path::new(""), &[], &BTreeSet::new())
+        .settings
+        .is_empty()
 }
 
 /// Proposes a run file for a command that starts in a folder. The arguments of its profile are added to the declared ones.
@@ -161,8 +165,9 @@ pub fn study(
             profile.add_arguments(found.invocation.started(), declared);
         }
     }
+    let known = settings::read_files(declared, &arguments, folder);
     let options = profile.map(|profile| profile.settings.as_slice()).unwrap_or_default();
-    let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options);
+    let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options, &known);
     let Merged { flags, ambiguous, beaten, nested } =
         user_settings::merge(&declared.flags, &arguments, &settings, &table);
     let user_settings::Found { settings, several, .. } = settings;

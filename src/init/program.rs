@@ -202,12 +202,17 @@ impl Program {
         calls.find_map(|(at, call)| Some((at, call.keyword(parameter).or(call.positional.get(index))?)))
     }
 
-    /// Returns what the script's own top level assigns before this byte: each name with its first value, in file order.
-    pub fn settings(&self, before: usize) -> Vec<(&str, &Expr)> {
+    /// Returns what the script's own top level assigns before this byte: each name with its value, in file order. The value of a
+    /// name that is assigned again is unknown.
+    pub fn settings(&self, before: usize) -> Vec<(&str, Option<&Expr>)> {
         let assignments = self.files.first().into_iter().flat_map(|module| &module.assignments);
         let top = assignments.filter(|((owner, _), _)| *owner == 0);
         let mut settings: Vec<_> = top
-            .filter_map(|((_, name), values)| values.first().map(|(at, value)| (*at, name.as_str(), value)))
+            .filter_map(|((_, name), values)| {
+                let (at, value) = values.first()?;
+                let is_alone = values.iter().filter(|(at, _)| *at < before).count() == 1;
+                Some((*at, name.as_str(), is_alone.then_some(value)))
+            })
             .collect();
         settings.retain(|(at, ..)| *at < before);
         settings.sort_by_key(|(at, ..)| *at);

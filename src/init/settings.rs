@@ -1,9 +1,11 @@
 //! Settings of scripts in nanoGPT's style: plain values at the top level, which `exec(open('configurator.py').read())`
-//! lets `--name=value` override.
+//! lets a file of such values override, and `--name=value`.
 
 use super::flag::{Declared, Flag, Library, Takes, ValueKind};
 use super::program::Program;
 use super::python::{Expr, Literal};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Adds every setting that stands before the configurator runs.
 pub fn collect(program: &Program, declared: &mut Declared) {
@@ -13,7 +15,7 @@ pub fn collect(program: &Program, declared: &mut Declared) {
         return;
     };
     for (name, value) in program.settings(place.at).into_iter().filter(|(name, _)| !name.starts_with('_')) {
-        let Some((kind, default)) = read_setting(value) else { continue };
+        let Some((kind, default)) = value.and_then(read_setting) else { continue };
         let flag = Flag {
             names: vec![format!("--{name}")],
             key: name.to_owned(),
@@ -24,6 +26,25 @@ pub fn collect(program: &Program, declared: &mut Declared) {
         };
         declared.add(Library::Configurator, flag);
     }
+}
+
+/// Takes over the values of the settings files among the arguments: configurator.py executes each word without dashes. Returns
+/// the indices of these words.
+pub fn read_files(declared: &mut Declared, arguments: &[String], folder: &Path) -> BTreeSet<usize> {
+    let mut read = BTreeSet::new();
+    if !declared.libraries.contains(&Library::Configurator) {
+        return read;
+    }
+    for (word, argument) in arguments.iter().enumerate().filter(|(_, argument)| !argument.starts_with('-')) {
+        let Ok(file) = Program::read(&folder.join(argument), &[]) else { continue };
+        for (name, value) in file.settings(usize::MAX) {
+            for flag in declared.flags.iter_mut().filter(|flag| flag.key == name) {
+                flag.default = value.and_then(read_setting).and_then(|(_, value)| value);
+            }
+        }
+        read.insert(word);
+    }
+    read
 }
 
 /// Returns the kind of a setting and its value; the value of a condition is unknown.

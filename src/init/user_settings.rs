@@ -69,14 +69,20 @@ pub struct Ambiguous {
 }
 
 /// Finds the settings files among a script's arguments, the first `fixed` of which cannot be edited. `options`: those that
-/// name such files, if its profile says.
-pub fn find(arguments: &[String], fixed: usize, folder: &Path, options: &[SettingsOption]) -> Found {
+/// name such files, if its profile says. `known`: the arguments that are files whose values are known already.
+pub fn find(
+    arguments: &[String],
+    fixed: usize,
+    folder: &Path,
+    options: &[SettingsOption],
+    known: &BTreeSet<usize>,
+) -> Found {
     let mut found = Found::default();
     let mut read = Vec::new();
     for (word, argument) in arguments.iter().enumerate() {
         let Some((value, wins)) = settings_value(arguments, word, argument, options) else { continue };
         let path = Path::new(value);
-        if !folder.join(path).is_file() {
+        if known.contains(&word) || !folder.join(path).is_file() {
             continue;
         }
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
