@@ -120,6 +120,7 @@ fn bars_give_the_values_of_the_steps_that_they_drew() {
         ("tqdm-nested", "output", 3, 32),
         ("lightning-tqdm", "output", 48, 48),
         ("lightning-rich", "output", 3, 48),
+        ("ultralytics", "output", 6, 6),
         ("keras", "output", 9, 36),
         ("keras-pipes", "stdout", 11, 36),
     ] {
@@ -204,4 +205,13 @@ fn keras_csv_names_epochs_and_no_steps() {
         assert!(["eval_loss", "eval_accuracy"].iter().all(|name| pair[1].value(name).is_some()), "{pair:?}");
     }
     assert_eq!(readings.len(), 6);
+}
+
+#[test]
+fn the_row_of_all_classes_is_an_evaluation() {
+    let readings = read_output("ultralytics", "output");
+    let evaluations: Vec<&Reading> = readings.iter().filter(|reading| reading.value("eval_map50").is_some()).collect();
+    // The last pass measures the best weights once more.
+    assert_eq!(evaluations.len(), 7, "{evaluations:?}");
+    assert!(readings.iter().all(|reading| reading.value("eval_images").is_none()));
 }

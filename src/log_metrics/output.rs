@@ -230,7 +230,13 @@ impl Content {
                 self.take_line(Line::read(bar.behind), false, readings);
             }
         } else {
-            self.take_line(Line::read(text), was_cleared, readings);
+            let line = Line::read(text);
+            // A row of a table reports metrics, whatever their names.
+            if maker == Some(Maker::Table) {
+                self.take_report(line, was_cleared, readings);
+            } else {
+                self.take_line(line, was_cleared, readings);
+            }
         }
     }
 
@@ -265,6 +271,11 @@ impl Content {
             }
             return;
         }
+        self.take_report(line, was_cleared, readings);
+    }
+
+    /// Takes a line that reports metrics.
+    fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
         match line.step {
             Some(count) if !self.own_steps => self.take_counted(count, line, readings),
             // The bar is redrawn at once, with the step that the line belongs to.

@@ -11,6 +11,8 @@ use super::names;
 
 /// Columns of a header: fewer is a line of words, more is something else.
 const COLUMNS: std::ops::RangeInclusive<usize> = 3..=32;
+/// Columns that count the data, which are no metrics.
+const COUNTS: [&str; 3] = ["images", "instances", "size"];
 /// Parts of the names of scores.
 const SCORES: [&str; 5] = ["acc", "iou", "map", "precision", "recall"];
 /// Longest name of a column.
@@ -78,8 +80,14 @@ impl Table {
             return None;
         }
         let named = || self.columns.iter().map(String::as_str).zip(cells.iter().copied());
-        let numbers: Vec<(&str, f64)> = named().filter_map(|(name, cell)| Some((name, cell.parse().ok()?))).collect();
+        let is_number = |cell: &str| cell.parse::<f64>().is_ok();
+        let numbers: Vec<(&str, f64)> = named()
+            .filter(|(name, _)| !COUNTS.contains(name))
+            .filter_map(|(name, cell)| Some((name, cell.parse().ok()?)))
+            .collect();
         match self.kind {
+            // A bar without a part that is done: the values are those of a step which it does not count yet.
+            Kind::Training if !behind.is_empty() && !behind.contains('━') => Some(Part::Detail),
             Kind::Training => {
                 let losses: Vec<f64> =
                     numbers.iter().filter(|(name, _)| names::is_loss(name)).map(|(_, value)| *value).collect();
@@ -95,7 +103,7 @@ impl Table {
                 let total = if has_total { String::new() } else { format!(" loss={}", losses.iter().sum::<f64>()) };
                 Some(Part::Row(format!("Epoch {}{total} {} {behind}", cells[0], pairs.join(" "))))
             }
-            Kind::Evaluation if numbers.len() + 1 < self.columns.len() => None,
+            Kind::Evaluation if !cells[1..].iter().all(|cell| is_number(cell)) => None,
             Kind::Evaluation if !cells[0].eq_ignore_ascii_case("all") => Some(Part::Detail),
             Kind::Evaluation => {
                 let pairs: Vec<String> = numbers.iter().map(|(name, value)| format!("eval_{name}={value}")).collect();
@@ -163,7 +171,7 @@ mod tests {
     fn a_row_takes_the_names_of_its_header_and_the_sum_of_its_losses() {
         let table = header(HEADER);
         let text = "        2/6      1.2G        0.5       0.25          1          8         64: 37% ━━━━╸─────── 3/8 8.1it/s 0.4s<0.6s";
-        let wanted = "Epoch 2/6 loss=1.75 box_loss=0.5 cls_loss=0.25 dfl_loss=1 instances=8 size=64 ━━━━╸─────── 3/8 8.1it/s 0.4s<0.6s";
+        let wanted = "Epoch 2/6 loss=1.75 box_loss=0.5 cls_loss=0.25 dfl_loss=1 ━━━━╸─────── 3/8 8.1it/s 0.4s<0.6s";
         assert_eq!(row(&table, text).as_deref(), Some(wanted));
         let nan = row(&table, "2/6 1.2G nan 0.25 1 8 64: 100% ━━━━ 8/8").unwrap();
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
@@ -177,7 +185,7 @@ mod tests {
             "  Class  Images  Instances  Box(P  R  mAP50  mAP50-95)  Mask(P  R  mAP50  mAP50-95): 100% ━━━━ 1/1 15.7it/s",
         );
         let all = row(&table, "  all  8  9  0.9  0.8  0.7  0.6  0.5  0.4  0.3  0.2").unwrap();
-        let wanted = "val: eval_images=8 eval_instances=9 eval_precision=0.9 eval_recall=0.8 eval_map50=0.7 eval_map50-95=0.6 \
+        let wanted = "val: eval_precision=0.9 eval_recall=0.8 eval_map50=0.7 eval_map50-95=0.6 \
                       eval_mask_precision=0.5 eval_mask_recall=0.4 eval_mask_map50=0.3 eval_mask_map50-95=0.2";
         assert_eq!(all, wanted);
         assert!(matches!(
