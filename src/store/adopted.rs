@@ -209,7 +209,7 @@ pub fn adopt_found(
 /// Returns an error when a file changes meanwhile, or the copy or the list cannot be written.
 pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {
     let files = survey(path)?;
-    let to = run_dir.join(FOLDER).join(format!("{COPY}{step:09}"));
+    let to = run_dir.join(FOLDER).join(format!("{COPY}{step:09}{}", ending(path)));
     let _ = remove_tree(&to);
     copy(path, &to)?;
     if survey(path)? != files {
@@ -218,6 +218,12 @@ pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Resul
     }
     let copy_of = Some(Original { path: path.to_owned(), files });
     write_list(run_dir, Adopted { copy_of, ..read_files(step, samples, &to)? })
+}
+
+/// Returns the ending of a file's name, `.pt` or `.pth.tar`: some scripts tell the format by it. A folder has none.
+fn ending(path: &Path) -> &str {
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|_| path.is_file()).unwrap_or_default();
+    name.find('.').filter(|dot| *dot > 0).map_or("", |dot| &name[dot..])
 }
 
 fn read_files(step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {

@@ -73,15 +73,18 @@ impl Draft<'_> {
         })
     }
 
-    /// Fills in the values that a text of the profile names: `<output_dir>/checkpoint-*`.
+    /// Fills in the values that a text of the profile names: `<output_dir>/checkpoint-*`, `<name|train>` where the value may be
+    /// empty or unknown.
     fn fill_names(&self, text: &str) -> Option<String> {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, (name, after))) = rest.split_once('<').and_then(|(a, b)| Some((a, b.split_once('>')?)))
         {
+            let (name, otherwise) = name.split_once('|').map_or((name, None), |(name, text)| (name, Some(text)));
             let role = self.table.role_named(name).and_then(|role| self.flag(role));
+            let folder = role.or_else(|| self.named(name)).and_then(|flag| self.folder(flag));
             filled.push_str(&escape(before));
-            filled.push_str(&self.folder(role.or_else(|| self.named(name))?)?);
+            filled.push_str(&folder.or_else(|| otherwise.map(str::to_owned))?);
             rest = after;
         }
         Some(filled + &escape(rest))

@@ -36,7 +36,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
     fs::rename(from, &to)?;
     // The next checkpoint of this step is copied to the same place.
     if let Some(copy) = adopted.filter(|adopted| adopted.copy_of.is_some()) {
-        let path = folder.join(format!("{COPY}{name}"));
+        let path = folder.join(format!("{COPY}{name}{}", super::ending(&copy.path)));
         match fs::rename(&copy.path, &path) {
             Ok(()) => write_whole(&to, &serde_json::to_vec(&Adopted { path, ..copy })?)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

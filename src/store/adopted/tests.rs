@@ -163,6 +163,8 @@ fn a_copy_that_was_set_aside_is_not_overwritten_and_is_deleted_alone() {
     set_aside(place.path(), 5).unwrap();
     fs::write(&file, "second").unwrap();
     let live = adopt_copy(place.path(), 5, 5, &file).unwrap();
+    assert_eq!(live.path.extension().unwrap(), "pt", "a script may tell the format by the name");
+    assert_eq!(list_aside(place.path())[0].path.extension().unwrap(), "pt");
     let aside = list_aside(place.path());
     aside[0].verify_every_byte().unwrap();
     assert_eq!(paths_aside(place.path()), [aside[0].path.clone()]);
