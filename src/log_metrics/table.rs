@@ -25,7 +25,7 @@ pub struct Table {
     kind: Kind,
 }
 
-/// What the rows are about.
+/// The subject of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The training: an epoch and losses.

@@ -49,11 +49,11 @@ pub struct Failure {
     pub durable: Option<u64>,
     /// A loss was finite since.
     pub has_progress: bool,
-    /// What the next worker does otherwise.
+    /// How the next worker differs.
     pub answer: Option<Answer>,
 }
 
-/// What the next worker does otherwise.
+/// A difference in how the next worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
              p.add_argument('--experiment', default='')\nutils.CheckpointSaver(p.parse_args())\n",
         )],
         rungs: &["segments"],
-        holds: "# Without the script's checkpoints, a failed run cannot continue.",
+        holds: "checkpoints: { match: \"output/train/*/last.pth.tar\", copy: true, keep_last: 2 }\n",
     },
     Case {
         profile: "LightningCLI",
