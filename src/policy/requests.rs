@@ -224,12 +224,12 @@ impl Policy {
                 let mut effects = vec![stop];
                 self.wishes.note_stop(now);
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
-                let answer = match () {
-                    _ if !self.capability.may_end => "stops watching; the training goes on",
-                    _ if !self.capability.saves_on_request() => {
-                        "will end the command; a second stop does not wait for it"
-                    }
-                    _ => "will save at the next step boundary, then end; a second stop does not wait for that",
+                let answer = if !self.capability.may_end {
+                    "stops watching; the training goes on"
+                } else if self.capability.saves_on_request() {
+                    "will save at the next step boundary, then end; a second stop does not wait for that"
+                } else {
+                    "will end the command; a second stop does not wait for it"
                 };
                 (answer.to_owned(), effects)
             }

@@ -52,7 +52,7 @@ fn run_again(dir: &RunDir, spec: &CommandSpec) -> NewRun {
 #[must_use]
 pub fn command_from_checkpoint(dir: &RunDir, spec: Option<&CommandSpec>, step: Option<u64>) -> Option<String> {
     let resumes =
-        spec.is_some_and(|spec| spec.resumes()) || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
+        spec.is_some_and(CommandSpec::resumes) || KnownCompanion::of_run(dir).is_some_and(|it| it.resumes_script());
     let resumes_script = resumes && !adopted::list(dir.path()).is_empty();
     let has_checkpoint = resumes_script || !checkpoint::list(dir.path()).is_empty();
     let line = without_option(&first_line(dir).filter(|_| has_checkpoint)?, "--from");

@@ -17,7 +17,7 @@ pub fn perform_layer_action(state: &mut State, action: Action) -> Option<Vec<Eff
     match action {
         Action::Chart(ChartAction::Left) => cursor.back = (cursor.back + 1).min(evaluations.saturating_sub(1)),
         Action::Chart(ChartAction::Right) => cursor.back = cursor.back.saturating_sub(1),
-        Action::Chart(ChartAction::Fit) | Action::Chart(ChartAction::Follow) => cursor.back = 0,
+        Action::Chart(ChartAction::Fit | ChartAction::Follow) => cursor.back = 0,
         Action::Toggle | Action::Confirm => cursor.measure = cursor.measure.cycle(1),
         Action::Up => return Some(move_layer(state, -1)),
         Action::Down => return Some(move_layer(state, 1)),

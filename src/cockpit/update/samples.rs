@@ -46,9 +46,7 @@ pub fn perform_sample_action(state: &mut State, action: Action) -> Option<Vec<Ef
         Action::Toggle | Action::NextPanel | Action::PreviousPanel => switch_panel(state),
         Action::Confirm if on_matrix => {}
         Action::Confirm => (cursor.alone, cursor.text_from) = (!cursor.alone, 0),
-        Action::Chart(ChartAction::Fit) | Action::Chart(ChartAction::Follow) => {
-            (cursor.set, cursor.text_from) = (None, 0)
-        }
+        Action::Chart(ChartAction::Fit | ChartAction::Follow) => (cursor.set, cursor.text_from) = (None, 0),
         Action::Back if cursor.alone => cursor.alone = false,
         Action::Back if cursor.matrix => {
             cursor.matrix = false;

@@ -24,7 +24,7 @@ fn ladder() -> Limits {
     ];
     let relieves = vec![vec![], vec![Relief::Memory], vec![Relief::Memory], vec![Relief::Memory]];
     let rungs = ["full", "half", "quarter", "arenas"].map(str::to_owned).to_vec();
-    Limits { knobs, relieves, rungs, ..PLAIN.limits() }
+    Limits { rungs, relieves, knobs, ..PLAIN.limits() }
 }
 
 /// Returns the news that these batches are in force while the rung says `rung`.
