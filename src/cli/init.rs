@@ -159,7 +159,14 @@ pub fn study(
     let arguments = found.arguments();
     let mut table = Table::load()?;
     if let Some(profile) = profile {
-        let declares_all = program.is_some_and(|program| program.declares_all(declared));
+        // An option of the command that was not found is declared in code that was not read.
+        let is_known = |word: &String| {
+            let name = word.split('=').next().unwrap_or(word);
+            let names = declared.flags.iter().flat_map(|flag| &flag.names);
+            !name.starts_with("--") || names.into_iter().any(|known| known.starts_with(name))
+        };
+        let declares_all =
+            program.is_some_and(|program| program.declares_all(declared)) && arguments.iter().all(is_known);
         table = table.of_profile(profile);
         if !declares_all {
             profile.add_arguments(found.invocation.started(), declared);

@@ -4,7 +4,7 @@ use super::init::{script, study};
 use super::{Failure, profiles, say};
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
-use crate::init::proposal::{Checkpoints, Proposal};
+use crate::init::proposal::{Checkpoints, Note, Proposal};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -26,19 +26,27 @@ pub fn sections_of_profile(words: &[String], folder: &Path) -> Result<Map<String
     let Ok(found) = script::find(words, folder) else { return Ok(sections) };
     let Ok(mut declared) = found.declared() else { return Ok(sections) };
     let Some(known) = profiles::recognise(&profiles, &found, &declared) else { return Ok(sections) };
-    let Proposal { patterns, checkpoints, save, .. } = study(&found, &mut declared, Some(known.profile), folder)?;
+    let Proposal { patterns, checkpoints, save, notes, .. } =
+        study(&found, &mut declared, Some(known.profile), folder)?;
     say(&known.to_string());
+    for note in notes.iter().filter(|note| matches!(note, Note::NotSaved(_) | Note::NoOutputDirectory | Note::NoResume))
+    {
+        say(&format!("note: {note}"));
+    }
     if !patterns.is_empty() {
         sections.insert("metrics".to_owned(), json!({ "patterns": patterns }));
     }
     let Some(Checkpoints { pattern, complete, is_overwritten, resume, .. }) = checkpoints else { return Ok(sections) };
     let kept = if is_overwritten { json!({ "copy": true, "keep_last": 2 }) } else { json!({}) };
-    let mut form = json!({ "match": pattern });
+    let mut form = json!({ "match": &pattern });
     if let (Value::Object(form), Value::Object(kept)) = (&mut form, kept) {
         form.extend(complete.map(|last| ("complete".to_owned(), last.into())));
         form.extend(kept);
     }
     sections.insert("checkpoints".to_owned(), form);
+    // Where the folder is not known for certain, a checkpoint may be one of another training beside this one.
+    let is_certain = pattern.rsplit_once('/').is_none_or(|(folder, _)| !folder.contains('*'));
+    let resume = resume.filter(|_| is_certain);
     sections.extend(resume.map(|arguments| ("resume".to_owned(), json!({ "arguments": arguments }))));
     sections.extend(save.map(|save| ("save".to_owned(), json!(save))));
     Ok(sections)

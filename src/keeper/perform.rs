@@ -277,7 +277,9 @@ impl Keeper {
             Outcome::Stopped => sentences::stopped(self.recorder.status.step, &self.policy.continuation()),
             Outcome::Refused(why) => (Level::Error, format!("not started: {why}")),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
-            Outcome::NeedsPerson(why @ Reason::Moved(_)) => (Level::Error, format!("needs attention: {why}")),
+            Outcome::NeedsPerson(why @ (Reason::Moved(_) | Reason::Occupied { .. })) => {
+                (Level::Error, format!("needs attention: {why}"))
+            }
             Outcome::NeedsPerson(why) => {
                 (Level::Error, format!("needs attention: {why}; {}", self.policy.continuation()))
             }

@@ -221,7 +221,9 @@ impl Content {
         readings: &mut Vec<Reading>,
     ) {
         if let Some(mut bar) = Bar::read(text) {
-            bar.maker = maker.unwrap_or(bar.maker);
+            if bar.maker == Maker::Rich {
+                bar.maker = maker.unwrap_or(bar.maker);
+            }
             self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
             if !self.own_steps && !self.has_line_steps {
                 self.take_bar(&bar, end, readings);

@@ -116,8 +116,9 @@ impl ProgressBars {
     /// loss of training was just written above it.
     pub fn draw(&mut self, bar: &Bar<'_>, is_below: bool, frames_loss: bool) -> Option<Redraw> {
         let (line, description) = (bar.line(), Line::read(bar.description));
-        let says = |words: &dyn Fn(&str) -> bool| description.other_words.iter().any(|word| words(word));
-        if says(&names::is_evaluation) || says(&|word| PREPARATIONS.contains(&word)) {
+        let words = &description.other_words;
+        let is_preparation = words.iter().take(2).any(|word| PREPARATIONS.contains(&word.as_str()));
+        if is_preparation || words.iter().any(|word| names::is_evaluation(word)) {
             return None;
         }
         let identity = Identity {

@@ -68,7 +68,7 @@ impl Table {
         let is_score = |column: &String| SCORES.iter().any(|score| column.contains(score));
         let kind = match columns[0].as_str() {
             "class" | "classes" if columns.iter().any(is_score) => Kind::Evaluation,
-            "epoch" if columns.iter().any(|column| names::is_loss(column)) => Kind::Training,
+            "epoch" if columns.iter().any(|column| is_training_loss(column)) => Kind::Training,
             _ => return None,
         };
         Some(Self { columns, kind })
@@ -87,11 +87,13 @@ impl Table {
             .collect();
         match self.kind {
             // A bar without a part that is done: the values are those of a step which it does not count yet.
-            Kind::Training if !behind.is_empty() && !behind.contains('━') => Some(Part::Detail),
+            Kind::Training if behind.starts_with(['─', '╸', '╺']) && !behind.contains('━') => {
+                Some(Part::Detail)
+            }
             Kind::Training => {
                 let losses: Vec<f64> =
-                    numbers.iter().filter(|(name, _)| names::is_loss(name)).map(|(_, value)| *value).collect();
-                let wanted = self.columns.iter().filter(|name| names::is_loss(name)).count();
+                    numbers.iter().filter(|(name, _)| is_training_loss(name)).map(|(_, value)| *value).collect();
+                let wanted = self.columns.iter().filter(|name| is_training_loss(name)).count();
                 if losses.len() != wanted {
                     return None;
                 }
@@ -113,16 +115,20 @@ impl Table {
     }
 }
 
-/// Splits a row from the share and the bar behind it: `… 64: 37% ━━━━`.
+fn is_training_loss(name: &str) -> bool {
+    names::is_loss(name) && names::role(name) != names::Role::Known("eval_loss".to_owned())
+}
+
+/// Splits a row from the bar behind it: `… 64: 37% ━━━━`, without the share, or `… 64:  37%|███ | 3/8 […]`, as tqdm draws it.
 fn split_bar(text: &str) -> (&str, &str) {
-    let share = |(cells, behind): (&'_ str, &'_ str)| {
+    let bar = |(cells, behind): (&'_ str, &'_ str)| {
+        let behind = behind.trim_start();
         let (share, bar) = behind.split_once('%')?;
-        share.bytes().all(|byte| byte.is_ascii_digit()).then_some((cells.len(), behind.len() - bar.len()))
+        let is_share = share.bytes().all(|byte| byte.is_ascii_digit());
+        let bar = if bar.starts_with('|') { behind } else { bar.trim_start() };
+        is_share.then_some((cells.len(), text.len() - bar.len()))
     };
-    match text.rsplit_once(": ").and_then(share) {
-        Some((cells, share)) => (&text[..cells], text[cells + 2 + share..].trim_start()),
-        None => (text, ""),
-    }
+    text.rsplit_once(": ").and_then(bar).map_or((text, ""), |(cells, bar)| (&text[..cells], &text[bar..]))
 }
 
 /// Returns the names of columns: `Box(P R mAP50)` and `Mask(P R mAP50)` are a group each, of which the first needs no name.
@@ -175,6 +181,8 @@ mod tests {
         assert_eq!(row(&table, text).as_deref(), Some(wanted));
         let nan = row(&table, "2/6 1.2G nan 0.25 1 8 64: 100% ━━━━ 8/8").unwrap();
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
+        let tqdm = row(&table, "1/100 2.1G 0.5 0.25 1 8 640:  45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]").unwrap();
+        assert!(tqdm.ends_with("dfl_loss=1 45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]"), "{tqdm}");
         let total = header("Epoch loss aux_loss lr");
         assert_eq!(row(&total, "3 0.5 0.1 1e-3").as_deref(), Some("Epoch 3 loss=0.5 aux_loss=0.1 lr=0.001 "));
     }
@@ -201,6 +209,7 @@ mod tests {
             "Class imbalance was found: 100% of 3",
             "Epoch the model was saved",
             "Class Images",
+            "Epoch val_loss val_acc",
             "step 3 loss 0.5",
             "",
         ] {

@@ -162,10 +162,12 @@ mod tests {
         let again = NewRun { command: "downshift run -- ./train".to_owned(), init: None };
         let nothing = Capability { resumes: Resumption::Nothing, may_start_over: false, ..Capability::BUILT_IN };
         let commands = Commands { resume: "downshift resume x".to_owned(), again: Some(again), capability: nothing };
+        let files = Capability { resumes: Resumption::Checkpoints, ..nothing };
         let mut status = blank::status();
         let mut way = |state, level, durable, attempts| {
             (status.state, status.level, status.durable_step, status.attempts) = (state, level, durable, attempts);
-            commands.after_status(&status, false).to_string()
+            let capability = if level == Some(1) { files } else { nothing };
+            Commands { capability, ..commands.clone() }.after_status(&status, false).to_string()
         };
         let anew = "`downshift run -- ./train` starts it anew from the beginning";
         for state in [RunState::Stopped, RunState::Failed, RunState::NeedsPerson, RunState::Interrupted] {
@@ -178,6 +180,17 @@ mod tests {
         }
         assert_eq!(way(RunState::Finished, Some(1), Some(40), 1), "it has trained to its end");
         assert_eq!(way(RunState::Finished, None, Some(0), 1), "it has trained to its end");
+    }
+
+    #[test]
+    fn a_run_file_that_was_edited_after_the_end_counts_as_it_is_now() {
+        let nothing = Capability { resumes: Resumption::Nothing, may_start_over: false, ..Capability::BUILT_IN };
+        let again = Some(NewRun { command: "downshift run -- ./train".to_owned(), init: None });
+        let edited = Capability { may_start_over: true, ..nothing };
+        let commands = Commands { resume: "downshift resume x".to_owned(), again, capability: edited };
+        let mut status = blank::status();
+        (status.state, status.level, status.capability) = (RunState::Failed, Some(0), Some(nothing));
+        assert_eq!(commands.after_status(&status, false).how, super::How::StartOver);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::protocol::control::{Request, RunState, Target};
 pub struct Situation<'a> {
     /// The state of the run.
     pub state: RunState,
+    /// A worker lives, and may continue.
+    pub is_running: bool,
     /// The worker ends, and none follows.
     pub is_ending: bool,
     /// Abilities of the worker.
@@ -45,9 +47,9 @@ impl Situation<'_> {
                 }
                 self.check_end()
             }
-            Request::Checkpoint if !self.is_running() => Err(Refusal::NothingToSave),
+            Request::Checkpoint if !self.is_running => Err(Refusal::NothingToSave),
             Request::Checkpoint => self.check_save().map(|()| None),
-            Request::Restart if !self.is_running() => Err(Refusal::NothingToRestart),
+            Request::Restart if !self.is_running => Err(Refusal::NothingToRestart),
             Request::Pause if self.state == RunState::Paused => Err(Refusal::AlreadyPaused),
             Request::Pause if self.state == RunState::Stopping => Err(Refusal::WorkerEnding),
             Request::Restart | Request::Pause => self.check_end(),
@@ -86,16 +88,12 @@ impl Situation<'_> {
         if target == here { Err(Refusal::SameRung(name())) } else { Ok(target) }
     }
 
-    fn is_running(&self) -> bool {
-        self.state.is_moving() || matches!(self.state, RunState::Starting | RunState::Compiling)
-    }
-
     /// Returns what an end of a live worker costs, if it is to start again.
     ///
     /// # Errors
     /// Returns why it must not end.
     pub fn check_end(&self) -> Result<Option<Cost>, Refusal> {
-        if !self.is_running() {
+        if !self.is_running {
             return Ok(None);
         }
         let Self { capability, reached, .. } = *self;

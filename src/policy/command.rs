@@ -73,6 +73,7 @@ impl Policy {
     pub(super) fn situation(&self, now: Duration) -> Situation<'_> {
         Situation {
             state: self.life.state(),
+            is_running: matches!(self.life, Lifecycle::Running(_)),
             is_ending: !self.may_shift(),
             capability: self.capability,
             may_learn_more: self.may_learn_more(now),

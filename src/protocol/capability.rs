@@ -83,15 +83,14 @@ impl Capability {
         }
     }
 
-    /// Returns this capability with the level that a status records, which knows of a companion.
+    /// Returns this capability, of the run file, with what only a keeper can tell: whether there is a companion, and whether the
+    /// process may be ended. The run file may have been edited since, so the rest is as it says now.
     #[must_use]
     pub fn as_recorded(self, status: &Status) -> Self {
-        status.capability.unwrap_or(match status.level {
-            Some(0) => Self { resumes: Resumption::Nothing, ..self },
-            Some(1) => Self { resumes: Resumption::Checkpoints, ..self },
-            Some(_) => Self { resumes: Resumption::Companion, ..self },
-            None => self,
-        })
+        let recorded = status.capability;
+        let has_companion = recorded.map_or(status.level == Some(2), |known| known.resumes == Resumption::Companion);
+        let may_end = self.may_end && recorded.is_none_or(|known| known.may_end);
+        Self { may_end, ..self.with_companion(self, has_companion) }
     }
 }
 

@@ -223,7 +223,8 @@ pub fn adopt_copy(run_dir: &Path, step: u64, samples: u64, path: &Path) -> Resul
 /// Returns the ending of a file's name, `.pt` or `.pth.tar`: some scripts tell the format by it. A folder has none.
 fn ending(path: &Path) -> &str {
     let name = path.file_name().and_then(|name| name.to_str()).filter(|_| path.is_file()).unwrap_or_default();
-    name.find('.').filter(|dot| *dot > 0).map_or("", |dot| &name[dot..])
+    let stem = name.strip_suffix(".tar").unwrap_or(name);
+    stem.rfind('.').filter(|dot| *dot > 0).map_or("", |dot| &name[dot..])
 }
 
 fn read_files(step: u64, samples: u64, path: &Path) -> Result<Adopted, AdoptError> {

@@ -246,8 +246,8 @@ pub const CASES: &[Case] = &[
                           exec(open('configurator.py').read())\nif always_save_checkpoint: print(init_from)\n",
             ),
         ],
-        rungs: &["segments"],
-        holds: "# Without the script's checkpoints",
+        rungs: &["segments", "accumulate", "lower-rate", "safe"],
+        holds: "  \"--learning_rate={optimizer.lr}\": 0.001\n",
     },
     Case {
         profile: "Hugging Face Trainer",

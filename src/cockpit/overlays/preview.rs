@@ -321,8 +321,9 @@ fn start_of(status: &Status) -> String {
 #[must_use]
 pub fn key_line(state: &State) -> ui::KeyLine {
     let key = |action: Action| state.keys.key_of(action);
-    let shift = |to: usize| Request::Shift { to: Target::Rung(to.to_string()) };
-    let is_possible = state.previewed_rung().is_none_or(|to| state.check_request(&shift(to)).is_ok());
+    let shift = |to: usize| Some(Request::Shift { to: Target::Rung(state.ladder.get(to)?.name.clone()) });
+    let request = state.previewed_rung().and_then(shift);
+    let is_possible = request.is_none_or(|request| state.check_request(&request).is_ok());
     let shift = is_possible.then(|| (key(Action::Confirm), "shift", Action::Confirm));
     let others = [
         (key(Action::ShiftDown), "safer rung", Action::ShiftDown),

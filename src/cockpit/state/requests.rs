@@ -110,6 +110,7 @@ impl State {
         let status = self.status()?;
         Some(Situation {
             state: status.state,
+            is_running: status.state.is_moving() || matches!(status.state, RunState::Starting | RunState::Compiling),
             is_ending: false,
             capability: self.capability(),
             may_learn_more: status.is_level_open(),

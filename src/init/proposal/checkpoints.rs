@@ -54,15 +54,19 @@ impl Draft<'_> {
         };
         let flags = self.facts.flags;
         let needed = form.needs.as_ref().and_then(|name| flags.iter().position(|flag| flag.key == *name));
-        if let Some(needed) = needed.filter(|flag| !self.command.is_on(*flag)) {
-            self.notes.push(Note::NotSaved(flags[needed].spelling().to_owned()));
+        let missing = needed.filter(|flag| !self.command.is_on(*flag));
+        if let Some(missing) = missing {
+            self.notes.push(Note::NotSaved(flags[missing].spelling().to_owned()));
         }
         let Some(pattern) = self.fill_names(&form.pattern) else {
             self.notes.push(Note::NoOutputDirectory);
             return None;
         };
         let known = profile.resume.as_ref().and_then(|resume| resume.arguments.clone());
-        let resume = self.resume_arguments(known.filter(|_| self.facts.words.open));
+        let resume = match missing {
+            Some(_) => None,
+            None => self.resume_arguments(known.filter(|_| self.facts.words.open)),
+        };
         Some(Checkpoints {
             writer: form.writer.clone().unwrap_or_else(|| profile.name.clone()),
             pattern,

@@ -28,15 +28,16 @@ pub fn set_aside(run_dir: &Path, step: u64) -> io::Result<PathBuf> {
     let from = run_dir.join(relative_path(step));
     let adopted = super::find(run_dir, step);
     let names = (1..1000).map(|count| format!("{step:09}-{count}"));
+    let ending = adopted.as_ref().map_or("", |adopted| super::ending(&adopted.path)).to_owned();
     let is_free = |name: &String| {
-        !folder.join(format!("{LIST}{name}.json")).exists() && !folder.join(format!("{COPY}{name}")).exists()
+        !folder.join(format!("{LIST}{name}.json")).exists() && !folder.join(format!("{COPY}{name}{ending}")).exists()
     };
     let name = names.into_iter().find(is_free).ok_or(io::ErrorKind::AlreadyExists)?;
     let to = folder.join(format!("{LIST}{name}.json"));
     fs::rename(from, &to)?;
     // The next checkpoint of this step is copied to the same place.
     if let Some(copy) = adopted.filter(|adopted| adopted.copy_of.is_some()) {
-        let path = folder.join(format!("{COPY}{name}{}", super::ending(&copy.path)));
+        let path = folder.join(format!("{COPY}{name}{ending}"));
         match fs::rename(&copy.path, &path) {
             Ok(()) => write_whole(&to, &serde_json::to_vec(&Adopted { path, ..copy })?)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

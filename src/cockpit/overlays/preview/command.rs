@@ -15,7 +15,8 @@ pub fn short_sentence(state: &State, status: &Status, to: usize) -> String {
 
 /// Returns the cost of a shift to a rung, or why it is refused, and whether it is possible.
 fn cost_of_shift(state: &State, status: &Status, to: usize) -> (String, bool) {
-    let checked = state.situation().map(|now| now.check(&Request::Shift { to: Target::Rung(to.to_string()) }));
+    let rung = state.ladder.get(to).map_or_else(String::new, |rung| rung.name.clone());
+    let checked = state.situation().map(|now| now.check(&Request::Shift { to: Target::Rung(rung) }));
     let when = match status.state {
         RunState::Paused => "takes effect on resume",
         _ => "takes effect at the next start",
