@@ -3,7 +3,7 @@
 
 use crate::damage::{self, Checkpoint, Damage};
 use crate::kills::{run_file, train_unbroken};
-use crate::place::{Role, TrainingDevice, kill, list_processes, wait_for};
+use crate::place::{Place, Role, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::strace::copy_folder;
 use crate::verdict::{self, Trace};
@@ -22,7 +22,7 @@ const FLIPS_QUICK: u64 = 2000;
 
 /// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
-    let place = TrainingDevice::new(&orders.dir)?;
+    let place = Place::new(&orders.dir)?;
     let (mut client, run) = place.start(&run_file(8, 200))?;
     if client.wait()? != Some(0) {
         return Err(format!("the run to be damaged did not finish; see {}", place.keep().display()).into());
@@ -192,7 +192,7 @@ fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
     {
         let mut row = Row::new(fault);
         for round in 0..rounds {
-            let place = TrainingDevice::new(&orders.dir)?;
+            let place = Place::new(&orders.dir)?;
             let stream = Stream::new(orders.seed + round);
             let outcome = resume_once(&place, &text, count, stream, &unbroken, &mut row.redone);
             let outcome = outcome.map_err(|loss| format!("round {round}: {loss}; see {}", place.keep().display()));
@@ -205,7 +205,7 @@ fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
 }
 
 fn resume_once(
-    place: &TrainingDevice,
+    place: &Place,
     text: &str,
     count: usize,
     mut stream: Stream,

@@ -1,7 +1,7 @@
 //! SIGKILL at random moments. A run is started, killed a few times, resumed when nothing is left to
 //! continue it, and must end bit for bit like the uninterrupted run.
 
-use crate::place::{self, Role, TrainingDevice, kill, list_processes, wait_for};
+use crate::place::{self, Place, Role, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict::{self, Trace};
 use crate::{Failing, Orders};
@@ -82,7 +82,7 @@ pub fn run_file(epochs: u64, save_every: u64) -> String {
 
 /// Trains the uninterrupted run.
 pub fn train_unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
-    let place = TrainingDevice::new(&orders.dir)?;
+    let place = Place::new(&orders.dir)?;
     let begun = Instant::now();
     let (mut client, run) = place.start(text)?;
     wait_for_end(&run)?;
@@ -109,7 +109,7 @@ pub fn kill_runs(orders: &Orders, text: &str, unbroken: &Trace, ending: &str, ta
     let (begun, mut done, mut number) = (Instant::now(), 0, 0);
     while done < orders.kills {
         let planned_kills = plan_kills(orders.seed, number, orders.kills - done);
-        let place = TrainingDevice::new(&orders.dir)?;
+        let place = Place::new(&orders.dir)?;
         let mut killed_run = KilledRun { place: &place, hits: Vec::new(), newest: None };
         let outcome = killed_run.run_to_end(text, &planned_kills, unbroken);
         let hits = std::mem::take(&mut killed_run.hits);
@@ -146,7 +146,7 @@ fn count_run(rows: &mut [Row], hits: &[(usize, i64)], outcome: Result<Vec<verdic
 
 /// One run and the kills on it.
 struct KilledRun<'a> {
-    place: &'a TrainingDevice,
+    place: &'a Place,
     /// The targets hit and when, in Unix milliseconds.
     hits: Vec<(usize, i64)>,
     /// The newest step ever acknowledged.
@@ -218,7 +218,7 @@ impl KilledRun<'_> {
 const RESUMES: usize = 3;
 
 /// Waits until the run is finished; resumes it if its parent gave up after too many keeper deaths.
-pub fn resume_to_end(place: &TrainingDevice, run: &RunDir) -> Failing<()> {
+pub fn resume_to_end(place: &Place, run: &RunDir) -> Failing<()> {
     wait_for_end(run)?;
     for _ in 0..RESUMES {
         if is_over(run) {

@@ -1,7 +1,7 @@
 //! SIGKILL and SIGSTOP of worker and keeper in turn, to the end of a long run.
 
 use crate::kills::{is_abandoned, is_over, resume_to_end, run_file, train_unbroken};
-use crate::place::{Role, TrainingDevice, find_process, kill, list_processes, wait_for};
+use crate::place::{Place, Role, find_process, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict;
 use crate::{Failing, Orders};
@@ -28,7 +28,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
         .replace("every: 3 epochs", "every: 50 epochs")
         .replace("watch: {", "watch: { hang_min: 2 s, ending: { grace: 1 s },");
     let unbroken = train_unbroken(orders, &text)?;
-    let place = TrainingDevice::new(&orders.dir)?;
+    let place = Place::new(&orders.dir)?;
     let (client, run) = place.start(&text)?;
     let mut rows: Vec<Row> = FAULTS.iter().map(|(fault, ..)| Row::new(*fault)).collect();
     let injected = inject_faults(&place, &run, orders.seed, Duration::from_secs(seconds))?;
@@ -48,7 +48,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 }
 
 /// Injects faults until the time or the run is over; returns the faults in order.
-fn inject_faults(place: &TrainingDevice, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
+fn inject_faults(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
     let (mut stream, begun, mut injected) = (Stream::new(seed), Instant::now(), Vec::new());
     while begun.elapsed() < time && !is_over(run) {
         std::thread::sleep(Duration::from_millis(PACE_MS / 2 + stream.below(PACE_MS)));

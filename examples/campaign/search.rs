@@ -2,7 +2,7 @@
 //! moments of both optimizers and so the genotype must equal those of the uninterrupted run.
 
 use crate::kills::{kill_runs, resume_to_end, train_unbroken};
-use crate::place::{TrainingDevice, kill, list_processes, wait_for};
+use crate::place::{Place, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict;
 use crate::{Failing, Orders};
@@ -43,7 +43,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 /// Kills everything of a run within an architecture phase, makes its newest checkpoint forget all but one update of the
 /// architecture, and resumes it to the end.
 fn forgetful_run(orders: &Orders, text: &str) -> Failing<verdict::Trace> {
-    let place = TrainingDevice::new(&orders.dir)?;
+    let place = Place::new(&orders.dir)?;
     let (client, run) = place.start(text)?;
     wait_for("an update of the architecture", || newest(&run).filter(|(_, state)| state.architecture_time > 1))?;
     for (pid, _) in list_processes(run.path()).into_iter().rev() {

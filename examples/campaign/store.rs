@@ -2,7 +2,7 @@
 //! recover automatically once the fault is over, and end with the weights of the uninterrupted run.
 
 use crate::kills::{is_abandoned, resume_to_end, run_file, train_unbroken};
-use crate::place::{Role, TrainingDevice, find_process, kill, status, wait_for};
+use crate::place::{Place, Role, find_process, kill, status, wait_for};
 use crate::report::{Row, Table};
 use crate::strace::copy_folder;
 use crate::tmpfs::Tmpfs;
@@ -26,7 +26,7 @@ const FAULT_STEP: u64 = 600;
 const DISK_MIB: u64 = 24;
 
 /// Keeps a fault active across a keeper's death until the guard is dropped.
-type Hold = fn(&TrainingDevice, &RunDir) -> Failing<Box<dyn Fault>>;
+type Hold = fn(&Place, &RunDir) -> Failing<Box<dyn Fault>>;
 
 /// A fault that ends when dropped.
 trait Fault {}
@@ -60,7 +60,7 @@ impl Suite<'_> {
         table: &mut Table,
         fault: &str,
         times: u64,
-        attempt: impl Fn(&Self, &TrainingDevice, u64) -> Failing<()>,
+        attempt: impl Fn(&Self, &Place, u64) -> Failing<()>,
     ) {
         let mut row = Row::new(fault);
         for round in 0..times {
@@ -92,7 +92,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    fn kill_keeper(&self, place: &TrainingDevice, hold: Hold) -> Failing<()> {
+    fn kill_keeper(&self, place: &Place, hold: Hold) -> Failing<()> {
         let (_client, run) = place.start(&self.text)?;
         wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
         let fault = hold(place, &run)?;
@@ -107,7 +107,7 @@ impl Suite<'_> {
     }
 
     /// Locks the store: the run must lose neither its worker nor its rows.
-    fn lock_store(&self, place: &TrainingDevice) -> Failing<()> {
+    fn lock_store(&self, place: &Place) -> Failing<()> {
         let (_client, run) = place.start(&self.text)?;
         wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
         let lock = lock_database(&run)?;
@@ -121,7 +121,7 @@ impl Suite<'_> {
         self.check_run(place, &run)
     }
 
-    fn lose_store(&self, place: &TrainingDevice) -> Failing<()> {
+    fn lose_store(&self, place: &Place) -> Failing<()> {
         let (client, run) = place.start(&self.text)?;
         for attempt in 1..=3 {
             wait_for("a new worker's steps", || {
@@ -141,7 +141,7 @@ impl Suite<'_> {
         verdict::read_trace(place, &run)?.check_from(from, &self.unbroken)
     }
 
-    fn delete_locks(&self, place: &TrainingDevice) -> Failing<()> {
+    fn delete_locks(&self, place: &Place) -> Failing<()> {
         let (client, run) = place.start(&self.text)?;
         wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
         for name in ["keeper.lock", "worker.lock"] {
@@ -155,10 +155,10 @@ impl Suite<'_> {
     }
 
     /// Returns a run that was stopped before its end, and its place. On a busy machine it may end first.
-    fn stopped_run(&self) -> Failing<(TrainingDevice, RunDir)> {
+    fn stopped_run(&self) -> Failing<(Place, RunDir)> {
         let mut tries = 0;
         loop {
-            let place = TrainingDevice::new(&self.orders.dir)?;
+            let place = Place::new(&self.orders.dir)?;
             let (_client, run) = place.start(&self.text)?;
             wait_for("some steps", || status(&run).filter(|status| status.step >= FAULT_STEP))?;
             let stopped = place.output(&["stop"]);
@@ -198,15 +198,15 @@ impl Suite<'_> {
         Ok(())
     }
 
-    fn check_run(&self, place: &TrainingDevice, run: &RunDir) -> Failing<()> {
+    fn check_run(&self, place: &Place, run: &RunDir) -> Failing<()> {
         verdict::check(run)?;
         verdict::read_trace(place, run)?.check(&self.unbroken)
     }
 }
 
 /// Makes one attempt in its own place, which is kept if anything was lost.
-fn try_in_place(row: &mut Row, dir: &Path, attempt: impl FnOnce(&TrainingDevice) -> Failing<()>) {
-    let outcome = TrainingDevice::new(dir)
+fn try_in_place(row: &mut Row, dir: &Path, attempt: impl FnOnce(&Place) -> Failing<()>) {
+    let outcome = Place::new(dir)
         .and_then(|place| attempt(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into()));
     row.add_outcome(outcome.map_err(|loss| loss.to_string()));
 }
@@ -230,7 +230,7 @@ impl Drop for Filler {
 }
 
 /// Fills the disk of this place to the last byte.
-fn fill_disk(place: &TrainingDevice) -> Failing<Box<dyn Fault>> {
+fn fill_disk(place: &Place) -> Failing<Box<dyn Fault>> {
     let path = place.file("filler");
     let mut file = File::create(&path)?;
     for size in [1 << 20, 1 << 12, 1] {
@@ -285,7 +285,7 @@ fn fail_writes(run: &RunDir) -> Failing<Box<dyn Fault>> {
     Ok(Box::new(tracer))
 }
 
-impl TrainingDevice {
+impl Place {
     /// Copies a run from another place.
     fn copy_run(&self, run: &RunDir) -> Failing<RunDir> {
         let runs = self.file("runs");

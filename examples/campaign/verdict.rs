@@ -1,7 +1,7 @@
 //! Compares a run with faults with the uninterrupted one.
 
 use crate::Failing;
-use crate::place::TrainingDevice;
+use crate::place::Place;
 use downshift::store::checkpoint::{self, FOLDER, OPTIMIZER, STEPS, aside};
 use downshift::store::database::open_reader;
 use downshift::store::reader::Reader;
@@ -35,7 +35,7 @@ pub struct Attempt {
 }
 
 /// Reads the trace of a finished run.
-pub fn read_trace(place: &TrainingDevice, run: &RunDir) -> Failing<Trace> {
+pub fn read_trace(place: &Place, run: &RunDir) -> Failing<Trace> {
     let mut curve = BTreeMap::new();
     let mut highest = BTreeMap::new();
     for line in String::from_utf8(place.output(&["export"])?.stdout)?.lines() {
