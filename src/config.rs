@@ -10,6 +10,7 @@ pub mod best;
 pub mod check;
 pub mod climb;
 pub mod command;
+pub mod document;
 pub mod groups;
 pub mod integrations;
 pub mod knobs;

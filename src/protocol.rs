@@ -41,6 +41,7 @@ pub mod ranks;
 pub mod resume;
 pub mod resumed;
 pub mod rows;
+pub mod run_state;
 pub mod samples;
 pub mod skips;
 mod target;

@@ -12,6 +12,7 @@ use crate::config::check::check_name;
 use crate::config::command::invocation::Target;
 use crate::init::attached::Attached;
 use crate::init::flag::Declared;
+use crate::init::given::undeclared_options;
 use crate::init::kept::Kept;
 use crate::init::profile::Profile;
 use crate::init::proposal::{Facts, Note, Proposal, propose};
@@ -160,13 +161,8 @@ pub fn study(
     let mut table = Table::load()?;
     if let Some(profile) = profile {
         // An option of the command that was not found is declared in code that was not read.
-        let is_known = |word: &String| {
-            let name = word.split('=').next().unwrap_or(word);
-            let names = declared.flags.iter().flat_map(|flag| &flag.names);
-            !name.starts_with("--") || names.into_iter().any(|known| known.starts_with(name))
-        };
-        let declares_all =
-            program.is_some_and(|program| program.declares_all(declared)) && arguments.iter().all(is_known);
+        let declares_all = program.is_some_and(|program| program.declares_all(declared))
+            && undeclared_options(&arguments, &declared.flags).is_empty();
         table = table.of_profile(profile);
         if !declares_all {
             profile.add_arguments(found.invocation.started(), declared);

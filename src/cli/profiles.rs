@@ -3,6 +3,7 @@
 use super::init::script::{self, Found};
 use super::{Failure, say};
 use crate::config::command::first_launch;
+use crate::config::document::DocumentError;
 use crate::config::run::Run;
 use crate::init::flag::Declared;
 use crate::init::profile::{Evidence, Profile, Recognised};
@@ -32,10 +33,10 @@ pub fn of_file(path: &Path) -> Result<Profile, Failure> {
     read(path).map_err(|why| Failure::config(format!("invalid profile:\n{why}")))
 }
 
-fn read(path: &Path) -> Result<Profile, String> {
+fn read(path: &Path) -> Result<Profile, DocumentError> {
     let shown = text::path(path);
-    let content = file::read_text(path, Limit::Handwritten).map_err(|error| format!("{shown}: {error}"))?;
-    Profile::parse(&content, &shown).map_err(|error| error.to_string())
+    let unreadable = |error| DocumentError(vec![format!("{shown}: {error}")]);
+    Profile::parse(&file::read_text(path, Limit::Handwritten).map_err(unreadable)?, &shown)
 }
 
 /// Returns the files in the user's configuration folder.

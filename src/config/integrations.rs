@@ -1,8 +1,8 @@
 //! Settings for the integrations of a run: where the probe finds NVML, and where alerts go.
 //! This section never holds a secret, only its location: an environment variable or a file.
 
-use super::problem::{Problem, max_listed};
-use super::{typed, yaml};
+use super::document;
+use super::problem::Problem;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::path::{Path, PathBuf};
 use std::{fmt, str::FromStr};
@@ -227,24 +227,7 @@ impl Notify {
     /// # Errors
     /// Returns an error when the file is invalid: every mistake, one line each with its position.
     pub fn read(file: &str, text: &str) -> Result<Self, Vec<String>> {
-        let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
-            let (line, column) = error.place;
-            vec![format!("{file}:{line}:{column}: {}", error.message)]
-        })?;
-        let (read, more) = typed::read_tree::<Self>(&tree);
-        wrong.extend(more);
-        wrong.extend(read.iter().flat_map(|notify| notify.check("")));
-        match read {
-            Some(notify) if wrong.is_empty() => Ok(notify),
-            _ => Err(wrong
-                .iter()
-                .take(max_listed(text))
-                .map(|problem| {
-                    let (line, column) = yaml::locate(text, &problem.path, problem.part);
-                    format!("{file}:{line}:{column}: {problem}")
-                })
-                .collect()),
-        }
+        document::read(file, text, |notify: &Self| notify.check("")).map_err(|error| error.0)
     }
 }
 

@@ -15,6 +15,7 @@ pub use node::{Node, Scalar};
 pub use value::is_same;
 
 use crate::config::typed;
+use crate::config::yaml::Place;
 use crate::format::counted;
 use crate::untrusted::file::{self, Limit, ReadError};
 use crate::untrusted::text;
@@ -61,9 +62,6 @@ impl fmt::Display for Format {
         })
     }
 }
-
-/// A line and a column, both counted from 1.
-pub type Place = (usize, usize);
 
 /// Reason why a settings file cannot be read or changed. Its text names the file.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,7 @@ pub use recognise::{Evidence, Recognised, Signs};
 
 use super::roles::Role;
 use crate::config::command::SaveSignal;
-use crate::config::problem::{Problem, max_listed};
-use crate::config::{typed, yaml};
+use crate::config::document::{self, DocumentError};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -189,46 +188,20 @@ pub enum SaveForm {
     Touch(String),
 }
 
-/// A profile that cannot be used: a line for each mistake, with its place.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct ProfileError(pub Vec<String>);
-
 impl Profile {
     /// Reads a profile; `file` is its name for messages.
     ///
     /// # Errors
     /// Returns an error that lists every mistake with its line and column.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        let said = |(line, column): yaml::Place, wrong: String| format!("{file}:{line}:{column}: {wrong}");
-        let (tree, mut problems) =
-            yaml::parse(text).map_err(|error| ProfileError(vec![said(error.place, error.message)]))?;
-        if !tree.is_object() {
-            return Err(ProfileError(vec![said((1, 1), "a profile has `name:` and `recognise:`".to_owned())]));
-        }
-        let (profile, wrong) = typed::read_tree::<Self>(&tree);
-        problems.extend(wrong);
-        if let Some(profile) = &profile {
-            problems.extend(profile.check());
-        }
-        let place = |problem: &Problem| yaml::locate(text, &problem.path, problem.part);
-        let mut lines: Vec<(yaml::Place, String)> = problems
-            .iter()
-            .take(max_listed(text))
-            .map(|problem| (place(problem), said(place(problem), problem.to_string())))
-            .collect();
-        lines.sort();
-        match profile {
-            Some(profile) if lines.is_empty() => Ok(profile),
-            _ => Err(ProfileError(lines.into_iter().map(|(_, line)| line).collect())),
-        }
+    pub fn parse(text: &str, file: &str) -> Result<Self, DocumentError> {
+        document::read(file, text, Self::check)
     }
 
     /// Returns the shipped profiles.
     ///
     /// # Errors
     /// Returns an error when a profile inside the program is damaged.
-    pub fn shipped() -> Result<Vec<Self>, ProfileError> {
+    pub fn shipped() -> Result<Vec<Self>, DocumentError> {
         SHIPPED.iter().map(|(file, text)| Self::parse(text, file)).collect()
     }
 }

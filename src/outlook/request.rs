@@ -174,13 +174,13 @@ pub enum Refusal {
     /// The worker is ending already.
     #[error("the worker is already ending")]
     WorkerEnding,
-    /// There is one rung.
+    /// The ladder has one rung.
     #[error("{0} is the only rung; a `ladder:` in the run file adds others (`downshift init` proposes one)")]
     OnlyRung(String),
-    /// There is no rung below.
+    /// The run is on its last rung.
     #[error("{0} is the safest rung")]
     SafestRung(String),
-    /// There is no rung above.
+    /// The run is on its first rung.
     #[error("{0} is the fastest rung")]
     FastestRung(String),
     /// The run is on that rung.
@@ -197,7 +197,7 @@ pub enum Refusal {
     /// The rung has another shape.
     #[error("{0}")]
     OtherShape(String),
-    /// There is no proposal.
+    /// The keeper proposes nothing.
     #[error("nothing is proposed")]
     NoProposal,
     /// The proposal needs a worker.

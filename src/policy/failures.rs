@@ -122,7 +122,9 @@ impl Failures {
     /// Forgets the newest failures, of a rung that cannot start: they say nothing about the rung that the run goes back to.
     pub fn forget_trial(&mut self) {
         let Some((rung, step)) = self.failures.last().map(|newest| (newest.rung, newest.step)) else { return };
-        while self.failures.pop_if(|failure| (failure.rung, failure.step) == (rung, step)).is_some() {}
+        // A host that ran out of memory is as small on any rung.
+        let is_kept = |failure: &Failure| failure.class == FailureClass::HostOutOfMemory;
+        self.failures.retain(|failure| (failure.rung, failure.step) != (rung, step) || is_kept(failure));
     }
 
     /// Returns the number of failures of a class that are kept.

@@ -180,7 +180,7 @@ pub enum Reason {
     /// Another run uses the devices, and this one was not started to wait.
     #[error("{occupied}; `{resume} --wait-for-card` waits for it, `{resume} --another` starts beside it")]
     Occupied {
-        /// Who uses them.
+        /// The runs that use them.
         occupied: String,
         /// The command that resumes the run.
         resume: String,

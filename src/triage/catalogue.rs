@@ -3,13 +3,11 @@
 pub mod entry;
 
 use super::ends;
-use crate::config::problem::{Problem, max_listed};
-use crate::config::{typed, yaml};
+use crate::config::document::{self, DocumentError};
 use crate::untrusted::file::{self, Limit};
 use entry::{CatalogueEntry, check_entries, compile_pattern};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -34,11 +32,6 @@ struct ShippedFile {
 struct UserFile {
     causes: Vec<CatalogueEntry>,
 }
-
-/// The errors that make a catalogue unusable.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct CatalogueError(pub Vec<String>);
 
 /// The loaded catalogue: entries and compiled patterns.
 #[derive(Debug)]
@@ -82,12 +75,12 @@ impl Catalogue {
     ///
     /// # Errors
     /// Returns an error when the user's file is invalid: every mistake, each with its line.
-    pub fn load() -> Result<Self, CatalogueError> {
+    pub fn load() -> Result<Self, DocumentError> {
         let Some(path) = user_file() else { return Self::build(None) };
         match file::read_text(&path, Limit::Handwritten) {
             Ok(text) => Self::build(Some((&path, &text))),
             Err(error) if error.is_missing() => Self::build(None),
-            Err(error) => Err(CatalogueError(vec![format!("{}: {error}", path.display())])),
+            Err(error) => Err(DocumentError(vec![format!("{}: {error}", path.display())])),
         }
     }
 
@@ -95,16 +88,12 @@ impl Catalogue {
     ///
     /// # Errors
     /// Returns an error when the text is invalid: every mistake, each with its line.
-    pub fn build(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
-        let shipped: ShippedFile = parse_document("assets/catalogue.yaml", SHIPPED)?;
+    pub fn build(user: Option<(&Path, &str)>) -> Result<Self, DocumentError> {
+        let shipped: ShippedFile = document::read("assets/catalogue.yaml", SHIPPED, |_| Vec::new())?;
         let mut entries = Vec::new();
         if let Some((path, text)) = user {
             let file = path.display().to_string();
-            let own: UserFile = parse_document(&file, text)?;
-            let wrong = check_entries(&own.causes);
-            if !wrong.is_empty() {
-                return Err(locate_problems(&file, text, &wrong));
-            }
+            let own = document::read(&file, text, |own: &UserFile| check_entries(&own.causes))?;
             entries.extend(own.causes);
         }
         let mut ends = ends::patterns()?;
@@ -112,7 +101,7 @@ impl Catalogue {
             entry.patterns.extend(ends.remove(&entry.name).unwrap_or_default());
             entry
         }));
-        let broken = |error: regex::Error| CatalogueError(vec![format!("cannot compile the catalogue: {error}")]);
+        let broken = |error: regex::Error| DocumentError(vec![format!("cannot compile the catalogue: {error}")]);
         let owners: Vec<usize> =
             entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
         let unless = entries.iter().map(|entry| match entry.unless.as_slice() {
@@ -165,33 +154,6 @@ impl Catalogue {
 
 fn compile_set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<RegexSet, regex::Error> {
     RegexSetBuilder::new(patterns).unicode(false).size_limit(64 << 20).dfa_size_limit(16 << 20).build()
-}
-
-/// Parses a typed document, or returns every error in it.
-pub(super) fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
-    let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
-        let (line, column) = error.place;
-        CatalogueError(vec![format!("{file}:{line}:{column}: {}", error.message)])
-    })?;
-    let (value, more) = typed::read_tree::<T>(&tree);
-    wrong.extend(more);
-    match value {
-        Some(value) if wrong.is_empty() => Ok(value),
-        _ => Err(locate_problems(file, text, &wrong)),
-    }
-}
-
-fn locate_problems(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
-    let mut lines: Vec<_> = wrong
-        .iter()
-        .take(max_listed(text))
-        .map(|problem| {
-            let (line, column) = yaml::locate(text, &problem.path, problem.part);
-            ((line, column), format!("{file}:{line}:{column}: {problem}"))
-        })
-        .collect();
-    lines.sort();
-    CatalogueError(lines.into_iter().map(|(_, line)| line).collect())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! forms × signals of one entry ─▶ patterns ─▶ segmentation-fault, bus-error, aborted, killed, ended-from-outside
 //! ```
 
-use super::catalogue::{CatalogueError, parse_document};
+use crate::config::document::{self, DocumentError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -94,8 +94,8 @@ impl Forms {
 ///
 /// # Errors
 /// Returns an error when the shipped file is broken.
-pub fn patterns() -> Result<BTreeMap<String, Vec<String>>, CatalogueError> {
-    let file: EndsFile = parse_document("assets/ends.yaml", SHIPPED)?;
+pub fn patterns() -> Result<BTreeMap<String, Vec<String>>, DocumentError> {
+    let file: EndsFile = document::read("assets/ends.yaml", SHIPPED, |_| Vec::new())?;
     let mut of_entry: BTreeMap<String, Vec<&Signal>> = BTreeMap::new();
     for signal in &file.signals {
         of_entry.entry(signal.entry.clone()).or_default().push(signal);
@@ -106,8 +106,9 @@ pub fn patterns() -> Result<BTreeMap<String, Vec<String>>, CatalogueError> {
 #[cfg(test)]
 mod tests {
     use super::{EndsFile, SHIPPED};
+    use crate::config::document;
     use crate::protocol::exit::{Exit, signal_name};
-    use crate::triage::catalogue::{Catalogue, parse_document};
+    use crate::triage::catalogue::Catalogue;
     use crate::triage::scan::scan_line;
 
     fn told(catalogue: &Catalogue, line: &str) -> Option<String> {
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn every_word_and_status_of_every_signal_leads_to_its_entry() {
-        let (catalogue, file) = (Catalogue::build(None).unwrap(), parse_document::<EndsFile>("ends", SHIPPED).unwrap());
+        let (catalogue, file) =
+            (Catalogue::build(None).unwrap(), document::read::<EndsFile>("ends", SHIPPED, |_| Vec::new()).unwrap());
         let mut wrong = Vec::new();
         for signal in &file.signals {
             let mut check = |line: String| {

@@ -3,61 +3,25 @@ use super::super::event::{Effect, Event, Limits, Signal};
 use super::super::ledger::Ledger;
 use super::super::lifecycle::{Lifecycle, Outcome};
 use super::super::tests::{KILLED, failed, hello_from, limits, saved, seconds, starts, step};
-use super::{CommandTimes, StartedBy};
+use super::StartedBy;
 use crate::outlook::continuation::{Commands, NewRun};
 use crate::outlook::request::Refusal;
 use crate::protocol::blank::companion;
-use crate::protocol::capability::{Capability, Resumption};
 use crate::protocol::cause::Cause;
 use crate::protocol::companion::{CompanionNews, Grade};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event as WorkerEvent, FailureClass, Order, Phase, Skipped};
-use std::time::Duration;
+pub(in crate::policy) use script::{AGAIN, PLAIN, RESUMES, SAVES, Script};
 
 mod counts;
 mod exceptions;
 mod interrupts;
 mod plan;
+mod script;
 mod silence;
 mod unmatched;
 mod updates;
-
-/// A command, as its run file and its origin describe it.
-#[derive(Clone, Copy)]
-pub(in crate::policy) struct Script {
-    resumes: bool,
-    from_start: bool,
-    started_by: StartedBy,
-    save_within: Option<Duration>,
-    old_after: Option<Duration>,
-    companion_within: Option<Duration>,
-}
-
-impl Script {
-    pub(in crate::policy) fn limits(self) -> Limits {
-        let capability = Capability {
-            resumes: if self.resumes { Resumption::Checkpoints } else { Resumption::Nothing },
-            saves_on_signal: self.save_within.is_some(),
-            may_start_over: self.from_start,
-            may_end: true,
-        };
-        let Self { save_within, old_after, companion_within, .. } = self;
-        Limits { capability, times: CommandTimes { save_within, old_after, companion_within }, ..limits() }
-    }
-}
-
-pub(in crate::policy) const PLAIN: Script = Script {
-    resumes: false,
-    from_start: false,
-    started_by: StartedBy::Run,
-    save_within: None,
-    old_after: None,
-    companion_within: Some(super::COMPANION_WAIT),
-};
-const RESUMES: Script = Script { resumes: true, ..PLAIN };
-const SAVES: Script = Script { save_within: Some(Duration::from_mins(1)), ..RESUMES };
-const AGAIN: Script = Script { from_start: true, ..PLAIN };
 
 /// Returns the policy of a command that trains.
 fn trains(command: Script) -> Policy {

@@ -1,4 +1,4 @@
-# What configurator.py executes before the options of the command line.
+# configurator.py executes this file before it reads the options of the command line.
 out_dir = 'out-chars'
 eval_interval = 50 * 5
 batch_size = 64

@@ -1,0 +1,322 @@
+//! Reads the segments of one stream: bars, rows of tables, and lines.
+
+use super::Mark;
+use crate::log_metrics::Reading;
+use crate::log_metrics::bar::{Bar, Maker};
+use crate::log_metrics::clock::{Epoch, Placed, Position};
+use crate::log_metrics::joiner::Joiner;
+use crate::log_metrics::line::Line;
+use crate::log_metrics::line_clock::{LineClock, LineStep};
+use crate::log_metrics::names;
+use crate::log_metrics::pattern::Pattern;
+use crate::log_metrics::progress::ProgressBars;
+use crate::log_metrics::screen::End;
+use crate::log_metrics::shares::Shares;
+use crate::log_metrics::skips::Skip;
+use crate::log_metrics::table::{Part, Table};
+use crate::log_metrics::test_set::TestSet;
+use std::time::Duration;
+
+/// Lines without a step that wait for the bar below them.
+const MAX_HELD: usize = 16;
+/// Marks that wait to be taken; more are those of a reader that nobody asks for them.
+const MAX_MARKS: usize = 4096;
+
+/// The segments of one stream.
+#[derive(Debug)]
+pub struct Content {
+    patterns: Vec<Pattern>,
+    /// A pattern names the step: nothing else does.
+    own_steps: bool,
+    /// The step that a pattern named last.
+    own_step: Option<u64>,
+    pub(super) progress: ProgressBars,
+    /// The counts of the newest bar, of any kind.
+    pub(super) bar: Option<(u64, u64)>,
+    /// Steps of lines that name them.
+    pub(super) lines: LineClock,
+    /// Lines whose steps are doubted.
+    doubted: Vec<Doubted>,
+    has_line_steps: bool,
+    /// The epoch that a line of its own announced, if the first one came before all steps.
+    announced: Option<Epoch>,
+    /// A bar was just cleared to write a line above it.
+    is_cleared: bool,
+    held: Vec<Line>,
+    /// The newest header of a table.
+    table: Option<Table>,
+    pub(super) joiner: Joiner,
+    shares: Shares,
+    test_set: TestSet,
+    /// The epoch that was named last.
+    epoch: Option<u64>,
+    pub(super) marks: Vec<(Mark, Option<Duration>)>,
+    /// The time of the bytes that are read, if there is a clock.
+    pub(super) now: Option<Duration>,
+    /// When the line that is emitted was printed, if it was held back.
+    printed: Option<Duration>,
+}
+
+/// A line that is held back, and the time at which it was printed.
+#[derive(Debug)]
+struct Doubted {
+    line: Line,
+    placed: Placed,
+    printed: Option<Duration>,
+}
+
+impl Content {
+    pub(super) fn new(patterns: &[Pattern]) -> Self {
+        Self {
+            patterns: patterns.to_vec(),
+            own_steps: patterns.iter().any(Pattern::names_step),
+            own_step: None,
+            progress: ProgressBars::default(),
+            bar: None,
+            lines: LineClock::default(),
+            doubted: Vec::new(),
+            has_line_steps: false,
+            announced: None,
+            is_cleared: false,
+            held: Vec::new(),
+            table: None,
+            joiner: Joiner::default(),
+            shares: Shares::default(),
+            test_set: TestSet::default(),
+            epoch: None,
+            marks: Vec::new(),
+            now: None,
+            printed: None,
+        }
+    }
+
+    pub(super) fn take(&mut self, text: &str, end: End, readings: &mut Vec<Reading>) {
+        if text.bytes().all(|byte| byte == b' ') {
+            self.is_cleared = true;
+            return;
+        }
+        let was_cleared = std::mem::take(&mut self.is_cleared);
+        if let Some(skip) = Skip::read(text) {
+            readings.push(Reading { skip: Some(skip), ..Reading::default() });
+        }
+        if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
+            self.take_own(line, readings);
+            return;
+        }
+        match Table::read(text, self.table.as_ref()) {
+            Some(Part::Header(table)) => self.table = Some(table),
+            Some(Part::Row(row)) => self.take_segment(&row, Some(Maker::Table), end, was_cleared, readings),
+            Some(Part::Detail) => {}
+            None => self.take_segment(text, None, end, was_cleared, readings),
+        }
+    }
+
+    /// Takes a bar or a line. `maker`: that of the bar, where its text does not tell.
+    fn take_segment(
+        &mut self,
+        text: &str,
+        maker: Option<Maker>,
+        end: End,
+        was_cleared: bool,
+        readings: &mut Vec<Reading>,
+    ) {
+        if let Some(mut bar) = Bar::read(text) {
+            if bar.maker == Maker::Rich {
+                bar.maker = maker.unwrap_or(bar.maker);
+            }
+            self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
+            if !self.own_steps && !self.has_line_steps {
+                self.take_bar(&bar, end, readings);
+            }
+            if !bar.behind.is_empty() {
+                self.take_line(Line::read(bar.behind), false, readings);
+            }
+        } else {
+            let line = Line::read(text);
+            // A row of a table reports metrics, whatever their names.
+            if maker == Some(Maker::Table) {
+                self.take_report(line, was_cleared, readings);
+            } else {
+                self.take_line(line, was_cleared, readings);
+            }
+        }
+    }
+
+    /// Takes the match of a pattern; without a step it belongs to the step that a pattern named last.
+    fn take_own(&mut self, line: Line, readings: &mut Vec<Reading>) {
+        self.own_step = line.step.or(self.own_step);
+        let placed = self.own_step.map(|step| Placed { step, total_steps: line.total_steps });
+        self.emit(line, placed, readings);
+    }
+
+    fn take_bar(&mut self, bar: &Bar<'_>, end: End, readings: &mut Vec<Reading>) {
+        let frames_loss = self.held.iter().any(Line::has_training_loss);
+        let Some(redraw) = self.progress.draw(bar, end == End::Up, frames_loss) else { return };
+        for line in std::mem::take(&mut self.held) {
+            self.emit(line, redraw.placed, readings);
+        }
+        self.emit_unplaced(redraw.unplaced, readings);
+        let line = Line { epoch: redraw.epoch, values: redraw.values, ..Line::default() };
+        self.emit(line, redraw.placed, readings);
+    }
+
+    fn take_line(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        if !line.reports_metrics() {
+            if line.total_steps.is_some() {
+                self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
+            } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
+                self.progress.announce_epoch(epoch);
+                self.epoch = epoch.index();
+                self.add_mark(self.epoch.map(Mark::Epoch));
+                // An epoch that is named after its steps says nothing about those that follow.
+                self.announced = Some(epoch).filter(|_| self.announced.is_some() || self.lines.is_new());
+            }
+            return;
+        }
+        self.take_report(line, was_cleared, readings);
+    }
+
+    /// Takes a line that reports metrics.
+    fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        match line.step {
+            Some(count) if !self.own_steps => self.take_counted(count, line, readings),
+            // The bar is redrawn at once, with the step that the line belongs to.
+            None if was_cleared && !self.own_steps && !self.has_line_steps => {
+                self.held.push(line);
+                if self.held.len() > MAX_HELD {
+                    let oldest = self.held.remove(0);
+                    self.emit(oldest, None, readings);
+                }
+            }
+            // An evaluation belongs to the step that was printed last.
+            _ if line.is_evaluation || !line.has_other_than_evaluation() => {
+                self.emit(line, self.newest_in_lines(), readings);
+            }
+            None if self.has_line_steps && line.has_evaluation() => {
+                let placed = self.newest_in_lines();
+                self.emit_summary(line, placed, readings);
+            }
+            _ => self.emit(line, None, readings),
+        }
+    }
+
+    /// Returns the step of the newest line, where lines name the steps.
+    fn newest_in_lines(&self) -> Option<Placed> {
+        let step = self.joiner.step().filter(|_| self.has_line_steps)?;
+        Some(Placed { step, total_steps: None })
+    }
+
+    /// Takes a line that names a step, unless a bar says otherwise.
+    fn take_counted(&mut self, count: u64, line: Line, readings: &mut Vec<Reading>) {
+        if self.progress.is_chosen() {
+            let agrees = self.joiner.step().is_some_and(|step| step.abs_diff(count) <= 1);
+            let placed = agrees.then_some(Placed { step: count, total_steps: None });
+            return self.emit(line, placed, readings);
+        }
+        self.has_line_steps = true;
+        let position = Position {
+            count,
+            out_of: line.out_of,
+            // A fraction of an epoch says nothing about where the count begins.
+            epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
+            ..Position::default()
+        };
+        if line.is_evaluation || !line.has_other_than_evaluation() {
+            let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
+            return self.emit(line, placed, readings);
+        }
+        match self.lines.place(&position, self.announced.and_then(Epoch::index)) {
+            LineStep::At(placed) => {
+                self.drop_doubted(readings);
+                self.emit(line, Some(placed), readings);
+            }
+            LineStep::Doubtful(placed) if self.doubted.len() < MAX_HELD => {
+                self.doubted.push(Doubted { line, placed, printed: self.now });
+            }
+            LineStep::Confirmed(placed) => {
+                for Doubted { line, placed, printed } in std::mem::take(&mut self.doubted) {
+                    self.printed = printed;
+                    self.emit(line, Some(placed), readings);
+                }
+                self.printed = None;
+                self.emit(line, Some(placed), readings);
+            }
+            LineStep::Elsewhere if line.has_evaluation() => {
+                let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
+                self.emit_summary(line, placed, readings);
+            }
+            LineStep::Elsewhere | LineStep::Doubtful(_) => self.emit_unplaced(line.values, readings),
+            LineStep::Uncertain => self.joiner.push(
+                Reading {
+                    count_started_over: Some(count),
+                    epoch: line.epoch.map(|epoch| epoch.value),
+                    values: line.values,
+                    ..Reading::default()
+                },
+                readings,
+            ),
+        }
+    }
+
+    pub(super) fn drop_doubted(&mut self, readings: &mut Vec<Reading>) {
+        for Doubted { line, .. } in std::mem::take(&mut self.doubted) {
+            self.emit_unplaced(line.values, readings);
+        }
+    }
+
+    /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.
+    fn emit_summary(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        line.values.retain(|(name, _)| names::is_of_evaluation(name) || !self.joiner.knows(name));
+        line.epoch = None;
+        self.emit(line, placed, readings);
+    }
+
+    fn mark(&mut self, line: &Line, placed: Option<Placed>) {
+        self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
+        self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
+        if line.has_evaluation() {
+            let step = placed.map(|placed| placed.step).or_else(|| self.joiner.step()).unwrap_or(0);
+            let mark = Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() };
+            self.marks.push((mark, self.printed));
+        }
+    }
+
+    fn add_mark(&mut self, mark: Option<Mark>) {
+        if self.marks.len() >= MAX_MARKS {
+            self.marks.clear();
+        }
+        self.marks.extend(mark.map(|mark| (mark, self.printed)));
+    }
+
+    fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        if !line.has_percent {
+            self.shares.normalise(&mut line.values);
+        }
+        self.test_set.keep_apart(&mut line);
+        self.mark(&line, placed);
+        let reading = Reading {
+            step: placed.map(|placed| placed.step),
+            count_started_over: None,
+            total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
+            epoch: line.epoch.map(|epoch| epoch.value),
+            values: line.values,
+            printed: self.printed,
+            skip: None,
+        };
+        self.joiner.push(reading, readings);
+    }
+
+    /// Emits values whose step the bar did not show, if they are evidence: NaN or infinite.
+    pub(super) fn emit_unplaced(&mut self, values: Vec<(String, f64)>, readings: &mut Vec<Reading>) {
+        if values.iter().any(|(_, value)| !value.is_finite()) {
+            self.emit(Line { values, ..Line::default() }, None, readings);
+        }
+    }
+
+    pub(super) fn flush(&mut self, readings: &mut Vec<Reading>) {
+        for line in std::mem::take(&mut self.held) {
+            self.emit(line, None, readings);
+        }
+        self.joiner.flush(readings);
+    }
+}
