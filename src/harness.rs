@@ -40,6 +40,7 @@ mod node_state;
 mod node_wire;
 mod nodes;
 mod output_log;
+mod own_count;
 mod prepare;
 mod progress;
 mod rank_files;
@@ -50,6 +51,7 @@ mod readings;
 mod resume_check;
 mod resume_point;
 mod run_loop;
+mod save_file;
 mod save_signal;
 mod save_timer;
 mod saving;
@@ -167,6 +169,11 @@ pub enum HarnessError {
         /// Why it is not usable.
         source: AdoptError,
     },
+    /// The command is to be told how much is left, and nobody knows.
+    #[error(
+        "`resume` names {{steps_left}} or {{epochs_left}}, and no attempt has printed the number of steps: write it as `training.steps`"
+    )]
+    UnknownLength,
     /// An earlier attempt wrote an output that may be a checkpoint.
     #[error(
         "a start from the beginning would overwrite {}, which may be a checkpoint, and which `checkpoints.match` does not \
@@ -227,7 +234,9 @@ impl HarnessError {
             | Self::NotRestored { .. }
             | Self::Unmatched { .. } => FailureClass::Checkpoint.exit_code(),
             Self::NotReady(failure) => failure.class().exit_code(),
-            Self::Lock(_) | Self::Launch(_) | Self::Node { .. } | Self::Io { .. } => FailureClass::Config.exit_code(),
+            Self::Lock(_) | Self::UnknownLength | Self::Launch(_) | Self::Node { .. } | Self::Io { .. } => {
+                FailureClass::Config.exit_code()
+            }
         }
     }
 

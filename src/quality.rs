@@ -11,7 +11,6 @@ mod program;
 
 use crate::config::command::AttemptContext;
 use crate::config::command::launch::render_words;
-use crate::config::command::nodes::NodePlace;
 use crate::config::quality::{Quality, Visible};
 use crate::config::run::Run;
 use crate::process_tree::background::{keeper_is_gone, yield_to_training};
@@ -117,12 +116,11 @@ fn add_finite(report: &mut QualityReport, metrics: Metrics) {
 fn new_program(args: &QualityArgs, run: &Run, quality: &Quality, found: &FoundCheckpoint, rung: usize) -> Program {
     let context = AttemptContext {
         run_dir: args.run_dir.path().to_owned(),
-        attempt_dir: PathBuf::new(),
         rung_name: run.rungs[rung].name.clone(),
         attempt: args.attempt,
         checkpoint: Some(found.path().to_owned()),
         step: args.step,
-        place: NodePlace::default(),
+        ..AttemptContext::default()
     };
     let preset = &run.rungs[rung].preset;
     let device = match quality.device {

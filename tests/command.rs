@@ -9,6 +9,8 @@ mod checkpoints;
 #[path = "command/first_checkpoint.rs"]
 mod first_checkpoint;
 mod helper;
+#[path = "command/own_count.rs"]
+mod own_count;
 #[path = "command/resumes.rs"]
 mod resumes;
 #[path = "command/settings_files.rs"]

@@ -23,8 +23,8 @@ mod tests;
 mod typed;
 
 pub use launch::{
-    AttemptContext, CommandLaunch, EarlierPattern, earlier_pattern, first_launch, names_checkpoint, names_run_folder,
-    resolve_launch, resolve_pattern, started_words,
+    AttemptContext, CommandLaunch, EarlierPattern, earlier_pattern, first_launch, names_checkpoint, names_rest,
+    names_run_folder, resolve_launch, resolve_pattern, started_words,
 };
 pub use typed::run_file;
 
@@ -63,9 +63,9 @@ pub struct CommandSpec {
     /// The checkpoints that the script writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<ScriptCheckpoints>,
-    /// The signal that makes the script save.
+    /// How the script is asked to save.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub save: Option<SaveSignal>,
+    pub save: Option<SaveRequest>,
     /// Where steps and metrics are read, besides the formats that are always recognised.
     pub metrics: MetricSources,
     /// A file pattern of the sample pictures that the script writes.
@@ -95,6 +95,19 @@ pub struct Resume {
     /// Variables added to the environment, with placeholders.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// The steps that it prints after a resume; none if that is to be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<StepCount>,
+}
+
+/// The steps that a script prints after a resume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepCount {
+    /// They go on from those of the checkpoint.
+    Continues,
+    /// They begin again, and so do the numbers in the names of its checkpoints.
+    Restarts,
 }
 
 /// The checkpoints that a script writes.
@@ -115,18 +128,23 @@ pub struct ScriptCheckpoints {
     pub keep_last: Option<u64>,
 }
 
-/// The signal that makes a script save.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// How a script is asked to save: by a signal or by a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SaveSignal {
+pub struct SaveRequest {
     /// The signal.
-    pub signal: SignalName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<SignalName>,
+    /// The file whose appearance makes the script save, with placeholders, relative to the command's directory. Its folder may be
+    /// a pattern: then it appears in the newest one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touch: Option<String>,
     /// The time the script gets to write a complete checkpoint.
     #[serde(default = "default_within")]
     pub within: Every,
 }
 
-impl SaveSignal {
+impl SaveRequest {
     /// Returns the time the script gets.
     #[must_use]
     pub fn limit(&self) -> Duration {

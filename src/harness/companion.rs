@@ -23,7 +23,7 @@ use super::save_timer::SaveTimer;
 use super::setup::{self, SetupFile};
 use super::stacks::StackWriters;
 use super::{HarnessArgs, Purpose};
-use crate::config::command::SaveSignal;
+use crate::config::command::SaveRequest;
 use crate::config::units::Every;
 use crate::protocol::companion::{
     CompanionLine, CompanionNews, CompanionOrder, Framework, FromCompanion, Introduction,
@@ -295,7 +295,7 @@ impl Harness {
     /// Orders the companion to save and to end the command.
     pub(super) fn order_stop(&mut self) {
         self.companion.order(&CompanionOrder::Stop { checkpoint: true });
-        let limit = self.args.spec.save.as_ref().map_or(SAVING, SaveSignal::limit);
+        let limit = self.args.spec.save.as_ref().map_or(SAVING, SaveRequest::limit);
         self.life = Life::Saving { until: Instant::now() + limit, since_ns: None };
     }
 

@@ -1,4 +1,5 @@
-//! Remembers how the lines of the command count. An attempt that resumes begins within an epoch, where no line shows it.
+//! Remembers how the lines of the command count, and how many steps it takes. An attempt that resumes begins within an epoch,
+//! where no line shows it, and may be told how much is left.
 
 use super::run_loop::Harness;
 use crate::log_metrics::Counting;
@@ -6,6 +7,12 @@ use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
 
 const FILE: &str = "counting.json";
+const LENGTH: &str = "length.json";
+
+/// Returns the last step of the run, as an earlier attempt printed it.
+pub fn recall_length(run: &RunDir) -> Option<u64> {
+    serde_json::from_slice(&file::read(&run.file(LENGTH), Limit::Record).ok()?).ok()
+}
 
 /// Returns how the lines of earlier attempts counted.
 pub fn recall_counting(run: &RunDir) -> Option<Counting> {
@@ -13,6 +20,14 @@ pub fn recall_counting(run: &RunDir) -> Option<Counting> {
 }
 
 impl Harness {
+    /// Writes down the last step of the run.
+    pub(super) fn remember_length(&mut self) {
+        if let Some(steps) = self.progress.total.filter(|_| !self.args.purpose.is_temporary()) {
+            // Without it, `{steps_left}` needs the length in the run file.
+            let _ = self.args.run_dir.write_atomically(LENGTH, steps.to_string().as_bytes());
+        }
+    }
+
     /// Writes down how the lines count, once they have shown it.
     pub(super) fn remember_counting(&mut self) {
         let Some(counting) = self.reader.counting_news() else { return };

@@ -8,6 +8,7 @@
 
 use super::ending::{Reason, conclude};
 use super::run_loop::{Harness, TICK};
+use super::save_file;
 use super::signals::Signals;
 use super::terminal::next_chunk;
 use crate::log_metrics::OutputReader;
@@ -49,6 +50,7 @@ impl Harness {
         for event in &events {
             self.link.send(event);
         }
+        save_file::take_away(self.touched.take());
         self.deliver_end().await;
         // The lock is held until this process exits, so the socket is not that of another attempt.
         if let Some(socket) = &self.lock.record().socket {

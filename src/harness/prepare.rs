@@ -7,7 +7,7 @@ use super::companion::{Companion, base_state};
 use super::companion_link::NewsQueue;
 use super::container_state::ContainerState;
 use super::copies::{Copies, write_files};
-use super::counting::recall_counting;
+use super::counting::{recall_counting, recall_length};
 use super::foreign::{self, Foreign};
 use super::hello::hello;
 use super::holder::Holder;
@@ -28,7 +28,7 @@ use super::standby::Standby;
 use super::terminal::{Chunk, read_output};
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError, Purpose, stderr_file};
 use crate::config::command::nodes::NodePlace;
-use crate::config::command::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
+use crate::config::command::{AttemptContext, CommandLaunch, names_rest, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
 use crate::process_tree::{Family, Process};
 use crate::protocol::device::visible_devices;
@@ -92,6 +92,9 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     let mut notes = Vec::new();
     let from = or_report(choose_checkpoint(&args, &mut notes)).await?;
     let context = context_of(&args, from.as_ref());
+    if context.checkpoint.is_some() && context.length.is_none() && names_rest(&args.spec) {
+        return or_report(Err(HarnessError::UnknownLength)).await;
+    }
     if let (Some(from), None) = (from.as_ref().and_then(Chosen::script), &foreign) {
         or_report(restore_original(&args, from, &mut notes)).await?;
     }
@@ -111,7 +114,8 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
     } else {
         start_with_companion(&args, (&context, from.as_ref()), standby, (&mut others, queue), &mut notes)?
     };
-    let progress = progress_at(&args, context.step);
+    let resume_check = ResumeCheck::begin(&args, from.as_ref());
+    let progress = progress_at(&args, context.step, &resume_check);
     let hello = hello(&args, &progress, from.as_ref());
     announce(&mut link, &hello, notes);
     Ok(Harness {
@@ -121,7 +125,9 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         foreign: running.foreign,
         _until_the_end: (running.holder, running.copies),
         output: running.output,
-        reader: OutputReader::new(&patterns).resumed(context.step).recalling(recall_counting(&args.run_dir)),
+        reader: OutputReader::new(&patterns)
+            .resumed(resume_check.first_count(context.step))
+            .recalling(recall_counting(&args.run_dir)),
         paused: false,
         printed: Duration::ZERO,
         output_log: OutputLog::default(),
@@ -129,7 +135,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         files,
         checkpoints,
         progress,
-        resume_check: ResumeCheck::begin(&args, from.as_ref()),
+        resume_check,
         companion,
         nodes: others,
         ranks: RankFailures::default(),
@@ -143,6 +149,7 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         began: now,
         adopting: false,
         waiting: Vec::new(),
+        touched: None,
         run_dir: RunDirWatch::new(args.run_dir.path()),
         args,
         lock,
@@ -242,8 +249,9 @@ fn begin_on_nodes(args: &HarnessArgs, context: &AttemptContext, nodes: &mut Node
 }
 
 /// Returns the progress of a command that continues after a step.
-fn progress_at(args: &HarnessArgs, step: u64) -> CommandProgress {
+fn progress_at(args: &HarnessArgs, step: u64, resume: &ResumeCheck) -> CommandProgress {
     let (units, micro_batches, total) = size_of(args);
+    let total = total.map(|total| resume.total_on_clock(total));
     // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
     let before = if args.purpose == Purpose::Trial { 0 } else { step };
     CommandProgress::new(before, units, micro_batches, total)
@@ -338,6 +346,8 @@ pub(super) fn context_of(args: &HarnessArgs, from: Option<&Chosen>) -> AttemptCo
         rung_name: args.rung_name.clone(),
         attempt: args.attempt,
         checkpoint: from.and_then(Chosen::script).map(|script| script.path.clone()),
+        original: from.and_then(Chosen::script).map(|script| script.original().path),
+        length: size_of(args).2.or_else(|| recall_length(&args.run_dir)),
         step: from.map_or(0, Chosen::step),
         place: NodePlace { node: 0, nodes: args.nodes.count(), head: args.nodes.head().to_owned(), port: args.port },
     }

@@ -29,6 +29,7 @@ impl Harness {
     /// Remembers when which step and which evaluation was printed: `first` is the time of the first of them.
     fn follow_marks(&mut self, first: Duration, now: Duration) {
         let marks = self.reader.take_marks();
+        let behind = self.resume_check.counts_behind();
         // The steps of a companion are another count.
         if self.progress.is_told() {
             return;
@@ -36,10 +37,10 @@ impl Harness {
         for (place, (mark, printed)) in marks.into_iter().enumerate() {
             let time = printed.unwrap_or(if place == 0 { first } else { now });
             match mark {
-                Mark::Step(step) => self.progress.trail.record(step, time),
+                Mark::Step(step) => self.progress.trail.record(step + behind, time),
                 Mark::Epoch(epoch) => self.progress.report_epoch(epoch as f64),
                 Mark::Evaluation { step, epoch, names_step } => {
-                    self.progress.trail.record_evaluation(step, epoch, names_step, time);
+                    self.progress.trail.record_evaluation(step + behind, epoch, names_step, time);
                 }
             }
         }
@@ -87,6 +88,7 @@ impl Harness {
             self.progress.trail.record(self.progress.step, now);
             if self.progress.total != total {
                 self.send_length();
+                self.remember_length();
             }
             for event in events {
                 self.send(&event);

@@ -2,6 +2,7 @@
 //! to, its steps count from there.
 
 use super::counting::recall_counting;
+use super::own_count::{OwnCount, lay_behind};
 use super::prepare::output_patterns;
 use super::resume_point::Chosen;
 use super::run_loop::Harness;
@@ -22,7 +23,9 @@ const MORE_FOLLOWS: Duration = Duration::from_secs(2);
 /// The resume of this attempt, as far as it is known.
 #[derive(Debug, Default)]
 pub struct ResumeCheck {
-    evidence: Evidence,
+    pub(super) evidence: Evidence,
+    /// How the script counts its steps.
+    pub(super) count: OwnCount,
     /// The checkpoints of the run, with their steps; the one asked for comes first.
     checkpoints: Vec<(PathBuf, u64)>,
     /// The newest judgement; none for a fresh start.
@@ -66,12 +69,29 @@ impl ResumeCheck {
         // Where the store cannot be read, the losses say nothing.
         let before = losses_before(&args.run_dir, asked).unwrap_or_default();
         let place = |(path, step): (PathBuf, u64)| (path.canonicalize().unwrap_or(path), step);
+        let count = OwnCount::of(args, chosen);
         Self {
-            evidence: Evidence { asked, others, before, ..Evidence::default() },
+            evidence: Evidence { asked, others, before, counts_anew: count.restarts(), ..Evidence::default() },
+            count,
             checkpoints: checkpoints.into_iter().map(place).collect(),
             judged: Some(Resumed::Unverified { asked, counts_from: None }),
             ..Self::default()
         }
+    }
+
+    /// Returns the step behind which the script's own count is laid; 0 if it counts as the run does.
+    pub(super) fn counts_behind(&self) -> u64 {
+        self.judged.as_ref().filter(|_| self.count.restarts()).map_or(0, Resumed::step)
+    }
+
+    /// Returns the last step of the run for that of the script.
+    pub(super) fn total_on_clock(&self, total: u64) -> u64 {
+        self.count.total_on_clock(total, self.counts_behind())
+    }
+
+    /// Returns the step after which the output counts, in an attempt that resumes from this one.
+    pub(super) fn first_count(&self, step: u64) -> u64 {
+        if self.count.restarts() { 0 } else { step }
     }
 
     /// Reports whether the judgement may still change.
@@ -99,7 +119,7 @@ impl ResumeCheck {
         if progress::is_eval(reading) {
             return;
         }
-        if self.evidence.printed.is_none() {
+        if self.evidence.printed.is_none() && !self.evidence.counts_anew {
             // A bar is drawn at 0 before it is moved to where the training goes on.
             let [step, count] = [reading.step, reading.count_started_over].map(|number| number.filter(|it| *it > 0));
             self.evidence.printed = count.map(Printed::Uncertain).or(step.map(Printed::Step));
@@ -157,17 +177,19 @@ impl Harness {
     /// Takes in a reading before it counts. Returns it with its step, if that has become certain: a script that starts from
     /// scratch counts from its beginning.
     pub(super) fn check_resume<'a>(&mut self, reading: &'a Reading, now: Duration) -> Cow<'a, Reading> {
-        if !self.resume_check.is_open() {
-            return Cow::Borrowed(reading);
-        }
-        self.resume_check.observe(reading, now);
-        self.settle_resume(false);
-        match (self.resume_check.known().map(Resumed::step), reading.count_started_over) {
-            (Some(0), Some(count)) => {
-                Cow::Owned(Reading { step: Some(count), count_started_over: None, ..reading.clone() })
+        let mut own = Cow::Borrowed(reading);
+        if self.resume_check.is_open() {
+            self.resume_check.observe(reading, now);
+            self.settle_resume(false);
+            let known = self.resume_check.known().map(Resumed::step);
+            if let (Some(0), Some(count)) = (known, reading.count_started_over) {
+                own = Cow::Owned(Reading { step: Some(count), count_started_over: None, ..reading.clone() });
             }
-            _ => Cow::Borrowed(reading),
         }
+        if !progress::is_eval(reading) {
+            self.learn_own_count(reading);
+        }
+        lay_behind(own, self.resume_check.counts_behind())
     }
 
     /// Judges before a step is sent: what counts again depends on it.
@@ -207,6 +229,10 @@ impl Harness {
         if self.companion.introduced().is_some_and(observes) {
             let (from, to) = ((asked, self.hello.position.samples), (step, samples));
             self.resume_check.renumbered = Some(Renumbered { from, to });
+        }
+        let is_rest = |total: u64| self.resume_check.count.total_on_clock(total.saturating_sub(asked), step);
+        if self.resume_check.count.restarts() {
+            self.progress.total = self.progress.total.map(is_rest);
         }
         self.hello.resumed_from = Some(step).filter(|step| *step > 0);
         self.hello.position.samples = samples;

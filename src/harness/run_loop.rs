@@ -19,7 +19,7 @@ use super::ranks::RankFailures;
 use super::resume_check::ResumeCheck;
 use super::signals::Signals;
 use super::terminal::{Chunk, next_chunk};
-use crate::config::command::SaveSignal;
+use crate::config::command::SaveRequest;
 use crate::log_metrics::OutputReader;
 use crate::process_tree::{Family, Process, end_all};
 use crate::protocol::exit::Exit;
@@ -33,6 +33,7 @@ use crate::untrusted::thread::run_beside;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{WaitOptions, wait};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -146,6 +147,8 @@ pub struct Harness {
     pub(super) lock: Lock,
     /// Checkpoints that were found and are not adopted yet, in the order in which they were written.
     pub(super) waiting: Vec<Candidate>,
+    /// The file by which the command was asked to save.
+    pub(super) touched: Option<PathBuf>,
 }
 
 impl Harness {
@@ -208,7 +211,7 @@ impl Harness {
         if checkpoint && matches!(self.life, Life::Running) && self.companion_saves() {
             return self.order_stop();
         }
-        let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
+        let saves = self.args.spec.save.as_ref().map(SaveRequest::limit).filter(|_| checkpoint);
         let Some(limit) = saves.filter(|_| matches!(self.life, Life::Running)) else { return self.end(Reason::Asked) };
         let since_ns = Some(jiff::Timestamp::now().as_nanosecond() as i64 - FILE_CLOCK.as_nanos() as i64);
         match self.ask_to_save() {

@@ -2,31 +2,47 @@
 
 use super::checkpoints::{Candidate, CheckpointWatch, Moment};
 use super::ending::Reason;
+use super::own_count::place_number;
+use super::prepare::context_of;
 use super::progress::trail::Named;
 use super::resume_point::Chosen;
 use super::run_loop::{Harness, Life, Report};
+use super::save_file;
 use super::save_signal::ask_to_save;
 use crate::config::command::signal::SignalName;
+use crate::config::command::{SaveRequest, resolve_pattern};
 use crate::process_tree::scan;
 use crate::protocol::worker::{CommandNews, Event, Level, Saved};
 use crate::store::adopted::{self, AdoptError, Adopted};
 use crate::untrusted::text;
 use crate::untrusted::thread::run_beside;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
 
 /// Reason why a command cannot be asked to save.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum CannotSave {
-    /// The run file names no signal.
-    #[error("the run file names no signal on which the command saves")]
-    NoSignal,
+    /// The run file names no way.
+    #[error("the run file does not say how the command is asked to save (`save:`)")]
+    NoWay,
     /// The script is still starting, or never handles the signal.
     #[error("no process of the command handles {0} yet")]
     NoHandler(SignalName),
+    /// The script has not created it yet, or writes elsewhere.
+    #[error("save.touch: no folder matches {0} yet")]
+    NoFolder(String),
+    /// The file that asks for a save.
+    #[error("save.touch: {}: {source}", text::path(.path))]
+    NotWritten {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 impl Harness {
@@ -34,16 +50,28 @@ impl Harness {
     ///
     /// # Errors
     /// Returns why it cannot be asked.
-    pub(super) fn ask_to_save(&self) -> Result<(), CannotSave> {
+    pub(super) fn ask_to_save(&mut self) -> Result<(), CannotSave> {
         if self.companion_saves() {
             self.order_save();
             return Ok(());
         }
-        let Some(save) = &self.args.spec.save else { return Err(CannotSave::NoSignal) };
-        self.nodes.ask_to_save(save.signal.signal().as_raw());
+        match &self.args.spec.save {
+            Some(SaveRequest { signal: Some(signal), .. }) => self.signal_to_save(*signal),
+            Some(SaveRequest { touch: Some(file), .. }) => {
+                let pattern = resolve_pattern(file, &self.args.preset, &context_of(&self.args, None));
+                let touched = save_file::touch(&pattern, &self.args.spec.directory)?;
+                self.touched = touched.or(self.touched.take());
+                Ok(())
+            }
+            _ => Err(CannotSave::NoWay),
+        }
+    }
+
+    fn signal_to_save(&self, signal: SignalName) -> Result<(), CannotSave> {
+        self.nodes.ask_to_save(signal.signal().as_raw());
         let all = scan();
-        match ask_to_save(&self.family.among(&all), save.signal.signal()) {
-            0 => Err(CannotSave::NoHandler(save.signal)),
+        match ask_to_save(&self.family.among(&all), signal.signal()) {
+            0 => Err(CannotSave::NoHandler(signal)),
             _ => Ok(()),
         }
     }
@@ -107,9 +135,11 @@ impl Harness {
     /// certain contradicts no name.
     pub(super) fn step_held(&mut self, found: &Candidate) -> u64 {
         let (is_uncertain, written) = (self.companion.count_is_uncertain(), self.since_begin(found.modified_ns));
-        let trail = &mut self.progress.trail;
+        let (trail, behind) = (&mut self.progress.trail, self.resume_check.counts_behind());
         let Some(written) = written else { return found.step.unwrap_or(self.progress.step) };
-        let named = match (found.step, found.epoch) {
+        let number =
+            found.step.map(|number| if behind == 0 { number } else { place_number(number, behind, trail, written) });
+        let named = match (number, found.epoch) {
             (Some(number), epoch) if !is_uncertain && trail.is_beyond(number, written) => {
                 Named::Epoch(epoch.unwrap_or(number))
             }
@@ -147,7 +177,8 @@ impl Harness {
         self.adopting = true;
         let step = candidate.step.unwrap_or(self.progress.step);
         let run_dir = self.args.run_dir.path().to_owned();
-        let copy = self.args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
+        let replaces = self.resume_check.count.restarts();
+        let copy = replaces || self.args.spec.checkpoints.as_ref().is_some_and(|spec| spec.copy);
         let reports = self.reports.clone();
         run_beside("adoption", move || {
             let began = Instant::now();

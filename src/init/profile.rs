@@ -15,7 +15,7 @@ pub use ladder::{BuiltIn, LadderStep, OwnRung};
 pub use recognise::{Evidence, Recognised, Signs};
 
 use super::roles::Role;
-use crate::config::command::SaveSignal;
+use crate::config::command::{SaveRequest, StepCount};
 use crate::config::document::{self, DocumentError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,7 +72,7 @@ pub struct Profile {
     pub resume: Option<ResumeForm>,
     /// How it is asked to save.
     #[serde(default)]
-    pub save: Option<SaveForm>,
+    pub save: Option<SaveRequest>,
     /// Its own responses to failures, a sentence each.
     #[serde(default)]
     pub recovers: Vec<String>,
@@ -165,27 +165,7 @@ pub struct ResumeForm {
     pub arguments: Option<Vec<String>>,
     /// Its steps after a resume.
     #[serde(default)]
-    pub count: Option<Count>,
-}
-
-/// The steps that a trainer prints after a resume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Count {
-    /// They go on from those of the checkpoint.
-    Continues,
-    /// They begin again.
-    Restarts,
-}
-
-/// How a trainer is asked to save.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SaveForm {
-    /// By a signal.
-    Signal(SaveSignal),
-    /// By a file that appears.
-    Touch(String),
+    pub count: Option<StepCount>,
 }
 
 impl Profile {

@@ -16,7 +16,7 @@ use super::python::Literal;
 use super::roles::{Role, Table};
 use super::saves::Part;
 use super::user_settings::{Ambiguous, UserSettings};
-use crate::config::command::SaveSignal;
+use crate::config::command::SaveRequest;
 use crate::config::knobs::Relief;
 pub use checkpoints::Checkpoints;
 pub use copy::ProposedCopy;
@@ -69,8 +69,8 @@ pub struct Proposal {
     pub copies: Vec<ProposedCopy>,
     /// Patterns for lines of output.
     pub patterns: Vec<String>,
-    /// The signal that makes the script save.
-    pub save: Option<SaveSignal>,
+    /// How the script is asked to save.
+    pub save: Option<SaveRequest>,
     /// The companion gives the loop the batch of each rung.
     pub batch_by_companion: bool,
     /// The script's checkpoints, if their form is known.

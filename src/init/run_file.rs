@@ -1,8 +1,8 @@
 //! Writes a proposal as a run file, with comments for the user.
 
 use super::argparse::format_number;
-use super::profile::Count;
 use super::proposal::{Checkpoints, Note, Proposal, ProposedCopy, Rung};
+use crate::config::command::{SaveRequest, StepCount};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -112,11 +112,14 @@ fn write_copies(text: &mut String, copies: &[ProposedCopy]) {
     }
 }
 
-/// Writes the patterns for lines of output, and the signal that makes the script save.
+/// Writes the patterns for lines of output, and how the script is asked to save.
 fn write_reading(text: &mut String, proposal: &Proposal) {
-    if let Some(save) = proposal.save {
-        let (signal, within) = (serde_json::json!(save.signal), save.within);
-        let _ = writeln!(text, "save: {{ signal: {}, within: {within} }}", scalar(&signal));
+    if let Some(SaveRequest { signal, touch, within }) = &proposal.save {
+        let way = match (signal, touch) {
+            (Some(signal), _) => format!("signal: {}", scalar(&serde_json::json!(signal))),
+            (None, file) => format!("touch: {}", quoted(file.as_deref().unwrap_or_default())),
+        };
+        let _ = writeln!(text, "# Before a shift, a pause or a stop.\nsave: {{ {way}, within: {within} }}");
     }
     if !proposal.patterns.is_empty() {
         let patterns: Vec<String> = proposal.patterns.iter().map(|pattern| quoted(pattern)).collect();
@@ -196,10 +199,16 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     match resume {
         Some(arguments) => {
             let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
-            if *count == Some(Count::Restarts) {
-                text.push_str("# Its own count of steps begins again after a resume.\n");
-            }
-            let _ = writeln!(text, "resume: {{ arguments: [{}] }}", words.join(", "));
+            let count = match count {
+                Some(StepCount::Restarts) => {
+                    text.push_str(
+                        "# Its own count of steps, also in the names of its checkpoints, begins again after a resume: they are copied.\n",
+                    );
+                    ", count: restarts"
+                }
+                _ => "",
+            };
+            let _ = writeln!(text, "resume: {{ arguments: [{}]{count} }}", words.join(", "));
         }
         None => text.push_str("# resume: { arguments: [\"--resume={checkpoint}\"] }   # no such argument was found\n"),
     }

@@ -1,6 +1,6 @@
 //! The initial status of a run.
 
-use crate::config::command::{CommandSpec, SaveSignal};
+use crate::config::command::{CommandSpec, SaveRequest};
 use crate::config::run::Run;
 use crate::config::watch::AGE_AT_LEAST;
 use crate::outlook::capability::capability_of;
@@ -109,7 +109,7 @@ fn command_times(spec: &CommandSpec, run_dir: &RunDir) -> CommandTimes {
     let foreign = ForeignProcess::of_run(run_dir);
     CommandTimes {
         old_after: spec.checkpoints.as_ref().map(|_| AGE_AT_LEAST),
-        save_within: spec.save.as_ref().map(SaveSignal::limit),
+        save_within: spec.save.as_ref().map(SaveRequest::limit),
         companion_within: foreign.is_none().then_some(COMPANION_WAIT),
     }
 }

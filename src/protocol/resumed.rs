@@ -170,6 +170,8 @@ pub struct Evidence {
     pub loads: Option<Loads>,
     /// The first step in the output.
     pub printed: Option<Printed>,
+    /// The script counts from its beginning whatever it loads, so its steps show nothing.
+    pub counts_anew: bool,
     /// Losses of the run before.
     pub before: LossesBefore,
     /// The first loss.
@@ -293,6 +295,13 @@ fn judge_output(evidence: &Evidence) -> Resumed {
     let sign = evidence.compare_losses();
     let unverified = |counts_from| Resumed::Unverified { asked, counts_from };
     let step = match evidence.printed {
+        None if evidence.counts_anew => {
+            return match sign {
+                LossSign::Continues => evidence.place(asked, None),
+                LossSign::Untrained { .. } => evidence.place(0, None),
+                LossSign::Unclear => unverified(None),
+            };
+        }
         None => return unverified(None),
         Some(Printed::Uncertain(count)) => Err(count),
         Some(Printed::Step(step)) => Ok(step),
@@ -305,6 +314,7 @@ fn judge_output(evidence: &Evidence) -> Resumed {
         (LossSign::Untrained { loss, before }, _) if goes_on => {
             Resumed::Contradicted { asked, found: ActualStart::UntrainedLoss { loss, before } }
         }
+        (LossSign::Continues, Ok(step)) if evidence.restarts_at(step) => evidence.place(asked, None),
         _ if goes_on && (!may_begin || sign == LossSign::Continues) => evidence.place(asked, None),
         (_, Ok(step)) if !may_begin => {
             let other = evidence.others.iter().copied().filter(|other| evidence.follows(*other, step)).max();
@@ -354,6 +364,12 @@ impl Evidence {
         let least = self.others.iter().any(|other| *other > self.asked && *other < first);
         let reach = if least { self.before.interval.max(1) } else { self.before.interval.max(LOG_INTERVAL) };
         first >= self.asked && first - self.asked <= reach
+    }
+
+    /// Reports whether a script that trains on from the checkpoint, and names this step first, counts from its beginning again.
+    #[must_use]
+    pub fn restarts_at(&self, first: u64) -> bool {
+        first <= self.before.interval.max(1) && first < self.asked && !self.goes_on_at(first)
     }
 
     /// Compares the first loss with those before. They say something only if the run has come far from its first loss.

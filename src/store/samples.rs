@@ -10,7 +10,6 @@
 //! only: what a script wrote is the script's own, as its checkpoints are.
 
 use super::run_dir::write_unsynced;
-use crate::config::command::nodes::NodePlace;
 use crate::config::command::{AttemptContext, CommandSpec, resolve_pattern};
 use crate::config::knobs::Preset;
 use crate::format::bytes;
@@ -181,9 +180,7 @@ pub fn matching(run: &Path, command: &CommandSpec, rung: (&str, &Preset), attemp
         attempt_dir: run.join("attempts").join(attempt.to_string()),
         rung_name: rung_name.to_owned(),
         attempt,
-        checkpoint: None,
-        step: 0,
-        place: NodePlace::default(),
+        ..AttemptContext::default()
     };
     let Ok(glob) = Glob::parse(&resolve_pattern(pattern, preset, &context)) else { return Vec::new() };
     let found = glob.find(&command.directory).into_iter();

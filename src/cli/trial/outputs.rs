@@ -2,7 +2,6 @@
 
 use crate::cli::kept_script::KeptScript;
 use crate::cli::{Failure, confirm, say};
-use crate::config::command::nodes::NodePlace;
 use crate::config::command::{AttemptContext, CommandSpec, ScriptCheckpoints, names_run_folder, resolve_pattern};
 use crate::config::run::Run;
 use crate::init::writes::Writes;
@@ -44,9 +43,7 @@ impl Outputs {
             run_dir: run_dir.clone(),
             rung_name: run.rungs[rung].name.clone(),
             attempt: 1,
-            checkpoint: None,
-            step: 0,
-            place: NodePlace::default(),
+            ..AttemptContext::default()
         };
         let resolved = resolve_pattern(&checkpoints.pattern, preset, &context);
         if Path::new(&resolved).starts_with(glob::escape(&run_dir.display().to_string())) {

@@ -1,7 +1,7 @@
 //! Errors in the sections of a command: placeholders, names, patterns, and sections that need each other.
 
 use super::files::OWN_PREFIX;
-use super::launch::find_knob;
+use super::launch::{EPOCHS, find_knob};
 use super::nodes::NodePlace;
 use super::ranks::{MAX_RANKS, under_torchrun};
 use super::template::{self, Placeholder, Template};
@@ -55,7 +55,12 @@ impl Use {
             }
             (
                 Self::Start | Self::Written | Self::Files | Self::AllFiles,
-                Placeholder::Checkpoint | Placeholder::Step,
+                Placeholder::Checkpoint
+                | Placeholder::CheckpointParent
+                | Placeholder::CheckpointName
+                | Placeholder::Step
+                | Placeholder::StepsLeft
+                | Placeholder::EpochsLeft,
             ) => Some((resume, "write it below `resume.arguments` or `resume.environment`")),
             (Self::AllFiles, Placeholder::AttemptDir | Placeholder::Rung) => {
                 Some((stable, "write {run_dir}, or a path below the command's directory"))
@@ -128,6 +133,8 @@ fn texts<'a>(spec: &'a CommandSpec) -> Vec<Entry<'a>> {
     }
     let samples = spec.samples.iter();
     texts.extend(samples.map(|text| Entry { path: "samples.match".to_owned(), text, used: Use::Files }));
+    let touched = spec.save.iter().filter_map(|save| save.touch.as_ref());
+    texts.extend(touched.map(|text| Entry { path: "save.touch".to_owned(), text, used: Use::Files }));
     let checkpoints = spec.checkpoints.iter().map(|found| &found.pattern);
     texts.extend(checkpoints.map(|text| Entry { path: "checkpoints.match".to_owned(), text, used: Use::AllFiles }));
     texts
@@ -164,7 +171,14 @@ fn check_file_names(entry: &Entry<'_>, spec: &CommandSpec) -> Option<Problem> {
 
 /// Reports a placeholder that names no knob of the file.
 fn check_knob(path: &str, place: &Placeholder, knobs: &Value) -> Option<Problem> {
-    let Placeholder::Knob(name) = place else { return None };
+    let name = match place {
+        Placeholder::Knob(name) => name,
+        Placeholder::EpochsLeft if find_knob(knobs, EPOCHS).is_none_or(|epochs| !epochs.is_u64()) => {
+            let wrong = format!("`{place}`: the number of epochs is unknown");
+            return Some(Problem::at(path, wrong, format!("write it as `{EPOCHS}`")));
+        }
+        _ => return None,
+    };
     let section = name.split('.').next().unwrap_or_default();
     if KNOB_SECTIONS.contains(&section) && find_knob(knobs, name).is_some() {
         return None;
@@ -239,6 +253,10 @@ fn check_sections(spec: &CommandSpec) -> Vec<Problem> {
         }
     }
     if let Some(save) = &spec.save {
+        if save.signal.is_some() == save.touch.is_some() {
+            let wrong = "the script is asked to save in one way: by a signal or by a file";
+            problems.push(Problem::at("save", wrong, "write `signal: USR1`, or `touch: FILE`"));
+        }
         let bounded = |time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&time);
         if !save.within.duration().is_some_and(bounded) {
             problems.push(Problem::at("save.within", "must be a time of 1 s to 1 h", "write 60 s"));

@@ -14,10 +14,13 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The knob of the number of epochs.
+pub(super) const EPOCHS: &str = "training.epochs";
 
 /// The attempt that a command is started for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttemptContext {
     /// The run directory.
     pub run_dir: PathBuf,
@@ -29,10 +32,33 @@ pub struct AttemptContext {
     pub attempt: u64,
     /// The checkpoint to resume from; `None` for a start from the beginning.
     pub checkpoint: Option<PathBuf>,
+    /// Where the script wrote that checkpoint, if this is a copy.
+    pub original: Option<PathBuf>,
     /// The step of that checkpoint, or 0.
     pub step: u64,
+    /// The last step of the run, if it is known.
+    pub length: Option<u64>,
     /// The node of this start.
     pub place: NodePlace,
+}
+
+impl AttemptContext {
+    /// Returns the place where the script wrote the checkpoint.
+    fn written(&self) -> Option<&Path> {
+        self.original.as_deref().or(self.checkpoint.as_deref())
+    }
+
+    fn steps_left(&self) -> Option<u64> {
+        Some(self.length?.saturating_sub(self.step))
+    }
+
+    /// Returns the epochs that are not complete at the checkpoint: all epochs have the same length.
+    fn epochs_left(&self, knobs: &Value) -> Option<u64> {
+        let epochs = find_knob(knobs, EPOCHS)?.as_u64()?;
+        let length = self.length.filter(|length| *length > 0)?;
+        let left = u128::from(epochs) * u128::from(self.steps_left()?);
+        u64::try_from(left.div_ceil(u128::from(length))).ok()
+    }
 }
 
 /// One start of a command, with every placeholder filled in.
@@ -150,15 +176,8 @@ pub fn earlier_pattern(run: &Run, rung: usize) -> Option<EarlierPattern> {
 }
 
 fn context_before_run(rung: &Rung, nodes: u32) -> AttemptContext {
-    AttemptContext {
-        run_dir: PathBuf::new(),
-        attempt_dir: PathBuf::new(),
-        rung_name: rung.name.clone(),
-        attempt: 0,
-        checkpoint: None,
-        step: 0,
-        place: NodePlace { nodes, ..NodePlace::default() },
-    }
+    let place = NodePlace { nodes, ..NodePlace::default() };
+    AttemptContext { rung_name: rung.name.clone(), place, ..AttemptContext::default() }
 }
 
 /// Returns the words that are started on a rung, with placeholders: those of the run file, or torchrun's. A command that
@@ -174,6 +193,13 @@ pub fn started_words<'a>(spec: &'a CommandSpec, ranks: Option<u32>, place: &Node
 pub fn names_checkpoint(spec: &CommandSpec, preset: &Preset) -> bool {
     let resume = spec.resume.iter().flat_map(|resume| resume.arguments.iter().chain(resume.environment.values()));
     texts_of(spec, preset).chain(resume).any(|text| names(text, &[Placeholder::Checkpoint]))
+}
+
+/// Reports whether a command that resumes is told how much is left, so that it ends where the run ends.
+#[must_use]
+pub fn names_rest(spec: &CommandSpec) -> bool {
+    let resume = spec.resume.iter().flat_map(|resume| resume.arguments.iter().chain(resume.environment.values()));
+    resume.into_iter().any(|text| names(text, &[Placeholder::StepsLeft, Placeholder::EpochsLeft]))
 }
 
 /// Reports whether a command is given a folder of its run, which is another one in each run.
@@ -226,7 +252,15 @@ fn value_of(place: &Placeholder, knobs: &Value, attempt: &AttemptContext) -> Str
         Placeholder::Checkpoint => {
             attempt.checkpoint.as_ref().map_or_else(String::new, |path| path.display().to_string())
         }
+        Placeholder::CheckpointParent => {
+            attempt.written().and_then(Path::parent).map_or_else(String::new, |path| path.display().to_string())
+        }
+        Placeholder::CheckpointName => {
+            attempt.written().and_then(Path::file_name).map_or_else(String::new, |name| name.display().to_string())
+        }
         Placeholder::Step => attempt.step.to_string(),
+        Placeholder::StepsLeft => attempt.steps_left().map_or_else(String::new, |steps| steps.to_string()),
+        Placeholder::EpochsLeft => attempt.epochs_left(knobs).map_or_else(String::new, |epochs| epochs.to_string()),
         Placeholder::Node => attempt.place.node.to_string(),
         Placeholder::Nodes => attempt.place.nodes.to_string(),
         Placeholder::Head => attempt.place.head.clone(),

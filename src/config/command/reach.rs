@@ -4,7 +4,6 @@
 use super::check::{KNOB_SECTIONS, collect_paths};
 use super::files::FileSpec;
 use super::launch::{AttemptContext, resolve_launch};
-use super::nodes::NodePlace;
 use super::template::{Placeholder, Template};
 use super::{CommandLaunch, CommandSpec};
 use crate::config::ladder::{Resolved, is_at_or_below};
@@ -140,8 +139,7 @@ fn launches(spec: &CommandSpec, rung: &Resolved) -> [CommandLaunch; 2] {
             rung_name: rung.rung.name.clone(),
             attempt: 1,
             checkpoint,
-            step: 0,
-            place: NodePlace::default(),
+            ..AttemptContext::default()
         };
         resolve_launch(spec, &rung.rung.preset, &attempt)
     };

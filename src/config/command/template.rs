@@ -25,8 +25,16 @@ pub enum Placeholder {
     Rung,
     /// The checkpoint to resume from.
     Checkpoint,
+    /// The folder of that checkpoint, where the script wrote it.
+    CheckpointParent,
+    /// The name of that checkpoint, as the script wrote it.
+    CheckpointName,
     /// The step of that checkpoint.
     Step,
+    /// The steps from there to the last one.
+    StepsLeft,
+    /// The epochs that are not complete there.
+    EpochsLeft,
     /// The number of this node among those of the job, from 0.
     Node,
     /// The number of nodes.
@@ -42,12 +50,16 @@ pub enum Placeholder {
 }
 
 /// The placeholders other than knobs, and their names.
-const BUILT_IN: [(&str, Placeholder); 9] = [
+const BUILT_IN: [(&str, Placeholder); 13] = [
     ("run_dir", Placeholder::RunDir),
     ("attempt_dir", Placeholder::AttemptDir),
     ("rung", Placeholder::Rung),
     ("checkpoint", Placeholder::Checkpoint),
+    ("checkpoint.parent", Placeholder::CheckpointParent),
+    ("checkpoint.name", Placeholder::CheckpointName),
     ("step", Placeholder::Step),
+    ("steps_left", Placeholder::StepsLeft),
+    ("epochs_left", Placeholder::EpochsLeft),
     ("node", Placeholder::Node),
     ("nodes", Placeholder::Nodes),
     ("head", Placeholder::Head),

@@ -1,5 +1,4 @@
 use super::files::FileContent;
-use super::nodes::NodePlace;
 use super::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
 use crate::config::run::{AsWritten, Run, Source};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,8 @@ fn attempt(run: &Run, rung: usize, checkpoint: Option<&str>) -> AttemptContext {
         attempt: 2,
         checkpoint: checkpoint.map(PathBuf::from),
         step: 500,
-        place: NodePlace::default(),
+        length: Some(2000),
+        ..AttemptContext::default()
     }
 }
 

@@ -117,7 +117,7 @@ mod tests {
             let spec = run.command.unwrap();
             let attempt = crate::config::command::AttemptContext {
                 run_dir: "/run".into(), attempt_dir: "/run/1".into(), rung_name: "full".into(),
-                attempt: 1, checkpoint: None, step: 0, place: crate::config::command::nodes::NodePlace::default(),
+                attempt: 1, ..crate::config::command::AttemptContext::default()
             };
             let launch = crate::config::command::resolve_launch(&spec, &run.rungs[0].preset, &attempt);
             prop_assert_eq!(launch.argv, words);

@@ -2,7 +2,7 @@
 
 use crate::config::command::files::FileSpec;
 use crate::config::command::{
-    self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveSignal, ScriptCheckpoints, environment,
+    self, CommandSpec, MetricSources, RestartPolicy, Resume, SaveRequest, ScriptCheckpoints, StepCount, environment,
     knobs as command_knobs,
 };
 use crate::config::integrations::{Notify, Probe};
@@ -66,7 +66,7 @@ pub struct RunFile {
     #[serde(default)]
     checkpoints: Option<ScriptCheckpoints>,
     #[serde(default)]
-    save: Option<SaveSignal>,
+    save: Option<SaveRequest>,
     #[serde(default)]
     metrics: MetricSources,
     #[serde(default)]
@@ -169,14 +169,17 @@ impl RunFile {
     /// Returns the command, if the task is one, with its directory made absolute from `base`.
     pub fn command_spec(&self, base: &Path) -> Option<CommandSpec> {
         self.written.as_ref()?;
+        // Its next checkpoints have the names of those before.
+        let replaces = self.resume.as_ref().is_some_and(|resume| resume.count == Some(StepCount::Restarts));
+        let copied = |spec: &ScriptCheckpoints| ScriptCheckpoints { copy: spec.copy || replaces, ..spec.clone() };
         Some(CommandSpec {
             command: self.command.clone(),
             defaults: self.defaults.clone(),
             directory: base.join(&self.directory).components().collect(),
             files: self.files.clone(),
             resume: self.resume.clone(),
-            checkpoints: self.checkpoints.clone(),
-            save: self.save,
+            checkpoints: self.checkpoints.as_ref().map(copied),
+            save: self.save.clone(),
             metrics: self.metrics.clone(),
             samples: self.samples.as_ref().map(|samples| samples.pattern.clone()),
             restart: self.restart,

@@ -51,6 +51,8 @@ pub fn grants(spec: &CommandSpec, run: &Run) -> Vec<Grant> {
     grants.extend(
         files.map(|(name, file)| new_grant(Access::Written(format!("{name}: {file}")), format!("files.{name}"))),
     );
+    let touched = spec.save.iter().filter_map(|save| save.touch.as_ref());
+    grants.extend(touched.map(|file| new_grant(Access::Written(file.clone()), "save.touch".to_owned())));
     // Of copies, only the copies are deleted.
     let deletes = spec.checkpoints.iter().filter(|checkpoints| checkpoints.keep_last.is_some() && !checkpoints.copy);
     grants.extend(deletes.map(|checkpoints| {

@@ -1,10 +1,9 @@
 //! The checkpoints that a script writes, and how it resumes from one.
 
 use super::{Draft, Note, Role};
-use crate::config::command::SaveSignal;
 use crate::config::command::template::escape;
+use crate::config::command::{SaveRequest, StepCount};
 use crate::init::flag::{Takes, ValueKind};
-use crate::init::profile::{Count, SaveForm};
 use crate::init::python::Literal;
 use crate::init::saves::SavedFiles;
 
@@ -22,7 +21,7 @@ pub struct Checkpoints {
     /// The arguments that resume from one.
     pub resume: Option<Vec<String>>,
     /// The steps of the script after a resume, if they are known.
-    pub count: Option<Count>,
+    pub count: Option<StepCount>,
 }
 
 impl Draft<'_> {
@@ -94,16 +93,14 @@ impl Draft<'_> {
         Some(filled + &escape(rest))
     }
 
-    /// Returns the signal by which the profile asks for a save, or notes the file.
-    pub(super) fn find_save(&mut self) -> Option<SaveSignal> {
-        match self.facts.profile?.save.as_ref()? {
-            SaveForm::Signal(signal) => Some(*signal),
-            SaveForm::Touch(file) => {
-                let file = self.fill_names(file)?;
-                self.notes.push(Note::SavesByFile(file));
-                None
-            }
-        }
+    /// Returns how the trainer is asked to save.
+    pub(super) fn find_save(&self) -> Option<SaveRequest> {
+        let save = self.facts.profile?.save.clone()?;
+        let touch = match &save.touch {
+            Some(file) => Some(self.fill_names(file)?),
+            None => None,
+        };
+        Some(SaveRequest { touch, ..save })
     }
 
     /// Proposes the files that the script itself passes to `torch.save`.

@@ -37,8 +37,6 @@ pub enum Note {
     Beaten(String),
     /// A knob in a settings file that another one names: the meaning and the file.
     Nested(String, PathBuf),
-    /// The trainer saves when a file appears.
-    SavesByFile(String),
     /// A shell script that does not pass its arguments on.
     Closed,
 }
@@ -91,9 +89,6 @@ impl fmt::Display for Note {
                 "the {title} is set in {}, which another settings file names, so no rung changes it",
                 text::path(file)
             ),
-            Self::SavesByFile(file) => {
-                write!(formatter, "the trainer saves when {} appears; downshift does not make it", text::escape_line(file))
-            }
             Self::Closed => formatter.write_str(
                 "the shell script does not pass its arguments on, so no argument becomes a knob; add \"$@\" to its \
                  Python line, or give that line to `downshift init --`",
