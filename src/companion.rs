@@ -39,6 +39,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/best.py",
     "downshift/blame.py",
     "downshift/border.py",
+    "downshift/constants.py",
     "downshift/excepthook.py",
     "downshift/fetch.py",
     "downshift/flight.py",

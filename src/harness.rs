@@ -83,7 +83,9 @@ use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use launch::LaunchError;
 use node_failure::NodeFailure;
+use serde_json::Value;
 use standby::Standby;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -106,6 +108,8 @@ pub struct HarnessArgs {
     pub rung_name: String,
     /// The rung's knobs.
     pub preset: Preset,
+    /// Constants of the script that this rung changes.
+    pub constants: BTreeMap<String, Value>,
     /// The number of this attempt.
     pub attempt: u64,
     /// The token of this attempt.

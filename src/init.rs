@@ -11,11 +11,12 @@
 mod argparse;
 pub mod attached;
 mod click;
+pub mod constants;
 mod dataclasses;
 pub mod flag;
 pub mod given;
 pub mod help_text;
-mod hugging_face;
+pub mod hugging_face;
 pub mod kept;
 mod knobs;
 pub mod profile;

@@ -11,8 +11,10 @@ use super::{Failure, Outcome, first_checkpoint, line, profiles, refuse_existing}
 use crate::config::check::check_name;
 use crate::config::command::invocation::Target;
 use crate::init::attached::Attached;
-use crate::init::flag::Declared;
+use crate::init::constants;
+use crate::init::flag::{Declared, Flag};
 use crate::init::given::undeclared_options;
+use crate::init::hugging_face::Classes;
 use crate::init::kept::Kept;
 use crate::init::profile::Profile;
 use crate::init::proposal::{Facts, Note, Proposal, propose};
@@ -168,11 +170,20 @@ pub fn study(
             profile.add_arguments(found.invocation.started(), declared);
         }
     }
+    let is_isolated = found.invocation.isolated;
+    let constants = match program.filter(|_| !is_isolated) {
+        Some(program) => constants::find(program, &Classes::load()?, declared),
+        None => Vec::new(),
+    };
     let known = settings::read_files(declared, &arguments, folder);
     let options = profile.map(|profile| profile.settings.as_slice()).unwrap_or_default();
     let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options, &known);
     let Merged { flags, ambiguous, beaten, nested } =
         user_settings::merge(&declared.flags, &arguments, &settings, &table);
+    // An argument that the script reads counts, and so does a key of a settings file.
+    let roles: Vec<_> = flags.iter().filter_map(|flag| table.role_of(flag)).collect();
+    let is_free = |flag: &Flag| table.role_of(flag).is_some_and(|role| !roles.contains(&role));
+    let flags: Vec<Flag> = flags.iter().cloned().chain(constants.into_iter().filter(is_free)).collect();
     let user_settings::Found { settings, several, .. } = settings;
     let facts = Facts {
         words: found.words.clone(),
@@ -223,6 +234,11 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     match declared.flags.len() {
         0 if !proposal.copies.is_empty() => {
             line!("{script}: its settings are read from the file that the command names");
+        }
+        0 if !proposal.constants.is_empty() => {
+            line!(
+                "{script}: its settings are constants, which the companion sets in the process where a rung changes them"
+            );
         }
         0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),
         1 => line!("{script}: 1 argument ({})", sources.join(", ")),

@@ -1,6 +1,7 @@
 //! Hidden commands: this program as keeper, worker, harness and probe.
 
 use super::{Failure, Faults, Outcome};
+use crate::config::command::constants::changed_constants;
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
 use crate::harness::{self, HarnessArgs, JobNodes, Purpose};
@@ -275,9 +276,11 @@ pub fn harness(args: HarnessCommand) -> Outcome {
         WhichNodes::This => Ok(JobNodes::alone()),
         WhichNodes::Job => JobNodes::find(),
     };
+    let constants = changed_constants(&spec, &run.rungs[0].preset, &rung.preset);
     let harness = HarnessArgs {
         run_dir,
         spec,
+        constants,
         rung: args.rung,
         rung_name: rung.name.clone(),
         preset: rung.preset.clone(),

@@ -8,6 +8,7 @@
 //! of a built-in trainer. [`resolve_launch`] turns the file, a rung and an attempt into what is started.
 
 pub mod check;
+pub mod constants;
 pub mod environment;
 pub mod files;
 pub mod invocation;
@@ -53,6 +54,9 @@ pub struct CommandSpec {
     /// and that default; null if it is unknown.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub defaults: Map<String, Value>,
+    /// Knobs that the script has as constants, and that its companion sets in the process where a rung changes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub constants: Vec<String>,
     /// The working directory; absolute.
     pub directory: PathBuf,
     /// Files to write for each start, by their names in the attempt's directory.

@@ -38,7 +38,7 @@ impl OwnCount {
         self.known == Some(StepCount::Restarts)
     }
 
-    /// Learns from the first step that is printed after a resume that was verified. Reports whether it begins again.
+    /// Learns from the first step that is printed by a script that trains on from its checkpoint. Reports whether it begins again.
     fn learn(&mut self, evidence: &Evidence, step: Option<u64>) -> bool {
         let first = match evidence.printed {
             Some(Printed::Step(first)) => Some(first),
@@ -79,13 +79,14 @@ impl Harness {
     /// Learns how the script counts, once it is known that it trains on from its checkpoint.
     pub(super) fn learn_own_count(&mut self, reading: &Reading) {
         let check = &mut self.resume_check;
-        let Some(Resumed::Verified { step, .. }) = check.known().cloned() else { return };
-        if !check.count.learn(&check.evidence, reading.step) {
+        let trains_on = matches!(check.known(), Some(Resumed::Verified { .. })) || check.evidence.has_trained_weights();
+        if !trains_on || !check.count.learn(&check.evidence, reading.step) {
             return;
         }
         self.progress.trail = Trail::default();
         self.progress.total = self.progress.total.map(|total| self.resume_check.total_on_clock(total));
         self.send_length();
+        let step = self.resume_check.counts_behind();
         let [last, next] = [step, step + 1].map(count);
         let text = format!(
             "the script counts its steps from the beginning again after checkpoint {last}: its step 1 is step {next} of the run. \

@@ -182,6 +182,7 @@ fn setup_of(
         rung: args.rung_name.clone(),
         seed: seed_of(&knobs, chosen, seeding_path(args)),
         knobs,
+        constants: args.constants.clone(),
         skip_non_finite: true,
         checkpoint: timer.rhythm(),
         best: best_so_far(args, context.step),
@@ -233,6 +234,7 @@ mod tests {
     use crate::protocol::companion::{PROTOCOL, ResumeFrom, ResumePoint, SaveRhythm, Setup};
     use crate::store::checkpoint::state::TrainState;
     use serde_json::json;
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     fn setup(attempt_dir: &Path) -> Setup {
@@ -247,6 +249,7 @@ mod tests {
             rung: "full".to_owned(),
             seed: 7,
             knobs: json!({}),
+            constants: BTreeMap::new(),
             skip_non_finite: true,
             checkpoint: SaveRhythm::default(),
             best: None,

@@ -59,6 +59,17 @@ fn add_tyro(
     }
 }
 
+/// Returns the fields of a class of Hugging Face's packages, or of one above it: name, kind and default.
+pub fn class_defaults(
+    program: &Program,
+    classes: &Classes,
+    class: &str,
+    declared: &mut Declared,
+) -> Vec<(String, ValueKind, Option<Literal>)> {
+    let fields = fields_of(program, classes, class, declared).into_iter().filter(|field| !field.several);
+    fields.map(|field| (field.name, field.kind.unwrap_or(ValueKind::Text), field.default)).collect()
+}
+
 /// A field of a dataclass, whatever its source.
 #[derive(Debug, Clone, PartialEq)]
 struct DataField {

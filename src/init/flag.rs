@@ -47,6 +47,13 @@ pub enum Takes {
         /// `true` instead of `True`.
         lowercase: bool,
     },
+    /// A constant of the script, which its companion can set in the process.
+    Constant {
+        /// The kind of its value.
+        kind: ValueKind,
+        /// The script writes it; else it has the default of its framework.
+        written: bool,
+    },
     /// A key of a settings file that the command names.
     Setting {
         /// The kind of its value.

@@ -56,7 +56,12 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
             }
             (Takes::Value(kind), None, Some(text)) => (read(*kind, text), Place::After(at)),
             (
-                Takes::Value(_) | Takes::Values | Takes::Assignment(_) | Takes::KeyValue { .. } | Takes::Setting { .. },
+                Takes::Value(_)
+                | Takes::Values
+                | Takes::Assignment(_)
+                | Takes::KeyValue { .. }
+                | Takes::Setting { .. }
+                | Takes::Constant { .. },
                 ..,
             ) => {
                 continue;

@@ -1,6 +1,7 @@
 //! Turns arguments of a command into placeholders, and their values into knobs.
 
 use super::argparse::written;
+use super::constants::is_settable;
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::{Given, Place, match_arguments};
 use super::python::Literal;
@@ -33,6 +34,8 @@ pub struct Command<'a> {
     pub defaults: Vec<(String, Value)>,
     /// The knobs in force on rung `full`, in the order they were made: dotted path and value.
     pub knobs: Vec<(String, Value)>,
+    /// The knobs that are constants of the script.
+    pub constants: Vec<String>,
     /// The keys of settings files that knobs set: index of the file, path and text with placeholders.
     pub settings: Vec<(usize, String, String)>,
 }
@@ -51,6 +54,7 @@ impl<'a> Command<'a> {
             arguments: escaped(&words.arguments),
             defaults: Vec::new(),
             knobs: Vec::new(),
+            constants: Vec::new(),
             settings: Vec::new(),
         }
     }
@@ -62,7 +66,11 @@ impl<'a> Command<'a> {
 
     /// Reports whether a number can stand where the argument has its own: a whole one stays whole in a settings file.
     pub fn fits(&self, flag: usize, number: f64) -> bool {
-        !matches!(self.flags[flag].takes, Takes::Setting { kind: ValueKind::Integer, .. }) || number.fract() == 0.0
+        let kind = match self.flags[flag].takes {
+            Takes::Setting { kind, .. } | Takes::Constant { kind, .. } => kind,
+            _ => return true,
+        };
+        kind != ValueKind::Integer || number.fract() == 0.0
     }
 
     /// Returns the value in force: the given one, or the script's default.
@@ -72,7 +80,7 @@ impl<'a> Command<'a> {
 
     /// Reports whether the command gives the argument.
     pub fn is_given(&self, flag: usize) -> bool {
-        self.given.contains_key(&flag)
+        self.given.contains_key(&flag) || matches!(self.flags[flag].takes, Takes::Constant { written: true, .. })
     }
 
     /// Reports whether a switch is on.
@@ -84,6 +92,14 @@ impl<'a> Command<'a> {
     /// Returns whether it could.
     pub fn add_knob(&mut self, flag: usize, path: &str, value: Value) -> bool {
         if self.knobs.iter().any(|(known, _)| known == path) {
+            return true;
+        }
+        if let Takes::Constant { .. } = self.flags[flag].takes {
+            if !is_settable(path) {
+                return false;
+            }
+            self.constants.push(path.to_owned());
+            self.knobs.push((path.to_owned(), value));
             return true;
         }
         let is_placed = self.place_value(flag, format!("{{{path}}}"), &value);
@@ -143,7 +159,9 @@ impl<'a> Command<'a> {
     pub fn switched(&self, index: usize, on: bool) -> Option<Value> {
         let flag = &self.flags[index];
         let text = match &flag.takes {
-            Takes::Setting { kind: ValueKind::Boolean, .. } => return Some(on.into()),
+            Takes::Setting { kind: ValueKind::Boolean, .. } | Takes::Constant { kind: ValueKind::Boolean, .. } => {
+                return Some(on.into());
+            }
             Takes::KeyValue { kind: ValueKind::Boolean, lowercase: true } => return Some(on.to_string().into()),
             Takes::Presence(sets) if *sets == on => flag.spelling(),
             // One inside a shell script cannot be left out.
@@ -163,7 +181,12 @@ impl<'a> Command<'a> {
                     "False"
                 }
             }
-            Takes::Value(_) | Takes::Assignment(_) | Takes::Values | Takes::KeyValue { .. } | Takes::Setting { .. } => {
+            Takes::Value(_)
+            | Takes::Assignment(_)
+            | Takes::Values
+            | Takes::KeyValue { .. }
+            | Takes::Setting { .. }
+            | Takes::Constant { .. } => {
                 return None;
             }
         };

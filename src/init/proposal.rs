@@ -65,6 +65,8 @@ pub struct Proposal {
     pub defaults: Vec<(String, Value)>,
     /// The knobs on rung `full`: dotted path and value.
     pub knobs: Vec<(String, Value)>,
+    /// The knobs that are constants of the script.
+    pub constants: Vec<String>,
     /// The copies of settings files.
     pub copies: Vec<ProposedCopy>,
     /// Patterns for lines of output.
@@ -167,6 +169,7 @@ pub fn propose(facts: &Facts<'_>, table: &Table) -> Proposal {
         command: draft.command.words(),
         defaults: draft.command.defaults,
         knobs: draft.command.knobs,
+        constants: draft.command.constants,
         copies,
         patterns: facts.profile.map(|profile| profile.metrics.patterns.clone()).unwrap_or_default(),
         save,

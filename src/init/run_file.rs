@@ -40,6 +40,7 @@ pub fn write_run_file(proposal: &Proposal, heading: &Heading<'_>) -> String {
     let words: Vec<String> = proposal.command.iter().map(|word| scalar(&Value::from(word.as_str()))).collect();
     text.push_str(&list("command", &words));
     write_defaults(&mut text, &proposal.defaults);
+    write_constants(&mut text, &proposal.constants);
     let _ = writeln!(text, "directory: {}", scalar(&Value::from(directory.display().to_string())));
     if proposal.batch_by_companion {
         text.push_str(
@@ -76,6 +77,17 @@ fn list(key: &str, words: &[String]) -> String {
     }
     let lines = words.iter().map(|word| format!("  - {word}"));
     [format!("{key}:")].into_iter().chain(lines).chain([String::new()]).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes the knobs that are constants of the script.
+fn write_constants(text: &mut String, constants: &[String]) {
+    if !constants.is_empty() {
+        let _ = write!(
+            text,
+            "# The script has these as constants. Where a rung changes one, the companion sets it in the process.\n{}",
+            list("constants", constants)
+        );
+    }
 }
 
 fn write_defaults(text: &mut String, defaults: &[(String, Value)]) {

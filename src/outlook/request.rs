@@ -160,9 +160,9 @@ pub enum Refusal {
         "this process was adopted without --may-end, so downshift does not end it; `downshift stop` only stops watching it"
     )]
     NotOurs,
-    /// No signal asks the command to save.
+    /// Nothing asks the command to save.
     #[error(
-        "the command cannot be asked to save; if its script saves on a signal, write `save: {{ signal: USR1 }}` into its run file"
+        "the command cannot be asked to save; if its script saves on a signal or when a file appears, write `save: {{ signal: USR1 }}` or `save: {{ touch: FILE }}` into its run file"
     )]
     CannotAskToSave,
     /// No worker runs, so there is nothing to restart.

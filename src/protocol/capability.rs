@@ -23,7 +23,7 @@ pub enum Resumption {
 pub struct Capability {
     /// The source from which its next start continues.
     pub resumes: Resumption,
-    /// A signal makes it save.
+    /// A signal or a file makes its script save.
     pub saves_on_signal: bool,
     /// It may start over from its beginning.
     pub may_start_over: bool,

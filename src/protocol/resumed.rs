@@ -209,6 +209,14 @@ pub enum Printed {
     Uncertain(u64),
 }
 
+impl Printed {
+    fn count(self) -> u64 {
+        match self {
+            Self::Step(count) | Self::Uncertain(count) => count,
+        }
+    }
+}
+
 /// Losses of the run before an attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LossesBefore {
@@ -284,7 +292,10 @@ fn judge_fresh(evidence: &Evidence) -> Resumed {
     match shown {
         // Something was loaded after all, by a way that nobody sees.
         Resumed::Verified { step: asked, .. } => Resumed::Unverified { asked, counts_from: None },
-        Resumed::Unverified { .. } if evidence.compare_losses() == LossSign::Continues => shown,
+        Resumed::Unverified { asked, .. } if evidence.has_trained_weights() => {
+            let begins_at = evidence.printed.map(Printed::count).filter(|count| *count <= asked);
+            Resumed::Unverified { asked, counts_from: begins_at }
+        }
         _ => evidence.place(0, None),
     }
 }
@@ -297,9 +308,9 @@ fn judge_output(evidence: &Evidence) -> Resumed {
     let step = match evidence.printed {
         None if evidence.counts_anew => {
             return match sign {
-                LossSign::Continues => evidence.place(asked, None),
                 LossSign::Untrained { .. } => evidence.place(0, None),
-                LossSign::Unclear => unverified(None),
+                // The loss does not tell one checkpoint from another.
+                LossSign::Continues | LossSign::Unclear => unverified(None),
             };
         }
         None => return unverified(None),
@@ -314,7 +325,7 @@ fn judge_output(evidence: &Evidence) -> Resumed {
         (LossSign::Untrained { loss, before }, _) if goes_on => {
             Resumed::Contradicted { asked, found: ActualStart::UntrainedLoss { loss, before } }
         }
-        (LossSign::Continues, Ok(step)) if evidence.restarts_at(step) => evidence.place(asked, None),
+        (LossSign::Continues, Ok(step)) if evidence.restarts_at(step) => unverified(None),
         _ if goes_on && (!may_begin || sign == LossSign::Continues) => evidence.place(asked, None),
         (_, Ok(step)) if !may_begin => {
             let other = evidence.others.iter().copied().filter(|other| evidence.follows(*other, step)).max();
@@ -323,7 +334,7 @@ fn judge_output(evidence: &Evidence) -> Resumed {
                 |other| evidence.place(other, None),
             )
         }
-        _ => unverified(Some(step.unwrap_or_else(|count| count)).filter(|step| *step <= asked)),
+        _ => unverified(evidence.printed.map(Printed::count).filter(|count| *count <= asked)),
     }
 }
 
@@ -364,6 +375,12 @@ impl Evidence {
         let least = self.others.iter().any(|other| *other > self.asked && *other < first);
         let reach = if least { self.before.interval.max(1) } else { self.before.interval.max(LOG_INTERVAL) };
         first >= self.asked && first - self.asked <= reach
+    }
+
+    /// Reports whether the first loss is where the training was.
+    #[must_use]
+    pub fn has_trained_weights(&self) -> bool {
+        self.compare_losses() == LossSign::Continues
     }
 
     /// Reports whether a script that trains on from the checkpoint, and names this step first, counts from its beginning again.

@@ -19,10 +19,11 @@ HOOKS = {
     "torch.amp.grad_scaler": ("scaler_hook",),
     "torch.cuda.amp.grad_scaler": ("scaler_hook",),
     "accelerate.optimizer": ("accelerate",),
-    "accelerate.accelerator": ("accelerate",),
+    "accelerate.accelerator": ("accelerate", "constants"),
+    "transformers.training_args": ("constants",),
     "transformers.trainer": ("hf",),
-    "lightning.pytorch.trainer.trainer": ("lightning",),
-    "pytorch_lightning.trainer.trainer": ("lightning",),
+    "lightning.pytorch.trainer.trainer": ("lightning", "constants"),
+    "pytorch_lightning.trainer.trainer": ("lightning", "constants"),
 }
 
 MARK = "_downshift_hooked"

@@ -69,6 +69,7 @@ class Companion:
         self.settings = settings
         self.seed = int(settings.get("seed") or 0)
         self.knobs = settings.get("knobs") or {}
+        self.constants = settings.get("constants") or {}
         self.resume = settings.get("resume")
         self.inject = list(settings.get("inject") or [])
         self.checkpoint = settings.get("checkpoint") or {}

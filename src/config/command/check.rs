@@ -1,9 +1,11 @@
 //! Errors in the sections of a command: placeholders, names, patterns, and sections that need each other.
 
+use super::constants::check_constants;
 use super::files::OWN_PREFIX;
 use super::launch::{EPOCHS, find_knob};
 use super::nodes::NodePlace;
 use super::ranks::{MAX_RANKS, under_torchrun};
+use super::reach::placeholders;
 use super::template::{self, Placeholder, Template};
 use super::{CommandSpec, SETUP_FILE, ScriptCheckpoints};
 use crate::config::ladder::Resolved;
@@ -83,6 +85,7 @@ pub fn check_command(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check_program(spec).into_iter().collect();
     problems.extend(check_files(spec));
     problems.extend(check_defaults(spec));
+    problems.extend(rungs.first().iter().flat_map(|full| check_constants(spec, full, &placeholders(spec, full))));
     problems.extend(check_sections(spec));
     problems.extend(spec.checkpoints.iter().flat_map(check_checkpoints));
     problems.extend(check_line_patterns(&spec.metrics.patterns));

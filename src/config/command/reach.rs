@@ -2,6 +2,7 @@
 //! start the same training again.
 
 use super::check::{KNOB_SECTIONS, collect_paths};
+use super::constants::changed_constants;
 use super::files::FileSpec;
 use super::launch::{AttemptContext, resolve_launch};
 use super::template::{Placeholder, Template};
@@ -32,7 +33,8 @@ const KNOWN: [&str; 8] = [
 #[must_use]
 pub fn useless_knobs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     let Some(full) = rungs.first() else { return Vec::new() };
-    let taken: BTreeSet<String> = rungs.iter().flat_map(|rung| placeholders(spec, rung)).collect();
+    let taken: BTreeSet<String> =
+        rungs.iter().flat_map(|rung| placeholders(spec, rung)).chain(spec.constants.iter().cloned()).collect();
     let mut paths = Vec::new();
     // A script reads any other name below `knobs` from its companion.
     for section in ["training", "optimizer"] {
@@ -60,15 +62,18 @@ pub fn useless_rungs(spec: &CommandSpec, rungs: &[Resolved]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut sound: Vec<&Resolved> = rungs.iter().take(1).collect();
     for rung in rungs.iter().skip(1) {
-        let taken = placeholders(spec, rung);
+        let taken: BTreeSet<String> =
+            placeholders(spec, rung).into_iter().chain(spec.constants.iter().cloned()).collect();
         let unread = rung.sets.iter().filter(|path| !reaches(path, &taken));
         let unread: Vec<Problem> = unread.map(|path| rung.blame(unread_knob(path, &rungs[0].tree))).collect();
         if !unread.is_empty() {
             problems.extend(unread);
             continue;
         }
-        let own = launches(spec, rung);
-        if let Some(twin) = sound.iter().find(|above| launches(spec, above) == own) {
+        let start =
+            |of: &Resolved| (launches(spec, of), changed_constants(spec, &rungs[0].rung.preset, &of.rung.preset));
+        let own = start(rung);
+        if let Some(twin) = sound.iter().find(|above| start(above) == own) {
             let wrong = format!("rung `{}` starts exactly the same command as `{}`", rung.rung.name, twin.rung.name);
             let fix = "change a knob that the command takes, or remove the rung";
             problems.push(Problem::at(rung.place.clone().unwrap_or_default(), wrong, fix));
@@ -85,7 +90,8 @@ impl Run {
         let Some(spec) = &self.command else { return Vec::new() };
         let knobs = set.filter(|path| ["training.", "optimizer.", "knobs."].iter().any(|top| path.starts_with(top)));
         let preset = &self.rungs[0].preset;
-        let taken = taken_knobs(spec, preset.environment.values());
+        let mut taken = taken_knobs(spec, preset.environment.values());
+        taken.extend(spec.constants.iter().cloned());
         let unread = knobs.filter(|path| !reaches(path, &taken));
         unread.map(|path| unread_knob(path, &preset.tree())).collect()
     }
@@ -101,7 +107,7 @@ fn unread_knob(path: &str, full: &Value) -> Problem {
     let fix = if near.starts_with("did you mean") && !known.iter().any(|known| known == path) {
         near
     } else {
-        format!("write {{{path}}} into `command`, `environment` or `files`, or remove the knob")
+        format!("write {{{path}}} into `command`, `environment` or `files`, name it in `constants`, or remove the knob")
     };
     Problem::at(path, "no argument, variable or file takes this knob, so it changes nothing", fix)
 }
@@ -113,7 +119,7 @@ fn reaches(path: &str, taken: &BTreeSet<String>) -> bool {
         || taken.iter().any(|knob| is_at_or_below(knob, path) || is_at_or_below(path, knob))
 }
 
-fn placeholders(spec: &CommandSpec, rung: &Resolved) -> BTreeSet<String> {
+pub(super) fn placeholders(spec: &CommandSpec, rung: &Resolved) -> BTreeSet<String> {
     taken_knobs(spec, rung.rung.preset.environment.values())
 }
 

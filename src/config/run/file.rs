@@ -17,9 +17,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Keys that only a command has.
-const OF_COMMAND: [&str; 15] = [
+const OF_COMMAND: [&str; 16] = [
     "command",
     "defaults",
+    "constants",
     "directory",
     "environment",
     "ranks",
@@ -51,6 +52,8 @@ pub struct RunFile {
     pub command: Vec<String>,
     #[serde(default)]
     defaults: Section,
+    #[serde(default)]
+    constants: Vec<String>,
     #[serde(default)]
     directory: String,
     #[serde(default, deserialize_with = "environment::read")]
@@ -175,6 +178,7 @@ impl RunFile {
         Some(CommandSpec {
             command: self.command.clone(),
             defaults: self.defaults.clone(),
+            constants: self.constants.clone(),
             directory: base.join(&self.directory).components().collect(),
             files: self.files.clone(),
             resume: self.resume.clone(),

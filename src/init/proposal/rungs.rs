@@ -236,8 +236,10 @@ impl Draft<'_> {
             words.into_iter().find(|(word, _)| *word == now).map(|(_, format)| format)
         };
         // `no` is a word of mixed precision alone; a key of a settings file may mean the format itself.
-        let is_of_weights = matches!(self.facts.flags[flag].takes, Takes::Setting { .. } | Takes::KeyValue { .. })
-            && !self.facts.flags[flag].key.contains("mixed");
+        let is_of_weights = matches!(
+            self.facts.flags[flag].takes,
+            Takes::Setting { .. } | Takes::KeyValue { .. } | Takes::Constant { .. }
+        ) && !self.facts.flags[flag].key.contains("mixed");
         let styles = &self.table.precisions[usize::from(is_of_weights)..];
         let known = |style| format(style).map(|format| (style, format));
         styles.iter().filter(fits).find_map(known).or_else(|| styles.iter().find_map(known))
@@ -275,6 +277,7 @@ impl Draft<'_> {
                 | Takes::Assignment(ValueKind::Number)
                 | Takes::KeyValue { kind: ValueKind::Integer | ValueKind::Number, .. }
                 | Takes::Setting { kind: ValueKind::Integer | ValueKind::Number, .. }
+                | Takes::Constant { kind: ValueKind::Integer | ValueKind::Number, .. }
         );
         let now = self.number(flag).filter(|_| takes_number)?;
         let clips = now > 0.0;

@@ -3,6 +3,7 @@
 
 use super::expression::{read, read_call, text_of};
 use super::{Definition, Expr, Field, Import, Module, OwnedCall, Shape};
+use crate::init::constants::builds_settings;
 use std::collections::BTreeSet;
 use tree_sitter::{Node, Tree};
 
@@ -32,7 +33,10 @@ const FIELDS: usize = 1_000;
 /// Reports whether a call is kept: one of the wanted ones, or one that may save or move a file, such as `torch.save` and a
 /// function of the script's own around it.
 fn is_wanted(function: &str) -> bool {
-    WANTED.contains(&function) || MOVERS.contains(&function) || function.starts_with("save")
+    WANTED.contains(&function)
+        || builds_settings(function)
+        || MOVERS.contains(&function)
+        || function.starts_with("save")
 }
 
 pub(super) fn collect(tree: &Tree, text: &str) -> Module {

@@ -3,6 +3,7 @@
 use crate::protocol::inject::Inject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The content of `companion.json`, written before each start of a command.
@@ -30,6 +31,9 @@ pub struct Setup {
     pub seed: u64,
     /// The rung's knobs, as written in the run file.
     pub knobs: Value,
+    /// Knobs to set in the process, by their dotted names: the script has them as constants.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub constants: BTreeMap<String, Value>,
     /// Drop steps with a NaN or infinite loss or gradient.
     pub skip_non_finite: bool,
     /// When to save.

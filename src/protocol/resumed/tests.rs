@@ -103,7 +103,7 @@ fn without_a_companion_the_first_step_and_the_first_loss_decide() {
     let untrained = ActualStart::UntrainedLoss { loss: 3.9, before: 1.0 };
     assert_eq!(shown(Some(201), Some(3.9)), Resumed::Contradicted { asked: 200, found: untrained });
     assert_eq!(shown(Some(1), Some(3.9)), from(0, None));
-    assert_eq!(shown(Some(1), Some(1.1)), unverified(Some(1)), "it counts anew");
+    assert_eq!(shown(Some(1), Some(1.1)), unverified(None), "it counts anew, from one of the checkpoints");
     assert_eq!(shown(Some(1), Some(2.5)), unverified(Some(1)));
     assert_eq!(shown(Some(1), None), unverified(Some(1)));
     assert_eq!(shown(Some(601), Some(0.9)), from(600, None));
