@@ -35,6 +35,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = &files![
     "downshift/__init__.py",
     "downshift/accelerate.py",
+    "downshift/accelerate_kept.py",
     "downshift/batches.py",
     "downshift/best.py",
     "downshift/blame.py",

@@ -34,12 +34,22 @@ class Run:
     """A run of the program in a folder of its own."""
 
     def __init__(self, script, arguments, *options, rest=""):
-        self._folder = tempfile.TemporaryDirectory(prefix="dse-")
-        self.folder = self._folder.name
         quoted = ", ".join(json.dumps(argument) for argument in KNOBS + arguments)
         path = os.path.join(HERE, "scripts", script)
+        self._start(RUN_FILE.format(python=sys.executable, script=path, arguments=quoted) + rest, options)
+
+    @classmethod
+    def of_file(cls, text, *options):
+        """Starts a run file."""
+        run = cls.__new__(cls)
+        run._start(text, options)
+        return run
+
+    def _start(self, text, options):
+        self._folder = tempfile.TemporaryDirectory(prefix="dse-")
+        self.folder = self._folder.name
         with open(os.path.join(self.folder, "run.yaml"), "w", encoding="utf-8") as file:
-            file.write(RUN_FILE.format(python=sys.executable, script=path, arguments=quoted) + rest)
+            file.write(text)
         self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.environment.update(
             DOWNSHIFT_RUNS_DIR=os.path.join(self.folder, "runs"), XDG_RUNTIME_DIR=self.folder, OMP_NUM_THREADS="1",
@@ -112,6 +122,26 @@ class Run:
         assert len(found) == 1, (found, self.said()[-3000:])
         return found.pop()
 
+    def process_of(self, role):
+        """Returns the process of the script, of its harness or of the keeper."""
+        if role == "script":
+            return self.wait(self.script_pid, "the script")
+        word = {"harness": b"harness", "keeper": b"keeper"}[role]
+
+        def find():
+            for name in os.listdir("/proc"):
+                try:
+                    with open("/proc/{}/cmdline".format(name), "rb") as file:
+                        words = file.read().split(b"\0")
+                except OSError:
+                    continue
+                # The parent of the keeper starts another one.
+                if len(words) > 1 and words[1] == word and b"--parent" not in words and any(self.folder.encode() in part for part in words):
+                    return int(name)
+            return None
+
+        return self.wait(find, "a " + role)
+
     def script_pid(self):
         """Returns the process of the script that trains now."""
         for name in os.listdir("/proc"):
@@ -122,7 +152,7 @@ class Run:
                     is_ours = self.folder.encode() in file.read()
             except OSError:
                 continue
-            if is_ours and words[0] == sys.executable.encode() and b"scripts" in words[1]:
+            if is_ours and words[0] == sys.executable.encode() and any(b"scripts" in word for word in words[1:3]):
                 return int(name)
         return None
 

@@ -119,7 +119,8 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
         return Err(Failure::new(2, format!("{} does not recognise this command: {fix}", text::path(path))));
     }
     let profile = known.as_ref().map(|known| known.profile);
-    if declared.flags.is_empty() && profile.is_none() && !names_settings(&found) {
+    let constants = find_constants(&found, &mut declared)?;
+    if declared.flags.is_empty() && profile.is_none() && constants.is_empty() && !names_settings(&found) {
         declared = help::ask_script(&found.help_command(), args.run_help)?.unwrap_or(declared);
     }
     let proposal = study(&found, &mut declared, profile, Path::new(""))?;
@@ -142,6 +143,13 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     line!("  downshift check {shown}    shows every rung before anything starts");
     line!("  downshift run {shown}      starts it, after you have approved what it runs");
     Ok(0)
+}
+
+/// Finds the settings that the script has as constants, if its companion can set others.
+fn find_constants(found: &Found, declared: &mut Declared) -> Result<Vec<Flag>, Failure> {
+    let program = found.program.as_ref().filter(|_| !found.invocation.isolated);
+    let Some(program) = program else { return Ok(Vec::new()) };
+    Ok(constants::find(program, &Classes::load()?, declared))
 }
 
 /// Reports whether a command names a settings file that was read.
@@ -170,11 +178,7 @@ pub fn study(
             profile.add_arguments(found.invocation.started(), declared);
         }
     }
-    let is_isolated = found.invocation.isolated;
-    let constants = match program.filter(|_| !is_isolated) {
-        Some(program) => constants::find(program, &Classes::load()?, declared),
-        None => Vec::new(),
-    };
+    let constants = find_constants(found, declared)?;
     let known = settings::read_files(declared, &arguments, folder);
     let options = profile.map(|profile| profile.settings.as_slice()).unwrap_or_default();
     let settings = user_settings::find(&arguments, found.words.fixed.len(), folder, options, &known);

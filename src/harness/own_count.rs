@@ -80,7 +80,8 @@ impl Harness {
     pub(super) fn learn_own_count(&mut self, reading: &Reading) {
         let check = &mut self.resume_check;
         let trains_on = matches!(check.known(), Some(Resumed::Verified { .. })) || check.evidence.has_trained_weights();
-        if !trains_on || !check.count.learn(&check.evidence, reading.step) {
+        // A companion that restored the training counts itself.
+        if !trains_on || self.companion.reports_each_step() || !check.count.learn(&check.evidence, reading.step) {
             return;
         }
         self.progress.trail = Trail::default();

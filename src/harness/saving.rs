@@ -14,12 +14,15 @@ use crate::config::command::{SaveRequest, resolve_pattern};
 use crate::process_tree::scan;
 use crate::protocol::worker::{CommandNews, Event, Level, Saved};
 use crate::store::adopted::{self, AdoptError, Adopted};
+use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use crate::untrusted::thread::run_beside;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The file of a companion beside the files of a framework's checkpoint.
+const NOTES: &str = "downshift.json";
 /// Largest checkpoint hashed when a run ends, in bytes; a larger one is adopted at the next start.
 const HASHED_AT_END: u64 = 2 << 30;
 
@@ -134,6 +137,9 @@ impl Harness {
     /// Returns the step of a checkpoint, by the number in its name or the time at which it was written. A count that is not
     /// certain contradicts no name.
     pub(super) fn step_held(&mut self, found: &Candidate) -> u64 {
+        if let Some(step) = noted_step(&found.path) {
+            return step;
+        }
         let (is_uncertain, written) = (self.companion.count_is_uncertain(), self.since_begin(found.modified_ns));
         let (trail, behind) = (&mut self.progress.trail, self.resume_check.counts_behind());
         let Some(written) = written else { return found.step.unwrap_or(self.progress.step) };
@@ -241,6 +247,12 @@ impl Harness {
             self.adopt_next_found(Moment::Alive);
         }
     }
+}
+
+/// Returns the step that a companion has written beside the files of a framework's checkpoint.
+fn noted_step(checkpoint: &Path) -> Option<u64> {
+    let notes = file::read(&checkpoint.join(NOTES), Limit::Record).ok()?;
+    serde_json::from_slice::<serde_json::Value>(&notes).ok()?.get("step")?.as_u64()
 }
 
 /// Reports whether two are the same version of one checkpoint.

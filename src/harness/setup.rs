@@ -6,7 +6,8 @@ use super::save_timer::SaveTimer;
 use super::{HarnessArgs, Purpose};
 use crate::companion::{self, PATH_VARIABLE};
 use crate::config::best::Goal;
-use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE};
+use crate::config::command::launch::render_words;
+use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE, StepCount};
 use crate::config::units::Every;
 use crate::protocol::companion::{BestSoFar, PROTOCOL, ResumeFrom, SETUP_VARIABLE, Setup};
 use crate::store::checkpoint;
@@ -191,9 +192,22 @@ fn setup_of(
         staging: run_dir.join(checkpoint::FOLDER),
         modules: run_dir.join(MODULES),
         gate: None,
+        states: states_path(args, context),
+        length: context.length,
+        counts_anew: args.spec.resume.as_ref().is_some_and(|resume| resume.count == Some(StepCount::Restarts)),
         trial: args.purpose == Purpose::Trial,
         run_dir,
     }
+}
+
+/// Returns where the companion writes the states of a loop: among the script's own folders where their names have one changing part,
+/// so that a script which looks for its newest one finds it, or else into the run directory.
+fn states_path(args: &HarnessArgs, context: &AttemptContext) -> String {
+    let own = || context.run_dir.join("states/step-*").display().to_string();
+    let spec = args.spec.checkpoints.as_ref().filter(|spec| spec.complete.is_some());
+    let pattern = spec.and_then(|spec| render_words([&spec.pattern], &args.preset, context).pop());
+    let plain = |pattern: &String| pattern.matches('*').count() == 1 && !pattern.contains(['?', '[']);
+    pattern.filter(plain).map_or_else(own, |pattern| args.spec.directory.join(pattern).display().to_string())
 }
 
 /// Returns what a better evaluation has to beat; none where the best is not kept.
@@ -258,6 +272,9 @@ mod tests {
             staging: "/r/checkpoints".into(),
             modules: "/r/modules".into(),
             gate: None,
+            states: String::new(),
+            length: None,
+            counts_anew: false,
             trial: false,
         }
     }

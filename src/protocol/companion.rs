@@ -183,8 +183,10 @@ pub enum Framework {
     Transformers,
     /// PyTorch Lightning.
     Lightning,
-    /// A loop over accelerate.
+    /// A loop over accelerate, of which only the steps are seen.
     Accelerate,
+    /// A loop over accelerate that is saved and resumed.
+    AccelerateLoop,
     /// Any other loop, seen through PyTorch's optimizers.
     Torch,
 }
@@ -193,7 +195,7 @@ impl Framework {
     /// Reports whether its companion sees every loss.
     #[must_use]
     pub fn sees_losses(self) -> bool {
-        matches!(self, Self::Loop | Self::Transformers | Self::Lightning)
+        matches!(self, Self::Loop | Self::Transformers | Self::Lightning | Self::AccelerateLoop)
     }
 }
 
@@ -203,7 +205,7 @@ impl fmt::Display for Framework {
             Self::Loop => "plain loop",
             Self::Transformers => "transformers",
             Self::Lightning => "lightning",
-            Self::Accelerate => "accelerate",
+            Self::Accelerate | Self::AccelerateLoop => "accelerate",
             Self::Torch => "torch",
         })
     }

@@ -50,7 +50,8 @@ impl KnownCompanion {
     /// Reports whether it passes a checkpoint that the script's framework wrote to the next training.
     #[must_use]
     pub fn resumes_script(&self) -> bool {
-        self.news.saves && matches!(self.news.framework, Framework::Transformers | Framework::Lightning)
+        let writes = [Framework::Transformers, Framework::Lightning, Framework::AccelerateLoop];
+        self.news.saves && writes.contains(&self.news.framework)
     }
 }
 

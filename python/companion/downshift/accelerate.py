@@ -1,4 +1,4 @@
-"""Steps, losses, rates, norms and a guard for loops that use accelerate on their own. Saving stays the script's."""
+"""Steps, losses, rates, norms and a guard for loops that use accelerate on their own; accelerate_kept.py saves and resumes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 
-from downshift import gradients, knobs, loads, report, wire
+from downshift import accelerate_kept, gradients, knobs, loads, report, wire
 from downshift.inject import NOTHING, Faults, poison
 from downshift.optimizer_hook import obey_without_saving, slow_down
 from downshift.rate_in_force import RateInForce
@@ -19,15 +19,24 @@ MOST_LOSSES = 4096
 
 
 def install(module):
-    """Hooks into accelerate.optimizer and accelerate.accelerator, each when it is imported."""
+    """Hooks into accelerate.optimizer, accelerate.data_loader and accelerate.accelerator, each when it is imported."""
     if module.__name__.endswith("optimizer"):
         _hook_optimizer(module.AcceleratedOptimizer)
-    else:
+        return
+    accelerate_kept.install(module, _find_loop)
+    if module.__name__.endswith("accelerator"):
         _hook_accelerator(module.Accelerator)
 
 
 def _hook_accelerator(accelerator):
-    backward, clip = accelerator.backward, accelerator.clip_grad_norm_
+    backward, clip, prepare = accelerator.backward, accelerator.clip_grad_norm_, accelerator.prepare
+
+    @functools.wraps(prepare)
+    def traced_prepare(self, *args, **kwargs):
+        loop = _find_loop()
+        if loop is not None:
+            loop.accelerator = self
+        return prepare(self, *args, **kwargs)
 
     @functools.wraps(backward)
     def traced_backward(self, loss, **kwargs):
@@ -46,7 +55,7 @@ def _hook_accelerator(accelerator):
             loop.norm = norm
         return norm
 
-    accelerator.backward, accelerator.clip_grad_norm_ = traced_backward, traced_clip
+    accelerator.backward, accelerator.clip_grad_norm_, accelerator.prepare = traced_backward, traced_clip, traced_prepare
 
 
 def _hook_optimizer(optimizer):
@@ -96,6 +105,21 @@ class AccelerateLoop:
         self._rate = RateInForce(companion.knob("optimizer.lr"))
         self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
+        # The newest batch completed a step.
+        self.stepped = self.has_schedule = False
+        self.kept = self._obstacle = None
+
+    def keep(self, loader):
+        """Returns what keeps the loop, for a prepared loader that is about to be iterated; none if it is only watched."""
+        if self.kept is None and self._obstacle is None and self.accelerator is not None and self.accelerator._optimizers:
+            try:
+                self._obstacle = accelerate_kept.find_obstacle(self.companion, self.accelerator, loader, self.report.world)
+                if self._obstacle is None:
+                    self.kept = accelerate_kept.Kept(self, self.accelerator)
+                    self.report.framework = "accelerate_loop"
+            except Exception as error:
+                self.companion.quiet(error)
+        return self.kept
 
     def counts(self, optimizer):
         """Reports whether this optimizer's steps are the loop's steps."""
@@ -146,8 +170,8 @@ class AccelerateLoop:
             if self._due.slow:
                 slow_down(time.perf_counter() - self._time)
             self._report()
-            self.losses, self.norm = [], None
-            order = self.companion.take_order()
+            self.losses, self.norm, self.stepped = [], None, True
+            order = self.companion.take_order() if self.kept is None else None
             if order is not None:
                 obey_without_saving(self.report, self.step, order)
         except Exception as error:
@@ -180,12 +204,23 @@ class AccelerateLoop:
         found = knobs.of_accelerator(self.accelerator) if self.accelerator is not None else {}
         found["optimizer.lr"] = self._rate.value
         self._micro_batch = found.get("training.micro_batch") or 0
-        resume = self.companion.resume or {}
+        self.has_schedule = "initial_lr" in optimizer.param_groups[0]
         parameters = gradients.Gradients([optimizer]).parameters()
         self.report.hello(
-            grade="script", reason="accelerate's state is saved and restored by the script",
-            guards=optimizer.scaler is None, parameters=report.count_parameters(parameters),
-            resumed_from=resume.get("step"), samples=resume.get("samples") or 0,
-            knobs=found, counts_skips=True,
+            guards=optimizer.scaler is None, parameters=report.count_parameters(parameters), knobs=found, counts_skips=True,
+            **self._describe_resume(found),
         )  # fmt: skip
         self.report.record_modules()
+
+    def _describe_resume(self, found):
+        """Returns the part of the introduction that says how the loop resumes."""
+        if self.kept is not None:
+            grade, reason = self.kept.grade(found)
+            length = self.companion.length if self.companion.resume else None
+            return {
+                "grade": grade, "reason": reason, "saves": True, "resumed_from": self.kept.resumed_from, "samples": self.samples,
+                "total_steps": length,
+            }  # fmt: skip
+        resume = self.companion.resume or {}
+        reason = self._obstacle or "accelerate's state is saved and restored by the script"
+        return {"grade": "script", "reason": reason, "resumed_from": resume.get("step"), "samples": resume.get("samples") or 0}

@@ -19,6 +19,7 @@ HOOKS = {
     "torch.amp.grad_scaler": ("scaler_hook",),
     "torch.cuda.amp.grad_scaler": ("scaler_hook",),
     "accelerate.optimizer": ("accelerate",),
+    "accelerate.data_loader": ("accelerate",),
     "accelerate.accelerator": ("accelerate", "constants"),
     "transformers.training_args": ("constants",),
     "transformers.trainer": ("hf",),

@@ -56,14 +56,14 @@ def of_accelerator(accelerator):
     """Returns the knobs of an accelerate loop, but for its rate."""
     loaders = getattr(accelerator, "_dataloaders", None) or [None]
     found = {
-        "training.micro_batch": _batch_size(loaders[0]),
+        "training.micro_batch": batch_size(loaders[0]),
         "training.accumulation": getattr(accelerator, "gradient_accumulation_steps", None),
         "training.precision": {"no": "f32", "fp16": "f16"}.get(accelerator.mixed_precision, accelerator.mixed_precision),
     }
     return _present(found)
 
 
-def _batch_size(loader):
+def batch_size(loader):
     """Returns the batch size of a loader that accelerate prepared: it keeps the script's own batch sampler within."""
     while loader is not None:
         size = getattr(loader, "batch_size", None)

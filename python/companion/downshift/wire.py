@@ -70,6 +70,9 @@ class Companion:
         self.seed = int(settings.get("seed") or 0)
         self.knobs = settings.get("knobs") or {}
         self.constants = settings.get("constants") or {}
+        self.states = settings.get("states")
+        self.length = settings.get("length")
+        self.counts_anew = bool(settings.get("counts_anew"))
         self.resume = settings.get("resume")
         self.inject = list(settings.get("inject") or [])
         self.checkpoint = settings.get("checkpoint") or {}

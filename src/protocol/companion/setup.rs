@@ -51,6 +51,15 @@ pub struct Setup {
     pub modules: PathBuf,
     /// The pipe at which a standby waits; none for a normal start.
     pub gate: Option<PathBuf>,
+    /// Where a companion writes the state of a loop whose framework does not say: a path, in which `*` is the step.
+    #[serde(default)]
+    pub states: String,
+    /// The last step of the run, if it is known.
+    #[serde(default)]
+    pub length: Option<u64>,
+    /// The script counts steps and epochs from its beginning after a resume.
+    #[serde(default)]
+    pub counts_anew: bool,
     /// Send a fingerprint of each step.
     pub trial: bool,
 }

@@ -1,0 +1,322 @@
+"""Keeps a loop around accelerate with no line changed: saves through `save_state` at a step border, continues with `load_state`
+where the script does not do so itself, and with the batches that follow.
+
+A pass is one iteration over a prepared loader. Its order and its samples follow from the seed, the data set and the number of the
+pass (see fetch.py), so a position is two counts. They lie in `downshift.json` beside every state, whoever asked for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+
+from downshift import blame, border, fetch, knobs, order, report
+from downshift.excepthook import CheckpointError
+
+FILE = "downshift.json"
+KEPT = 3
+
+# What the script itself loaded: path and position.
+_loaded = None
+_find_loop = None
+
+
+def install(module, find_loop):
+    """Hooks into accelerate.data_loader and into accelerate.accelerator."""
+    global _find_loop
+    _find_loop = find_loop
+    if module.__name__ == "accelerate.data_loader":
+        for kind in (module.DataLoaderShard, module.DataLoaderDispatcher):
+            _hook_loader(kind)
+    else:
+        _hook_states(module.Accelerator)
+
+
+def _hook_loader(kind):
+    original = kind.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self):
+        loop = _find_loop()
+        kept = None if loop is None else loop.keep(self)
+        return original(self) if kept is None else kept.iterate(self, original)
+
+    kind.__iter__ = __iter__
+
+
+def _hook_states(accelerator):
+    save, load = accelerator.save_state, accelerator.load_state
+
+    @functools.wraps(save)
+    def save_state(self, output_dir=None, *args, **kwargs):
+        written = save(self, output_dir, *args, **kwargs)
+        loop = _find_loop()
+        if loop is not None and loop.kept is not None:
+            loop.kept.note_position(written or output_dir)
+        return written
+
+    @functools.wraps(load)
+    def load_state(self, input_dir=None, *args, **kwargs):
+        global _loaded
+        result = load(self, input_dir, *args, **kwargs)
+        if input_dir is not None:
+            _loaded = (os.path.abspath(input_dir), _read(input_dir))
+        return result
+
+    accelerator.save_state, accelerator.load_state = save_state, load_state
+
+
+def find_obstacle(companion, accelerator, loader, world):
+    """Returns why the companion cannot keep a loop, or none."""
+    if not companion.states:
+        return "there is no place for its states"
+    if world > 1 or str(getattr(accelerator.distributed_type, "value", "")) != "NO":
+        return "several processes restore their own state"
+    if type(loader).__name__ != "DataLoaderShard":
+        return "the batches are dispatched by accelerate"
+    if accelerator.project_configuration.automatic_checkpoint_naming:
+        return "automatic_checkpoint_naming names the states itself"
+    limits = fetch.describe_limits(loader.dataset)
+    if limits is not None:
+        return limits
+    sampler = getattr(_base_sampler(loader), "sampler", None)
+    if getattr(sampler, "generator", None) is not None and type(sampler).__name__ != "SeedableRandomSampler":
+        return "the sampler draws from a generator of its own"
+    return None
+
+
+def _base_sampler(loader):
+    """Returns the script's own batch sampler: accelerate keeps it within its own."""
+    sampler = loader.batch_sampler
+    while hasattr(sampler, "batch_sampler"):
+        sampler = sampler.batch_sampler
+    return sampler
+
+
+class Seeding(fetch.Seeding):
+    """Numbers the passes of each data set: a loader that skips batches belongs to the same ones."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self._passes, self._begun = {}, None
+
+    def begin(self, dataset, number=None):
+        """Begins the next pass over a data set, or the one of this number. Returns its number."""
+        known = self._passes.get(id(dataset), (dataset, -1))
+        number = known[1] + 1 if number is None else number
+        self._passes[id(dataset)] = (dataset, number)
+        self._begun = dataset
+        return number
+
+    def key_of(self, loader):
+        if self._begun is not loader.dataset:
+            self.begin(loader.dataset)
+        self._begun = None
+        return (self.seed, 0, self._passes[id(loader.dataset)][1])
+
+
+class Pass:
+    """A pass that the script iterates, and the batches that it was given."""
+
+    def __init__(self, loader, number, served):
+        self.loader, self.number, self.served = loader, number, served
+
+
+class Kept:
+    """A loop that is kept."""
+
+    def __init__(self, loop, accelerator):
+        self.loop, self.companion, self.accelerator = loop, loop.companion, accelerator
+        self.seeding = fetch.activate(Seeding(int(knobs.find_seed(loop.companion, order.torch_seed()))))
+        self.resumed_from = self.notes = None
+        self._border = self._pass = self._plan = None
+        self._is_resumed = self._restarts = False
+        # Where the script passes over batches itself: those that it has been given after the first step, if it is right.
+        self._wanted = None
+        self._shift = 0
+        self._on_order = []
+
+    # Passes.
+
+    def iterate(self, loader, original):
+        """Iterates a prepared loader for the script."""
+        begun = self._begin(loader)
+        if begun is None:
+            return
+        for batch in original(loader):
+            if self._is_over():
+                loader.end()
+                return
+            begun.served += 1
+            self._pass = begun
+            yield batch
+            if self.loop.stepped:
+                self.loop.stepped = False
+                self._at_border()
+
+    def _begin(self, loader):
+        if not self._is_resumed:
+            self._is_resumed = True
+            self._resume()
+        own = _skipped(loader)
+        if self._plan is not None and self._plan[0] is loader.dataset:
+            (_, number, served), self._plan = self._plan, None
+            self.seeding.begin(loader.dataset, number)
+            if own == 0 and served:
+                loader.base_dataloader.__dict__["_downshift_restore"] = {"epoch": 0, "pass": number, "served": served}
+                own = served
+            elif own:
+                rest = len(_base_sampler(loader)) - served
+                self._wanted = served + min(rest, self.accelerator.gradient_accumulation_steps)
+        elif self._is_over():
+            return None
+        else:
+            number = self.seeding.begin(loader.dataset)
+        if self.resumed_from is not None:
+            # A sampler of accelerate orders by it.
+            loader.iteration = number + self._shift
+        return Pass(loader, number, own)
+
+    def _is_over(self):
+        """Reports whether the run has taken its last step, though the script counts on."""
+        length = self.companion.length
+        return self.resumed_from is not None and bool(length) and self.loop.step >= length
+
+    # Resumes.
+
+    def _resume(self):
+        resume = self.companion.resume or {}
+        if resume.get("kind") != "script":
+            return
+        by_script = _loaded is not None
+        if not by_script:
+            if not _read(resume["path"]):
+                return
+            try:
+                self.accelerator.load_state(resume["path"])
+            except Exception as error:
+                message = "{} cannot be loaded: {}: {}"
+                raise CheckpointError(message.format(resume["path"], type(error).__name__, error)) from error
+        notes = _loaded[1]
+        if not notes:
+            return
+        self.notes, self.resumed_from = notes, notes["step"]
+        self.loop.step, self.loop.samples = notes["step"], notes["samples"]
+        self._restarts = not by_script or self.companion.counts_anew
+        loader = self.accelerator._dataloaders[notes["loader"]]
+        number, served = notes["pass"], self._served(notes, loader)
+        if served >= len(_base_sampler(loader)):
+            number, served = number + 1, 0
+        self._shift = notes["iteration"] - notes["pass"]
+        self._plan = (loader.dataset, number, served)
+        if self._restarts and not self.companion.length:
+            self.companion.note(
+                "the script counts its epochs from the beginning again, and nothing tells how long the run is: it takes all of them "
+                "once more; write `training.steps` into the run file"
+            )
+
+    def _served(self, notes, loader):
+        before, now = notes.get("batch_size"), knobs.batch_size(loader)
+        if not before or not now or before == now:
+            return notes["served"]
+        return notes["served"] * before // now
+
+    def grade(self, in_force):
+        """Returns the grade of the resume, and what differs."""
+        if self.notes is None:
+            return ("script", "the state was written without downshift") if self.companion.resume else ("exact", None)
+        before = self.notes.get("knobs") or {}
+        for name in ("training.micro_batch", "training.accumulation", "training.precision"):
+            if name in before and before[name] != in_force.get(name):
+                return "same_data", "{} changed from {} to {}".format(name, before[name], in_force.get(name))
+        if self.notes.get("seed") != self.seeding.seed:
+            return "script", "the seed changed: the order of the data differs"
+        if self._wanted is not None and self._wanted != self._pass.served:
+            message = "the script itself passed over {} more batches than were used" if self._wanted < self._pass.served else (
+                "the script itself passed over {} batches too few"
+            )
+            return "script", message.format(abs(self._wanted - self._pass.served))
+        if self._restarts and self.notes["pass"] > 0:
+            return "same_data", "the script counts its epochs from the beginning again"
+        if not self.accelerator._schedulers and self.loop.has_schedule:
+            return "script", "the learning-rate schedule was not given to accelerator.prepare, so it begins again"
+        return "exact", None
+
+    # Borders and states.
+
+    def _at_border(self):
+        step = self.loop.step
+        try:
+            if self._border is None:
+                self._border = border.Border(self.companion, step=self.resumed_from or 0)
+            save, stop = self._border.decide(step)
+            failure = self._save(step, stop) if save else None
+            stops = stop and failure is None and not self.companion.stop_withdrawn()
+        except Exception as error:
+            self.companion.quiet(error)
+            return
+        if stops:
+            self.loop.report.stopping(step, save)
+            report.stop_process()
+        elif stop and failure is not None and not self.companion.stop_withdrawn():
+            self.loop.report.stop_refused(step, str(failure))
+
+    def _save(self, step, stop):
+        """Saves on order. Returns why it could not, or none."""
+        folder = self.companion.states.replace("*", str(step))
+        existed, reports = os.path.isdir(folder), self.loop.report
+        reports.phase("checkpointing")
+        try:
+            self.accelerator.save_state(folder)
+        except Exception as error:
+            blame.take(error)
+            if not existed:
+                shutil.rmtree(folder, ignore_errors=True)
+            reports.save_failed(step, error)
+            reports.phase("training")
+            return error
+        self._border.saved(step)
+        reports.wrote(step, self.loop.samples, folder)
+        failure = self.companion.wait_published(step) if stop else None
+        self._on_order.append(folder)
+        for old in self._on_order[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        del self._on_order[:-KEPT]
+        reports.phase("training")
+        return failure
+
+    def note_position(self, folder):
+        """Writes the position beside a state."""
+        begun = self._pass
+        if begun is None or folder is None:
+            return
+        try:
+            datasets = [loader.dataset for loader in self.accelerator._dataloaders]
+            notes = {
+                "step": self.loop.step, "samples": self.loop.samples, "pass": begun.number, "served": begun.served,
+                "loader": next(at for at, dataset in enumerate(datasets) if dataset is begun.loader.dataset),
+                "iteration": begun.loader.iteration, "batch_size": knobs.batch_size(begun.loader), "seed": self.seeding.seed,
+                "knobs": knobs.of_accelerator(self.accelerator),
+            }  # fmt: skip
+            partial = os.path.join(folder, FILE + ".new")
+            with open(partial, "w", encoding="utf-8") as file:
+                json.dump(notes, file)
+            os.replace(partial, os.path.join(folder, FILE))
+        except Exception as error:
+            self.companion.quiet(error)
+
+
+def _skipped(loader):
+    """Returns the batches that the script itself lets a loader skip."""
+    return int(getattr(loader.batch_sampler, "skip_batches", 0) or getattr(loader, "skip_batches", 0) or 0)
+
+
+def _read(folder):
+    try:
+        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+            notes = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return notes if isinstance(notes, dict) and {"step", "pass", "served", "loader"} <= set(notes) else {}

@@ -1,0 +1,29 @@
+"""A loop in the shape of a trainer that loads its state, and then counts steps and epochs from 0."""
+
+import math
+
+from common import arguments, build, finish, state, train
+from tqdm import tqdm
+
+parser = arguments()
+parser.add_argument("--resume")
+args = parser.parse_args()
+accelerator, model, optimizer, loader, schedule = build(args)
+if args.resume:
+    accelerator.load_state(args.resume)
+epochs = math.ceil(args.max_train_steps / math.ceil(len(loader) / args.gradient_accumulation_steps))
+bar = tqdm(range(args.max_train_steps), smoothing=0, desc="steps")
+step = 0
+for epoch in range(epochs):
+    accelerator.print("\nepoch {}/{}".format(epoch + 1, epochs))
+    for batch in loader:
+        loss = train(accelerator, model, optimizer, schedule, batch, args.pause)
+        if accelerator.sync_gradients:
+            bar.update(1)
+            step += 1
+            if step % args.save_every_n_steps == 0:
+                accelerator.save_state(state(args, "at-step{:08d}-state".format(step)))
+        bar.set_postfix(avr_loss=float(loss))
+        if step >= args.max_train_steps:
+            break
+finish(model)
