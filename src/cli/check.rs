@@ -167,7 +167,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
         match kept {
             Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
-            Kept::HuggingFace | Kept::Lightning => line!(
+            Kept::HuggingFace | Kept::Lightning | Kept::Accelerate => line!(
                 "read from the source: {script} trains with {kept}, which the companion keeps with no line changed, once it runs"
             ),
         }
@@ -185,7 +185,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         return note_lost_files(command);
     }
     line!("\n{level}: {}", level.meaning());
-    line!("level 2 with a companion: Hugging Face, Lightning, or a PyTorch loop that calls downshift.attach");
+    line!("level 2 with a companion: Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach");
     note_lost_files(command);
 }
 

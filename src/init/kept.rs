@@ -14,6 +14,8 @@ pub enum Kept {
     HuggingFace,
     /// The Trainer of Lightning.
     Lightning,
+    /// A loop around an Accelerator.
+    Accelerate,
 }
 
 impl Kept {
@@ -43,7 +45,11 @@ impl Kept {
         }
         let lightning = ["lightning", "pytorch_lightning"];
         let fits = program.mentions("fit") && has_trainer(&lightning) || program.mentions("LightningCLI");
-        (imports(&lightning) && fits).then_some(Self::Lightning)
+        if imports(&lightning) && fits {
+            return Some(Self::Lightning);
+        }
+        let loops = ["Accelerator", "prepare", "backward"].iter().all(|name| program.mentions(name));
+        (imports(&["accelerate"]) && loops).then_some(Self::Accelerate)
     }
 }
 
@@ -53,6 +59,7 @@ impl fmt::Display for Kept {
             Self::Loop => "downshift.attach",
             Self::HuggingFace => "Hugging Face's Trainer",
             Self::Lightning => "Lightning's Trainer",
+            Self::Accelerate => "a loop around accelerate",
         })
     }
 }
@@ -81,6 +88,11 @@ mod tests {
             ("import lightning as L\nL.Trainer(max_epochs=3).fit(model)\n", Some(Kept::Lightning)),
             ("from pytorch_lightning import Trainer\nTrainer().fit(model)\n", Some(Kept::Lightning)),
             ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Model)\n", Some(Kept::Lightning)),
+            (
+                "from accelerate import Accelerator\na = Accelerator()\nm = a.prepare(m)\na.backward(loss)\n",
+                Some(Kept::Accelerate),
+            ),
+            ("from accelerate import Accelerator\na = Accelerator()\nm = a.prepare(m)\nevaluate(m)\n", None),
             ("import downshift\nrun = downshift.attach(model)\n", Some(Kept::Loop)),
             ("from transformers import AutoModel\nmodel = AutoModel()\nmodel.train()\n", None),
             ("from transformers import Trainer\nTrainer(model).evaluate()\n", None),
