@@ -20,7 +20,8 @@ parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("names", nargs="*", help="of tests; all without any")
 OPTIONS = parser.parse_args()
 
-STEPS = 70
+# A disturbance comes within eight steps of the one before.
+STEPS = max(70, 12 * OPTIONS.kills)
 RUN_FILE = """\
 name: kept
 task: command
@@ -55,7 +56,7 @@ class Accelerate(unittest.TestCase):
         run = Run.of_file(
             RUN_FILE.format(
                 python=python, script=path, folder=".", steps=STEPS, rest=rest,
-                arguments=", ".join(json.dumps(argument) for argument in ("--pause=0.08", *more)),
+                arguments=", ".join(json.dumps(argument) for argument in ("--pause=0.08", "--max_train_steps={}".format(STEPS), *more)),
             )
         )  # fmt: skip
         self.addCleanup(run.close)
@@ -118,6 +119,9 @@ class Accelerate(unittest.TestCase):
 
     def test_a_script_that_takes_its_step_from_the_name(self):
         self.check("diffusion.py", OWN["diffusion.py"])
+
+    def test_a_script_that_passes_over_its_batches_one_by_one(self):
+        self.check("diffusion.py", OWN["diffusion.py"], "--passes_over")
 
     def test_a_script_that_counts_from_0_again(self):
         self.check("tuner.py", OWN["tuner.py"])

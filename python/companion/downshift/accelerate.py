@@ -42,7 +42,7 @@ def _hook_accelerator(accelerator):
     def traced_backward(self, loss, **kwargs):
         loop = _find_loop()
         if loop is not None:
-            loop.accelerator = self
+            loop.accelerator, loop.has_trained = self, True
             if hasattr(loss, "detach") and len(loop.losses) < MOST_LOSSES:
                 loop.losses.append(loss.detach())
         return backward(self, loss, **kwargs)
@@ -106,7 +106,7 @@ class AccelerateLoop:
         self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
         # The newest batch completed a step.
-        self.stepped = self.has_schedule = False
+        self.stepped = self.has_schedule = self.has_trained = False
         self.kept = self._obstacle = None
 
     def keep(self, loader):

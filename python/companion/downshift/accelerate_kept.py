@@ -120,8 +120,10 @@ class Seeding(fetch.Seeding):
 class Pass:
     """A pass that the script iterates, and the batches that it was given."""
 
-    def __init__(self, loader, number, served):
+    def __init__(self, loader, number, served, held=0):
         self.loader, self.number, self.served = loader, number, served
+        # How often the first batch is handed out again until the script trains on it.
+        self.held = held
 
 
 class Kept:
@@ -152,6 +154,11 @@ class Kept:
             begun.served += 1
             self._pass = begun
             yield batch
+            while begun.held and not self.loop.has_trained:
+                # The script passes over batches by `continue`; it is to train on this one.
+                begun.held -= 1
+                yield batch
+            begun.held = 0
             if self.loop.stepped:
                 self.loop.stepped = False
                 self._at_border()
@@ -160,13 +167,15 @@ class Kept:
         if not self._is_resumed:
             self._is_resumed = True
             self._resume()
-        own = _skipped(loader)
+        own, held = _skipped(loader), 0
         if self._plan is not None and self._plan[0] is loader.dataset:
             (_, number, served), self._plan = self._plan, None
             self.seeding.begin(loader.dataset, number)
             if own == 0 and served:
                 loader.base_dataloader.__dict__["_downshift_restore"] = {"epoch": 0, "pass": number, "served": served}
                 own = served
+                self.loop.has_trained = False
+                held = len(_base_sampler(loader))
             elif own:
                 rest = len(_base_sampler(loader)) - served
                 self._wanted = served + min(rest, self.accelerator.gradient_accumulation_steps)
@@ -177,7 +186,7 @@ class Kept:
         if self.resumed_from is not None:
             # A sampler of accelerate orders by it.
             loader.iteration = number + self._shift
-        return Pass(loader, number, own)
+        return Pass(loader, number, own, held)
 
     def _is_over(self):
         """Reports whether the run has taken its last step, though the script counts on."""
