@@ -185,7 +185,9 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         return note_lost_files(command);
     }
     line!("\n{level}: {}", level.meaning());
-    line!("level 2 with a companion: Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach");
+    line!(
+        "level 2 with a companion: Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach"
+    );
     note_lost_files(command);
 }
 

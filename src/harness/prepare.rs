@@ -90,14 +90,7 @@ async fn claim(args: &HarnessArgs) -> Result<Claimed, HarnessError> {
 pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harness, HarnessError> {
     let Claimed { mut lock, foreign, mut others, queue } = claim(&args).await?;
     let mut notes = Vec::new();
-    let from = or_report(choose_checkpoint(&args, &mut notes)).await?;
-    let context = context_of(&args, from.as_ref());
-    if context.checkpoint.is_some() && context.length.is_none() && names_rest(&args.spec) {
-        return or_report(Err(HarnessError::UnknownLength)).await;
-    }
-    if let (Some(from), None) = (from.as_ref().and_then(Chosen::script), &foreign) {
-        or_report(restore_original(&args, from, &mut notes)).await?;
-    }
+    let (from, context) = or_report(choose_start(&args, foreign.is_some(), &mut notes)).await?;
     let watch = watch_checkpoints(&args, &context, &mut notes).transpose().map_err(HarnessError::of("adopted"))?;
     let checkpoints = watch.map(|watch| if foreign.is_none() { watch.settle() } else { watch });
     let files = args.spec.metrics.files.iter().map(|file| resolve_pattern(file, &args.preset, &context));
@@ -154,6 +147,23 @@ pub async fn begin(args: HarnessArgs, standby: Option<Standby>) -> Result<Harnes
         args,
         lock,
     })
+}
+
+/// Chooses the checkpoint of the start, and puts it where the command looks for it; one that runs already has its own.
+fn choose_start(
+    args: &HarnessArgs,
+    runs: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Option<Chosen>, AttemptContext), HarnessError> {
+    let from = choose_checkpoint(args, notes)?;
+    let context = context_of(args, from.as_ref());
+    if context.checkpoint.is_some() && context.length.is_none() && names_rest(&args.spec) {
+        return Err(HarnessError::UnknownLength);
+    }
+    if let Some(from) = from.as_ref().and_then(Chosen::script).filter(|_| !runs) {
+        restore_original(args, from, notes)?;
+    }
+    Ok((from, context))
 }
 
 fn announce(link: &mut KeeperLink, hello: &Hello, notes: Vec<String>) {

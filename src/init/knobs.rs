@@ -66,10 +66,8 @@ impl<'a> Command<'a> {
 
     /// Reports whether a number can stand where the argument has its own: a whole one stays whole in a settings file.
     pub fn fits(&self, flag: usize, number: f64) -> bool {
-        let kind = match self.flags[flag].takes {
-            Takes::Setting { kind, .. } | Takes::Constant { kind, .. } => kind,
-            _ => return true,
-        };
+        use Takes::{Constant, Setting};
+        let (Setting { kind, .. } | Constant { kind, .. }) = self.flags[flag].takes else { return true };
         kind != ValueKind::Integer || number.fract() == 0.0
     }
 
