@@ -158,7 +158,8 @@ pub const CASES: &[Case] = &[
             ),
         ],
         rungs: &["segments", "accumulate", "checkpointing"],
-        holds: "resume: { arguments: [\"--resume_from_checkpoint\"] }\n",
+        holds: "resume: { arguments: [\"--resume_from_checkpoint={checkpoint.parent}\"] }\n# Before a shift, a pause or a stop.\n\
+                save: { touch: \"/data/runs/*/save\", within: 10 min }\n",
     },
     Case {
         profile: "OneTrainer",
