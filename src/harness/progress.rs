@@ -5,6 +5,7 @@
 //! those in the output do not.
 
 mod burst;
+mod epochs;
 mod told;
 pub mod trail;
 
@@ -14,6 +15,7 @@ use crate::protocol::progress::began_after;
 use crate::protocol::skips::UpdateCounts;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
 use burst::StepTimer;
+use epochs::EpochSteps;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use trail::Trail;
@@ -35,6 +37,10 @@ pub struct CommandProgress {
     pub step: u64,
     /// The last step of the run, once known.
     pub total: Option<u64>,
+    /// The epochs of the run, as far as it declares them.
+    declared_epochs: Option<u64>,
+    /// Steps of a training that counts epochs alone.
+    epochs: EpochSteps,
     /// The widest gap between reported steps.
     widest: u64,
     epoch: f64,
@@ -71,6 +77,8 @@ struct Pending {
     since: Duration,
     took: Option<Duration>,
     values: BTreeMap<String, f64>,
+    /// More of it follows, however long that takes.
+    is_partial: bool,
     /// The step as a companion reported it, without a loss.
     told: Option<Step>,
 }
@@ -85,6 +93,8 @@ impl CommandProgress {
             micro_batches,
             step: from,
             total,
+            declared_epochs: None,
+            epochs: EpochSteps::new(from),
             widest: 1,
             epoch: 0.0,
             reported_epoch: None,
@@ -104,6 +114,18 @@ impl CommandProgress {
         }
     }
 
+    /// Notes how many epochs the run declares.
+    #[must_use]
+    pub fn of_epochs(self, declared_epochs: Option<u64>) -> Self {
+        Self { declared_epochs, ..self }
+    }
+
+    /// Reports whether the step of a reading is known, if only by its epoch.
+    #[must_use]
+    pub fn places(&self, reading: &Reading) -> bool {
+        reading.step.or(self.epochs.place(reading)).is_some()
+    }
+
     /// Returns the run's clock at a step.
     #[must_use]
     pub fn samples(&self, step: u64) -> u64 {
@@ -118,7 +140,7 @@ impl CommandProgress {
     /// Measures the steps in readings that are taken next.
     pub fn time_steps(&mut self, readings: &[Reading], now: Duration) {
         let counted = readings.iter().filter(|reading| reading.count_started_over.is_none() && !is_eval(reading));
-        let newest = counted.filter_map(|reading| reading.step).max().unwrap_or(0);
+        let newest = counted.filter_map(|reading| reading.step.or(self.epochs.place(reading))).max().unwrap_or(0);
         if newest > self.step {
             self.step_time = self.timer.measure(self.step, newest, now);
         }
@@ -134,53 +156,76 @@ impl CommandProgress {
         if self.told.is_some() {
             return self.take_beside_companion(reading);
         }
+        self.epochs.observe(reading);
         if reading.count_started_over.is_some() {
             return Vec::new();
         }
-        let mut events = self.begin(reading);
-        if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
-            self.total = Some(total);
-        }
+        let placed = reading.step.or(self.epochs.place(reading));
+        let mut events = self.begin(placed);
+        self.learn_length(reading);
         if let Some(epoch) = reading.epoch {
             self.report_epoch(epoch);
         }
         if is_eval(reading) {
+            let is_unplaced = placed.is_none() && self.step == 0;
+            let step = if is_unplaced { self.epochs.place_evaluation() } else { placed.unwrap_or(self.step) };
+            if self.epochs.counts() {
+                events.extend(self.open(step, now));
+            }
             events.extend(self.flush());
-            events.push(self.eval(reading.step.unwrap_or(self.step).max(self.step), reading));
+            events.push(self.eval(step.max(self.step), reading));
             return events;
         }
-        let step = reading.step.unwrap_or(self.step);
-        if self.pending.as_ref().is_some_and(|pending| pending.step != step) {
-            events.extend(self.flush());
+        let step = placed.unwrap_or(self.step);
+        events.extend(self.open(step, now));
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
+            pending.values.extend(reading.values.iter().cloned());
+            pending.is_partial |= reading.is_partial;
         }
+        events
+    }
+
+    /// Begins to merge what is reported about a step; returns the event of the one before.
+    fn open(&mut self, step: u64, now: Duration) -> Option<Event> {
+        let is_another = self.pending.as_ref().is_some_and(|pending| pending.step != step);
+        let before = if is_another { self.flush() } else { None };
         // A count that goes back belongs to another bar.
         if step > self.step {
             // The total was that of an epoch.
             self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
+            let took = self.step_time;
             self.pending =
-                Some(Pending { step, since: now, took: self.step_time, values: BTreeMap::new(), told: None });
+                Some(Pending { step, since: now, took, values: BTreeMap::new(), is_partial: false, told: None });
         }
-        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
-            pending.values.extend(reading.values.iter().cloned());
+        before
+    }
+
+    /// Learns the last step: as it was printed, or from the declared epochs and the size of one.
+    fn learn_length(&mut self, reading: &Reading) {
+        if self.epochs.counts() {
+            // A unit is an epoch then.
+            self.units = 1;
+            self.total = self.declared_epochs.or(reading.epochs).filter(|epochs| *epochs > 0).or(self.total);
+            return;
         }
-        events
+        let by_epochs = self.declared_epochs.zip(reading.epoch_size).map(|(epochs, size)| epochs.saturating_mul(size));
+        self.total = reading.total_steps.or(by_epochs).filter(|total| *total > 0).or(self.total);
     }
 
     /// Announces the first step.
-    fn begin(&mut self, reading: &Reading) -> Vec<Event> {
-        if self.began || reading.step.is_none_or(|step| step == 0) {
-            return Vec::new();
-        }
+    fn begin(&mut self, step: Option<u64>) -> Vec<Event> {
+        let Some(step) = step.filter(|step| !self.began && *step > 0) else { return Vec::new() };
         self.began = true;
-        self.first = self.first.or(reading.step.map(began_after));
+        self.first = self.first.or(Some(began_after(step)));
         vec![Event::Phase { phase: Phase::Training }]
     }
 
     /// Returns the event of a step once nothing more has arrived for a moment.
     pub fn tick(&mut self, now: Duration) -> Option<Event> {
-        let waited = self.pending.as_ref().is_some_and(|pending| now.saturating_sub(pending.since) >= MERGED);
+        let is_due = |pending: &Pending| !pending.is_partial && now.saturating_sub(pending.since) >= MERGED;
+        let waited = self.pending.as_ref().is_some_and(is_due);
         if waited { self.flush() } else { None }
     }
 
@@ -295,7 +340,7 @@ pub(in crate::harness) mod tests {
         })
     }
 
-    fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
+    pub(in crate::harness) fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
         let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Reading { step, values, ..Reading::default() }
     }

@@ -40,7 +40,7 @@ const DRAWN: [char; 4] = ['━', '╸', '╺', '╌'];
 impl<'a> Bar<'a> {
     /// Reads the bar in a segment.
     pub fn read(text: &'a str) -> Option<Self> {
-        Self::tqdm(text).or_else(|| Self::drawn(text))
+        Self::tqdm(text).or_else(|| Self::drawn(text)).or_else(|| Self::bracketed(text))
     }
 
     fn tqdm(text: &'a str) -> Option<Self> {
@@ -75,6 +75,18 @@ impl<'a> Bar<'a> {
         let (counts, postfix) = after.split_once(' ').unwrap_or((after, ""));
         let (count, out_of) = fraction(counts)?;
         bar(Maker::Rich, before, count, out_of, postfix)
+    }
+
+    /// The bar of Keras 2: ` 5/12 [=====>.....] - ETA: 0s - loss: 0.6921`.
+    fn bracketed(text: &'a str) -> Option<Self> {
+        let (counts, rest) = text.split_once(" [")?;
+        let (count, out_of) = fraction(counts.trim())?;
+        let (bar, after) = rest.split_once(']')?;
+        if bar.is_empty() || !bar.bytes().all(|byte| b"=>.".contains(&byte)) {
+            return None;
+        }
+        let postfix = after.strip_prefix(" - ")?.split_once(" - ").map_or("", |(_, postfix)| postfix);
+        Some(Self { maker: Maker::Keras, description: "", count, out_of, postfix, is_complete: false, behind: "" })
     }
 
     /// Reads the metrics that the bar shows beside its count.
@@ -149,6 +161,14 @@ mod tests {
                 "accuracy: 0.52 - loss: 0.69",
             ),
             (
+                " 5/12 [====>.....] - ETA: 0s - loss: 0.69 - accuracy: 0.52",
+                Maker::Keras,
+                "",
+                5,
+                12,
+                "loss: 0.69 - accuracy: 0.52",
+            ),
+            (
                 "Epoch 0/2  ━━━━╸━━━ 5/16 0:00:01 • 0:00:02 4.90it/s train_loss: 2.300",
                 Maker::Rich,
                 "Epoch 0/2",
@@ -183,6 +203,7 @@ mod tests {
             "100%|done|",
             "━━━━━━━━",
             "a 5/12 ━━━━ 3",
+            "3/4 [done] - loss: 2",
             " 99999999999999999999/1 ━━ 1",
         ] {
             assert_eq!(Bar::read(text), None, "{text}");

@@ -40,6 +40,10 @@ pub struct Position {
     pub is_whole: bool,
     /// The count starts over with each epoch.
     pub is_within: bool,
+    /// Scripts that print this form number the first epoch 0.
+    pub usually_from_zero: bool,
+    /// The epochs end at their count, wherever it begins.
+    pub counts_epochs: bool,
 }
 
 impl Position {
@@ -55,7 +59,7 @@ impl Position {
             (_, Some(named)) if named.zero_based => Some(0),
             (0 | 1, _) => Some(epoch).filter(|_| is_first),
             (_, Some(named)) if named.count.is_some() => Some(1),
-            _ => None,
+            _ => Some(0).filter(|_| self.usually_from_zero),
         }
     }
 
@@ -131,8 +135,8 @@ impl Clock {
     }
 
     /// Reports whether this position starts over: a new pass over the data.
-    pub fn starts_over(&self, position: &Position) -> bool {
-        self.last.is_some_and(|last| position.count < last.count)
+    pub fn starts_over(&self, count: u64) -> bool {
+        self.last.is_some_and(|last| count < last.count)
     }
 
     /// Returns the step of a position; none when it is uncertain.
@@ -165,7 +169,7 @@ impl Clock {
             self.mode = if position.is_whole { Mode::Whole } else { Mode::Within };
         }
         let Some(last) = self.last else { return };
-        let starts_over = self.starts_over(position);
+        let starts_over = self.starts_over(position.count);
         let same_size = last.out_of == position.out_of;
         self.awaits_epoch = epoch.is_some() && last.epoch == epoch && (starts_over || self.awaits_epoch);
         match self.mode {
@@ -193,7 +197,9 @@ impl Clock {
         match self.mode {
             Mode::Whole if position.is_whole => position.out_of,
             // Epochs that count from 1 end at their count; from 0, both habits exist.
-            Mode::Within if self.base == Some(1) => position.out_of?.checked_mul(position.epoch?.count?),
+            Mode::Within if self.base == Some(1) || position.counts_epochs => {
+                position.out_of?.checked_mul(position.epoch?.count?)
+            }
             _ => None,
         }
     }

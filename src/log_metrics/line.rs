@@ -1,25 +1,12 @@
 //! Reads a line of text as keys and numbers: `step 10 loss 2.3`, `iter 10: loss 3.2000, time 5.00ms`,
-//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`, `[2,  2000] loss: 1.5`.
+//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`, `Epoch: [0][3/8] Loss 2.3`.
+
+mod reader;
 
 use super::clock::Epoch;
+use super::heads::{Form, Head};
 use super::names::{self, Role};
-use super::token::{Token, tokens};
-
-/// Maximum number of words in a key; more is prose.
-const MAX_WORDS: usize = 6;
-/// Keys read of one line.
-const MAX_KEYS: usize = 2 * names::MAX_NAMES;
-/// A line says within its first words whether it reports an evaluation.
-const FIRST_WORDS: usize = 3;
-/// Words before a key that do not change its meaning.
-const FILLERS: [&str; 12] =
-    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
-/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
-const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
-/// Wrappers around a printed number.
-const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
-/// Numbers that name a run, not a measurement.
-const LABELS: [&str; 2] = ["v_num", "pid"];
+use reader::Reader;
 
 /// The content of a line that reports metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,6 +21,16 @@ pub struct Line {
     pub is_evaluation: bool,
     /// Its evaluation is that of the test set.
     pub is_test: bool,
+    /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
+    pub progress: Option<u64>,
+    /// Its step is that of its epoch.
+    pub is_within_epoch: bool,
+    /// Scripts that print this form number the first epoch 0.
+    pub usually_from_zero: bool,
+    /// Its step ends the epoch that a line above names.
+    pub ends_epoch: bool,
+    /// It names parts of the step, too: several lines may report one.
+    pub names_parts: bool,
     /// An accuracy was printed with a percent sign, and is a share already.
     pub has_percent: bool,
     /// Words that are not part of a key.
@@ -43,17 +40,38 @@ pub struct Line {
 impl Line {
     /// Reads all keys and numbers of a text.
     pub fn read(text: &str) -> Self {
-        let mut reader = Reader::default();
-        let (pair, text) = split_pair(text).map_or((None, text), |(pair, text)| (Some(pair), text));
-        for token in tokens(text) {
-            reader.take(token);
+        let Some(head) = Head::read(text) else { return Reader::default().read(text) };
+        let mut line = Reader::default().read(&head.rest);
+        let measures = |(name, _): &(String, f64)| names::is_loss(name) && !names::is_of_evaluation(name);
+        let is_training = !line.is_evaluation && line.step.is_none() && line.values.iter().any(measures);
+        if is_training || head.form == Form::Round {
+            (line.step, line.out_of) = (Some(head.step), head.out_of);
+            line.epoch = line.epoch.or(head.epoch);
+            line.is_within_epoch = head.epoch.is_some() && head.out_of.is_some();
+            line.ends_epoch = head.form == Form::OfEpoch;
         }
-        let mut line = reader.finish();
-        if let Some((epoch, count)) = pair.filter(|_| line.has_training_loss() && line.step.is_none()) {
-            line.step = Some(count);
-            line.epoch = line.epoch.or(Epoch::read(epoch, None));
+        if head.form == Form::Round {
+            line.is_evaluation = false;
+            names::add_objective(&mut line.values);
         }
         line
+    }
+
+    /// Counts the values as those of an evaluation.
+    pub fn into_evaluation(mut self) -> Self {
+        for (name, _) in self.values.iter_mut().filter(|(name, _)| !names::is_of_evaluation(name)) {
+            *name = format!("eval_{name}");
+        }
+        Self { step: None, out_of: None, is_evaluation: true, ..self }
+    }
+
+    /// Adds what a later line reports of the same evaluation; its values replace earlier ones.
+    pub fn merge(&mut self, later: Self) {
+        self.values.retain(|(name, _)| !later.values.iter().any(|(known, _)| known == name));
+        self.values.extend(later.values);
+        self.epoch = later.epoch.or(self.epoch);
+        self.is_test |= later.is_test;
+        self.has_percent |= later.has_percent;
     }
 
     /// Reports whether the line contains a value that was not measured in an evaluation.
@@ -68,178 +86,15 @@ impl Line {
 
     /// Reports whether the line contains a metric that downshift knows, or nothing but keys and numbers with a step.
     pub fn reports_metrics(&self) -> bool {
-        let known = |(name, _): &(String, f64)| names::is_loss(name) || matches!(names::role(name), Role::Known(_));
+        let known = |(name, _): &(String, f64)| {
+            names::is_loss(name) || names::is_score(name) || matches!(names::role(name), Role::Known(_))
+        };
         self.values.iter().any(known) || (self.step.is_some() && !self.values.is_empty() && self.other_words.is_empty())
     }
 
     /// Reports whether the line contains a loss of training.
     pub fn has_training_loss(&self) -> bool {
         !self.is_evaluation && self.values.iter().any(|(name, _)| name == "loss")
-    }
-}
-
-/// Splits `[2,  2000] loss: 1.5`, the form of PyTorch's tutorials, into the epoch, the step and the rest.
-fn split_pair(text: &str) -> Option<((&str, u64), &str)> {
-    let (inside, rest) = text.trim_start().strip_prefix('[')?.split_once(']')?;
-    let (epoch, count) = inside.split_once(',')?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (epoch, count) = (epoch.trim(), count.trim());
-    let count = names::parse_count(count).filter(|_| is_number(epoch) && is_number(count))?;
-    Some(((epoch, count), rest))
-}
-
-#[derive(Default)]
-struct Reader<'a> {
-    line: Line,
-    found: Vec<(String, f64)>,
-    words: Vec<&'a str>,
-    /// A separator follows the words.
-    separated: bool,
-    seen_words: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, token: Token<'a>) {
-        match token {
-            Token::Word(word) => self.take_word(word),
-            // `number of nan iterations: 0`, unlike `loss nan`.
-            Token::Number(word) if self.is_within_key(word) => self.take_word(word),
-            Token::Number(text) => {
-                self.take_number(text, None);
-                self.end_key();
-            }
-            Token::Percent(text) => {
-                let known = self.found.len();
-                self.take_number(text, None);
-                if let Some((_, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
-                    *value /= 100.0;
-                    self.line.has_percent = true;
-                }
-                self.end_key();
-            }
-            Token::Fraction(text, out_of) => {
-                self.take_number(text, Some(out_of));
-                self.end_key();
-            }
-            // `loss=2.3`: only the word at the sign is the key. `lm loss: 2.3`: all of them.
-            Token::Mark('=', false) if !self.words.is_empty() => {
-                let last = self.words.pop();
-                self.drop_words();
-                self.words.extend(last);
-                self.separated = true;
-            }
-            // `Step [10/50]`, `elapsed time (ms): 5`
-            Token::Mark(':' | '=' | '[', _) if !self.words.is_empty() => self.separated = true,
-            Token::Mark('(' | ')', _) => {}
-            Token::Other | Token::Mark(..) => self.drop_words(),
-        }
-    }
-
-    fn is_within_key(&self, word: &str) -> bool {
-        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.separated && self.key().is_none()
-    }
-
-    fn take_word(&mut self, word: &'a str) {
-        self.seen_words += 1;
-        if self.seen_words <= FIRST_WORDS && names::is_evaluation(word) {
-            self.line.is_evaluation = true;
-            self.line.is_test = names::is_test_set(word);
-        }
-        if self.separated && WRAPPERS.contains(&word) {
-            return;
-        }
-        // `validation loss at iteration 100`: the step is the key, the rest is prose.
-        let is_at = word.eq_ignore_ascii_case("at");
-        if self.separated || is_at {
-            self.drop_words();
-        }
-        if !is_at {
-            self.words.push(word);
-        }
-    }
-
-    fn take_number(&mut self, text: &str, out_of: Option<&str>) {
-        let Some((key, role)) = self.key() else { return };
-        let is_fraction = out_of.is_some();
-        match role {
-            Role::Step if self.line.step.is_none() => {
-                self.line.step = names::parse_count(text);
-                self.line.out_of = out_of.and_then(names::parse_count);
-            }
-            Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
-            Role::Epoch if self.line.epoch.is_none() => self.line.epoch = Epoch::read(text, out_of),
-            Role::Known(_) | Role::Own
-                if !is_fraction && self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) =>
-            {
-                self.found.extend(text.parse().ok().map(|value| (key, value)));
-            }
-            _ => {}
-        }
-        self.words.clear();
-    }
-
-    /// Returns the key that the words make, and the role of its number; none when they are prose.
-    fn key(&self) -> Option<(String, Role)> {
-        if self.words.is_empty() || self.words.len() > MAX_WORDS {
-            return None;
-        }
-        let whole = names::sanitise(&self.words.join("_"));
-        let mut fillers = self.words.iter();
-        let mut is_summary = false;
-        while !fillers.as_slice().is_empty() {
-            let key = names::sanitise(&fillers.as_slice().join("_"));
-            let role = names::role(&key);
-            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
-            if role != Role::Own && (of_evaluation || !is_summary) {
-                return Some((key, role));
-            }
-            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
-            let Some(word) = fillers.next() else { break };
-            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
-            is_summary |= is_before_evaluation;
-            if !is_before_evaluation && !is_one_of(word, &FILLERS) {
-                break;
-            }
-        }
-        self.separated.then_some((whole, Role::Own))
-    }
-
-    fn end_key(&mut self) {
-        self.drop_words();
-    }
-
-    fn drop_words(&mut self) {
-        for word in self.words.drain(..) {
-            if self.line.other_words.len() < MAX_WORDS {
-                self.line.other_words.push(word.to_ascii_lowercase());
-            }
-        }
-        self.separated = false;
-    }
-
-    fn finish(mut self) -> Line {
-        self.drop_words();
-        let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
-        self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
-        if self.line.is_evaluation {
-            for (key, _) in &mut self.found {
-                if !names::names_place(key) && names::role(key) != Role::Own {
-                    *key = format!("eval_{key}");
-                }
-            }
-        }
-        names::take_for_evaluation(&mut self.found);
-        let mut values = names::canonical_values(self.found);
-        // An evaluation that a step's line reports may also measure training data: that is not the step's loss.
-        let has_eval = values.iter().any(|(name, _)| name == "eval_loss");
-        if self.line.step.is_some() && has_eval && !values.iter().any(|(name, _)| name == "train_loss") {
-            for (name, _) in &mut values {
-                if name == "loss" {
-                    "train_loss".clone_into(name);
-                }
-            }
-        }
-        Line { values, ..self.line }
     }
 }
 

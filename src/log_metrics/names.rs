@@ -1,5 +1,6 @@
 //! Names of metrics: the names that trainers use become the ones downshift knows.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Maximum length of a metric's name.
@@ -31,17 +32,38 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "step_loss",
             "lm_loss_value",
             "loss/current",
+            "total_loss",
+            "loss_total",
+            "loss/total",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),
     ("grad_norm", &["grad_norm", "gradient_norm", "gnorm", "total_norm"]),
     ("accuracy", &["accuracy", "acc"]),
     ("perplexity", &["perplexity", "ppl", "lm_loss_ppl"]),
-    ("reward", &["reward", "mean_reward"]),
+    (
+        "reward",
+        &[
+            "reward",
+            "mean_reward",
+            "ep_rew_mean",
+            "episodic_return",
+            "episode_reward",
+            "episode_return",
+            "mean_total_reward",
+        ],
+    ),
 ];
-const TRAINING: [&str; 4] = ["training", "train", "trainer", "tr"];
+/// Scores that are measured on whole data sets: a line of them alone is an evaluation.
+const SCORES: [&str; 16] = [
+    "miou", "mean_iou", "map", "map50", "map50-95", "wer", "cer", "bleu", "rouge", "fid", "f1", "mrr", "ndcg", "psnr",
+    "ssim", "auc",
+];
+/// Names of an accuracy among the first so many guesses, without the number.
+const TOP: [&str; 9] = ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top"];
+const TRAINING: [&str; 6] = ["training", "train", "trainer", "tr", "rollout", "learn"];
 const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 15] = [
     "step",
     "steps",
     "iter",
@@ -54,7 +76,15 @@ const STEPS: [&str; 12] = [
     "optimizer_step",
     "num_updates",
     "update",
+    "current_steps",
+    "current_step",
+    // Stable-Baselines3 counts steps of the environment.
+    "time/total_timesteps",
 ];
+/// Counts of parts of a step, such as micro-batches: a step beside them says more.
+const FINER: [&str; 4] = ["iter", "iters", "iteration", "iterations"];
+/// Words for a step that are also names of settings: a count alone is none.
+const BATCHES: [&str; 5] = ["batch", "batches", "minibatch", "mini-batch", "batch_idx"];
 const TOTALS: [&str; 5] = ["total_steps", "max_steps", "total_optimization_steps", "total_iterations", "train_iters"];
 const EPOCHS: [&str; 4] = ["epoch", "epochs", "train_epoch", "current_epoch"];
 
@@ -79,12 +109,12 @@ pub fn role(key: &str) -> Role {
     match key {
         _ if is_step(key) || (place == Section::Training && is_step(rest)) => Role::Step,
         _ if TOTALS.contains(&key) => Role::TotalSteps,
-        _ if is_epoch(key) || (place == Section::Training && is_epoch(rest)) => Role::Epoch,
+        _ if is_epoch(rest) && (place != Section::Evaluation || !key.ends_with(rest)) => Role::Epoch,
         _ => match known(rest) {
             Some(name) if place == Section::Evaluation || key.starts_with("lm_loss_") => {
                 Role::Known(format!("eval_{name}"))
             }
-            Some(name) => Role::Known(name.to_owned()),
+            Some(name) => Role::Known(name.into_owned()),
             None => Role::Own,
         },
     }
@@ -92,7 +122,35 @@ pub fn role(key: &str) -> Role {
 
 /// Reports whether a metric is an accuracy, wherever it was measured.
 pub fn is_accuracy(name: &str) -> bool {
-    known(place(name).1) == Some("accuracy")
+    known(place(name).1).is_some_and(|name| name.starts_with("accuracy"))
+}
+
+/// Reports whether a key is an accuracy that scripts print in percent, however small: `Acc@1 0.39`.
+pub fn is_in_percent(key: &str) -> bool {
+    let rest = place(key).1;
+    ["acc@", "prec@"].iter().any(|begun| rest.starts_with(begun)) || ["acc1", "acc5"].contains(&rest)
+}
+
+/// Reports whether a key is a score of a whole data set.
+pub fn is_score(key: &str) -> bool {
+    let rest = place(key).1;
+    SCORES.contains(&rest) || is_accuracy(rest) || at(rest, &["r@", "recall@"]).is_some()
+}
+
+/// Reports whether a word counts steps, as in `40/ 49 batches`.
+pub fn is_unit(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    is_step(&word) || is_batch(&word)
+}
+
+/// Reports whether a key counts batches.
+pub fn is_batch(key: &str) -> bool {
+    BATCHES.contains(&place(key).1)
+}
+
+/// Reports whether a key may count parts of a step.
+pub fn is_finer(key: &str) -> bool {
+    FINER.contains(&key)
 }
 
 /// Returns the word in a key that names the data of an evaluation: `val`, `test`.
@@ -120,9 +178,20 @@ pub fn names_place(key: &str) -> bool {
     place(key).0 != Section::Unnamed
 }
 
-/// Reports whether a key is a loss of some kind.
+/// Reports whether a key is a loss of some kind: `val_loss`, `loss_cls`.
 pub fn is_loss(key: &str) -> bool {
-    key.rsplit(['_', '/', '.']).next() == Some("loss")
+    let mut parts = key.rsplit(['_', '/', '.', '-']).peekable();
+    parts.peek() != Some(&"scale") && parts.any(|part| part == "loss")
+}
+
+/// Reports whether a key says nothing but where a number was measured.
+pub fn is_place(key: &str) -> bool {
+    TRAINING.contains(&key) || EVALUATION.contains(&key)
+}
+
+/// Reports whether a word names the training.
+pub fn is_training(word: &str) -> bool {
+    TRAINING.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 fn is_step(key: &str) -> bool {
@@ -140,31 +209,56 @@ enum Section {
     Unnamed,
 }
 
-/// Splits `train/loss`, `val_loss` and `loss/val` into the place and the rest.
+/// Splits `train/loss`, `val_loss`, `valid_0-rmse`, `loss/val` and `loss_val` into the place and the rest.
 fn place(key: &str) -> (Section, &str) {
     let of = |word: &str| match word {
         word if TRAINING.contains(&word) => Section::Training,
         word if EVALUATION.contains(&word) => Section::Evaluation,
         _ => Section::Unnamed,
     };
-    let before = key.split_once(['_', '/', '.']).map(|(word, rest)| (of(word), rest));
-    let after = key.rsplit_once('/').map(|(rest, word)| (of(word), rest));
     let named = |found: &(Section, &str)| found.0 != Section::Unnamed;
-    before.filter(named).or(after.filter(named)).unwrap_or((Section::Unnamed, key))
+    // The number of a data set: `valid_0-rmse`.
+    let unnumbered = |rest: &'_ str| {
+        let after = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let begun = if after.len() < rest.len() { after.strip_prefix(['_', '-', '/']) } else { None };
+        rest.len() - begun.unwrap_or(rest).len()
+    };
+    let before = key.split_once(['_', '/', '.', '-']).map(|(word, rest)| (of(word), &rest[unnumbered(rest)..]));
+    let after = key.rsplit_once(['/', '_']).map(|(rest, word)| (of(word), rest));
+    let is_known = |found: &(Section, &str)| {
+        key[found.1.len()..].starts_with('/') || is_known(found.1) || is_epoch(found.1) || is_step(found.1)
+    };
+    before.filter(named).or(after.filter(named).filter(is_known)).unwrap_or((Section::Unnamed, key))
 }
 
-fn known(rest: &str) -> Option<&'static str> {
+fn is_known(rest: &str) -> bool {
+    known(rest).is_some()
+}
+
+fn known(rest: &str) -> Option<Cow<'static, str>> {
     // Lightning and kohya name the rate of a group: `lr-AdamW`, `lr/unet`.
     if rest.starts_with("lr-") || rest.starts_with("lr/") {
-        return Some("lr");
+        return Some(Cow::Borrowed("lr"));
     }
-    KNOWN.iter().find(|(_, names)| names.contains(&rest)).map(|(name, _)| *name)
+    if let Some((name, _)) = KNOWN.iter().find(|(_, names)| names.contains(&rest)) {
+        return Some(Cow::Borrowed(name));
+    }
+    match at(rest.trim_end_matches("_accuracy").trim_end_matches("_acc"), &TOP)? {
+        1 => Some(Cow::Borrowed("accuracy")),
+        count => Some(Cow::Owned(format!("accuracy_top{count}"))),
+    }
+}
+
+/// Returns the number of guesses at the end of a name: 5 of `acc@5`.
+fn at(name: &str, names: &[&str]) -> Option<u8> {
+    let digits = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    names.contains(&digits).then(|| name[digits.len()..].parse().ok()).flatten()
 }
 
 /// Returns a key in lower case, with at most [`MAX_NAME`] of the characters that names may have.
 pub fn sanitise(key: &str) -> String {
     let letters = key.trim().chars().take(MAX_NAME).map(|letter| match letter {
-        'a'..='z' | '0'..='9' | '_' | '.' | '/' | '-' => letter,
+        'a'..='z' | '0'..='9' | '_' | '.' | '/' | '-' | '@' => letter,
         'A'..='Z' => letter.to_ascii_lowercase(),
         _ => '_',
     });
@@ -186,10 +280,12 @@ pub fn is_of_evaluation(name: &str) -> bool {
 pub fn take_for_evaluation(found: &mut [(String, f64)]) {
     let Some(loss) = found.iter().position(|(key, _)| role(key) == Role::Known("eval_loss".to_owned())) else { return };
     for (key, _) in &mut found[loss..] {
-        if place(key).0 == Section::Training {
-            return;
+        match place(key).0 {
+            Section::Training => return,
+            Section::Evaluation => continue,
+            Section::Unnamed => {}
         }
-        if matches!(known(key), Some("accuracy" | "perplexity")) {
+        if known(key).is_some_and(|name| name == "perplexity") || is_score(key) {
             *key = format!("eval_{key}");
         }
     }
@@ -216,6 +312,20 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
         }
     }
     values
+}
+
+/// Adds the loss of a boosted model, which names its metrics alone: the first one, if less of it is better.
+pub fn add_objective(values: &mut Vec<(String, f64)>) {
+    let rest = |key: &str| place(key).1.to_owned();
+    let is_score =
+        |name: &str| is_score(name) || ["auc", "map", "ndcg", "pre", "r2"].iter().any(|begun| name.starts_with(begun));
+    let Some(objective) = values.first().map(|(key, _)| rest(key)).filter(|name| !is_score(name)) else { return };
+    for (section, name) in [(Section::Training, "loss"), (Section::Evaluation, "eval_loss")] {
+        let measured = values.iter().find(|(key, _)| place(key).0 == section && rest(key) == objective);
+        if let Some(value) = measured.map(|(_, value)| *value).filter(|_| !values.iter().any(|(key, _)| key == name)) {
+            values.push((name.to_owned(), value));
+        }
+    }
 }
 
 /// The names that one source has used so far.

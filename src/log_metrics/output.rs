@@ -104,6 +104,8 @@ impl OutputReader {
     /// Adds the last readings of a stream that has ended.
     pub fn finish(mut self, readings: &mut Vec<Reading>) {
         self.flush(readings);
+        self.content.end_evaluation(readings);
+        self.content.flush(readings);
         self.content.drop_doubted(readings);
         let waiting = self.content.progress.take_waiting();
         self.content.emit_unplaced(waiting, readings);

@@ -45,7 +45,9 @@ impl Harness {
         match (reading.step, reading.count_started_over) {
             (_, Some(count)) => self.notice_count_started_over(count),
             (Some(step), None) if step > 0 => self.notice_step_in_output(step),
-            (None, None) if reading.value("loss").is_some() => self.notice_loss_without_step(),
+            (None, None) if reading.value("loss").is_some() && !self.progress.places(&reading) => {
+                self.notice_loss_without_step();
+            }
             (_, None) => {}
         }
         reading

@@ -3,6 +3,7 @@
 use super::Mark;
 use crate::log_metrics::Reading;
 use crate::log_metrics::bar::{Bar, Maker};
+use crate::log_metrics::boxes::{self, Boxes};
 use crate::log_metrics::clock::{Epoch, Placed, Position};
 use crate::log_metrics::joiner::Joiner;
 use crate::log_metrics::line::Line;
@@ -45,6 +46,11 @@ pub struct Content {
     held: Vec<Line>,
     /// The newest header of a table.
     table: Option<Table>,
+    boxes: Boxes,
+    /// The evaluation that is under way, and the step that it measures.
+    evaluating: Option<(Line, Option<Placed>)>,
+    /// The epoch that a line of its own announced last, until a line ends it.
+    heading: Option<Epoch>,
     pub(super) joiner: Joiner,
     shares: Shares,
     test_set: TestSet,
@@ -80,6 +86,9 @@ impl Content {
             is_cleared: false,
             held: Vec::new(),
             table: None,
+            boxes: Boxes::default(),
+            evaluating: None,
+            heading: None,
             joiner: Joiner::default(),
             shares: Shares::default(),
             test_set: TestSet::default(),
@@ -102,6 +111,11 @@ impl Content {
         if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
             self.take_own(line, readings);
             return;
+        }
+        match self.boxes.take(text) {
+            boxes::Part::Row => return,
+            boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),
+            boxes::Part::Other => {}
         }
         match Table::read(text, self.table.as_ref()) {
             Some(Part::Header(table)) => self.table = Some(table),
@@ -162,10 +176,14 @@ impl Content {
 
     fn take_line(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
         if !line.reports_metrics() {
+            if line.progress.is_none() || !line.is_evaluation {
+                self.end_evaluation(readings);
+            }
             if line.total_steps.is_some() {
                 self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
             } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
                 self.progress.announce_epoch(epoch);
+                self.heading = Some(epoch);
                 self.epoch = epoch.index();
                 self.add_mark(self.epoch.map(Mark::Epoch));
                 // An epoch that is named after its steps says nothing about those that follow.
@@ -178,6 +196,14 @@ impl Content {
 
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        let Some(mut line) = self.join_evaluation(line, readings) else { return };
+        if line.ends_epoch {
+            // Once the epoch has ended, the data is evaluated.
+            line = match self.heading.take() {
+                Some(epoch) => Line { epoch: Some(epoch), is_within_epoch: true, ..line },
+                None => Line { is_test: true, ..line.into_evaluation() },
+            };
+        }
         match line.step {
             Some(count) if !self.own_steps => self.take_counted(count, line, readings),
             // The bar is redrawn at once, with the step that the line belongs to.
@@ -200,6 +226,47 @@ impl Content {
         }
     }
 
+    /// Joins the lines of an evaluation: those that show how far it is, and its summary. Returns any other line.
+    fn join_evaluation(&mut self, line: Line, readings: &mut Vec<Reading>) -> Option<Line> {
+        let is_evaluation = line.is_evaluation || !line.has_other_than_evaluation();
+        let known = self.evaluating.as_ref().map(|(known, _)| known.progress);
+        if is_evaluation && line.progress.is_some() {
+            if known.is_some_and(|known| line.progress < known) {
+                self.end_evaluation(readings);
+            }
+            let placed =
+                line.step.and_then(|count| self.place_evaluation(count, &line)).or_else(|| self.newest_in_lines());
+            let step = line.step.filter(|_| placed.is_some());
+            self.evaluating = Some((Line { step, ..line }, placed));
+            return None;
+        }
+        match &mut self.evaluating {
+            Some((known, _)) if is_evaluation && line.step.is_none() => {
+                known.merge(line);
+                self.end_evaluation(readings);
+                None
+            }
+            _ => {
+                self.end_evaluation(readings);
+                Some(line)
+            }
+        }
+    }
+
+    /// Emits the evaluation that was under way.
+    pub(super) fn end_evaluation(&mut self, readings: &mut Vec<Reading>) {
+        if let Some((line, placed)) = self.evaluating.take() {
+            self.emit(line, placed, readings);
+        }
+    }
+
+    fn place_evaluation(&mut self, count: u64, line: &Line) -> Option<Placed> {
+        if self.progress.is_chosen() || self.own_steps {
+            return None;
+        }
+        self.lines.place_evaluation(&position_of(count, line))
+    }
+
     /// Returns the step of the newest line, where lines name the steps.
     fn newest_in_lines(&self) -> Option<Placed> {
         let step = self.joiner.step().filter(|_| self.has_line_steps)?;
@@ -214,13 +281,13 @@ impl Content {
             return self.emit(line, placed, readings);
         }
         self.has_line_steps = true;
-        let position = Position {
-            count,
-            out_of: line.out_of,
-            // A fraction of an epoch says nothing about where the count begins.
-            epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
-            ..Position::default()
-        };
+        let position = position_of(count, &line);
+        // The rest of a step that was taken within an earlier line.
+        let mut line = line;
+        if line.names_parts && self.joiner.step() == Some(count) {
+            line.values.retain(|(name, _)| !self.joiner.knows(name));
+            line.epoch = None;
+        }
         if line.is_evaluation || !line.has_other_than_evaluation() {
             let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
             return self.emit(line, placed, readings);
@@ -289,16 +356,24 @@ impl Content {
     }
 
     fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
-        if !line.has_percent {
+        if line.has_percent {
+            Shares::drop_impossible(&mut line.values);
+        } else {
             self.shares.normalise(&mut line.values);
         }
         self.test_set.keep_apart(&mut line);
         self.mark(&line, placed);
+        // Where nothing counts steps, an epoch is all that places a value.
+        let counts = self.has_line_steps || self.own_steps || self.progress.is_chosen();
+        let named = self.epoch.filter(|_| !counts).map(|epoch| epoch as f64);
         let reading = Reading {
             step: placed.map(|placed| placed.step),
             count_started_over: None,
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
-            epoch: line.epoch.map(|epoch| epoch.value),
+            epoch: line.epoch.map(|epoch| epoch.value).or(named),
+            epochs: line.epoch.or(self.heading).and_then(|epoch| epoch.count),
+            epoch_size: line.out_of.filter(|_| line.is_within_epoch && placed.is_some()),
+            is_partial: placed.is_none() && line.progress.is_some() && !line.is_evaluation,
             values: line.values,
             printed: self.printed,
             skip: None,
@@ -318,5 +393,17 @@ impl Content {
             self.emit(line, None, readings);
         }
         self.joiner.flush(readings);
+    }
+}
+
+fn position_of(count: u64, line: &Line) -> Position {
+    Position {
+        count,
+        out_of: line.out_of,
+        // A fraction of an epoch says nothing about where the count begins.
+        epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
+        is_within: line.is_within_epoch,
+        usually_from_zero: line.usually_from_zero,
+        ..Position::default()
     }
 }

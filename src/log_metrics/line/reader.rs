@@ -1,0 +1,426 @@
+//! Reads the keys and numbers of a line, token by token.
+
+use super::Line;
+use crate::log_metrics::clock::Epoch;
+use crate::log_metrics::names::{self, Role};
+use crate::log_metrics::token::{Token, tokens};
+
+/// Maximum number of words in a key; more is prose.
+const MAX_WORDS: usize = 6;
+/// Keys read of one line.
+const MAX_KEYS: usize = 2 * names::MAX_NAMES;
+/// A line says within its first words whether it reports an evaluation.
+const FIRST_WORDS: usize = 3;
+/// Words before a key that do not change its meaning.
+const FILLERS: [&str; 12] =
+    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
+/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
+const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
+/// Wrappers around a printed number.
+const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
+/// Numbers that name a run, or its future, not a measurement.
+const LABELS: [&str; 5] = ["v_num", "pid", "rank", "eta", "epoch_loaded"];
+/// Parts of the names of readings of the machine, which an evaluation does not measure.
+const OF_MACHINE: [&str; 7] = ["time", "data", "data_time", "memory", "max_mem", "mem", "speed"];
+/// Words between a score and the data that it was measured on: `Accuracy of the network on the 10000 test images: 81 %`.
+const PREPOSITIONS: [&str; 4] = ["of", "on", "for", "over"];
+/// Words of data that is more than one class of it.
+const WHOLES: [&str; 12] = [
+    "network",
+    "net",
+    "model",
+    "set",
+    "dataset",
+    "images",
+    "samples",
+    "examples",
+    "data",
+    "all",
+    "overall",
+    "sentences",
+];
+
+/// A count that the next number may be the total of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Counted {
+    Epoch,
+    Step,
+}
+
+/// The number before a bracket that may hold the step: `Epoch: [0][3/8]`, `Train: 0 [ 50/1251 (4%)]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Before<'a> {
+    /// That of an epoch; whether a colon stands before its bracket, as in scripts that count from 0.
+    Epoch(bool),
+    Training(&'a str),
+}
+
+#[derive(Default)]
+pub struct Reader<'a> {
+    line: Line,
+    found: Vec<(String, f64)>,
+    /// Means in parentheses behind values: their places in `found`.
+    means: Vec<(usize, f64)>,
+    words: Vec<&'a str>,
+    /// A separator follows the words.
+    separated: bool,
+    seen_words: usize,
+    previous: Option<Token<'a>>,
+    before: Option<Before<'a>>,
+    counted: Option<Counted>,
+    /// A fraction that waits for its unit: `40/ 49 batches`.
+    unitless: Option<(&'a str, &'a str)>,
+    /// A step and its total that no key names.
+    position: Option<(u64, Option<u64>)>,
+    /// A batch without a total, which may be a setting.
+    batch: Option<u64>,
+    /// A fraction behind an epoch may count samples.
+    is_of_samples: bool,
+    /// The separator of the newest key began with a colon.
+    has_colon: bool,
+    /// The score that a sentence speaks of, and whether it is that of more than a class.
+    subject: Option<(&'a str, bool)>,
+    step_is_named_best: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub fn read(mut self, text: &'a str) -> Line {
+        for token in tokens(text) {
+            self.take(token);
+            self.previous = Some(token);
+        }
+        self.finish()
+    }
+
+    fn take(&mut self, token: Token<'a>) {
+        if self.subject.is_some() {
+            return self.take_of_sentence(token);
+        }
+        let is_mark = matches!(token, Token::Mark(..));
+        let unitless = if is_mark { None } else { self.unitless.take() };
+        let before = if is_mark { None } else { self.before.take() };
+        match token {
+            Token::Word(word) => self.take_word(word, unitless),
+            // `number of nan iterations: 0`, unlike `loss nan`.
+            Token::Number(word) if self.is_within_key(word) => self.take_word(word, None),
+            Token::Number(text) => self.take_plain_number(text),
+            Token::Percent(text) => {
+                let known = self.found.len();
+                self.take_number(text, None);
+                if let Some((_, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
+                    *value /= if self.line.has_percent { 1.0 } else { 100.0 };
+                    self.line.has_percent = true;
+                }
+                // `Train Epoch: 1 [640/60000 (1%)]` counts samples, as PyTorch's examples and OpenCLIP do.
+                if matches!(self.previous, Some(Token::Mark('(', _))) && self.is_of_samples {
+                    self.position = None;
+                }
+                self.end_key();
+            }
+            Token::Fraction(count, out_of) => {
+                self.take_fraction(count, out_of, before);
+                self.end_key();
+            }
+            // `loss=2.3`: only the word at the sign is the key. `lm loss: 2.3`: all of them.
+            Token::Mark('=', false) if !self.words.is_empty() => {
+                let last = self.words.pop();
+                self.drop_words();
+                self.words.extend(last);
+                self.separated = true;
+            }
+            // `Step [10/50]`, `elapsed time (ms): 5`
+            Token::Mark(mark @ (':' | '=' | '['), _) if !self.words.is_empty() => {
+                self.has_colon = mark == ':' || (mark == '[' && self.has_colon);
+                self.separated = true;
+            }
+            Token::Mark('(' | ')', _) => {}
+            Token::Other | Token::Mark(..) => {
+                if matches!(token, Token::Mark('-' | '|' | ']', _)) && self.has_nothing() {
+                    // What came so far is the time, the logger and the level.
+                    self.seen_words = 0;
+                }
+                self.drop_words();
+            }
+        }
+        if !is_mark && !matches!(token, Token::Number(_) | Token::Word("of")) {
+            self.counted = None;
+        }
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.found.is_empty() && self.line.step.is_none() && self.line.epoch.is_none() && self.position.is_none()
+    }
+
+    fn is_within_key(&self, word: &str) -> bool {
+        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.separated && self.key().is_none()
+    }
+
+    fn take_word(&mut self, word: &'a str, unitless: Option<(&'a str, &'a str)>) {
+        if let Some((count, out_of)) = unitless.filter(|_| names::is_unit(word)) {
+            self.set_position(count, out_of);
+            return;
+        }
+        self.seen_words += 1;
+        let is_early = self.seen_words <= FIRST_WORDS;
+        // `Epoch(val) [1][10/10]`
+        let is_in_parentheses = self.previous == Some(Token::Mark('(', false)) && self.words.len() == 1;
+        if self.found.is_empty() && (is_early || is_in_parentheses) && names::is_evaluation(word) {
+            self.line.is_evaluation = true;
+            self.line.is_test = names::is_test_set(word);
+        }
+        if self.separated && WRAPPERS.contains(&word) {
+            return;
+        }
+        if !self.separated && PREPOSITIONS.contains(&word) {
+            if word == "of" && self.counted.is_some() {
+                return;
+            }
+            if let Some(subject) = self.words.last().filter(|word| names::is_score(&names::sanitise(word))) {
+                self.subject = Some((subject, false));
+                return;
+            }
+        }
+        // `validation loss at iteration 100`: the step is the key, the rest is prose.
+        let is_at = word.eq_ignore_ascii_case("at");
+        if self.separated || is_at {
+            self.drop_words();
+        }
+        if !is_at {
+            self.words.push(word);
+        }
+    }
+
+    /// Takes a token between a score and its number.
+    fn take_of_sentence(&mut self, token: Token<'a>) {
+        let Some((subject, is_whole)) = self.subject else { return };
+        match token {
+            Token::Word("is" | "was") | Token::Mark(':' | '=', _) => {
+                if is_whole {
+                    (self.words, self.separated) = (vec![subject], true);
+                    self.line.is_evaluation = true;
+                }
+                self.subject = None;
+            }
+            // The data that is trained on.
+            Token::Word(word) if names::is_training(word) => self.subject = None,
+            Token::Word(word) => {
+                self.subject = Some((subject, is_whole || WHOLES.contains(&word) || names::is_evaluation(word)));
+                self.line.is_test |= names::is_test_set(word);
+            }
+            // `an accuracy of 0.95`
+            Token::Number(_) | Token::Percent(_) if matches!(self.previous, Some(Token::Word(word)) if PREPOSITIONS.contains(&word)) =>
+            {
+                (self.words, self.subject) = (vec![subject], None);
+                self.take(token);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_plain_number(&mut self, text: &'a str) {
+        let is_total = self.previous == Some(Token::Word("of"));
+        match self.counted.take() {
+            Some(Counted::Epoch) if is_total => {
+                if let Some(epoch) = &mut self.line.epoch {
+                    epoch.count = epoch.count.or(names::parse_count(text));
+                }
+            }
+            Some(Counted::Step) if is_total => self.line.out_of = self.line.out_of.or(names::parse_count(text)),
+            // `Loss 1.77e+01 (1.95e+01)`
+            _ if matches!(self.previous, Some(Token::Mark('(', _))) && self.words.is_empty() => {
+                let mean = text.parse::<f64>().ok();
+                self.means.extend(self.found.len().checked_sub(1).zip(mean));
+            }
+            _ => self.take_number(text, None),
+        }
+        self.end_key();
+    }
+
+    /// Takes `10/50`.
+    fn take_fraction(&mut self, count: &'a str, out_of: &'a str, before: Option<Before<'a>>) {
+        if !self.words.is_empty() {
+            return self.take_number(count, Some(out_of));
+        }
+        self.note_progress(count);
+        match before.filter(|_| matches!(self.previous, Some(Token::Mark('[', _)))) {
+            Some(before) => {
+                if let Before::Training(epoch) = before {
+                    self.line.epoch = Epoch::read(epoch, None);
+                }
+                self.line.usually_from_zero = before != Before::Epoch(false);
+                self.is_of_samples = matches!(before, Before::Epoch(_));
+                self.set_position(count, out_of);
+            }
+            None => self.unitless = Some((count, out_of)),
+        }
+    }
+
+    fn note_progress(&mut self, count: &str) {
+        self.line.progress = self.line.progress.or(names::parse_count(count));
+    }
+
+    fn set_position(&mut self, count: &str, out_of: &str) {
+        let count = names::parse_count(count).map(|count| (count, names::parse_count(out_of)));
+        self.position = self.position.or(count);
+    }
+
+    fn take_number(&mut self, text: &'a str, out_of: Option<&'a str>) {
+        let Some((key, role)) = self.key() else { return };
+        let is_fraction = out_of.is_some();
+        if is_fraction && role != Role::Epoch && !names::is_accuracy(&key) {
+            self.note_progress(text);
+        }
+        match role {
+            Role::Step => self.take_step(&key, text, out_of),
+            Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
+            Role::Epoch if self.line.epoch.is_none() => {
+                self.line.epoch = Epoch::read(text, out_of);
+                let has_colon = self.has_colon && matches!(self.previous, Some(Token::Mark('[', _)));
+                (self.counted, self.before) = (Some(Counted::Epoch), Some(Before::Epoch(has_colon)));
+            }
+            Role::Own if names::is_batch(&key) => match out_of {
+                Some(out_of) => self.set_position(text, out_of),
+                None => self.batch = self.batch.or(names::parse_count(text)),
+            },
+            Role::Own if names::is_place(&key) => self.take_at_place(&key, text),
+            Role::Known(_) | Role::Own if self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) => {
+                self.take_value(key, text, out_of);
+            }
+            _ => {}
+        }
+        self.words.clear();
+    }
+
+    /// Takes a step. That of the optimizer counts where a line also names parts of one: `iter 10 step 5`.
+    fn take_step(&mut self, key: &str, text: &str, out_of: Option<&str>) {
+        let is_finer = names::is_finer(key);
+        if self.line.step.is_some() && (is_finer || self.step_is_named_best) {
+            self.line.names_parts |= is_finer;
+            return;
+        }
+        self.line.names_parts = self.line.step.is_some();
+        self.step_is_named_best = !is_finer;
+        self.line.step = names::parse_count(text);
+        self.line.out_of = out_of.and_then(names::parse_count);
+        self.counted = Some(Counted::Step);
+    }
+
+    /// Takes the number of a place: `loss train: 2.1, val: 2.3` measures the same there; the 0 of `Train: 0 [50/1251]` is an
+    /// epoch.
+    fn take_at_place(&mut self, place: &str, text: &'a str) {
+        let measured = self.found.iter().rev().find(|(key, _)| names::is_loss(key) && names::names_place(key));
+        if measured.is_some() {
+            self.found.extend(text.parse().ok().map(|value| (format!("{place}_loss"), value)));
+        } else if names::is_training(place) {
+            self.before = Some(Before::Training(text));
+        }
+    }
+
+    fn take_value(&mut self, key: String, text: &str, out_of: Option<&str>) {
+        let value: Option<f64> = text.parse().ok();
+        let value = match out_of.map(|out_of| out_of.parse::<f64>().unwrap_or(0.0)) {
+            None if names::is_in_percent(&key) => {
+                self.line.has_percent = true;
+                value.map(|value| value / 100.0)
+            }
+            None => value,
+            // `Accuracy: 9812/10000 (98%)`
+            Some(out_of) if names::is_accuracy(&key) && out_of > 0.0 => {
+                self.line.has_percent = true;
+                value.map(|value| value / out_of)
+            }
+            Some(_) => None,
+        };
+        self.found.extend(value.map(|value| (key, value)));
+    }
+
+    /// Returns the key that the words make, and the role of its number; none when they are prose.
+    fn key(&self) -> Option<(String, Role)> {
+        if self.words.is_empty() || self.words.len() > MAX_WORDS {
+            return None;
+        }
+        let whole = names::sanitise(&self.words.join("_"));
+        let mut fillers = self.words.iter();
+        let mut is_summary = false;
+        while !fillers.as_slice().is_empty() {
+            let key = names::sanitise(&fillers.as_slice().join("_"));
+            let role = names::role(&key);
+            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
+            if (role != Role::Own && (of_evaluation || !is_summary)) || names::is_batch(&key) {
+                return Some((key, role));
+            }
+            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
+            let Some(word) = fillers.next() else { break };
+            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
+            is_summary |= is_before_evaluation;
+            if !is_before_evaluation && !is_one_of(word, &FILLERS) {
+                break;
+            }
+        }
+        self.separated.then_some((whole, Role::Own))
+    }
+
+    fn end_key(&mut self) {
+        self.drop_words();
+    }
+
+    fn drop_words(&mut self) {
+        self.has_colon = false;
+        for word in self.words.drain(..) {
+            if self.line.other_words.len() < MAX_WORDS {
+                self.line.other_words.push(word.to_ascii_lowercase());
+            }
+        }
+        self.separated = false;
+    }
+
+    fn finish(mut self) -> Line {
+        self.drop_words();
+        let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
+        self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
+        let has_loss = self.found.iter().any(|(key, _)| names::is_loss(key));
+        let is_named = self.line.step.is_some() && !self.line.names_parts;
+        self.place(has_loss);
+        // Scores alone are those of a data set.
+        let is_score = |(key, _): &(String, f64)| names::is_score(key) && !names::names_place(key);
+        self.line.is_evaluation |= self.line.step.is_none() && !has_loss && self.found.iter().any(is_score);
+        if self.line.is_evaluation {
+            if self.line.progress.is_some() {
+                for (place, mean) in std::mem::take(&mut self.means) {
+                    let scale = if names::is_in_percent(&self.found[place].0) { 100.0 } else { 1.0 };
+                    self.found[place].1 = mean / scale;
+                }
+            }
+            self.found.retain(|(key, _)| !OF_MACHINE.contains(&key.as_str()) && !key.ends_with("_time"));
+            for (key, _) in &mut self.found {
+                if !names::names_place(key) {
+                    *key = format!("eval_{key}");
+                }
+            }
+        }
+        names::take_for_evaluation(&mut self.found);
+        let mut values = names::canonical_values(self.found);
+        // An evaluation that a step's line reports may also measure training data: that is not the step's loss.
+        let has_eval = values.iter().any(|(name, _)| name == "eval_loss");
+        if is_named && has_eval && !values.iter().any(|(name, _)| name == "train_loss") {
+            for (name, _) in &mut values {
+                if name == "loss" {
+                    "train_loss".clone_into(name);
+                }
+            }
+        }
+        Line { values, ..self.line }
+    }
+
+    /// Gives a line of the training the step that no key names.
+    fn place(&mut self, has_loss: bool) {
+        if self.line.step.is_some() || self.line.is_evaluation {
+            return;
+        }
+        let batch = self.batch.filter(|_| has_loss && self.line.epoch.is_some()).map(|batch| (batch, None));
+        if let Some((step, out_of)) = self.position.or(batch) {
+            (self.line.step, self.line.out_of) = (Some(step), out_of);
+            self.line.is_within_epoch = self.line.epoch.is_some();
+        }
+    }
+}
