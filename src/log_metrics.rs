@@ -39,6 +39,7 @@ mod tensorboard;
 mod test_set;
 mod token;
 mod trackio;
+mod unread;
 mod wandb;
 
 pub use clock::Counting;
@@ -50,6 +51,7 @@ pub use output::{Mark, OutputReader};
 pub use pattern::{Pattern, PatternError};
 pub use shares::Shares;
 pub use skips::{Skip, Span, skip_counts};
+pub use unread::UnreadLines;
 
 use std::time::Duration;
 

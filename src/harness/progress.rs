@@ -167,6 +167,7 @@ impl CommandProgress {
             self.report_epoch(epoch);
         }
         if is_eval(reading) {
+            let placed = if self.epochs.follows_losses() { Some(self.step) } else { placed };
             let is_unplaced = placed.is_none() && self.step == 0;
             let step = if is_unplaced { self.epochs.place_evaluation() } else { placed.unwrap_or(self.step) };
             if self.epochs.counts() {

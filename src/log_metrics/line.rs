@@ -3,10 +3,13 @@
 
 mod reader;
 
-use super::clock::Epoch;
+use super::clock::{Epoch, Extent};
 use super::heads::{Form, Head};
 use super::names::{self, Role};
 use reader::Reader;
+
+/// Words of a line that begins an epoch.
+const AROUND_EPOCH: [&str; 8] = ["epoch", "time", "start", "starting", "begin", "beginning", "training", "train"];
 
 /// The content of a line that reports metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,18 +26,24 @@ pub struct Line {
     pub is_test: bool,
     /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
     pub progress: Option<u64>,
-    /// Its step is that of its epoch.
-    pub is_within_epoch: bool,
-    /// Scripts that print this form number the first epoch 0.
-    pub usually_from_zero: bool,
-    /// Its step ends the epoch that a line above names.
-    pub ends_epoch: bool,
-    /// It names parts of the step, too: several lines may report one.
-    pub names_parts: bool,
+    /// What its step covers.
+    pub extent: Extent,
+    pub form: LineForm,
     /// An accuracy was printed with a percent sign, and is a share already.
     pub has_percent: bool,
     /// Words that are not part of a key.
     pub other_words: Vec<String>,
+}
+
+/// A form of lines that needs the lines before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LineForm {
+    #[default]
+    Plain,
+    /// Its step ends the epoch that a line above names.
+    EndsEpoch,
+    /// It names parts of the step, too: several lines may report one.
+    OfParts,
 }
 
 impl Line {
@@ -47,14 +56,30 @@ impl Line {
         if is_training || head.form == Form::Round {
             (line.step, line.out_of) = (Some(head.step), head.out_of);
             line.epoch = line.epoch.or(head.epoch);
-            line.is_within_epoch = head.epoch.is_some() && head.out_of.is_some();
-            line.ends_epoch = head.form == Form::OfEpoch;
+            if head.epoch.is_some() && head.out_of.is_some() {
+                line.extent = Extent::Epoch;
+            }
+            if head.form == Form::OfEpoch {
+                line.form = LineForm::EndsEpoch;
+            }
         }
         if head.form == Form::Round {
             line.is_evaluation = false;
             names::add_objective(&mut line.values);
         }
         line
+    }
+
+    /// Returns the step, and its end, of a line that names nothing else: `Learning iteration 1/101`. Its values follow.
+    pub fn heads_step(&self) -> Option<(u64, Option<u64>)> {
+        let is_heading = self.values.is_empty() && self.epoch.is_none() && !self.is_evaluation;
+        let words = usize::from(self.out_of.is_some());
+        self.step.filter(|_| is_heading && self.other_words.len() <= words).map(|step| (step, self.out_of))
+    }
+
+    /// Reports whether a line that reports no metrics begins an epoch: `Epoch 2/5`, `Start epoch 2`, `Epoch: 02 | Epoch Time: 5s`.
+    pub fn heads_epoch(&self) -> bool {
+        self.other_words.iter().all(|word| AROUND_EPOCH.contains(&word.as_str()))
     }
 
     /// Counts the values as those of an evaluation.
@@ -87,7 +112,8 @@ impl Line {
     /// Reports whether the line contains a metric that downshift knows, or nothing but keys and numbers with a step.
     pub fn reports_metrics(&self) -> bool {
         let known = |(name, _): &(String, f64)| {
-            names::is_loss(name) || names::is_score(name) || matches!(names::role(name), Role::Known(_))
+            let is_score = names::is_score(name) || (self.is_evaluation && names::has_score(name));
+            is_score || names::is_loss(name) || matches!(names::role(name), Role::Known(_))
         };
         self.values.iter().any(known) || (self.step.is_some() && !self.values.is_empty() && self.other_words.is_empty())
     }

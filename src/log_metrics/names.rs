@@ -61,6 +61,8 @@ const SCORES: [&str; 16] = [
 ];
 /// Names of an accuracy among the first so many guesses, without the number.
 const TOP: [&str; 9] = ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top"];
+/// Words before the loss of another evaluation than the newest.
+const OF_OTHERS: [&str; 7] = ["best", "min", "max", "lowest", "last", "previous", "prev"];
 const TRAINING: [&str; 6] = ["training", "train", "trainer", "tr", "rollout", "learn"];
 const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
 const STEPS: [&str; 15] = [
@@ -87,6 +89,8 @@ const FINER: [&str; 4] = ["iter", "iters", "iteration", "iterations"];
 const BATCHES: [&str; 5] = ["batch", "batches", "minibatch", "mini-batch", "batch_idx"];
 const TOTALS: [&str; 5] = ["total_steps", "max_steps", "total_optimization_steps", "total_iterations", "train_iters"];
 const EPOCHS: [&str; 4] = ["epoch", "epochs", "train_epoch", "current_epoch"];
+/// Counts that stand for epochs, unless an epoch is named beside them.
+const ROUNDS: [&str; 4] = ["round", "rounds", "episode", "episodes"];
 
 /// The role of a number, by the key before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +113,7 @@ pub fn role(key: &str) -> Role {
     match key {
         _ if is_step(key) || (place == Section::Training && is_step(rest)) => Role::Step,
         _ if TOTALS.contains(&key) => Role::TotalSteps,
-        _ if is_epoch(rest) && (place != Section::Evaluation || !key.ends_with(rest)) => Role::Epoch,
+        _ if is_epoch(rest) || is_round(rest) => Role::Epoch,
         _ => match known(rest) {
             Some(name) if place == Section::Evaluation || key.starts_with("lm_loss_") => {
                 Role::Known(format!("eval_{name}"))
@@ -135,6 +139,11 @@ pub fn is_in_percent(key: &str) -> bool {
 pub fn is_score(key: &str) -> bool {
     let rest = place(key).1;
     SCORES.contains(&rest) || is_accuracy(rest) || at(rest, &["r@", "recall@"]).is_some()
+}
+
+/// Reports whether a part of a key is a score: `bbox_map_50`, `image_to_text_r@1`.
+pub fn has_score(key: &str) -> bool {
+    key.split(['_', '/']).any(is_score)
 }
 
 /// Reports whether a word counts steps, as in `40/ 49 batches`.
@@ -198,6 +207,11 @@ fn is_step(key: &str) -> bool {
     STEPS.contains(&key)
 }
 
+/// Reports whether a key stands for an epoch, unless one is named.
+pub fn is_round(key: &str) -> bool {
+    ROUNDS.contains(&key)
+}
+
 fn is_epoch(key: &str) -> bool {
     EPOCHS.contains(&key)
 }
@@ -228,7 +242,11 @@ fn place(key: &str) -> (Section, &str) {
     let is_known = |found: &(Section, &str)| {
         key[found.1.len()..].starts_with('/') || is_known(found.1) || is_epoch(found.1) || is_step(found.1)
     };
-    before.filter(named).or(after.filter(named).filter(is_known)).unwrap_or((Section::Unnamed, key))
+    // `clip_val_loss`
+    let within = key.split_once("_val_").filter(|(first, _)| !first.split('_').any(|word| OF_OTHERS.contains(&word)));
+    let within = within.map(|(_, rest)| (Section::Evaluation, rest));
+    let found = before.filter(named).or(after.filter(named).filter(is_known));
+    found.or(within.filter(is_known)).unwrap_or((Section::Unnamed, key))
 }
 
 fn is_known(rest: &str) -> bool {

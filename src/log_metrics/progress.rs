@@ -3,7 +3,7 @@
 //! that reports one, as the Hugging Face Trainer does.
 
 use super::bar::{Bar, Maker};
-use super::clock::{Clock, Epoch, Placed, Position};
+use super::clock::{Clock, Epoch, Extent, Placed, Position};
 use super::line::Line;
 use super::names;
 
@@ -199,16 +199,13 @@ impl Chosen {
         let nested =
             outer.map(|(_, epochs)| Epoch { value: self.nested_epoch as f64, count: Some(epochs), zero_based: true });
         let epoch = line.epoch.or(announced).or(nested);
-        let is_nested = epoch.is_some() && epoch == nested;
-        let position = Position {
-            count: bar.count,
-            out_of: Some(bar.out_of),
-            epoch,
-            is_whole: self.reason == Reason::Whole,
-            is_within: (matches!(bar.maker, Maker::Keras | Maker::Table) && epoch.is_some()) || is_nested,
-            counts_epochs: is_nested,
-            ..Position::default()
+        let extent = match (self.reason, bar.maker) {
+            (Reason::Whole, _) => Extent::Training,
+            (Reason::Own, _) if epoch.is_some() && epoch == nested => Extent::EpochOfAll,
+            (Reason::Own, Maker::Keras | Maker::Table) if epoch.is_some() => Extent::Epoch,
+            (Reason::Own, _) => Extent::Unknown,
         };
+        let position = Position { count: bar.count, out_of: Some(bar.out_of), epoch, extent };
         if starts_over {
             (self.first, self.last) = (bar.count, None);
             self.is_iterated = false;

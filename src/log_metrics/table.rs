@@ -28,7 +28,7 @@ pub struct Table {
 /// The subject of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The training: an epoch and losses.
+    /// The training: an epoch or a step, and losses.
     Training,
     /// An evaluation: a row for all classes, and one for each.
     Evaluation,
@@ -55,11 +55,15 @@ impl Table {
     }
 
     fn header(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect();
+        // Names of several words are wide apart: `Iter   Train Loss   Remaining Time`.
+        let wide: Vec<&str> =
+            text.split("  ").map(str::trim).filter(|name| !name.is_empty()).take(COLUMNS.end() + 1).collect();
+        let is_wide = wide.len() >= *COLUMNS.start() && wide.iter().any(|name| name.contains(' '));
+        let words = if is_wide { wide } else { text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect() };
         let is_name = |word: &&str| {
             word.len() <= LONGEST
                 && word.starts_with(|letter: char| letter.is_ascii_alphabetic())
-                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/%".contains(&byte))
+                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/% ".contains(&byte))
         };
         if !COLUMNS.contains(&words.len()) || !words.iter().all(is_name) {
             return None;
@@ -68,7 +72,12 @@ impl Table {
         let is_score = |column: &String| SCORES.iter().any(|score| column.contains(score));
         let kind = match columns[0].as_str() {
             "class" | "classes" if columns.iter().any(is_score) => Kind::Evaluation,
-            "epoch" if columns.iter().any(|column| is_training_loss(column)) => Kind::Training,
+            first
+                if (first == "epoch" || (counts(first) && text.contains("  ")))
+                    && columns.iter().any(|column| is_training_loss(column)) =>
+            {
+                Kind::Training
+            }
             _ => return None,
         };
         Some(Self { columns, kind })
@@ -103,7 +112,8 @@ impl Table {
                 let has_total =
                     numbers.iter().any(|(name, _)| names::role(name) == names::Role::Known("loss".to_owned()));
                 let total = if has_total { String::new() } else { format!(" loss={}", losses.iter().sum::<f64>()) };
-                Some(Part::Row(format!("Epoch {}{total} {} {behind}", cells[0], pairs.join(" "))))
+                let unit = if self.columns[0] == "epoch" { "Epoch" } else { "step" };
+                Some(Part::Row(format!("{unit} {}{total} {} {behind}", cells[0], pairs.join(" "))))
             }
             Kind::Evaluation if !cells[1..].iter().all(|cell| is_number(cell)) => None,
             Kind::Evaluation if !cells[0].eq_ignore_ascii_case("all") => Some(Part::Detail),
@@ -113,6 +123,11 @@ impl Table {
             }
         }
     }
+}
+
+/// Reports whether a column counts the rows.
+fn counts(name: &str) -> bool {
+    matches!(names::role(name), names::Role::Epoch | names::Role::Step)
 }
 
 fn is_training_loss(name: &str) -> bool {
@@ -211,6 +226,8 @@ mod tests {
             "Class Images",
             "Epoch val_loss val_acc",
             "step 3 loss 0.5",
+            "Steps without loss",
+            "Iteration of the loss",
             "",
         ] {
             assert!(!matches!(Table::read(text, None), Some(Part::Header(_))), "{text}");

@@ -22,6 +22,8 @@ pub(in crate::harness) struct OutputSteps {
     pub(super) is_uncertain: bool,
     /// Losses that no step was named for.
     stepless: u32,
+    /// An output without a step was reported.
+    pub(in crate::harness) is_unread_noted: bool,
 }
 
 impl Harness {

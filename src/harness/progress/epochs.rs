@@ -12,6 +12,8 @@ pub(super) struct EpochSteps {
     first: Option<u64>,
     /// Something else counts: a step, or fractions of an epoch.
     is_beside_steps: bool,
+    /// A training loss was reported.
+    has_losses: bool,
     /// Evaluations that nothing places.
     unplaced: u64,
 }
@@ -26,6 +28,13 @@ impl EpochSteps {
         let is_fraction = reading.epoch.is_some_and(|epoch| epoch.fract() != 0.0);
         self.is_beside_steps |= reading.step.is_some() || reading.count_started_over.is_some() || is_fraction;
         self.first = self.first.or_else(|| epoch_of(reading));
+        self.has_losses |= reading.value("loss").is_some();
+    }
+
+    /// Reports whether an evaluation measures the newest epoch, whatever number it gives: scripts also count the epochs
+    /// that are done.
+    pub(super) fn follows_losses(&self) -> bool {
+        self.counts() && self.has_losses
     }
 
     /// Returns the step of a reading that names none: the number of its epoch, counted from 1.
@@ -103,6 +112,16 @@ mod tests {
         }
         let mut resumed = CommandProgress::new(2, 1, 1, None);
         assert_eq!(take(&mut resumed, &[of_epoch(2.0, &[("loss", 0.5)])]).0, [(3, Some(0.5))], "it counts from 0");
+    }
+
+    #[test]
+    fn an_evaluation_may_count_the_epochs_that_are_done() {
+        let mut progress = CommandProgress::new(0, 1, 1, None);
+        let readings =
+            [0.0, 1.0].map(|epoch| [of_epoch(epoch, &[("loss", 1.0)]), of_epoch(epoch + 1.0, &[("eval_loss", 2.0)])]);
+        let (steps, evals) = take(&mut progress, readings.as_flattened());
+        assert_eq!(steps, [(1, Some(1.0)), (2, Some(1.0))]);
+        assert_eq!(evals, [(1, Some(2.0)), (2, Some(2.0))]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reads the keys and numbers of a line, token by token.
 
-use super::Line;
-use crate::log_metrics::clock::Epoch;
+use super::{Line, LineForm};
+use crate::log_metrics::clock::{Epoch, Extent};
 use crate::log_metrics::names::{self, Role};
 use crate::log_metrics::token::{Token, tokens};
 
@@ -12,8 +12,9 @@ const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
 /// Words before a key that do not change its meaning.
-const FILLERS: [&str; 12] =
-    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
+const FILLERS: [&str; 13] = [
+    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "learning",
+];
 /// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
 const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 /// Wrappers around a printed number.
@@ -40,6 +41,16 @@ const WHOLES: [&str; 12] = [
     "sentences",
 ];
 
+/// A sign behind words, which makes a key of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Separator {
+    #[default]
+    Nothing,
+    Sign,
+    /// A colon, also before a bracket.
+    Colon,
+}
+
 /// A count that the next number may be the total of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Counted {
@@ -62,8 +73,8 @@ pub struct Reader<'a> {
     /// Means in parentheses behind values: their places in `found`.
     means: Vec<(usize, f64)>,
     words: Vec<&'a str>,
-    /// A separator follows the words.
-    separated: bool,
+    /// What separates the words from their number.
+    separator: Separator,
     seen_words: usize,
     previous: Option<Token<'a>>,
     before: Option<Before<'a>>,
@@ -72,15 +83,14 @@ pub struct Reader<'a> {
     unitless: Option<(&'a str, &'a str)>,
     /// A step and its total that no key names.
     position: Option<(u64, Option<u64>)>,
+    /// The number that it stands behind.
+    behind: Option<Before<'a>>,
     /// A batch without a total, which may be a setting.
     batch: Option<u64>,
-    /// A fraction behind an epoch may count samples.
-    is_of_samples: bool,
-    /// The separator of the newest key began with a colon.
-    has_colon: bool,
     /// The score that a sentence speaks of, and whether it is that of more than a class.
     subject: Option<(&'a str, bool)>,
-    step_is_named_best: bool,
+    names_step: bool,
+    epoch_is_round: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -112,7 +122,7 @@ impl<'a> Reader<'a> {
                     self.line.has_percent = true;
                 }
                 // `Train Epoch: 1 [640/60000 (1%)]` counts samples, as PyTorch's examples and OpenCLIP do.
-                if matches!(self.previous, Some(Token::Mark('(', _))) && self.is_of_samples {
+                if matches!(self.previous, Some(Token::Mark('(', _))) && matches!(self.behind, Some(Before::Epoch(_))) {
                     self.position = None;
                 }
                 self.end_key();
@@ -126,12 +136,12 @@ impl<'a> Reader<'a> {
                 let last = self.words.pop();
                 self.drop_words();
                 self.words.extend(last);
-                self.separated = true;
+                self.separator = Separator::Sign;
             }
             // `Step [10/50]`, `elapsed time (ms): 5`
             Token::Mark(mark @ (':' | '=' | '['), _) if !self.words.is_empty() => {
-                self.has_colon = mark == ':' || (mark == '[' && self.has_colon);
-                self.separated = true;
+                let is_colon = mark == ':' || (mark == '[' && self.separator == Separator::Colon);
+                self.separator = if is_colon { Separator::Colon } else { Separator::Sign };
             }
             Token::Mark('(' | ')', _) => {}
             Token::Other | Token::Mark(..) => {
@@ -147,12 +157,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn is_separated(&self) -> bool {
+        self.separator != Separator::Nothing
+    }
+
     fn has_nothing(&self) -> bool {
         self.found.is_empty() && self.line.step.is_none() && self.line.epoch.is_none() && self.position.is_none()
     }
 
     fn is_within_key(&self, word: &str) -> bool {
-        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.separated && self.key().is_none()
+        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.is_separated() && self.key().is_none()
     }
 
     fn take_word(&mut self, word: &'a str, unitless: Option<(&'a str, &'a str)>) {
@@ -168,10 +182,10 @@ impl<'a> Reader<'a> {
             self.line.is_evaluation = true;
             self.line.is_test = names::is_test_set(word);
         }
-        if self.separated && WRAPPERS.contains(&word) {
+        if self.is_separated() && WRAPPERS.contains(&word) {
             return;
         }
-        if !self.separated && PREPOSITIONS.contains(&word) {
+        if !self.is_separated() && PREPOSITIONS.contains(&word) {
             if word == "of" && self.counted.is_some() {
                 return;
             }
@@ -182,7 +196,7 @@ impl<'a> Reader<'a> {
         }
         // `validation loss at iteration 100`: the step is the key, the rest is prose.
         let is_at = word.eq_ignore_ascii_case("at");
-        if self.separated || is_at {
+        if self.is_separated() || is_at {
             self.drop_words();
         }
         if !is_at {
@@ -196,7 +210,7 @@ impl<'a> Reader<'a> {
         match token {
             Token::Word("is" | "was") | Token::Mark(':' | '=', _) => {
                 if is_whole {
-                    (self.words, self.separated) = (vec![subject], true);
+                    (self.words, self.separator) = (vec![subject], Separator::Sign);
                     self.line.is_evaluation = true;
                 }
                 self.subject = None;
@@ -247,8 +261,7 @@ impl<'a> Reader<'a> {
                 if let Before::Training(epoch) = before {
                     self.line.epoch = Epoch::read(epoch, None);
                 }
-                self.line.usually_from_zero = before != Before::Epoch(false);
-                self.is_of_samples = matches!(before, Before::Epoch(_));
+                self.behind = Some(before);
                 self.set_position(count, out_of);
             }
             None => self.unitless = Some((count, out_of)),
@@ -273,9 +286,11 @@ impl<'a> Reader<'a> {
         match role {
             Role::Step => self.take_step(&key, text, out_of),
             Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
-            Role::Epoch if self.line.epoch.is_none() => {
+            Role::Epoch if self.line.epoch.is_none() || self.epoch_is_round => {
                 self.line.epoch = Epoch::read(text, out_of);
-                let has_colon = self.has_colon && matches!(self.previous, Some(Token::Mark('[', _)));
+                self.epoch_is_round = names::is_round(&key);
+                let has_colon =
+                    self.separator == Separator::Colon && matches!(self.previous, Some(Token::Mark('[', _)));
                 (self.counted, self.before) = (Some(Counted::Epoch), Some(Before::Epoch(has_colon)));
             }
             Role::Own if names::is_batch(&key) => match out_of {
@@ -294,12 +309,14 @@ impl<'a> Reader<'a> {
     /// Takes a step. That of the optimizer counts where a line also names parts of one: `iter 10 step 5`.
     fn take_step(&mut self, key: &str, text: &str, out_of: Option<&str>) {
         let is_finer = names::is_finer(key);
-        if self.line.step.is_some() && (is_finer || self.step_is_named_best) {
-            self.line.names_parts |= is_finer;
+        if self.line.step.is_some() && (is_finer || self.names_step) {
+            self.line.form = if is_finer { LineForm::OfParts } else { self.line.form };
             return;
         }
-        self.line.names_parts = self.line.step.is_some();
-        self.step_is_named_best = !is_finer;
+        if self.line.step.is_some() {
+            self.line.form = LineForm::OfParts;
+        }
+        self.names_step = !is_finer;
         self.line.step = names::parse_count(text);
         self.line.out_of = out_of.and_then(names::parse_count);
         self.counted = Some(Counted::Step);
@@ -357,7 +374,7 @@ impl<'a> Reader<'a> {
                 break;
             }
         }
-        self.separated.then_some((whole, Role::Own))
+        self.is_separated().then_some((whole, Role::Own))
     }
 
     fn end_key(&mut self) {
@@ -365,13 +382,12 @@ impl<'a> Reader<'a> {
     }
 
     fn drop_words(&mut self) {
-        self.has_colon = false;
         for word in self.words.drain(..) {
             if self.line.other_words.len() < MAX_WORDS {
                 self.line.other_words.push(word.to_ascii_lowercase());
             }
         }
-        self.separated = false;
+        self.separator = Separator::Nothing;
     }
 
     fn finish(mut self) -> Line {
@@ -379,7 +395,7 @@ impl<'a> Reader<'a> {
         let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
         self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
         let has_loss = self.found.iter().any(|(key, _)| names::is_loss(key));
-        let is_named = self.line.step.is_some() && !self.line.names_parts;
+        let is_named = self.line.step.is_some() && self.line.form != LineForm::OfParts;
         self.place(has_loss);
         // Scores alone are those of a data set.
         let is_score = |(key, _): &(String, f64)| names::is_score(key) && !names::names_place(key);
@@ -420,7 +436,12 @@ impl<'a> Reader<'a> {
         let batch = self.batch.filter(|_| has_loss && self.line.epoch.is_some()).map(|batch| (batch, None));
         if let Some((step, out_of)) = self.position.or(batch) {
             (self.line.step, self.line.out_of) = (Some(step), out_of);
-            self.line.is_within_epoch = self.line.epoch.is_some();
+            if self.line.epoch.is_some() {
+                self.line.extent = match self.behind {
+                    None | Some(Before::Epoch(false)) => Extent::Epoch,
+                    Some(_) => Extent::EpochFromZero,
+                };
+            }
         }
     }
 }

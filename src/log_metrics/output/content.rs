@@ -4,9 +4,9 @@ use super::Mark;
 use crate::log_metrics::Reading;
 use crate::log_metrics::bar::{Bar, Maker};
 use crate::log_metrics::boxes::{self, Boxes};
-use crate::log_metrics::clock::{Epoch, Placed, Position};
+use crate::log_metrics::clock::{Epoch, Extent, Placed, Position};
 use crate::log_metrics::joiner::Joiner;
-use crate::log_metrics::line::Line;
+use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
 use crate::log_metrics::names;
 use crate::log_metrics::pattern::Pattern;
@@ -16,6 +16,7 @@ use crate::log_metrics::shares::Shares;
 use crate::log_metrics::skips::Skip;
 use crate::log_metrics::table::{Part, Table};
 use crate::log_metrics::test_set::TestSet;
+use crate::log_metrics::unread::UnreadLines;
 use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
@@ -51,7 +52,11 @@ pub struct Content {
     evaluating: Option<(Line, Option<Placed>)>,
     /// The epoch that a line of its own announced last, until a line ends it.
     heading: Option<Epoch>,
+    /// The step, and its end, that a line of its own named last.
+    step_heading: Option<(u64, Option<u64>)>,
     pub(super) joiner: Joiner,
+    /// The lines before the first step.
+    pub(super) unread: UnreadLines,
     shares: Shares,
     test_set: TestSet,
     /// The epoch that was named last.
@@ -89,7 +94,9 @@ impl Content {
             boxes: Boxes::default(),
             evaluating: None,
             heading: None,
+            step_heading: None,
             joiner: Joiner::default(),
+            unread: UnreadLines::default(),
             shares: Shares::default(),
             test_set: TestSet::default(),
             epoch: None,
@@ -105,6 +112,9 @@ impl Content {
             return;
         }
         let was_cleared = std::mem::take(&mut self.is_cleared);
+        if end == End::Line && self.joiner.step().is_none() {
+            self.unread.take(text);
+        }
         if let Some(skip) = Skip::read(text) {
             readings.push(Reading { skip: Some(skip), ..Reading::default() });
         }
@@ -181,7 +191,9 @@ impl Content {
             }
             if line.total_steps.is_some() {
                 self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
-            } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
+            } else if let Some((step, out_of)) = line.heads_step() {
+                self.step_heading = Some((step, out_of));
+            } else if let Some(epoch) = line.epoch.filter(|_| line.heads_epoch()) {
                 self.progress.announce_epoch(epoch);
                 self.heading = Some(epoch);
                 self.epoch = epoch.index();
@@ -197,12 +209,18 @@ impl Content {
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
         let Some(mut line) = self.join_evaluation(line, readings) else { return };
-        if line.ends_epoch {
+        if line.form == LineForm::EndsEpoch {
             // Once the epoch has ended, the data is evaluated.
             line = match self.heading.take() {
-                Some(epoch) => Line { epoch: Some(epoch), is_within_epoch: true, ..line },
+                Some(epoch) => Line { epoch: Some(epoch), extent: Extent::Epoch, ..line },
                 None => Line { is_test: true, ..line.into_evaluation() },
             };
+        }
+        let is_training = !line.is_evaluation && line.has_other_than_evaluation() && line.epoch.is_none();
+        if let Some((step, out_of)) = self.step_heading.filter(|_| line.step.is_none() && is_training) {
+            (line.step, line.out_of) = (Some(step), out_of);
+        } else if line.step.is_some() {
+            self.step_heading = None;
         }
         match line.step {
             Some(count) if !self.own_steps => self.take_counted(count, line, readings),
@@ -284,7 +302,7 @@ impl Content {
         let position = position_of(count, &line);
         // The rest of a step that was taken within an earlier line.
         let mut line = line;
-        if line.names_parts && self.joiner.step() == Some(count) {
+        if line.form == LineForm::OfParts && self.joiner.step() == Some(count) {
             line.values.retain(|(name, _)| !self.joiner.knows(name));
             line.epoch = None;
         }
@@ -372,7 +390,7 @@ impl Content {
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
             epoch: line.epoch.map(|epoch| epoch.value).or(named),
             epochs: line.epoch.or(self.heading).and_then(|epoch| epoch.count),
-            epoch_size: line.out_of.filter(|_| line.is_within_epoch && placed.is_some()),
+            epoch_size: line.out_of.filter(|_| line.extent.is_epoch() && placed.is_some()),
             is_partial: placed.is_none() && line.progress.is_some() && !line.is_evaluation,
             values: line.values,
             printed: self.printed,
@@ -402,8 +420,6 @@ fn position_of(count: u64, line: &Line) -> Position {
         out_of: line.out_of,
         // A fraction of an epoch says nothing about where the count begins.
         epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
-        is_within: line.is_within_epoch,
-        usually_from_zero: line.usually_from_zero,
-        ..Position::default()
+        extent: line.extent,
     }
 }
