@@ -79,9 +79,11 @@ impl<'a> Bar<'a> {
 
     /// The bar of Keras 2: ` 5/12 [=====>.....] - ETA: 0s - loss: 0.6921`.
     fn bracketed(text: &'a str) -> Option<Self> {
-        let (counts, rest) = text.split_once(" [")?;
-        let (count, out_of) = fraction(counts.trim())?;
-        let (bar, after) = rest.split_once(']')?;
+        let text = text.trim_start();
+        text.bytes().next().filter(u8::is_ascii_digit)?;
+        let (counts, rest) = text.split_once(' ')?;
+        let (count, out_of) = fraction(counts)?;
+        let (bar, after) = rest.strip_prefix('[')?.split_once(']')?;
         if bar.is_empty() || !bar.bytes().all(|byte| b"=>.".contains(&byte)) {
             return None;
         }

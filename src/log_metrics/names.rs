@@ -1,5 +1,8 @@
 //! Names of metrics: the names that trainers use become the ones downshift knows.
 
+mod scores;
+
+pub use scores::{has_score, is_accuracy, is_in_percent, is_score};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -54,13 +57,6 @@ const KNOWN: [(&str, &[&str]); 6] = [
         ],
     ),
 ];
-/// Scores that are measured on whole data sets: a line of them alone is an evaluation.
-const SCORES: [&str; 16] = [
-    "miou", "mean_iou", "map", "map50", "map50-95", "wer", "cer", "bleu", "rouge", "fid", "f1", "mrr", "ndcg", "psnr",
-    "ssim", "auc",
-];
-/// Names of an accuracy among the first so many guesses, without the number.
-const TOP: [&str; 9] = ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top"];
 /// Words before the loss of another evaluation than the newest.
 const OF_OTHERS: [&str; 7] = ["best", "min", "max", "lowest", "last", "previous", "prev"];
 const TRAINING: [&str; 6] = ["training", "train", "trainer", "tr", "rollout", "learn"];
@@ -124,28 +120,6 @@ pub fn role(key: &str) -> Role {
     }
 }
 
-/// Reports whether a metric is an accuracy, wherever it was measured.
-pub fn is_accuracy(name: &str) -> bool {
-    known(place(name).1).is_some_and(|name| name.starts_with("accuracy"))
-}
-
-/// Reports whether a key is an accuracy that scripts print in percent, however small: `Acc@1 0.39`.
-pub fn is_in_percent(key: &str) -> bool {
-    let rest = place(key).1;
-    ["acc@", "prec@"].iter().any(|begun| rest.starts_with(begun)) || ["acc1", "acc5"].contains(&rest)
-}
-
-/// Reports whether a key is a score of a whole data set.
-pub fn is_score(key: &str) -> bool {
-    let rest = place(key).1;
-    SCORES.contains(&rest) || is_accuracy(rest) || at(rest, &["r@", "recall@"]).is_some()
-}
-
-/// Reports whether a part of a key is a score: `bbox_map_50`, `image_to_text_r@1`.
-pub fn has_score(key: &str) -> bool {
-    key.split(['_', '/']).any(is_score)
-}
-
 /// Reports whether a word counts steps, as in `40/ 49 batches`.
 pub fn is_unit(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
@@ -154,7 +128,7 @@ pub fn is_unit(word: &str) -> bool {
 
 /// Reports whether a key counts batches.
 pub fn is_batch(key: &str) -> bool {
-    BATCHES.contains(&place(key).1)
+    key.contains("batch") && BATCHES.contains(&place(key).1)
 }
 
 /// Reports whether a key may count parts of a step.
@@ -223,34 +197,33 @@ enum Section {
     Unnamed,
 }
 
-/// Splits `train/loss`, `val_loss`, `valid_0-rmse`, `loss/val` and `loss_val` into the place and the rest.
+/// Splits `train/loss`, `val_loss`, `valid_0-rmse`, `loss/val`, `loss_val` and `clip_val_loss` into the place and the rest.
 fn place(key: &str) -> (Section, &str) {
-    let of = |word: &str| match word {
-        word if TRAINING.contains(&word) => Section::Training,
-        word if EVALUATION.contains(&word) => Section::Evaluation,
-        _ => Section::Unnamed,
+    let of = |word: &str, rest| match word {
+        word if TRAINING.contains(&word) => Some((Section::Training, rest)),
+        word if EVALUATION.contains(&word) => Some((Section::Evaluation, rest)),
+        _ => None,
     };
-    let named = |found: &(Section, &str)| found.0 != Section::Unnamed;
-    // The number of a data set: `valid_0-rmse`.
-    let unnumbered = |rest: &'_ str| {
-        let after = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
-        let begun = if after.len() < rest.len() { after.strip_prefix(['_', '-', '/']) } else { None };
-        rest.len() - begun.unwrap_or(rest).len()
+    let is_metric = |rest: &str| known(rest).is_some() || is_epoch(rest) || is_step(rest);
+    let before = || key.split_once(['_', '/', '.', '-']).and_then(|(word, rest)| of(word, unnumbered(rest)));
+    let after = || {
+        let (rest, word) = key.rsplit_once(['/', '_'])?;
+        of(word, rest).filter(|_| key[rest.len()..].starts_with('/') || is_metric(rest))
     };
-    let before = key.split_once(['_', '/', '.', '-']).map(|(word, rest)| (of(word), &rest[unnumbered(rest)..]));
-    let after = key.rsplit_once(['/', '_']).map(|(rest, word)| (of(word), rest));
-    let is_known = |found: &(Section, &str)| {
-        key[found.1.len()..].starts_with('/') || is_known(found.1) || is_epoch(found.1) || is_step(found.1)
+    let within = || {
+        let at = key.as_bytes().windows(5).position(|bytes| bytes == b"_val_")?;
+        let (first, rest) = (&key[..at], &key[at + 5..]);
+        let is_other = first.split('_').any(|word| OF_OTHERS.contains(&word));
+        (!is_other && is_metric(rest)).then_some((Section::Evaluation, rest))
     };
-    // `clip_val_loss`
-    let within = key.split_once("_val_").filter(|(first, _)| !first.split('_').any(|word| OF_OTHERS.contains(&word)));
-    let within = within.map(|(_, rest)| (Section::Evaluation, rest));
-    let found = before.filter(named).or(after.filter(named).filter(is_known));
-    found.or(within.filter(is_known)).unwrap_or((Section::Unnamed, key))
+    before().or_else(after).or_else(within).unwrap_or((Section::Unnamed, key))
 }
 
-fn is_known(rest: &str) -> bool {
-    known(rest).is_some()
+/// Returns the name behind the number of a data set: `rmse` of `0-rmse`.
+fn unnumbered(rest: &str) -> &str {
+    let after = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let begun = if after.len() < rest.len() { after.strip_prefix(['_', '-', '/']) } else { None };
+    begun.unwrap_or(rest)
 }
 
 fn known(rest: &str) -> Option<Cow<'static, str>> {
@@ -261,16 +234,7 @@ fn known(rest: &str) -> Option<Cow<'static, str>> {
     if let Some((name, _)) = KNOWN.iter().find(|(_, names)| names.contains(&rest)) {
         return Some(Cow::Borrowed(name));
     }
-    match at(rest.trim_end_matches("_accuracy").trim_end_matches("_acc"), &TOP)? {
-        1 => Some(Cow::Borrowed("accuracy")),
-        count => Some(Cow::Owned(format!("accuracy_top{count}"))),
-    }
-}
-
-/// Returns the number of guesses at the end of a name: 5 of `acc@5`.
-fn at(name: &str, names: &[&str]) -> Option<u8> {
-    let digits = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-    names.contains(&digits).then(|| name[digits.len()..].parse().ok()).flatten()
+    scores::accuracy_of_guesses(rest)
 }
 
 /// Returns a key in lower case, with at most [`MAX_NAME`] of the characters that names may have.

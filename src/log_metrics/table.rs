@@ -11,6 +11,8 @@ use super::names;
 
 /// Columns of a header: fewer is a line of words, more is something else.
 const COLUMNS: std::ops::RangeInclusive<usize> = 3..=32;
+/// Names of the first column.
+const FIRST: [&str; 9] = ["epoch", "class", "classes", "step", "steps", "iter", "iteration", "iterations", "round"];
 /// Columns that count the data, which are no metrics.
 const COUNTS: [&str; 3] = ["images", "instances", "size"];
 /// Parts of the names of scores.
@@ -55,6 +57,10 @@ impl Table {
     }
 
     fn header(text: &str) -> Option<Self> {
+        let first = text.split_ascii_whitespace().next()?;
+        if !FIRST.iter().any(|known| first.eq_ignore_ascii_case(known)) {
+            return None;
+        }
         // Names of several words are wide apart: `Iter   Train Loss   Remaining Time`.
         let wide: Vec<&str> =
             text.split("  ").map(str::trim).filter(|name| !name.is_empty()).take(COLUMNS.end() + 1).collect();
@@ -112,7 +118,7 @@ impl Table {
                 let has_total =
                     numbers.iter().any(|(name, _)| names::role(name) == names::Role::Known("loss".to_owned()));
                 let total = if has_total { String::new() } else { format!(" loss={}", losses.iter().sum::<f64>()) };
-                let unit = if self.columns[0] == "epoch" { "Epoch" } else { "step" };
+                let unit = if names::role(&self.columns[0]) == names::Role::Epoch { "Epoch" } else { "step" };
                 Some(Part::Row(format!("{unit} {}{total} {} {behind}", cells[0], pairs.join(" "))))
             }
             Kind::Evaluation if !cells[1..].iter().all(|cell| is_number(cell)) => None,

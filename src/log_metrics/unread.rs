@@ -3,7 +3,6 @@
 
 use super::pattern::Pattern;
 use regex::Regex;
-use std::hash::{DefaultHasher, Hasher};
 
 /// Longest line that is kept, in bytes.
 const LONGEST: usize = 200;
@@ -24,7 +23,7 @@ const LOSSES: [&str; 11] = ["loss", "l", "cost", "err", "error", "objective", "o
 pub struct UnreadLines {
     count: u64,
     newest: String,
-    /// The newest line without its digits.
+    /// The letters of the newest line, folded.
     shape: u64,
     /// Its shape is that of the line before.
     repeats: bool,
@@ -39,10 +38,9 @@ impl UnreadLines {
             end -= 1;
         }
         text[..end].clone_into(&mut self.newest);
-        let mut hasher = DefaultHasher::new();
-        let letters = self.newest.bytes().filter(|byte| !byte.is_ascii_digit() && !b" .-+".contains(byte));
-        letters.for_each(|byte| hasher.write_u8(byte));
-        self.repeats = std::mem::replace(&mut self.shape, hasher.finish()) == self.shape;
+        let letters = self.newest.bytes().filter(|byte| byte.is_ascii_alphabetic());
+        let shape = letters.fold(0_u64, |shape, byte| shape.rotate_left(5) ^ u64::from(byte));
+        self.repeats = std::mem::replace(&mut self.shape, shape) == shape;
     }
 
     /// Returns the number of lines.

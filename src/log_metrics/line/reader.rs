@@ -1,7 +1,10 @@
 //! Reads the keys and numbers of a line, token by token.
 
+mod finish;
+mod sentence;
+
 use super::{Line, LineForm};
-use crate::log_metrics::clock::{Epoch, Extent};
+use crate::log_metrics::clock::Epoch;
 use crate::log_metrics::names::{self, Role};
 use crate::log_metrics::token::{Token, tokens};
 
@@ -21,25 +24,6 @@ const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Numbers that name a run, or its future, not a measurement.
 const LABELS: [&str; 5] = ["v_num", "pid", "rank", "eta", "epoch_loaded"];
-/// Parts of the names of readings of the machine, which an evaluation does not measure.
-const OF_MACHINE: [&str; 7] = ["time", "data", "data_time", "memory", "max_mem", "mem", "speed"];
-/// Words between a score and the data that it was measured on: `Accuracy of the network on the 10000 test images: 81 %`.
-const PREPOSITIONS: [&str; 4] = ["of", "on", "for", "over"];
-/// Words of data that is more than one class of it.
-const WHOLES: [&str; 12] = [
-    "network",
-    "net",
-    "model",
-    "set",
-    "dataset",
-    "images",
-    "samples",
-    "examples",
-    "data",
-    "all",
-    "overall",
-    "sentences",
-];
 
 /// A sign behind words, which makes a key of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -185,14 +169,9 @@ impl<'a> Reader<'a> {
         if self.is_separated() && WRAPPERS.contains(&word) {
             return;
         }
-        if !self.is_separated() && PREPOSITIONS.contains(&word) {
-            if word == "of" && self.counted.is_some() {
-                return;
-            }
-            if let Some(subject) = self.words.last().filter(|word| names::is_score(&names::sanitise(word))) {
-                self.subject = Some((subject, false));
-                return;
-            }
+        let is_before_total = word == "of" && self.counted.is_some();
+        if is_before_total || self.begins_sentence(word) {
+            return;
         }
         // `validation loss at iteration 100`: the step is the key, the rest is prose.
         let is_at = word.eq_ignore_ascii_case("at");
@@ -201,33 +180,6 @@ impl<'a> Reader<'a> {
         }
         if !is_at {
             self.words.push(word);
-        }
-    }
-
-    /// Takes a token between a score and its number.
-    fn take_of_sentence(&mut self, token: Token<'a>) {
-        let Some((subject, is_whole)) = self.subject else { return };
-        match token {
-            Token::Word("is" | "was") | Token::Mark(':' | '=', _) => {
-                if is_whole {
-                    (self.words, self.separator) = (vec![subject], Separator::Sign);
-                    self.line.is_evaluation = true;
-                }
-                self.subject = None;
-            }
-            // The data that is trained on.
-            Token::Word(word) if names::is_training(word) => self.subject = None,
-            Token::Word(word) => {
-                self.subject = Some((subject, is_whole || WHOLES.contains(&word) || names::is_evaluation(word)));
-                self.line.is_test |= names::is_test_set(word);
-            }
-            // `an accuracy of 0.95`
-            Token::Number(_) | Token::Percent(_) if matches!(self.previous, Some(Token::Word(word)) if PREPOSITIONS.contains(&word)) =>
-            {
-                (self.words, self.subject) = (vec![subject], None);
-                self.take(token);
-            }
-            _ => {}
         }
     }
 
@@ -388,60 +340,5 @@ impl<'a> Reader<'a> {
             }
         }
         self.separator = Separator::Nothing;
-    }
-
-    fn finish(mut self) -> Line {
-        self.drop_words();
-        let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
-        self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
-        let has_loss = self.found.iter().any(|(key, _)| names::is_loss(key));
-        let is_named = self.line.step.is_some() && self.line.form != LineForm::OfParts;
-        self.place(has_loss);
-        // Scores alone are those of a data set.
-        let is_score = |(key, _): &(String, f64)| names::is_score(key) && !names::names_place(key);
-        self.line.is_evaluation |= self.line.step.is_none() && !has_loss && self.found.iter().any(is_score);
-        if self.line.is_evaluation {
-            if self.line.progress.is_some() {
-                for (place, mean) in std::mem::take(&mut self.means) {
-                    let scale = if names::is_in_percent(&self.found[place].0) { 100.0 } else { 1.0 };
-                    self.found[place].1 = mean / scale;
-                }
-            }
-            self.found.retain(|(key, _)| !OF_MACHINE.contains(&key.as_str()) && !key.ends_with("_time"));
-            for (key, _) in &mut self.found {
-                if !names::names_place(key) {
-                    *key = format!("eval_{key}");
-                }
-            }
-        }
-        names::take_for_evaluation(&mut self.found);
-        let mut values = names::canonical_values(self.found);
-        // An evaluation that a step's line reports may also measure training data: that is not the step's loss.
-        let has_eval = values.iter().any(|(name, _)| name == "eval_loss");
-        if is_named && has_eval && !values.iter().any(|(name, _)| name == "train_loss") {
-            for (name, _) in &mut values {
-                if name == "loss" {
-                    "train_loss".clone_into(name);
-                }
-            }
-        }
-        Line { values, ..self.line }
-    }
-
-    /// Gives a line of the training the step that no key names.
-    fn place(&mut self, has_loss: bool) {
-        if self.line.step.is_some() || self.line.is_evaluation {
-            return;
-        }
-        let batch = self.batch.filter(|_| has_loss && self.line.epoch.is_some()).map(|batch| (batch, None));
-        if let Some((step, out_of)) = self.position.or(batch) {
-            (self.line.step, self.line.out_of) = (Some(step), out_of);
-            if self.line.epoch.is_some() {
-                self.line.extent = match self.behind {
-                    None | Some(Before::Epoch(false)) => Extent::Epoch,
-                    Some(_) => Extent::EpochFromZero,
-                };
-            }
-        }
     }
 }

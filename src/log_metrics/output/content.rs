@@ -1,5 +1,7 @@
 //! Reads the segments of one stream: bars, rows of tables, and lines.
 
+mod evaluation;
+
 use super::Mark;
 use crate::log_metrics::Reading;
 use crate::log_metrics::bar::{Bar, Maker};
@@ -8,7 +10,6 @@ use crate::log_metrics::clock::{Epoch, Extent, Placed, Position};
 use crate::log_metrics::joiner::Joiner;
 use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
-use crate::log_metrics::names;
 use crate::log_metrics::pattern::Pattern;
 use crate::log_metrics::progress::ProgressBars;
 use crate::log_metrics::screen::End;
@@ -244,49 +245,8 @@ impl Content {
         }
     }
 
-    /// Joins the lines of an evaluation: those that show how far it is, and its summary. Returns any other line.
-    fn join_evaluation(&mut self, line: Line, readings: &mut Vec<Reading>) -> Option<Line> {
-        let is_evaluation = line.is_evaluation || !line.has_other_than_evaluation();
-        let known = self.evaluating.as_ref().map(|(known, _)| known.progress);
-        if is_evaluation && line.progress.is_some() {
-            if known.is_some_and(|known| line.progress < known) {
-                self.end_evaluation(readings);
-            }
-            let placed =
-                line.step.and_then(|count| self.place_evaluation(count, &line)).or_else(|| self.newest_in_lines());
-            let step = line.step.filter(|_| placed.is_some());
-            self.evaluating = Some((Line { step, ..line }, placed));
-            return None;
-        }
-        match &mut self.evaluating {
-            Some((known, _)) if is_evaluation && line.step.is_none() => {
-                known.merge(line);
-                self.end_evaluation(readings);
-                None
-            }
-            _ => {
-                self.end_evaluation(readings);
-                Some(line)
-            }
-        }
-    }
-
-    /// Emits the evaluation that was under way.
-    pub(super) fn end_evaluation(&mut self, readings: &mut Vec<Reading>) {
-        if let Some((line, placed)) = self.evaluating.take() {
-            self.emit(line, placed, readings);
-        }
-    }
-
-    fn place_evaluation(&mut self, count: u64, line: &Line) -> Option<Placed> {
-        if self.progress.is_chosen() || self.own_steps {
-            return None;
-        }
-        self.lines.place_evaluation(&position_of(count, line))
-    }
-
     /// Returns the step of the newest line, where lines name the steps.
-    fn newest_in_lines(&self) -> Option<Placed> {
+    pub(super) fn newest_in_lines(&self) -> Option<Placed> {
         let step = self.joiner.step().filter(|_| self.has_line_steps)?;
         Some(Placed { step, total_steps: None })
     }
@@ -349,13 +309,6 @@ impl Content {
         }
     }
 
-    /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.
-    fn emit_summary(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
-        line.values.retain(|(name, _)| names::is_of_evaluation(name) || !self.joiner.knows(name));
-        line.epoch = None;
-        self.emit(line, placed, readings);
-    }
-
     fn mark(&mut self, line: &Line, placed: Option<Placed>) {
         self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
         self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
@@ -373,7 +326,7 @@ impl Content {
         self.marks.extend(mark.map(|mark| (mark, self.printed)));
     }
 
-    fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+    pub(super) fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
         if line.has_percent {
             Shares::drop_impossible(&mut line.values);
         } else {
@@ -414,7 +367,7 @@ impl Content {
     }
 }
 
-fn position_of(count: u64, line: &Line) -> Position {
+pub(super) fn position_of(count: u64, line: &Line) -> Position {
     Position {
         count,
         out_of: line.out_of,
