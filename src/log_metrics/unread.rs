@@ -87,6 +87,8 @@ fn propose(line: &str) -> Option<String> {
     let step = by_name.map(|(_, at)| at).or_else(|| whole().map(|(at, _)| at).next())?;
     let loss =
         pairs.iter().enumerate().find(|(at, pair)| *at != step && named(&LOSSES, pair).is_some()).map(|(at, _)| at);
+    // A count alone is that of something else, such as files.
+    pairs.iter().enumerate().find(|(at, pair)| *at != step && (Some(*at) == loss || !pair.is_whole))?;
     let mut taken = Vec::new();
     let (mut pattern, mut end) = (String::new(), None);
     for (at, pair) in pairs.iter().enumerate() {
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_line_without_a_count_gets_none() {
-        for line in ["loading the model", "took 3.5 s", "10:00:00 done", "", "loss=0.5", "\u{fc}=5"] {
+        for line in ["loading the model", "took 3.5 s", "10:00:00 done", "", "loss=0.5", "\u{fc}=5", "shard 3 of 30"] {
             assert_eq!(propose(line), None, "{line}");
         }
     }

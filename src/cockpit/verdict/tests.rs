@@ -106,6 +106,23 @@ fn a_pause_from_before_the_cockpit_opened_has_no_duration() {
 }
 
 #[test]
+fn a_command_whose_output_is_not_understood_says_so() {
+    let pattern = Some(r"it=(?P<step>\d+)".to_owned());
+    let unread = UnreadOutput { lines: 20, newest: "it=5 L=0.3".to_owned(), pattern };
+    for (run, wanted) in [
+        (RunState::Starting, "running; no step was found in 20 lines of its output"),
+        (RunState::Finished, "finished; no step was found in its output"),
+    ] {
+        let status = Status { unread: Some(unread.clone()), ..fixture::status(run, 0) };
+        let state = fixture::at(SIZE, status, fixture::history(0, false));
+        let (tone, text, _) = verdict_text(&state);
+        assert_eq!((tone, &*text), (Tone::Warn, wanted));
+        let why = Quantity::Loss.why_empty(&state);
+        assert!(why.contains("the newest is `it=5 L=0.3`") && why.contains("patterns: ['it="), "{why}");
+    }
+}
+
+#[test]
 fn a_healthy_run_says_how_it_goes() {
     let (tone, text, _) = verdict_text(&fixture::training(SIZE));
     assert_eq!((tone, text.as_str()), (Tone::Good, "healthy · training loss falling · 27.8 steps/s · saved 12 s ago"));

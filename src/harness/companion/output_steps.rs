@@ -47,8 +47,11 @@ impl Harness {
         match (reading.step, reading.count_started_over) {
             (_, Some(count)) => self.notice_count_started_over(count),
             (Some(step), None) if step > 0 => self.notice_step_in_output(step),
-            (None, None) if reading.value("loss").is_some() && !self.progress.places(&reading) => {
-                self.notice_loss_without_step();
+            (None, None) if reading.value("loss").is_some() => {
+                let is_placed = self.progress.places(&reading);
+                if !is_placed || reading.is_partial {
+                    self.notice_loss_without_step(is_placed);
+                }
             }
             (_, None) => {}
         }
@@ -96,17 +99,17 @@ impl Harness {
         }
     }
 
-    fn notice_loss_without_step(&mut self) {
+    /// Reports losses without a step; `is_placed`: they belong to an epoch.
+    fn notice_loss_without_step(&mut self, is_placed: bool) {
         if self.companion.introduction.is_some() || self.companion.output.stepless >= STEPLESS {
             return;
         }
         self.companion.output.stepless += 1;
         if self.companion.output.stepless == STEPLESS {
-            self.warn(
-                "the output names losses and no step, so the curve stays empty; print the step beside the loss, as in \
-                 `step 10 loss 0.5`"
-                    .to_owned(),
-            );
+            let so = if is_placed { "the curve counts epochs" } else { "the curve stays empty" };
+            self.warn(format!(
+                "the output names losses and no step, so {so}; print the step beside the loss, as in `step 10 loss 0.5`"
+            ));
         }
     }
 
