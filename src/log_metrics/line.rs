@@ -174,6 +174,57 @@ mod tests {
     }
 
     #[test]
+    fn a_position_needs_no_word_for_the_step() {
+        let epoch = |line: &Line| line.epoch.map(|epoch| (epoch.value, epoch.count));
+        for (text, wanted) in [
+            ("| epoch   2 |    40/   49 batches | lr 20.00 | loss  6.53 |", (Some(40), Some(49), Some((2.0, None)))),
+            ("Epoch: [0][3/8]\tTime 0.5 (0.6)\tLoss 6.9e+00 (7.0e+00)", (Some(3), Some(8), Some((0.0, None)))),
+            ("Epoch: [0]  [1/6]  eta: 0:00:11  lr: 0.002  loss: 7.5 (7.9)", (Some(1), Some(6), Some((0.0, None)))),
+            ("Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.93)", (Some(50), Some(1251), Some((0.0, None)))),
+            ("x - mmengine - INFO - Epoch(train)  [1][ 50/100]  loss: 2.0", (Some(50), Some(100), Some((1.0, None)))),
+            ("Iter(train) [ 50/100]  lr: 1e-4  loss: 2.0", (Some(50), Some(100), None)),
+            ("Epoch 2/3, Batch 3/5, Loss: 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
+            ("Epoch 2 Batch 30 Loss 0.5", (Some(30), None, Some((2.0, None)))),
+            ("Epoch 2 of 3, step 3 of 5: loss 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
+            ("Epoch 1 | iter 10 step 5 | loss train: 2.1, val: n/a", (Some(5), None, Some((1.0, None)))),
+            ("eta: N/A  iter: 19/1500  total_loss: 5.9", (Some(19), Some(1500), None)),
+            ("Round 2/20: loss 0.5", (None, None, Some((2.0, Some(20))))),
+            // Samples, settings, data that is loaded.
+            ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3", (None, None, Some((1.0, None)))),
+            ("batch: 16, lr: 0.1, loss: 3", (None, None, None)),
+            ("3/4 shards, loss 0.5", (None, None, None)),
+            ("Test: [3/8]  Loss 0.5 (0.6)", (None, None, None)),
+        ] {
+            let line = Line::read(text);
+            assert_eq!((line.step, line.out_of, epoch(&line)), wanted, "{text}");
+            assert!(line.reports_metrics(), "{text}");
+        }
+    }
+
+    #[test]
+    fn scores_alone_are_an_evaluation() {
+        for (text, wanted) in [
+            ("Accuracy: 9812/10000 (98%)", values(&[("eval_accuracy", 0.9812)])),
+            ("Accuracy of the network on the 10000 test images: 81 %", values(&[("eval_accuracy", 0.81)])),
+            (" *   Acc@1 3.125 Acc@5 12.500", values(&[("eval_accuracy", 0.03125), ("eval_accuracy_top5", 0.125)])),
+            ("top-1: 75%  top-5: 93.75%", values(&[("eval_accuracy", 0.75), ("eval_accuracy_top5", 0.9375)])),
+            ("Test: [3/8]  Loss 9.0 (0.5)  Acc@1  1.00 (50.00)", values(&[("eval_loss", 0.5), ("eval_accuracy", 0.5)])),
+            ("mIoU: 45.21", values(&[("eval_miou", 45.21)])),
+            ("R@1: 43.1 - R@5: 70.2", values(&[("eval_r@1", 43.1), ("eval_r@5", 70.2)])),
+            ("valid WER: 12.5", values(&[("eval_wer", 12.5)])),
+            ("clip_val_loss: 0.5", values(&[("eval_loss", 0.5)])),
+            ("Epoch(val) [1][200] bbox_mAP: 0.5, time: 3.0", values(&[("eval_bbox_map", 0.5)])),
+            ("Overall accuracy: 0.5", values(&[("eval_accuracy", 0.5)])),
+        ] {
+            let line = Line::read(text);
+            assert!(line.reports_metrics() && !line.has_other_than_evaluation(), "{text}");
+            assert_eq!((line.step, line.values), (None, wanted), "{text}");
+        }
+        assert!(!Line::read("Accuracy for class: plane is 58.4 %").reports_metrics());
+        assert_eq!(Line::read("train accuracy: 0.5").values, values(&[("accuracy", 0.5)]));
+    }
+
+    #[test]
     fn an_epoch_is_read_with_its_count() {
         let line = Line::read("Epoch [2/5], Step [10/60], Loss: 0.5");
         assert_eq!(line.epoch, Some(Epoch { value: 2.0, count: Some(5), zero_based: false }));

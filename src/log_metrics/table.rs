@@ -49,7 +49,10 @@ pub enum Part {
 impl Table {
     /// Reads a segment below the header of `open`.
     pub fn read(text: &str, open: Option<&Self>) -> Option<Part> {
-        let (cells, behind) = split_bar(text);
+        // `| epoch | loss |`
+        let inside = text.trim().strip_prefix('|').and_then(|text| text.strip_suffix('|'));
+        let ruled = inside.map(|inside| inside.replace('|', "  "));
+        let (cells, behind) = split_bar(ruled.as_deref().unwrap_or(text));
         if let Some(header) = Self::header(cells) {
             return Some(Part::Header(header));
         }
@@ -204,6 +207,10 @@ mod tests {
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
         let tqdm = row(&table, "1/100 2.1G 0.5 0.25 1 8 640:  45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]").unwrap();
         assert!(tqdm.ends_with("dfl_loss=1 45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]"), "{tqdm}");
+        let ruled = header("| epoch | loss | val_loss |");
+        assert_eq!(row(&ruled, "| 1     | 0.5  | 0.6      |").as_deref(), Some("Epoch 1 loss=0.5 val_loss=0.6 "));
+        let wide = header("      Iter       Train Loss   Remaining Time ");
+        assert_eq!(row(&wide, "         1           4.5            0.01s").as_deref(), Some("step 1 train_loss=4.5 "));
         let total = header("Epoch loss aux_loss lr");
         assert_eq!(row(&total, "3 0.5 0.1 1e-3").as_deref(), Some("Epoch 3 loss=0.5 aux_loss=0.1 lr=0.001 "));
     }

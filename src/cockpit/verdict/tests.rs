@@ -1,12 +1,14 @@
 use super::{Tone, verdict};
 use crate::cockpit::action::Action;
 use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
-use crate::protocol::control::{RunState, Stage, StageName, StepRow, Update};
+use crate::protocol::control::{RunState, Stage, StageName, Status, StepRow, Update};
 use crate::protocol::probe::Metric;
+use crate::protocol::unread::UnreadOutput;
 use crate::protocol::worker::KernelCount;
 
 const SIZE: (u16, u16) = (120, 40);

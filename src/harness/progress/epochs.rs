@@ -3,6 +3,9 @@
 use super::is_eval;
 use crate::log_metrics::Reading;
 
+/// Metrics of a training.
+const MEASURED: [&str; 3] = ["loss", "reward", "accuracy"];
+
 /// Epochs that count as steps.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct EpochSteps {
@@ -28,7 +31,7 @@ impl EpochSteps {
         let is_fraction = reading.epoch.is_some_and(|epoch| epoch.fract() != 0.0);
         self.is_beside_steps |= reading.step.is_some() || reading.count_started_over.is_some() || is_fraction;
         self.first = self.first.or_else(|| epoch_of(reading));
-        self.has_losses |= reading.value("loss").is_some();
+        self.has_losses |= MEASURED.iter().any(|name| reading.value(name).is_some());
     }
 
     /// Reports whether an evaluation measures the newest epoch, whatever number it gives: scripts also count the epochs
@@ -59,7 +62,7 @@ impl EpochSteps {
 
 /// Returns the whole epoch of a reading that reports something.
 fn epoch_of(reading: &Reading) -> Option<u64> {
-    let measures = is_eval(reading) || reading.value("loss").is_some();
+    let measures = is_eval(reading) || MEASURED.iter().any(|name| reading.value(name).is_some());
     let epoch = reading.epoch.filter(|epoch| measures && epoch.fract() == 0.0 && (0.0..1e15).contains(epoch))?;
     Some(epoch as u64)
 }

@@ -22,6 +22,10 @@ const FILLERS: [&str; 13] = [
 const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 /// Wrappers around a printed number.
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
+/// Words in place of a number.
+const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
+/// Words before a metric that do not change its meaning.
+const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
 /// Numbers that name a run, or its future, not a measurement.
 const LABELS: [&str; 5] = ["v_num", "pid", "rank", "eta", "epoch_loaded"];
 
@@ -101,8 +105,8 @@ impl<'a> Reader<'a> {
             Token::Percent(text) => {
                 let known = self.found.len();
                 self.take_number(text, None);
-                if let Some((_, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
-                    *value /= if self.line.has_percent { 1.0 } else { 100.0 };
+                if let Some((key, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
+                    *value /= if names::is_in_percent(key) { 1.0 } else { 100.0 };
                     self.line.has_percent = true;
                 }
                 // `Train Epoch: 1 [640/60000 (1%)]` counts samples, as PyTorch's examples and OpenCLIP do.
@@ -168,6 +172,9 @@ impl<'a> Reader<'a> {
         }
         if self.is_separated() && WRAPPERS.contains(&word) {
             return;
+        }
+        if self.is_separated() && UNKNOWN.iter().any(|unknown| word.eq_ignore_ascii_case(unknown)) {
+            return self.drop_words();
         }
         let is_before_total = word == "of" && self.counted.is_some();
         if is_before_total || self.begins_sentence(word) {
@@ -250,7 +257,7 @@ impl<'a> Reader<'a> {
                 None => self.batch = self.batch.or(names::parse_count(text)),
             },
             Role::Own if names::is_place(&key) => self.take_at_place(&key, text),
-            Role::Known(_) | Role::Own if self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) => {
+            Role::Known(_) | Role::Own if self.found.len() < MAX_KEYS && !is_label(&key) => {
                 self.take_value(key, text, out_of);
             }
             _ => {}
@@ -310,19 +317,21 @@ impl<'a> Reader<'a> {
         }
         let whole = names::sanitise(&self.words.join("_"));
         let mut fillers = self.words.iter();
-        let mut is_summary = false;
+        let (mut is_summary, mut is_mean) = (false, false);
         while !fillers.as_slice().is_empty() {
             let key = names::sanitise(&fillers.as_slice().join("_"));
             let role = names::role(&key);
             let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
-            if (role != Role::Own && (of_evaluation || !is_summary)) || names::is_batch(&key) {
+            let is_meant = !is_mean || matches!(role, Role::Known(_));
+            if (role != Role::Own && is_meant && (of_evaluation || !is_summary)) || names::is_batch(&key) {
                 return Some((key, role));
             }
             let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
             let Some(word) = fillers.next() else { break };
             let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
             is_summary |= is_before_evaluation;
-            if !is_before_evaluation && !is_one_of(word, &FILLERS) {
+            is_mean |= is_one_of(word, &MEANS);
+            if !is_before_evaluation && !is_one_of(word, &MEANS) && !is_one_of(word, &FILLERS) {
                 break;
             }
         }
@@ -341,4 +350,9 @@ impl<'a> Reader<'a> {
         }
         self.separator = Separator::Nothing;
     }
+}
+
+/// Reports whether a number behind this key is no measurement: a label, or the line of a source file.
+fn is_label(key: &str) -> bool {
+    LABELS.contains(&key) || key.ends_with(".py")
 }

@@ -8,7 +8,8 @@ const SCORES: [&str; 16] = [
     "ssim", "auc",
 ];
 /// Names of an accuracy among the first so many guesses, without the number.
-const TOP: [&str; 9] = ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top"];
+const TOP: [&str; 10] =
+    ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top", "accuracy_top-"];
 
 /// Reports whether a metric is an accuracy, wherever it was measured.
 pub fn is_accuracy(name: &str) -> bool {
