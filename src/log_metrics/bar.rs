@@ -93,7 +93,7 @@ impl<'a> Bar<'a> {
 
     /// Reads the metrics that the bar shows beside its count.
     pub fn line(&self) -> Line {
-        let mut line = Line::read(&format!("{} | {}", self.description, self.postfix));
+        let mut line = Line::read_beside_bar(&format!("{} | {}", self.description, self.postfix));
         if let Some(epoch) = &mut line.epoch {
             // Only Lightning shows the version of its logger, and it counts epochs from 0.
             epoch.zero_based = self.postfix.contains("v_num");

@@ -70,11 +70,15 @@ impl Line {
         line
     }
 
+    /// Reads what a bar shows beside its count.
+    pub fn read_beside_bar(text: &str) -> Self {
+        Reader::beside_bar().read(text)
+    }
+
     /// Returns the step, and its end, of a line that names nothing else: `Learning iteration 1/101`. Its values follow.
     pub fn heads_step(&self) -> Option<(u64, Option<u64>)> {
-        let is_heading = self.values.is_empty() && self.epoch.is_none() && !self.is_evaluation;
-        let words = usize::from(self.out_of.is_some());
-        self.step.filter(|_| is_heading && self.other_words.len() <= words).map(|step| (step, self.out_of))
+        let says_more = !self.values.is_empty() || self.epoch.is_some() || !self.other_words.is_empty();
+        self.step.filter(|_| !says_more && !self.is_evaluation).map(|step| (step, self.out_of))
     }
 
     /// Reports whether a line that reports no metrics begins an epoch: `Epoch 2/5`, `Start epoch 2`, `Epoch: 02 | Epoch Time: 5s`.

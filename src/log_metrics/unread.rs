@@ -38,7 +38,7 @@ impl UnreadLines {
             end -= 1;
         }
         text[..end].clone_into(&mut self.newest);
-        let letters = self.newest.bytes().filter(|byte| byte.is_ascii_alphabetic());
+        let letters = self.newest.bytes().filter(u8::is_ascii_alphabetic);
         let shape = letters.fold(0_u64, |shape, byte| shape.rotate_left(5) ^ u64::from(byte));
         self.repeats = std::mem::replace(&mut self.shape, shape) == shape;
     }

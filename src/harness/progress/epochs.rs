@@ -79,11 +79,11 @@ mod tests {
         Reading { epoch: Some(epoch), epochs: Some(3), ..reading(None, values) }
     }
 
+    /// Steps, and the loss of each.
+    type Losses = Vec<(u64, Option<f64>)>;
+
     /// Returns the steps and losses, and the places and losses of the evaluations.
-    fn take(
-        progress: &mut CommandProgress,
-        readings: &[Reading],
-    ) -> (Vec<(u64, Option<f64>)>, Vec<(u64, Option<f64>)>) {
+    fn take(progress: &mut CommandProgress, readings: &[Reading]) -> (Losses, Losses) {
         let mut events: Vec<Event> =
             readings.iter().flat_map(|reading| progress.take(reading, Duration::from_secs(1))).collect();
         events.extend(progress.flush());
@@ -135,7 +135,7 @@ mod tests {
         assert!(readings.iter().all(|reading| {
             progress.take(reading, Duration::ZERO).iter().all(|event| !matches!(event, Event::Step(_)))
         }));
-        assert_eq!(progress.tick(Duration::from_secs(60)), None);
+        assert_eq!(progress.tick(Duration::from_mins(1)), None);
         assert_eq!(take(&mut progress, &[part(2.0, 1.0)]).0, [(1, Some(2.0)), (2, Some(1.0))]);
     }
 

@@ -79,9 +79,16 @@ pub struct Reader<'a> {
     subject: Option<(&'a str, bool)>,
     names_step: bool,
     epoch_is_round: bool,
+    /// A bar shows the line beside its count.
+    is_beside_bar: bool,
 }
 
 impl<'a> Reader<'a> {
+    /// Creates the reader of what a bar shows.
+    pub fn beside_bar() -> Self {
+        Self { is_beside_bar: true, ..Self::default() }
+    }
+
     pub fn read(mut self, text: &'a str) -> Line {
         for token in tokens(text) {
             self.take(token);
@@ -354,5 +361,5 @@ impl<'a> Reader<'a> {
 
 /// Reports whether a number behind this key is no measurement: a label, or the line of a source file.
 fn is_label(key: &str) -> bool {
-    LABELS.contains(&key) || key.ends_with(".py")
+    LABELS.contains(&key) || key.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
 }

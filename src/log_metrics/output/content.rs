@@ -18,6 +18,7 @@ use crate::log_metrics::skips::Skip;
 use crate::log_metrics::table::{Part, Table};
 use crate::log_metrics::test_set::TestSet;
 use crate::log_metrics::unread::UnreadLines;
+use evaluation::Evaluating;
 use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
@@ -49,8 +50,7 @@ pub struct Content {
     /// The newest header of a table.
     table: Option<Table>,
     boxes: Boxes,
-    /// The evaluation that is under way, and the step that it measures.
-    evaluating: Option<(Line, Option<Placed>)>,
+    evaluating: Option<Evaluating>,
     /// The epoch that a line of its own announced last, until a line ends it.
     heading: Option<Epoch>,
     /// The step, and its end, that a line of its own named last.

@@ -18,7 +18,8 @@ impl Reader<'_> {
         self.place(has_loss);
         // Scores alone are those of a data set.
         let is_score = |(key, _): &(String, f64)| names::is_score(key) && !names::names_place(key);
-        self.line.is_evaluation |= self.line.step.is_none() && !has_loss && self.found.iter().any(is_score);
+        let may_be_alone = self.line.step.is_none() && !has_loss && !self.is_beside_bar;
+        self.line.is_evaluation |= may_be_alone && self.found.iter().any(is_score);
         if self.line.is_evaluation {
             if self.line.progress.is_some() {
                 for (place, mean) in std::mem::take(&mut self.means) {
@@ -49,7 +50,7 @@ impl Reader<'_> {
 
     /// Gives a line of the training the step that no key names.
     fn place(&mut self, has_loss: bool) {
-        if self.line.step.is_some() || self.line.is_evaluation {
+        if self.line.step.is_some() || self.line.is_evaluation || self.found.is_empty() {
             return;
         }
         let batch = self.batch.filter(|_| has_loss && self.line.epoch.is_some()).map(|batch| (batch, None));

@@ -5,12 +5,23 @@ use crate::log_metrics::Reading;
 use crate::log_metrics::clock::Placed;
 use crate::log_metrics::line::Line;
 use crate::log_metrics::names;
+use std::time::Duration;
+
+/// An evaluation that is under way.
+#[derive(Debug)]
+pub(super) struct Evaluating {
+    line: Line,
+    /// The step that it measures.
+    placed: Option<Placed>,
+    /// When its newest line was printed.
+    printed: Option<Duration>,
+}
 
 impl Content {
     /// Joins the lines of an evaluation: those that show how far it is, and its summary. Returns any other line.
     pub(super) fn join_evaluation(&mut self, line: Line, readings: &mut Vec<Reading>) -> Option<Line> {
         let is_evaluation = line.is_evaluation || !line.has_other_than_evaluation();
-        let known = self.evaluating.as_ref().map(|(known, _)| known.progress);
+        let known = self.evaluating.as_ref().map(|known| known.line.progress);
         if is_evaluation && line.progress.is_some() {
             if known.is_some_and(|known| line.progress < known) {
                 self.end_evaluation(readings);
@@ -18,12 +29,12 @@ impl Content {
             let placed =
                 line.step.and_then(|count| self.place_evaluation(count, &line)).or_else(|| self.newest_in_lines());
             let step = line.step.filter(|_| placed.is_some());
-            self.evaluating = Some((Line { step, ..line }, placed));
+            self.evaluating = Some(Evaluating { line: Line { step, ..line }, placed, printed: self.now });
             return None;
         }
         match &mut self.evaluating {
-            Some((known, _)) if is_evaluation && line.step.is_none() => {
-                known.merge(line);
+            Some(known) if is_evaluation && line.step.is_none() => {
+                known.line.merge(line);
                 self.end_evaluation(readings);
                 None
             }
@@ -36,9 +47,10 @@ impl Content {
 
     /// Emits the evaluation that was under way.
     pub(in crate::log_metrics::output) fn end_evaluation(&mut self, readings: &mut Vec<Reading>) {
-        if let Some((line, placed)) = self.evaluating.take() {
-            self.emit(line, placed, readings);
-        }
+        let Some(Evaluating { line, placed, printed }) = self.evaluating.take() else { return };
+        let before = std::mem::replace(&mut self.printed, printed.filter(|_| printed != self.now));
+        self.emit(line, placed, readings);
+        self.printed = before;
     }
 
     fn place_evaluation(&mut self, count: u64, line: &Line) -> Option<Placed> {
