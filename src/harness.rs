@@ -63,6 +63,7 @@ mod standby;
 mod takeover;
 mod terminal;
 mod undeclared;
+mod unread;
 
 pub use holder::hold_output;
 pub use job_nodes::JobNodes;

@@ -13,10 +13,12 @@
 //! they are evidence. All input is untrusted: lines, names and records are bounded, and time is linear.
 
 mod bar;
+mod boxes;
 mod clock;
 mod csv;
 mod error;
 mod file;
+mod heads;
 mod joiner;
 mod jsonl;
 mod line;
@@ -37,6 +39,7 @@ mod tensorboard;
 mod test_set;
 mod token;
 mod trackio;
+mod unread;
 mod wandb;
 
 pub use clock::Counting;
@@ -48,6 +51,7 @@ pub use output::{Mark, OutputReader};
 pub use pattern::{Pattern, PatternError};
 pub use shares::Shares;
 pub use skips::{Skip, Span, skip_counts};
+pub use unread::UnreadLines;
 
 use std::time::Duration;
 
@@ -62,6 +66,12 @@ pub struct Reading {
     pub total_steps: Option<u64>,
     /// The epoch, as the training counts it.
     pub epoch: Option<f64>,
+    /// The number of epochs in the training.
+    pub epochs: Option<u64>,
+    /// The steps in each epoch, when certain.
+    pub epoch_size: Option<u64>,
+    /// It measures a part of an epoch that counts no steps.
+    pub is_partial: bool,
     /// Metrics by name, each name once: `loss`, `lr`, `grad_norm`, `eval_loss`, `accuracy`; others by their own
     /// name in lower case. NaN and infinity stay.
     pub values: Vec<(String, f64)>,
@@ -86,6 +96,8 @@ impl Reading {
     fn merge(&mut self, later: Self) {
         self.total_steps = later.total_steps.or(self.total_steps);
         self.epoch = later.epoch.or(self.epoch);
+        self.epochs = later.epochs.or(self.epochs);
+        self.epoch_size = later.epoch_size.or(self.epoch_size);
         for (name, value) in later.values {
             match self.values.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, known)) => *known = value,

@@ -45,4 +45,5 @@ pub mod run_state;
 pub mod samples;
 pub mod skips;
 mod target;
+pub mod unread;
 pub mod worker;

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
-use downshift::log_metrics::{FileReader, OutputReader, Reading};
+use downshift::log_metrics::{FileReader, OutputReader, Reading, Skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -21,8 +21,11 @@ fn truth(name: &str, shown: fn(f64) -> f64) -> Steps {
     let mut steps = Steps::new();
     for line in fs::read_to_string(recorded(name).join("truth.jsonl")).unwrap().lines() {
         let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
-        let step = steps.entry(row["step"].as_u64().unwrap()).or_default();
-        for (name, value) in row.iter().filter(|(name, _)| *name != "step") {
+        // Where no step is known, the epoch is all that places the values.
+        let place = row.get("step").unwrap_or_else(|| &row["epoch"]);
+        let step = steps.entry(place.as_u64().unwrap()).or_default();
+        let is_value = |name: &str| name != "step" && (name != "epoch" || row.contains_key("step"));
+        for (name, value) in row.iter().filter(|(name, _)| is_value(name)) {
             let value = value.as_f64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap());
             step.insert(name.clone(), shown(value).to_string());
         }
@@ -32,12 +35,20 @@ fn truth(name: &str, shown: fn(f64) -> f64) -> Steps {
 
 /// Collects the readings that have a step, and keeps the names that the truth knows.
 fn by_step(readings: &[Reading], truth: &Steps) -> Steps {
+    by_place(readings, truth, |reading| reading.step)
+}
+
+fn by_place(readings: &[Reading], truth: &Steps, place: fn(&Reading) -> Option<u64>) -> Steps {
     let names: BTreeSet<&String> = truth.values().flat_map(BTreeMap::keys).collect();
     let mut steps = Steps::new();
     for reading in readings {
-        for (name, value) in reading.values.iter().filter(|(name, _)| names.contains(name)) {
-            if let Some(step) = reading.step {
-                steps.entry(step).or_default().insert(name.clone(), value.to_string());
+        let is_evaluation = reading.values.iter().all(|(name, _)| name.starts_with("eval_"));
+        let epoch = reading.epoch.filter(|_| !is_evaluation).map(|epoch| ("epoch".to_owned(), epoch));
+        let total = reading.total_steps.map(|total| ("total_steps".to_owned(), total as f64));
+        let values = reading.values.iter().cloned().chain(epoch).chain(total.filter(|_| !is_evaluation));
+        for (name, value) in values.filter(|(name, _)| names.contains(name)) {
+            if let Some(step) = place(reading) {
+                steps.entry(step).or_default().insert(name, value.to_string());
             }
         }
     }
@@ -117,7 +128,9 @@ fn bars_give_the_values_of_the_steps_that_they_drew() {
         ("tqdm-iterated", "output", 12, 48),
         ("tqdm-updated", "output", 32, 32),
         ("tqdm-described", "output", 8, 32),
-        ("tqdm-nested", "output", 3, 32),
+        ("tqdm-nested", "output", 6, 32),
+        ("tqdm-nested-steps", "output", 18, 18),
+        ("tqdm-job", "output", 12, 12),
         ("lightning-tqdm", "output", 48, 48),
         ("lightning-rich", "output", 3, 48),
         ("ultralytics", "output", 6, 6),
@@ -214,4 +227,70 @@ fn the_row_of_all_classes_is_an_evaluation() {
     // The last pass measures the best weights once more.
     assert_eq!(evaluations.len(), 7, "{evaluations:?}");
     assert!(readings.iter().all(|reading| reading.value("eval_images").is_none()));
+}
+
+#[test]
+fn forms_without_a_word_for_the_step_are_read_exactly() {
+    for name in [
+        "pytorch-tutorial",
+        "pytorch-imagenet",
+        "pytorch-dcgan",
+        "pytorch-cifar",
+        "torchvision",
+        "timm",
+        "epoch-batch",
+        "mmengine",
+        "mmengine-iterations",
+        "detectron2",
+        "stable-baselines3",
+        "cleanrl",
+        "keras-lines",
+        "xgboost",
+        "lightgbm",
+        "catboost",
+    ] {
+        let truth = truth(name, |value| value);
+        assert_eq!(by_step(&read_output(name, "output"), &truth), truth, "{name}");
+    }
+}
+
+#[test]
+fn micro_batches_are_no_steps() {
+    let truth = truth("litgpt", |value| value);
+    let mut found = by_step(&read_output("litgpt", "output"), &truth);
+    // The first micro-batch comes before any step.
+    found.remove(&0);
+    assert_eq!(found, truth);
+}
+
+#[test]
+fn where_no_step_is_known_the_epoch_places_the_values() {
+    for name in ["speechbrain", "fastai", "pytorch-mnist"] {
+        let (readings, truth) = (read_output(name, "output"), truth(name, |value| value));
+        assert!(readings.iter().all(|reading| reading.step.is_none()), "{name}");
+        let found = by_place(&readings, &truth, |reading| reading.epoch.map(|epoch| epoch as u64));
+        assert_eq!(found, truth, "{name}");
+    }
+}
+
+#[test]
+fn a_batch_that_was_skipped_for_lack_of_memory_is_told() {
+    let skips: Vec<Skip> = read_output("tqdm-job", "output").iter().filter_map(|reading| reading.skip).collect();
+    assert_eq!(skips, [Skip::OutOfMemory]);
+}
+
+#[test]
+fn everyday_lines_count_no_steps() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/log_metrics/lookalikes.txt");
+    let text = fs::read_to_string(path).unwrap();
+    for printed in text.lines().chain([text.as_str()]) {
+        let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
+        reader.push(format!("{printed}\n").as_bytes(), &mut readings);
+        reader.finish(&mut readings);
+        let counted: Vec<&Reading> =
+            readings.iter().filter(|reading| reading.step.is_some() || reading.total_steps.is_some()).collect();
+        assert!(counted.is_empty(), "{printed}: {counted:?}");
+        let is_loss = |reading: &Reading| reading.value("loss").is_some() || reading.value("eval_loss").is_some();
+        assert!(!readings.iter().any(is_loss), "{printed}: {readings:?}");
+    }
 }

@@ -150,6 +150,7 @@ fn notes(status: &Status) -> Vec<String> {
     let notes = [
         status.pid_quality.map(|_| "measuring quality".to_owned()),
         status.setback.as_ref().map(ToString::to_string),
+        status.unread.as_ref().map(ToString::to_string),
         status.reduced.as_ref().map(reduced),
         status.why.clone(),
         status.host.as_ref().map(|host| format!("on host {host}, through the run's folder")),

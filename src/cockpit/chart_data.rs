@@ -116,6 +116,7 @@ impl Quantity {
             Some(Ok(_)) => "the GPU does not report it".to_owned(),
             None => "no probe reading yet".to_owned(),
         };
+        let unread = state.facts.status.as_ref().and_then(|status| status.unread.as_ref());
         match (self.source(), &state.facts.history_error) {
             (_, Some(reason)) if state.facts.series.is_empty() => {
                 format!("cannot read the history: {reason}")
@@ -123,6 +124,9 @@ impl Quantity {
             (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no probe reading yet".to_owned(),
             (Source::Probe(_), _) => gpu,
             (Source::Evaluations | Source::EvalNamed(_), _) => "no evaluations yet".to_owned(),
+            _ if state.facts.series.is_empty() && unread.is_some() => {
+                unread.map_or_else(String::new, ToString::to_string)
+            }
             _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),
             _ if state.facts.series.is_empty() => "no steps yet".to_owned(),
             (Source::Skips, _) => "no step tells whether it was skipped".to_owned(),

@@ -80,6 +80,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         }),
         best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
         setback: None,
+        unread: None,
         reduced: None,
         kernels: None,
         device: Some("cpu".to_owned()),

@@ -105,6 +105,9 @@ fn connecting(state: &State) -> Verdict {
 fn ended(state: &State, status: &Status) -> Option<Verdict> {
     let why = status.why.clone().unwrap_or_else(|| "the journal has the details".to_owned());
     let verdict = match status.state {
+        RunState::Finished if status.unread.is_some() => {
+            return Some(Verdict::new(Tone::Warn, "finished; no step was found in its output"));
+        }
         RunState::Finished => return Some(Verdict::new(Tone::Good, format!("finished: {}", result(state, status)))),
         RunState::Stopped => {
             let durable = match status.durable_step {
@@ -207,6 +210,10 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
         }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
         RunState::Starting => {
+            if let Some(unread) = &status.unread {
+                let text = format!("running; no step was found in {} lines of its output", unread.lines);
+                return Some(Verdict::new(Tone::Warn, text));
+            }
             let what = if state.command.is_some() { "the command is starting" } else { "loading data and weights" };
             busy(format!("{what}{}{because}", since(", ")))
         }

@@ -60,7 +60,7 @@ pub struct Companion {
     /// The first training of the command took its last step.
     first_has_ended: bool,
     /// The steps that the output names.
-    output: OutputSteps,
+    pub(super) output: OutputSteps,
     /// When the process that reported the training went away.
     gone: Option<Instant>,
     /// The state for its containers.

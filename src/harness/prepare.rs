@@ -264,7 +264,8 @@ fn progress_at(args: &HarnessArgs, step: u64, resume: &ResumeCheck) -> CommandPr
     let total = total.map(|total| resume.total_on_clock(total));
     // A script that starts over counts from 1 again; a run shows only what is new, a trial has to see it.
     let before = if args.purpose == Purpose::Trial { 0 } else { step };
-    CommandProgress::new(before, units, micro_batches, total)
+    let epochs = args.preset.tree().pointer("/training/epochs").and_then(serde_json::Value::as_u64);
+    CommandProgress::new(before, units, micro_batches, total).of_epochs(epochs)
 }
 
 fn watch_process(

@@ -5,6 +5,7 @@
 //! those in the output do not.
 
 mod burst;
+mod epochs;
 mod told;
 pub mod trail;
 
@@ -14,6 +15,7 @@ use crate::protocol::progress::began_after;
 use crate::protocol::skips::UpdateCounts;
 use crate::protocol::worker::{Eval, Event, Phase, Skipped, Step};
 use burst::StepTimer;
+use epochs::EpochSteps;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use trail::Trail;
@@ -35,6 +37,10 @@ pub struct CommandProgress {
     pub step: u64,
     /// The last step of the run, once known.
     pub total: Option<u64>,
+    /// The epochs of the run, as far as it declares them.
+    declared_epochs: Option<u64>,
+    /// Steps of a training that counts epochs alone.
+    epochs: EpochSteps,
     /// The widest gap between reported steps.
     widest: u64,
     epoch: f64,
@@ -71,6 +77,8 @@ struct Pending {
     since: Duration,
     took: Option<Duration>,
     values: BTreeMap<String, f64>,
+    /// More of it follows, however long that takes.
+    is_partial: bool,
     /// The step as a companion reported it, without a loss.
     told: Option<Step>,
 }
@@ -85,6 +93,8 @@ impl CommandProgress {
             micro_batches,
             step: from,
             total,
+            declared_epochs: None,
+            epochs: EpochSteps::new(from),
             widest: 1,
             epoch: 0.0,
             reported_epoch: None,
@@ -104,6 +114,18 @@ impl CommandProgress {
         }
     }
 
+    /// Notes how many epochs the run declares.
+    #[must_use]
+    pub fn of_epochs(self, declared_epochs: Option<u64>) -> Self {
+        Self { declared_epochs, ..self }
+    }
+
+    /// Reports whether the step of a reading is known, if only by its epoch.
+    #[must_use]
+    pub fn places(&self, reading: &Reading) -> bool {
+        reading.step.or(self.epochs.place(reading)).is_some()
+    }
+
     /// Returns the run's clock at a step.
     #[must_use]
     pub fn samples(&self, step: u64) -> u64 {
@@ -118,7 +140,7 @@ impl CommandProgress {
     /// Measures the steps in readings that are taken next.
     pub fn time_steps(&mut self, readings: &[Reading], now: Duration) {
         let counted = readings.iter().filter(|reading| reading.count_started_over.is_none() && !is_eval(reading));
-        let newest = counted.filter_map(|reading| reading.step).max().unwrap_or(0);
+        let newest = counted.filter_map(|reading| reading.step.or(self.epochs.place(reading))).max().unwrap_or(0);
         if newest > self.step {
             self.step_time = self.timer.measure(self.step, newest, now);
         }
@@ -134,53 +156,77 @@ impl CommandProgress {
         if self.told.is_some() {
             return self.take_beside_companion(reading);
         }
+        self.epochs.observe(reading);
         if reading.count_started_over.is_some() {
             return Vec::new();
         }
-        let mut events = self.begin(reading);
-        if let Some(total) = reading.total_steps.filter(|total| *total > 0) {
-            self.total = Some(total);
-        }
+        let placed = reading.step.or(self.epochs.place(reading));
+        let mut events = self.begin(placed);
+        self.learn_length(reading);
         if let Some(epoch) = reading.epoch {
             self.report_epoch(epoch);
         }
         if is_eval(reading) {
+            let placed = if self.epochs.follows_losses() { Some(self.step) } else { placed };
+            let is_unplaced = placed.is_none() && self.step == 0;
+            let step = if is_unplaced { self.epochs.place_evaluation() } else { placed.unwrap_or(self.step) };
+            if self.epochs.counts() {
+                events.extend(self.open(step, now));
+            }
             events.extend(self.flush());
-            events.push(self.eval(reading.step.unwrap_or(self.step).max(self.step), reading));
+            events.push(self.eval(step.max(self.step), reading));
             return events;
         }
-        let step = reading.step.unwrap_or(self.step);
-        if self.pending.as_ref().is_some_and(|pending| pending.step != step) {
-            events.extend(self.flush());
+        let step = placed.unwrap_or(self.step);
+        events.extend(self.open(step, now));
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
+            pending.values.extend(reading.values.iter().cloned());
+            pending.is_partial |= reading.is_partial;
         }
+        events
+    }
+
+    /// Begins to merge what is reported about a step; returns the event of the one before.
+    fn open(&mut self, step: u64, now: Duration) -> Option<Event> {
+        let is_another = self.pending.as_ref().is_some_and(|pending| pending.step != step);
+        let before = if is_another { self.flush() } else { None };
         // A count that goes back belongs to another bar.
         if step > self.step {
             // The total was that of an epoch.
             self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
+            let took = self.step_time;
             self.pending =
-                Some(Pending { step, since: now, took: self.step_time, values: BTreeMap::new(), told: None });
+                Some(Pending { step, since: now, took, values: BTreeMap::new(), is_partial: false, told: None });
         }
-        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.step == step) {
-            pending.values.extend(reading.values.iter().cloned());
+        before
+    }
+
+    /// Learns the last step: as it was printed, or from the declared epochs and the size of one.
+    fn learn_length(&mut self, reading: &Reading) {
+        if self.epochs.counts() {
+            // A unit is an epoch then.
+            self.units = 1;
+            self.total = self.declared_epochs.or(reading.epochs).filter(|epochs| *epochs > 0).or(self.total);
+            return;
         }
-        events
+        let by_epochs = self.declared_epochs.zip(reading.epoch_size).map(|(epochs, size)| epochs.saturating_mul(size));
+        self.total = reading.total_steps.or(by_epochs).filter(|total| *total > 0).or(self.total);
     }
 
     /// Announces the first step.
-    fn begin(&mut self, reading: &Reading) -> Vec<Event> {
-        if self.began || reading.step.is_none_or(|step| step == 0) {
-            return Vec::new();
-        }
+    fn begin(&mut self, step: Option<u64>) -> Vec<Event> {
+        let Some(step) = step.filter(|step| !self.began && *step > 0) else { return Vec::new() };
         self.began = true;
-        self.first = self.first.or(reading.step.map(began_after));
+        self.first = self.first.or(Some(began_after(step)));
         vec![Event::Phase { phase: Phase::Training }]
     }
 
     /// Returns the event of a step once nothing more has arrived for a moment.
     pub fn tick(&mut self, now: Duration) -> Option<Event> {
-        let waited = self.pending.as_ref().is_some_and(|pending| now.saturating_sub(pending.since) >= MERGED);
+        let is_due = |pending: &Pending| !pending.is_partial && now.saturating_sub(pending.since) >= MERGED;
+        let waited = self.pending.as_ref().is_some_and(is_due);
         if waited { self.flush() } else { None }
     }
 
@@ -274,125 +320,4 @@ pub fn is_eval(reading: &Reading) -> bool {
 }
 
 #[cfg(test)]
-pub(in crate::harness) mod tests {
-    use super::{CommandProgress, MERGED};
-    use crate::log_metrics::{Reading, Skip};
-    use crate::protocol::worker::{Event, Step};
-    use std::time::Duration;
-
-    /// Returns the event of a plain step.
-    pub(in crate::harness) fn step_event(step: u64) -> Event {
-        Event::Step(Step {
-            step,
-            samples: step,
-            epoch: 0,
-            loss: Some(1.0),
-            lr: None,
-            grad_norm: None,
-            micro_batches: 1,
-            compute_ms: 1.0,
-            ..Step::default()
-        })
-    }
-
-    fn reading(step: Option<u64>, values: &[(&str, f64)]) -> Reading {
-        let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Reading { step, values, ..Reading::default() }
-    }
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn a_bar_and_a_log_line_make_one_step() {
-        let mut progress = CommandProgress::new(0, 8, 2, None);
-        let first = progress.take(&reading(Some(1), &[]), ms(10));
-        assert!(matches!(&first[..], [Event::Phase { .. }]), "{first:?}");
-        assert!(progress.take(&reading(None, &[("loss", 2.5), ("mfu", 0.4)]), ms(20)).is_empty());
-        assert!(progress.tick(ms(30)).is_none());
-        let events = progress.take(&reading(Some(2), &[("loss", 2.0)]), ms(110));
-        let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!((step.step, step.samples, step.loss, step.lr), (1, 8, Some(2.5), None));
-        assert_eq!(step.metrics.get("mfu"), Some(&0.4));
-        let Some(Event::Step(step)) = progress.tick(ms(110) + MERGED) else { panic!("time has passed") };
-        assert_eq!(step.step, 2);
-    }
-
-    #[test]
-    fn steps_that_arrive_together_or_are_left_out_share_their_time() {
-        let mut progress = CommandProgress::new(40, 1, 1, None);
-        let mut times = |steps: &[u64], now: Duration| -> Vec<f64> {
-            let readings: Vec<Reading> = steps.iter().map(|step| reading(Some(*step), &[("loss", 1.0)])).collect();
-            progress.time_steps(&readings, now);
-            let events: Vec<Event> = readings.iter().flat_map(|reading| progress.take(reading, now)).collect();
-            let taken = events.into_iter().chain(progress.flush());
-            taken.filter_map(|event| if let Event::Step(step) = event { Some(step.compute_ms) } else { None }).collect()
-        };
-        assert_eq!(times(&[41], ms(4000)), [0.0], "the time before the first report is not that of a step");
-        assert_eq!(times(&[42, 43], ms(4060)), [30.0, 30.0], "one piece of output");
-        assert_eq!(times(&[53], ms(4560)), [50.0], "a line for every tenth step");
-        assert_eq!(times(&[50], ms(4570)), [0.0; 0], "another bar");
-        assert_eq!(times(&[54], ms(4600)), [40.0]);
-    }
-
-    #[test]
-    fn losses_that_are_not_numbers_are_reported_and_never_sent_as_numbers() {
-        let mut progress = CommandProgress::new(0, 1, 1, None);
-        for step in 1..=3 {
-            progress.take(&reading(Some(step), &[("loss", f64::NAN), ("x", f64::INFINITY)]), ms(step));
-        }
-        let Some(Event::Skipped(skipped)) = progress.flush() else { panic!("a NaN loss") };
-        assert_eq!((skipped.step, skipped.what.as_str(), progress.nan_in_a_row), (3, "loss", 3));
-        progress.take(&reading(Some(4), &[("loss", 1.0), ("x", f64::NAN)]), ms(5));
-        let Some(Event::Step(step)) = progress.flush() else { panic!("a finite loss") };
-        assert!(step.metrics.is_empty() && progress.nan_in_a_row == 0);
-    }
-
-    #[test]
-    fn a_step_that_the_script_says_it_left_out_was_not_taken() {
-        for says in [true, false] {
-            let mut progress = CommandProgress::new(0, 1, 1, None);
-            progress.take(&reading(Some(1), &[("loss", f64::NAN)]), ms(1));
-            if says {
-                progress.take(&Reading { skip: Some(Skip::NotFinite), ..Reading::default() }, ms(2));
-            }
-            let events = progress.take(&reading(Some(2), &[("loss", f64::NAN)]), ms(3));
-            let [Event::Skipped(first)] = &events[..] else { panic!("{events:?}") };
-            let Some(Event::Skipped(second)) = progress.flush() else { panic!("a NaN loss") };
-            assert_eq!((first.applied, second.applied), (!says, true));
-            let counts = progress.skip_news();
-            assert_eq!(counts.map(|counts| (counts.due, counts.skipped)), says.then_some((2, 1)));
-        }
-    }
-
-    #[test]
-    fn a_count_that_starts_over_changes_no_step_and_its_total_was_that_of_an_epoch() {
-        let mut progress = CommandProgress::new(0, 1, 1, None);
-        let total = |step, total| Reading { total_steps: total, ..reading(Some(step), &[("loss", 1.0)]) };
-        progress.take(&total(10, Some(10)), ms(1));
-        let lost = Reading { count_started_over: Some(5), ..reading(None, &[("loss", 9.0)]) };
-        assert!(progress.take(&lost, ms(2)).is_empty());
-        assert_eq!((progress.step, progress.total), (10, Some(10)));
-        let events = progress.take(&total(15, None), ms(3));
-        let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!((step.step, step.loss, progress.total), (10, Some(1.0), None));
-    }
-
-    #[test]
-    fn evaluations_have_their_own_event_and_counts_never_go_back() {
-        let mut progress = CommandProgress::new(0, 4, 1, Some(100));
-        progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
-        let events =
-            progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9), ("eval_runtime", 7.0)]), ms(2));
-        let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(eval.metrics.len(), 1, "the duration is left out: {eval:?}");
-        assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, Some(0.5), 0.9));
-        assert!(progress.take(&reading(Some(3), &[("loss", 9.0)]), ms(3)).is_empty());
-        assert_eq!((progress.step, progress.flush()), (10, None));
-        assert!(!progress.is_complete());
-        progress.take(&reading(Some(90), &[]), ms(5));
-        assert!(progress.is_complete(), "a command that reports every 80th step may have taken the last one");
-        assert!(CommandProgress::new(0, 1, 1, None).is_complete(), "the last step is unknown");
-    }
-}
+pub(in crate::harness) mod tests;

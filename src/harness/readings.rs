@@ -3,7 +3,7 @@
 use super::ending::Reason;
 use super::run_loop::{Harness, Life};
 use super::terminal::Chunk;
-use crate::log_metrics::{Mark, Reading};
+use crate::log_metrics::{Mark, Reading, Skip};
 use crate::protocol::worker::Event;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ impl Harness {
         let ends_earlier = matches!(bytes.first(), Some(b'\r' | b'\n'));
         self.follow_marks(if ends_earlier { before } else { now }, now);
         self.take_readings(&readings, now);
+        self.note_unread_output();
         self.remember_counting();
         self.report_measured();
     }
@@ -81,6 +82,9 @@ impl Harness {
     fn take_simultaneous(&mut self, readings: &[Reading], now: Duration) {
         self.progress.time_steps(readings, now);
         for reading in readings {
+            if reading.skip == Some(Skip::OutOfMemory) {
+                self.warn("the script ran out of memory, and skipped a batch".to_owned());
+            }
             let reading = &*self.check_resume(reading, now);
             let reading = &*self.notice_steps_in_output(reading);
             let total = self.progress.total;

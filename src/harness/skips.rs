@@ -57,7 +57,7 @@ impl SkipCounter {
 
     /// Takes in a reading of the output or of a file.
     pub fn read(&mut self, reading: &Reading) {
-        if let Some(skip) = reading.skip {
+        if let Some(skip) = reading.skip.filter(|skip| *skip != Skip::OutOfMemory) {
             self.said.skipped += 1;
             self.said.rescaled += u64::from(skip == Skip::ByScaler);
         }

@@ -265,9 +265,13 @@ impl Keeper {
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let (status, since) = (&self.recorder.status, self.recorder.not_finite_since());
-                let text = sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step());
+                let text = match &status.unread {
+                    Some(unread) => format!("finished, but {unread}"),
+                    None => sentences::finished(status.step, status.eval.as_ref(), self.recorder.took_no_step()),
+                };
                 let unsaved = status.failed_saves.as_ref().map_or_else(String::new, |saves| format!(", but {saves}"));
-                let level = if since.is_none() && unsaved.is_empty() { Level::Info } else { Level::Warn };
+                let is_well = since.is_none() && unsaved.is_empty() && status.unread.is_none();
+                let level = if is_well { Level::Info } else { Level::Warn };
                 (level, text + &sentences::ends_in_streak(since) + &unsaved)
             }
             Outcome::Stopped if let Some(pid) = ForeignProcess::watched(&self.run_dir) => {

@@ -297,6 +297,7 @@ impl Recorder {
         self.furthest_step = self.furthest_step.max(row.step);
         (self.status.step, self.status.samples) = (row.step, row.samples);
         self.last_step_at = now;
+        self.status.unread = None;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
             self.end_skips();

@@ -40,7 +40,7 @@ const DRAWN: [char; 4] = ['━', '╸', '╺', '╌'];
 impl<'a> Bar<'a> {
     /// Reads the bar in a segment.
     pub fn read(text: &'a str) -> Option<Self> {
-        Self::tqdm(text).or_else(|| Self::drawn(text))
+        Self::tqdm(text).or_else(|| Self::drawn(text)).or_else(|| Self::bracketed(text))
     }
 
     fn tqdm(text: &'a str) -> Option<Self> {
@@ -77,9 +77,23 @@ impl<'a> Bar<'a> {
         bar(Maker::Rich, before, count, out_of, postfix)
     }
 
+    /// The bar of Keras 2: ` 5/12 [=====>.....] - ETA: 0s - loss: 0.6921`.
+    fn bracketed(text: &'a str) -> Option<Self> {
+        let text = text.trim_start();
+        text.bytes().next().filter(u8::is_ascii_digit)?;
+        let (counts, rest) = text.split_once(' ')?;
+        let (count, out_of) = fraction(counts)?;
+        let (bar, after) = rest.strip_prefix('[')?.split_once(']')?;
+        if bar.is_empty() || !bar.bytes().all(|byte| b"=>.".contains(&byte)) {
+            return None;
+        }
+        let postfix = after.strip_prefix(" - ")?.split_once(" - ").map_or("", |(_, postfix)| postfix);
+        Some(Self { maker: Maker::Keras, description: "", count, out_of, postfix, is_complete: false, behind: "" })
+    }
+
     /// Reads the metrics that the bar shows beside its count.
     pub fn line(&self) -> Line {
-        let mut line = Line::read(&format!("{} | {}", self.description, self.postfix));
+        let mut line = Line::read_beside_bar(&format!("{} | {}", self.description, self.postfix));
         if let Some(epoch) = &mut line.epoch {
             // Only Lightning shows the version of its logger, and it counts epochs from 0.
             epoch.zero_based = self.postfix.contains("v_num");
@@ -149,6 +163,14 @@ mod tests {
                 "accuracy: 0.52 - loss: 0.69",
             ),
             (
+                " 5/12 [====>.....] - ETA: 0s - loss: 0.69 - accuracy: 0.52",
+                Maker::Keras,
+                "",
+                5,
+                12,
+                "loss: 0.69 - accuracy: 0.52",
+            ),
+            (
                 "Epoch 0/2  ━━━━╸━━━ 5/16 0:00:01 • 0:00:02 4.90it/s train_loss: 2.300",
                 Maker::Rich,
                 "Epoch 0/2",
@@ -183,6 +205,7 @@ mod tests {
             "100%|done|",
             "━━━━━━━━",
             "a 5/12 ━━━━ 3",
+            "3/4 [done] - loss: 2",
             " 99999999999999999999/1 ━━ 1",
         ] {
             assert_eq!(Bar::read(text), None, "{text}");

@@ -36,10 +36,29 @@ pub struct Position {
     pub out_of: Option<u64>,
     /// The epoch it belongs to.
     pub epoch: Option<Epoch>,
-    /// The count covers the whole training.
-    pub is_whole: bool,
-    /// The count starts over with each epoch.
-    pub is_within: bool,
+    /// What the count covers.
+    pub extent: Extent,
+}
+
+/// What a count covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    #[default]
+    Unknown,
+    Training,
+    /// It starts over with each epoch.
+    Epoch,
+    /// The same, in a form whose scripts number the first epoch 0.
+    EpochFromZero,
+    /// The same, among as many epochs as their count says, wherever it begins.
+    EpochOfAll,
+}
+
+impl Extent {
+    /// Reports whether the count starts over with each epoch.
+    pub fn is_epoch(self) -> bool {
+        matches!(self, Self::Epoch | Self::EpochFromZero | Self::EpochOfAll)
+    }
 }
 
 impl Position {
@@ -55,7 +74,7 @@ impl Position {
             (_, Some(named)) if named.zero_based => Some(0),
             (0 | 1, _) => Some(epoch).filter(|_| is_first),
             (_, Some(named)) if named.count.is_some() => Some(1),
-            _ => None,
+            _ => Some(0).filter(|_| self.extent == Extent::EpochFromZero),
         }
     }
 
@@ -63,7 +82,7 @@ impl Position {
     /// before that step or names its epoch.
     pub fn counts_part(&self, resumed_from: Option<u64>) -> bool {
         let is_part = |from: u64| self.epoch.is_some() || self.out_of.is_some_and(|end| end <= from);
-        resumed_from.is_some_and(|from| self.count < from && !self.is_whole && is_part(from))
+        resumed_from.is_some_and(|from| self.count < from && self.extent != Extent::Training && is_part(from))
     }
 }
 
@@ -131,8 +150,8 @@ impl Clock {
     }
 
     /// Reports whether this position starts over: a new pass over the data.
-    pub fn starts_over(&self, position: &Position) -> bool {
-        self.last.is_some_and(|last| position.count < last.count)
+    pub fn starts_over(&self, count: u64) -> bool {
+        self.last.is_some_and(|last| count < last.count)
     }
 
     /// Returns the step of a position; none when it is uncertain.
@@ -157,15 +176,19 @@ impl Clock {
             self.base = position.first_epoch(epoch, self.resumed_from);
         }
         // A count of a later epoch is none of the whole training anyway.
-        let seems_whole = !position.is_within && epoch.is_none_or(|epoch| self.base == Some(epoch));
+        let seems_whole = !position.extent.is_epoch() && epoch.is_none_or(|epoch| self.base == Some(epoch));
         if self.mode == Mode::Unknown && seems_whole && position.counts_part(self.resumed_from) {
             self.mode = Mode::Lost;
         }
-        if self.mode == Mode::Unknown && (position.is_whole || position.is_within) {
-            self.mode = if position.is_whole { Mode::Whole } else { Mode::Within };
+        if self.mode == Mode::Unknown {
+            self.mode = match position.extent {
+                Extent::Unknown => Mode::Unknown,
+                Extent::Training => Mode::Whole,
+                Extent::Epoch | Extent::EpochFromZero | Extent::EpochOfAll => Mode::Within,
+            };
         }
         let Some(last) = self.last else { return };
-        let starts_over = self.starts_over(position);
+        let starts_over = self.starts_over(position.count);
         let same_size = last.out_of == position.out_of;
         self.awaits_epoch = epoch.is_some() && last.epoch == epoch && (starts_over || self.awaits_epoch);
         match self.mode {
@@ -191,9 +214,11 @@ impl Clock {
 
     fn total_steps(&self, position: &Position) -> Option<u64> {
         match self.mode {
-            Mode::Whole if position.is_whole => position.out_of,
+            Mode::Whole if position.extent == Extent::Training => position.out_of,
             // Epochs that count from 1 end at their count; from 0, both habits exist.
-            Mode::Within if self.base == Some(1) => position.out_of?.checked_mul(position.epoch?.count?),
+            Mode::Within if self.base == Some(1) || position.extent == Extent::EpochOfAll => {
+                position.out_of?.checked_mul(position.epoch?.count?)
+            }
             _ => None,
         }
     }
@@ -201,7 +226,7 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clock, Epoch, Position};
+    use super::{Clock, Epoch, Extent, Position};
 
     /// An epoch and how many of them there are, a count, and its end.
     type Drawn = (Option<(f64, Option<u64>)>, u64, u64);
@@ -262,18 +287,19 @@ mod tests {
         assert_eq!(resumed(25, of(Some(1.0), 1, 40)), None);
         assert_eq!(resumed(25, of(Some(0.0), 1, 15)), None);
         // The number of epochs says that they count from 1.
-        let named = |value: f64, count: u64, is_within: bool| {
+        let named = |value: f64, count: u64, extent: Extent| {
             let epoch = Some(Epoch { value, count: Some(10), zero_based: false });
-            Position { count, out_of: Some(49), epoch, is_within, ..Position::default() }
+            Position { count, out_of: Some(49), epoch, extent }
         };
-        assert_eq!(resumed(100, named(3.0, 12, true)), Some((110, Some(490))), "as Keras counts");
+        assert_eq!(resumed(100, named(3.0, 12, Extent::Epoch)), Some((110, Some(490))), "as Keras counts");
         let mut clock = Clock::new(Some(100));
-        let mut step = |epoch: f64, count: u64| clock.place(&named(epoch, count, false)).map(|placed| placed.step);
+        let mut step =
+            |epoch: f64, count: u64| clock.place(&named(epoch, count, Extent::Unknown)).map(|placed| placed.step);
         assert_eq!([step(3.0, 12), step(4.0, 1)], [None, Some(148)]);
         // Without an epoch, a count that ends before the checkpoint is that of an epoch.
         assert_eq!(resumed(100, of(None, 2, 49)), None);
         assert_eq!(resumed(100, of(None, 80, 300)), Some((80, None)), "it takes steps again");
-        assert_eq!(resumed(100, Position { is_whole: true, ..of(None, 1, 50) }), Some((1, Some(50))));
+        assert_eq!(resumed(100, Position { extent: Extent::Training, ..of(None, 1, 50) }), Some((1, Some(50))));
     }
 
     #[test]

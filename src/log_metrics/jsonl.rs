@@ -92,6 +92,10 @@ mod tests {
         assert_eq!((reading.step, reading.epoch), (Some(20), Some(0.5)));
         assert!(reading.value("loss").is_some_and(f64::is_nan));
         assert_eq!(reading.value("lr"), Some(1e-4));
+        // LLaMA-Factory's trainer_log.jsonl.
+        let text = r#"{"current_steps": 5, "total_steps": 90, "loss": 1.5, "lr": 5e-05, "epoch": 0.1, "percentage": 5.56, "elapsed_time": "0:00:04"}"#;
+        let reading = read_line(text).unwrap();
+        assert_eq!((reading.step, reading.total_steps, reading.value("loss")), (Some(5), Some(90), Some(1.5)));
         let reading = read_line(r#"{"step": 4, "loss": "Infinity", "name": "NaN is fine"}"#).unwrap();
         assert_eq!((reading.step, reading.values), (Some(4), vec![("loss".to_owned(), f64::INFINITY)]));
     }

@@ -1,25 +1,15 @@
 //! Reads a line of text as keys and numbers: `step 10 loss 2.3`, `iter 10: loss 3.2000, time 5.00ms`,
-//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`, `[2,  2000] loss: 1.5`.
+//! `{'loss': '3.214', 'epoch': 1.0}`, `iteration 10/ 50 | lm loss: 1.0E+01 | grad norm: 2.3 |`, `Epoch: [0][3/8] Loss 2.3`.
 
-use super::clock::Epoch;
+mod reader;
+
+use super::clock::{Epoch, Extent};
+use super::heads::{Form, Head};
 use super::names::{self, Role};
-use super::token::{Token, tokens};
+use reader::Reader;
 
-/// Maximum number of words in a key; more is prose.
-const MAX_WORDS: usize = 6;
-/// Keys read of one line.
-const MAX_KEYS: usize = 2 * names::MAX_NAMES;
-/// A line says within its first words whether it reports an evaluation.
-const FIRST_WORDS: usize = 3;
-/// Words before a key that do not change its meaning.
-const FILLERS: [&str; 12] =
-    ["info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training"];
-/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
-const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
-/// Wrappers around a printed number.
-const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
-/// Numbers that name a run, not a measurement.
-const LABELS: [&str; 2] = ["v_num", "pid"];
+/// Words of a line that begins an epoch.
+const AROUND_EPOCH: [&str; 8] = ["epoch", "time", "start", "starting", "begin", "beginning", "training", "train"];
 
 /// The content of a line that reports metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,26 +24,83 @@ pub struct Line {
     pub is_evaluation: bool,
     /// Its evaluation is that of the test set.
     pub is_test: bool,
+    /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
+    pub progress: Option<u64>,
+    /// What its step covers.
+    pub extent: Extent,
+    pub form: LineForm,
     /// An accuracy was printed with a percent sign, and is a share already.
     pub has_percent: bool,
     /// Words that are not part of a key.
     pub other_words: Vec<String>,
 }
 
+/// A form of lines that needs the lines before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LineForm {
+    #[default]
+    Plain,
+    /// Its step ends the epoch that a line above names.
+    EndsEpoch,
+    /// It names parts of the step, too: several lines may report one.
+    OfParts,
+}
+
 impl Line {
     /// Reads all keys and numbers of a text.
     pub fn read(text: &str) -> Self {
-        let mut reader = Reader::default();
-        let (pair, text) = split_pair(text).map_or((None, text), |(pair, text)| (Some(pair), text));
-        for token in tokens(text) {
-            reader.take(token);
+        let Some(head) = Head::read(text) else { return Reader::default().read(text) };
+        let mut line = Reader::default().read(&head.rest);
+        let measures = |(name, _): &(String, f64)| names::is_loss(name) && !names::is_of_evaluation(name);
+        let is_training = !line.is_evaluation && line.step.is_none() && line.values.iter().any(measures);
+        if is_training || head.form == Form::Round {
+            (line.step, line.out_of) = (Some(head.step), head.out_of);
+            line.epoch = line.epoch.or(head.epoch);
+            if head.epoch.is_some() && head.out_of.is_some() {
+                line.extent = Extent::Epoch;
+            }
+            if head.form == Form::OfEpoch {
+                line.form = LineForm::EndsEpoch;
+            }
         }
-        let mut line = reader.finish();
-        if let Some((epoch, count)) = pair.filter(|_| line.has_training_loss() && line.step.is_none()) {
-            line.step = Some(count);
-            line.epoch = line.epoch.or(Epoch::read(epoch, None));
+        if head.form == Form::Round {
+            line.is_evaluation = false;
+            names::add_objective(&mut line.values);
         }
         line
+    }
+
+    /// Reads what a bar shows beside its count.
+    pub fn read_beside_bar(text: &str) -> Self {
+        Reader::beside_bar().read(text)
+    }
+
+    /// Returns the step, and its end, of a line that names nothing else: `Learning iteration 1/101`. Its values follow.
+    pub fn heads_step(&self) -> Option<(u64, Option<u64>)> {
+        let says_more = !self.values.is_empty() || self.epoch.is_some() || !self.other_words.is_empty();
+        self.step.filter(|_| !says_more && !self.is_evaluation).map(|step| (step, self.out_of))
+    }
+
+    /// Reports whether a line that reports no metrics begins an epoch: `Epoch 2/5`, `Start epoch 2`, `Epoch: 02 | Epoch Time: 5s`.
+    pub fn heads_epoch(&self) -> bool {
+        self.other_words.iter().all(|word| AROUND_EPOCH.contains(&word.as_str()))
+    }
+
+    /// Counts the values as those of an evaluation.
+    pub fn into_evaluation(mut self) -> Self {
+        for (name, _) in self.values.iter_mut().filter(|(name, _)| !names::is_of_evaluation(name)) {
+            *name = format!("eval_{name}");
+        }
+        Self { step: None, out_of: None, is_evaluation: true, ..self }
+    }
+
+    /// Adds what a later line reports of the same evaluation; its values replace earlier ones.
+    pub fn merge(&mut self, later: Self) {
+        self.values.retain(|(name, _)| !later.values.iter().any(|(known, _)| known == name));
+        self.values.extend(later.values);
+        self.epoch = later.epoch.or(self.epoch);
+        self.is_test |= later.is_test;
+        self.has_percent |= later.has_percent;
     }
 
     /// Reports whether the line contains a value that was not measured in an evaluation.
@@ -68,178 +115,16 @@ impl Line {
 
     /// Reports whether the line contains a metric that downshift knows, or nothing but keys and numbers with a step.
     pub fn reports_metrics(&self) -> bool {
-        let known = |(name, _): &(String, f64)| names::is_loss(name) || matches!(names::role(name), Role::Known(_));
+        let known = |(name, _): &(String, f64)| {
+            let is_score = names::is_score(name) || (self.is_evaluation && names::has_score(name));
+            is_score || names::is_loss(name) || matches!(names::role(name), Role::Known(_))
+        };
         self.values.iter().any(known) || (self.step.is_some() && !self.values.is_empty() && self.other_words.is_empty())
     }
 
     /// Reports whether the line contains a loss of training.
     pub fn has_training_loss(&self) -> bool {
         !self.is_evaluation && self.values.iter().any(|(name, _)| name == "loss")
-    }
-}
-
-/// Splits `[2,  2000] loss: 1.5`, the form of PyTorch's tutorials, into the epoch, the step and the rest.
-fn split_pair(text: &str) -> Option<((&str, u64), &str)> {
-    let (inside, rest) = text.trim_start().strip_prefix('[')?.split_once(']')?;
-    let (epoch, count) = inside.split_once(',')?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (epoch, count) = (epoch.trim(), count.trim());
-    let count = names::parse_count(count).filter(|_| is_number(epoch) && is_number(count))?;
-    Some(((epoch, count), rest))
-}
-
-#[derive(Default)]
-struct Reader<'a> {
-    line: Line,
-    found: Vec<(String, f64)>,
-    words: Vec<&'a str>,
-    /// A separator follows the words.
-    separated: bool,
-    seen_words: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, token: Token<'a>) {
-        match token {
-            Token::Word(word) => self.take_word(word),
-            // `number of nan iterations: 0`, unlike `loss nan`.
-            Token::Number(word) if self.is_within_key(word) => self.take_word(word),
-            Token::Number(text) => {
-                self.take_number(text, None);
-                self.end_key();
-            }
-            Token::Percent(text) => {
-                let known = self.found.len();
-                self.take_number(text, None);
-                if let Some((_, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
-                    *value /= 100.0;
-                    self.line.has_percent = true;
-                }
-                self.end_key();
-            }
-            Token::Fraction(text, out_of) => {
-                self.take_number(text, Some(out_of));
-                self.end_key();
-            }
-            // `loss=2.3`: only the word at the sign is the key. `lm loss: 2.3`: all of them.
-            Token::Mark('=', false) if !self.words.is_empty() => {
-                let last = self.words.pop();
-                self.drop_words();
-                self.words.extend(last);
-                self.separated = true;
-            }
-            // `Step [10/50]`, `elapsed time (ms): 5`
-            Token::Mark(':' | '=' | '[', _) if !self.words.is_empty() => self.separated = true,
-            Token::Mark('(' | ')', _) => {}
-            Token::Other | Token::Mark(..) => self.drop_words(),
-        }
-    }
-
-    fn is_within_key(&self, word: &str) -> bool {
-        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.separated && self.key().is_none()
-    }
-
-    fn take_word(&mut self, word: &'a str) {
-        self.seen_words += 1;
-        if self.seen_words <= FIRST_WORDS && names::is_evaluation(word) {
-            self.line.is_evaluation = true;
-            self.line.is_test = names::is_test_set(word);
-        }
-        if self.separated && WRAPPERS.contains(&word) {
-            return;
-        }
-        // `validation loss at iteration 100`: the step is the key, the rest is prose.
-        let is_at = word.eq_ignore_ascii_case("at");
-        if self.separated || is_at {
-            self.drop_words();
-        }
-        if !is_at {
-            self.words.push(word);
-        }
-    }
-
-    fn take_number(&mut self, text: &str, out_of: Option<&str>) {
-        let Some((key, role)) = self.key() else { return };
-        let is_fraction = out_of.is_some();
-        match role {
-            Role::Step if self.line.step.is_none() => {
-                self.line.step = names::parse_count(text);
-                self.line.out_of = out_of.and_then(names::parse_count);
-            }
-            Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
-            Role::Epoch if self.line.epoch.is_none() => self.line.epoch = Epoch::read(text, out_of),
-            Role::Known(_) | Role::Own
-                if !is_fraction && self.found.len() < MAX_KEYS && !LABELS.contains(&key.as_str()) =>
-            {
-                self.found.extend(text.parse().ok().map(|value| (key, value)));
-            }
-            _ => {}
-        }
-        self.words.clear();
-    }
-
-    /// Returns the key that the words make, and the role of its number; none when they are prose.
-    fn key(&self) -> Option<(String, Role)> {
-        if self.words.is_empty() || self.words.len() > MAX_WORDS {
-            return None;
-        }
-        let whole = names::sanitise(&self.words.join("_"));
-        let mut fillers = self.words.iter();
-        let mut is_summary = false;
-        while !fillers.as_slice().is_empty() {
-            let key = names::sanitise(&fillers.as_slice().join("_"));
-            let role = names::role(&key);
-            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
-            if role != Role::Own && (of_evaluation || !is_summary) {
-                return Some((key, role));
-            }
-            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
-            let Some(word) = fillers.next() else { break };
-            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
-            is_summary |= is_before_evaluation;
-            if !is_before_evaluation && !is_one_of(word, &FILLERS) {
-                break;
-            }
-        }
-        self.separated.then_some((whole, Role::Own))
-    }
-
-    fn end_key(&mut self) {
-        self.drop_words();
-    }
-
-    fn drop_words(&mut self) {
-        for word in self.words.drain(..) {
-            if self.line.other_words.len() < MAX_WORDS {
-                self.line.other_words.push(word.to_ascii_lowercase());
-            }
-        }
-        self.separated = false;
-    }
-
-    fn finish(mut self) -> Line {
-        self.drop_words();
-        let set = self.found.iter().find_map(|(key, _)| names::evaluation_set(key));
-        self.line.is_test = set.map_or(self.line.is_test, names::is_test_set);
-        if self.line.is_evaluation {
-            for (key, _) in &mut self.found {
-                if !names::names_place(key) && names::role(key) != Role::Own {
-                    *key = format!("eval_{key}");
-                }
-            }
-        }
-        names::take_for_evaluation(&mut self.found);
-        let mut values = names::canonical_values(self.found);
-        // An evaluation that a step's line reports may also measure training data: that is not the step's loss.
-        let has_eval = values.iter().any(|(name, _)| name == "eval_loss");
-        if self.line.step.is_some() && has_eval && !values.iter().any(|(name, _)| name == "train_loss") {
-            for (name, _) in &mut values {
-                if name == "loss" {
-                    "train_loss".clone_into(name);
-                }
-            }
-        }
-        Line { values, ..self.line }
     }
 }
 
@@ -290,6 +175,57 @@ mod tests {
             assert_eq!((found_step, found_total, found), (step, out_of, wanted), "{text}");
             assert!(Line::read(text).reports_metrics() || text.contains("loss tensor"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_position_needs_no_word_for_the_step() {
+        let epoch = |line: &Line| line.epoch.map(|epoch| (epoch.value, epoch.count));
+        for (text, wanted) in [
+            ("| epoch   2 |    40/   49 batches | lr 20.00 | loss  6.53 |", (Some(40), Some(49), Some((2.0, None)))),
+            ("Epoch: [0][3/8]\tTime 0.5 (0.6)\tLoss 6.9e+00 (7.0e+00)", (Some(3), Some(8), Some((0.0, None)))),
+            ("Epoch: [0]  [1/6]  eta: 0:00:11  lr: 0.002  loss: 7.5 (7.9)", (Some(1), Some(6), Some((0.0, None)))),
+            ("Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.93)", (Some(50), Some(1251), Some((0.0, None)))),
+            ("x - mmengine - INFO - Epoch(train)  [1][ 50/100]  loss: 2.0", (Some(50), Some(100), Some((1.0, None)))),
+            ("Iter(train) [ 50/100]  lr: 1e-4  loss: 2.0", (Some(50), Some(100), None)),
+            ("Epoch 2/3, Batch 3/5, Loss: 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
+            ("Epoch 2 Batch 30 Loss 0.5", (Some(30), None, Some((2.0, None)))),
+            ("Epoch 2 of 3, step 3 of 5: loss 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
+            ("Epoch 1 | iter 10 step 5 | loss train: 2.1, val: n/a", (Some(5), None, Some((1.0, None)))),
+            ("eta: N/A  iter: 19/1500  total_loss: 5.9", (Some(19), Some(1500), None)),
+            ("Round 2/20: loss 0.5", (None, None, Some((2.0, Some(20))))),
+            // Samples, settings, data that is loaded.
+            ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3", (None, None, Some((1.0, None)))),
+            ("batch: 16, lr: 0.1, loss: 3", (None, None, None)),
+            ("3/4 shards, loss 0.5", (None, None, None)),
+            ("Test: [3/8]  Loss 0.5 (0.6)", (None, None, None)),
+        ] {
+            let line = Line::read(text);
+            assert_eq!((line.step, line.out_of, epoch(&line)), wanted, "{text}");
+            assert!(line.reports_metrics(), "{text}");
+        }
+    }
+
+    #[test]
+    fn scores_alone_are_an_evaluation() {
+        for (text, wanted) in [
+            ("Accuracy: 9812/10000 (98%)", values(&[("eval_accuracy", 0.9812)])),
+            ("Accuracy of the network on the 10000 test images: 81 %", values(&[("eval_accuracy", 0.81)])),
+            (" *   Acc@1 3.125 Acc@5 12.500", values(&[("eval_accuracy", 0.03125), ("eval_accuracy_top5", 0.125)])),
+            ("top-1: 75%  top-5: 93.75%", values(&[("eval_accuracy", 0.75), ("eval_accuracy_top5", 0.9375)])),
+            ("Test: [3/8]  Loss 9.0 (0.5)  Acc@1  1.00 (50.00)", values(&[("eval_loss", 0.5), ("eval_accuracy", 0.5)])),
+            ("mIoU: 45.21", values(&[("eval_miou", 45.21)])),
+            ("R@1: 43.1 - R@5: 70.2", values(&[("eval_r@1", 43.1), ("eval_r@5", 70.2)])),
+            ("valid WER: 12.5", values(&[("eval_wer", 12.5)])),
+            ("clip_val_loss: 0.5", values(&[("eval_loss", 0.5)])),
+            ("Epoch(val) [1][200] bbox_mAP: 0.5, time: 3.0", values(&[("eval_bbox_map", 0.5)])),
+            ("Overall accuracy: 0.5", values(&[("eval_accuracy", 0.5)])),
+        ] {
+            let line = Line::read(text);
+            assert!(line.reports_metrics() && !line.has_other_than_evaluation(), "{text}");
+            assert_eq!((line.step, line.values), (None, wanted), "{text}");
+        }
+        assert!(!Line::read("Accuracy for class: plane is 58.4 %").reports_metrics());
+        assert_eq!(Line::read("train accuracy: 0.5").values, values(&[("accuracy", 0.5)]));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Names of metrics: the names that trainers use become the ones downshift knows.
 
+mod scores;
+
+pub use scores::{has_score, is_accuracy, is_in_percent, is_score};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Maximum length of a metric's name.
@@ -31,17 +35,33 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "step_loss",
             "lm_loss_value",
             "loss/current",
+            "total_loss",
+            "loss_total",
+            "loss/total",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),
     ("grad_norm", &["grad_norm", "gradient_norm", "gnorm", "total_norm"]),
     ("accuracy", &["accuracy", "acc"]),
     ("perplexity", &["perplexity", "ppl", "lm_loss_ppl"]),
-    ("reward", &["reward", "mean_reward"]),
+    (
+        "reward",
+        &[
+            "reward",
+            "mean_reward",
+            "ep_rew_mean",
+            "episodic_return",
+            "episode_reward",
+            "episode_return",
+            "mean_total_reward",
+        ],
+    ),
 ];
-const TRAINING: [&str; 4] = ["training", "train", "trainer", "tr"];
+/// Words before the loss of another evaluation than the newest.
+const OF_OTHERS: [&str; 7] = ["best", "min", "max", "lowest", "last", "previous", "prev"];
+const TRAINING: [&str; 6] = ["training", "train", "trainer", "tr", "rollout", "learn"];
 const EVALUATION: [&str; 7] = ["evaluation", "validation", "eval", "valid", "val", "dev", "test"];
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 15] = [
     "step",
     "steps",
     "iter",
@@ -54,9 +74,19 @@ const STEPS: [&str; 12] = [
     "optimizer_step",
     "num_updates",
     "update",
+    "current_steps",
+    "current_step",
+    // Stable-Baselines3 counts steps of the environment.
+    "time/total_timesteps",
 ];
+/// Counts of parts of a step, such as micro-batches: a step beside them says more.
+const FINER: [&str; 4] = ["iter", "iters", "iteration", "iterations"];
+/// Words for a step that are also names of settings: a count alone is none.
+const BATCHES: [&str; 5] = ["batch", "batches", "minibatch", "mini-batch", "batch_idx"];
 const TOTALS: [&str; 5] = ["total_steps", "max_steps", "total_optimization_steps", "total_iterations", "train_iters"];
 const EPOCHS: [&str; 4] = ["epoch", "epochs", "train_epoch", "current_epoch"];
+/// Counts that stand for epochs, unless an epoch is named beside them.
+const ROUNDS: [&str; 4] = ["round", "rounds", "episode", "episodes"];
 
 /// The role of a number, by the key before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,20 +109,31 @@ pub fn role(key: &str) -> Role {
     match key {
         _ if is_step(key) || (place == Section::Training && is_step(rest)) => Role::Step,
         _ if TOTALS.contains(&key) => Role::TotalSteps,
-        _ if is_epoch(key) || (place == Section::Training && is_epoch(rest)) => Role::Epoch,
+        _ if is_epoch(rest) || is_round(rest) => Role::Epoch,
         _ => match known(rest) {
             Some(name) if place == Section::Evaluation || key.starts_with("lm_loss_") => {
                 Role::Known(format!("eval_{name}"))
             }
-            Some(name) => Role::Known(name.to_owned()),
+            Some(name) => Role::Known(name.into_owned()),
             None => Role::Own,
         },
     }
 }
 
-/// Reports whether a metric is an accuracy, wherever it was measured.
-pub fn is_accuracy(name: &str) -> bool {
-    known(place(name).1) == Some("accuracy")
+/// Reports whether a word counts steps, as in `40/ 49 batches`.
+pub fn is_unit(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    is_step(&word) || is_batch(&word)
+}
+
+/// Reports whether a key counts batches.
+pub fn is_batch(key: &str) -> bool {
+    key.contains("batch") && BATCHES.contains(&place(key).1)
+}
+
+/// Reports whether a key may count parts of a step.
+pub fn is_finer(key: &str) -> bool {
+    FINER.contains(&key)
 }
 
 /// Returns the word in a key that names the data of an evaluation: `val`, `test`.
@@ -120,13 +161,29 @@ pub fn names_place(key: &str) -> bool {
     place(key).0 != Section::Unnamed
 }
 
-/// Reports whether a key is a loss of some kind.
+/// Reports whether a key is a loss of some kind: `val_loss`, `loss_cls`.
 pub fn is_loss(key: &str) -> bool {
-    key.rsplit(['_', '/', '.']).next() == Some("loss")
+    let mut parts = key.rsplit(['_', '/', '.', '-']).peekable();
+    parts.peek() != Some(&"scale") && parts.any(|part| part == "loss")
+}
+
+/// Reports whether a key says nothing but where a number was measured.
+pub fn is_place(key: &str) -> bool {
+    TRAINING.contains(&key) || EVALUATION.contains(&key)
+}
+
+/// Reports whether a word names the training.
+pub fn is_training(word: &str) -> bool {
+    TRAINING.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 fn is_step(key: &str) -> bool {
     STEPS.contains(&key)
+}
+
+/// Reports whether a key stands for an epoch, unless one is named.
+pub fn is_round(key: &str) -> bool {
+    ROUNDS.contains(&key)
 }
 
 fn is_epoch(key: &str) -> bool {
@@ -140,31 +197,50 @@ enum Section {
     Unnamed,
 }
 
-/// Splits `train/loss`, `val_loss` and `loss/val` into the place and the rest.
+/// Splits `train/loss`, `val_loss`, `valid_0-rmse`, `loss/val`, `loss_val` and `clip_val_loss` into the place and the rest.
 fn place(key: &str) -> (Section, &str) {
-    let of = |word: &str| match word {
-        word if TRAINING.contains(&word) => Section::Training,
-        word if EVALUATION.contains(&word) => Section::Evaluation,
-        _ => Section::Unnamed,
+    let of = |word: &str, rest| match word {
+        word if TRAINING.contains(&word) => Some((Section::Training, rest)),
+        word if EVALUATION.contains(&word) => Some((Section::Evaluation, rest)),
+        _ => None,
     };
-    let before = key.split_once(['_', '/', '.']).map(|(word, rest)| (of(word), rest));
-    let after = key.rsplit_once('/').map(|(rest, word)| (of(word), rest));
-    let named = |found: &(Section, &str)| found.0 != Section::Unnamed;
-    before.filter(named).or(after.filter(named)).unwrap_or((Section::Unnamed, key))
+    let is_metric = |rest: &str| known(rest).is_some() || is_epoch(rest) || is_step(rest);
+    let before = || key.split_once(['_', '/', '.', '-']).and_then(|(word, rest)| of(word, unnumbered(rest)));
+    let after = || {
+        let (rest, word) = key.rsplit_once(['/', '_'])?;
+        of(word, rest).filter(|_| key[rest.len()..].starts_with('/') || is_metric(rest))
+    };
+    let within = || {
+        let at = key.as_bytes().windows(5).position(|bytes| bytes == b"_val_")?;
+        let (first, rest) = (&key[..at], &key[at + 5..]);
+        let is_other = first.split('_').any(|word| OF_OTHERS.contains(&word));
+        (!is_other && is_metric(rest)).then_some((Section::Evaluation, rest))
+    };
+    before().or_else(after).or_else(within).unwrap_or((Section::Unnamed, key))
 }
 
-fn known(rest: &str) -> Option<&'static str> {
+/// Returns the name behind the number of a data set: `rmse` of `0-rmse`.
+fn unnumbered(rest: &str) -> &str {
+    let after = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let begun = if after.len() < rest.len() { after.strip_prefix(['_', '-', '/']) } else { None };
+    begun.unwrap_or(rest)
+}
+
+fn known(rest: &str) -> Option<Cow<'static, str>> {
     // Lightning and kohya name the rate of a group: `lr-AdamW`, `lr/unet`.
     if rest.starts_with("lr-") || rest.starts_with("lr/") {
-        return Some("lr");
+        return Some(Cow::Borrowed("lr"));
     }
-    KNOWN.iter().find(|(_, names)| names.contains(&rest)).map(|(name, _)| *name)
+    if let Some((name, _)) = KNOWN.iter().find(|(_, names)| names.contains(&rest)) {
+        return Some(Cow::Borrowed(name));
+    }
+    scores::accuracy_of_guesses(rest)
 }
 
 /// Returns a key in lower case, with at most [`MAX_NAME`] of the characters that names may have.
 pub fn sanitise(key: &str) -> String {
     let letters = key.trim().chars().take(MAX_NAME).map(|letter| match letter {
-        'a'..='z' | '0'..='9' | '_' | '.' | '/' | '-' => letter,
+        'a'..='z' | '0'..='9' | '_' | '.' | '/' | '-' | '@' => letter,
         'A'..='Z' => letter.to_ascii_lowercase(),
         _ => '_',
     });
@@ -186,10 +262,12 @@ pub fn is_of_evaluation(name: &str) -> bool {
 pub fn take_for_evaluation(found: &mut [(String, f64)]) {
     let Some(loss) = found.iter().position(|(key, _)| role(key) == Role::Known("eval_loss".to_owned())) else { return };
     for (key, _) in &mut found[loss..] {
-        if place(key).0 == Section::Training {
-            return;
+        match place(key).0 {
+            Section::Training => return,
+            Section::Evaluation => continue,
+            Section::Unnamed => {}
         }
-        if matches!(known(key), Some("accuracy" | "perplexity")) {
+        if known(key).is_some_and(|name| name == "perplexity") || is_score(key) {
             *key = format!("eval_{key}");
         }
     }
@@ -216,6 +294,20 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
         }
     }
     values
+}
+
+/// Adds the loss of a boosted model, which names its metrics alone: the first one, if less of it is better.
+pub fn add_objective(values: &mut Vec<(String, f64)>) {
+    let rest = |key: &str| place(key).1.to_owned();
+    let is_score =
+        |name: &str| is_score(name) || ["auc", "map", "ndcg", "pre", "r2"].iter().any(|begun| name.starts_with(begun));
+    let Some(objective) = values.first().map(|(key, _)| rest(key)).filter(|name| !is_score(name)) else { return };
+    for (section, name) in [(Section::Training, "loss"), (Section::Evaluation, "eval_loss")] {
+        let measured = values.iter().find(|(key, _)| place(key).0 == section && rest(key) == objective);
+        if let Some(value) = measured.map(|(_, value)| *value).filter(|_| !values.iter().any(|(key, _)| key == name)) {
+            values.push((name.to_owned(), value));
+        }
+    }
 }
 
 /// The names that one source has used so far.

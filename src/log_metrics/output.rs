@@ -8,6 +8,7 @@ use super::bar::Bar;
 use super::clock::Counting;
 use super::pattern::Pattern;
 use super::screen::{End, Screen};
+use super::unread::UnreadLines;
 use content::Content;
 pub use mark::Mark;
 use std::time::Duration;
@@ -101,9 +102,22 @@ impl OutputReader {
         self.content.flush(readings);
     }
 
+    /// Returns the lines in which no step was found.
+    #[must_use]
+    pub fn unread_lines(&self) -> &UnreadLines {
+        &self.content.unread
+    }
+
     /// Adds the last readings of a stream that has ended.
     pub fn finish(mut self, readings: &mut Vec<Reading>) {
+        self.finish_reading(readings);
+    }
+
+    /// Adds the last readings of a stream that has ended, and forgets none of it.
+    pub fn finish_reading(&mut self, readings: &mut Vec<Reading>) {
         self.flush(readings);
+        self.content.end_evaluation(readings);
+        self.content.flush(readings);
         self.content.drop_doubted(readings);
         let waiting = self.content.progress.take_waiting();
         self.content.emit_unplaced(waiting, readings);

@@ -3,13 +3,15 @@
 //! that reports one, as the Hugging Face Trainer does.
 
 use super::bar::{Bar, Maker};
-use super::clock::{Clock, Epoch, Placed, Position};
+use super::clock::{Clock, Epoch, Extent, Placed, Position};
 use super::line::Line;
 use super::names;
 
 /// Descriptions of bars that count training steps.
 const STEP_BARS: [&str; 3] = ["step", "steps", "global_steps"];
 const TRAINING_BARS: [&str; 3] = ["train", "training", "train_epoch"];
+/// Descriptions of bars around them.
+const EPOCH_BARS: [&str; 2] = ["epoch", "epochs"];
 
 /// Words of bars that count what comes before the training: `train: Scanning labels… 24/24`.
 const PREPARATIONS: [&str; 8] =
@@ -66,6 +68,8 @@ struct Chosen {
     changes: u64,
     /// Values that await the step they belong to.
     waiting: Values,
+    /// The epoch of the current pass, within a bar that counts epochs.
+    nested_epoch: u64,
 }
 
 /// The bars of one stream.
@@ -78,6 +82,8 @@ pub struct ProgressBars {
     candidates: Vec<Candidate>,
     /// The epoch announced by a line, such as Keras' `Epoch 2/3`.
     epoch: Option<Epoch>,
+    /// A bar around the others that counts epochs: its count and its end.
+    outer: Option<(u64, u64)>,
 }
 
 /// A redraw of the chosen bar.
@@ -115,10 +121,18 @@ impl ProgressBars {
     /// Takes a redraw. `is_below` says that it was drawn below another bar, and `frames_loss` that a line with a
     /// loss of training was just written above it.
     pub fn draw(&mut self, bar: &Bar<'_>, is_below: bool, frames_loss: bool) -> Option<Redraw> {
-        let (line, description) = (bar.line(), Line::read(bar.description));
+        let description = Line::read(bar.description);
         let words = &description.other_words;
         let is_preparation = words.iter().take(2).any(|word| PREPARATIONS.contains(&word.as_str()));
-        if is_preparation || words.iter().any(|word| names::is_evaluation(word)) {
+        let is_called_evaluation = words.iter().any(|word| names::is_evaluation(word));
+        let line = if is_called_evaluation { Line::read(bar.postfix) } else { bar.line() };
+        // Only a training has a learning rate: a job may be called `test`.
+        let trains = line.has_training_loss() && line.values.iter().any(|(name, _)| name == "lr");
+        if is_preparation || (is_called_evaluation && !trains) {
+            return None;
+        }
+        if matches!(&words[..], [word] if EPOCH_BARS.contains(&word.as_str())) && !line.has_training_loss() {
+            self.outer = Some((bar.count, bar.out_of));
             return None;
         }
         let identity = Identity {
@@ -130,6 +144,7 @@ impl ProgressBars {
         if self.chosen.is_none() {
             let first = self.note_candidate(&identity, bar.count);
             let reason = choose(&identity, &line, is_below, frames_loss)?;
+            let reason = if self.outer.is_some() { Reason::Own } else { reason };
             let identity = identity.clone();
             self.candidates.clear();
             self.chosen = Some(Chosen {
@@ -143,11 +158,12 @@ impl ProgressBars {
                 advances: 0,
                 changes: 0,
                 waiting: Vec::new(),
+                nested_epoch: self.outer.map_or(0, |(epoch, _)| epoch),
             });
         }
         let announced = self.epoch.filter(|_| bar.maker == Maker::Keras);
         let chosen = self.chosen.as_mut().filter(|chosen| chosen.identity == identity)?;
-        Some(chosen.redraw(bar, line, announced))
+        Some(chosen.redraw(bar, line, announced, self.outer))
     }
 
     /// Returns the count at which the pass of a bar began.
@@ -175,16 +191,22 @@ fn choose(identity: &Identity, line: &Line, is_below: bool, frames_loss: bool) -
 }
 
 impl Chosen {
-    fn redraw(&mut self, bar: &Bar<'_>, line: Line, announced: Option<Epoch>) -> Redraw {
-        let epoch = line.epoch.or(announced);
-        let position = Position {
-            count: bar.count,
-            out_of: Some(bar.out_of),
-            epoch,
-            is_whole: self.reason == Reason::Whole,
-            is_within: matches!(bar.maker, Maker::Keras | Maker::Table) && epoch.is_some(),
+    fn redraw(&mut self, bar: &Bar<'_>, line: Line, announced: Option<Epoch>, outer: Option<(u64, u64)>) -> Redraw {
+        let starts_over = self.clock.starts_over(bar.count);
+        if let Some((count, _)) = outer.filter(|_| starts_over) {
+            self.nested_epoch = count.max(self.nested_epoch + 1);
+        }
+        let nested =
+            outer.map(|(_, epochs)| Epoch { value: self.nested_epoch as f64, count: Some(epochs), zero_based: true });
+        let epoch = line.epoch.or(announced).or(nested);
+        let extent = match (self.reason, bar.maker) {
+            (Reason::Whole, _) => Extent::Training,
+            (Reason::Own, _) if epoch.is_some() && epoch == nested => Extent::EpochOfAll,
+            (Reason::Own, Maker::Keras | Maker::Table) if epoch.is_some() => Extent::Epoch,
+            (Reason::Own, _) => Extent::Unknown,
         };
-        if self.clock.starts_over(&position) {
+        let position = Position { count: bar.count, out_of: Some(bar.out_of), epoch, extent };
+        if starts_over {
             (self.first, self.last) = (bar.count, None);
             self.is_iterated = false;
         }

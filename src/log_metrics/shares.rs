@@ -25,6 +25,11 @@ impl Shares {
         });
     }
 
+    /// Leaves out shares above 100 %.
+    pub fn drop_impossible(values: &mut Vec<(String, f64)>) {
+        values.retain(|(name, value)| !names::is_accuracy(name) || value.is_nan() || (0.0..=MOST).contains(value));
+    }
+
     /// Returns a value as it is kept: that of an accuracy is a share; none if it cannot be one.
     pub fn share(&mut self, name: &str, value: f64) -> Option<f64> {
         if !names::is_accuracy(name) {

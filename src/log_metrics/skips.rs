@@ -1,4 +1,4 @@
-//! Updates that a training left out because a loss or a gradient was not finite: sentences that say so of one update, and
+//! Updates that a training left out because a loss or a gradient was not finite, or for lack of memory: sentences that say so of one update, and
 //! metrics that count them.
 //!
 //! A sentence names a cause (`NaN`, `overflow`), what was done (`skipping`), and to what (`batch`, `step`). Prose that only
@@ -75,6 +75,8 @@ pub enum Skip {
     ByScaler,
     /// A loss or a gradient was not finite.
     NotFinite,
+    /// The memory of the device did not suffice.
+    OutOfMemory,
 }
 
 impl Skip {
@@ -86,8 +88,12 @@ impl Skip {
         }
         let words = words(text);
         let any = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
-        if !any(&CAUSES) || any(&OTHER) || any(&OF_TOTAL) || !names_update(&words) {
+        let lacks_memory = any(&["oom"]) || words.windows(3).any(|three| three == ["out", "of", "memory"]);
+        if (!any(&CAUSES) && !lacks_memory) || any(&OTHER) || any(&OF_TOTAL) || !names_update(&words) {
             return None;
+        }
+        if lacks_memory {
+            return Some(Self::OutOfMemory);
         }
         Some(if any(&OF_SCALER) { Self::ByScaler } else { Self::NotFinite })
     }
@@ -159,6 +165,10 @@ mod tests {
             // espnet/espnet, espnet2/train/trainer.py
             ("WARNING: The grad norm is nan. Skipping updating the model.", Skip::NotFinite),
             ("NaN loss, skipping batch", Skip::NotFinite),
+            // ostris/ai-toolkit, jobs/process/BaseSDTrainProcess.py
+            ("# OOM during training step, skipping batch 1/3 #", Skip::OutOfMemory),
+            // facebookresearch/fairseq, fairseq/trainer.py
+            ("| WARNING: ran out of memory, skipping batch", Skip::OutOfMemory),
             ("Loss is nan, skipping", Skip::NotFinite),
             ("warning: step 120: loss is not finite (nan), batch dropped", Skip::NotFinite),
             ("step 17: non-finite gradient norm inf, skipping update", Skip::NotFinite),
@@ -184,6 +194,8 @@ mod tests {
             "total batches skipped because of nan: 12",
             "info: dropped 3 columns with inf values",
             "overflow: 0, step 12",
+            "OOM during training step 3 times in a row, aborting training",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         ] {
             assert_eq!(Skip::read(text), None, "{text}");
         }

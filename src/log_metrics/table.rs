@@ -11,6 +11,8 @@ use super::names;
 
 /// Columns of a header: fewer is a line of words, more is something else.
 const COLUMNS: std::ops::RangeInclusive<usize> = 3..=32;
+/// Names of the first column.
+const FIRST: [&str; 9] = ["epoch", "class", "classes", "step", "steps", "iter", "iteration", "iterations", "round"];
 /// Columns that count the data, which are no metrics.
 const COUNTS: [&str; 3] = ["images", "instances", "size"];
 /// Parts of the names of scores.
@@ -28,7 +30,7 @@ pub struct Table {
 /// The subject of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The training: an epoch and losses.
+    /// The training: an epoch or a step, and losses.
     Training,
     /// An evaluation: a row for all classes, and one for each.
     Evaluation,
@@ -47,7 +49,10 @@ pub enum Part {
 impl Table {
     /// Reads a segment below the header of `open`.
     pub fn read(text: &str, open: Option<&Self>) -> Option<Part> {
-        let (cells, behind) = split_bar(text);
+        // `| epoch | loss |`
+        let inside = text.trim().strip_prefix('|').and_then(|text| text.strip_suffix('|'));
+        let ruled = inside.map(|inside| inside.replace('|', "  "));
+        let (cells, behind) = split_bar(ruled.as_deref().unwrap_or(text));
         if let Some(header) = Self::header(cells) {
             return Some(Part::Header(header));
         }
@@ -55,11 +60,19 @@ impl Table {
     }
 
     fn header(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect();
+        let first = text.split_ascii_whitespace().next()?;
+        if !FIRST.iter().any(|known| first.eq_ignore_ascii_case(known)) {
+            return None;
+        }
+        // Names of several words are wide apart: `Iter   Train Loss   Remaining Time`.
+        let wide: Vec<&str> =
+            text.split("  ").map(str::trim).filter(|name| !name.is_empty()).take(COLUMNS.end() + 1).collect();
+        let is_wide = wide.len() >= *COLUMNS.start() && wide.iter().any(|name| name.contains(' '));
+        let words = if is_wide { wide } else { text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect() };
         let is_name = |word: &&str| {
             word.len() <= LONGEST
                 && word.starts_with(|letter: char| letter.is_ascii_alphabetic())
-                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/%".contains(&byte))
+                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/% ".contains(&byte))
         };
         if !COLUMNS.contains(&words.len()) || !words.iter().all(is_name) {
             return None;
@@ -68,7 +81,12 @@ impl Table {
         let is_score = |column: &String| SCORES.iter().any(|score| column.contains(score));
         let kind = match columns[0].as_str() {
             "class" | "classes" if columns.iter().any(is_score) => Kind::Evaluation,
-            "epoch" if columns.iter().any(|column| is_training_loss(column)) => Kind::Training,
+            first
+                if (first == "epoch" || (counts(first) && text.contains("  ")))
+                    && columns.iter().any(|column| is_training_loss(column)) =>
+            {
+                Kind::Training
+            }
             _ => return None,
         };
         Some(Self { columns, kind })
@@ -103,7 +121,8 @@ impl Table {
                 let has_total =
                     numbers.iter().any(|(name, _)| names::role(name) == names::Role::Known("loss".to_owned()));
                 let total = if has_total { String::new() } else { format!(" loss={}", losses.iter().sum::<f64>()) };
-                Some(Part::Row(format!("Epoch {}{total} {} {behind}", cells[0], pairs.join(" "))))
+                let unit = if names::role(&self.columns[0]) == names::Role::Epoch { "Epoch" } else { "step" };
+                Some(Part::Row(format!("{unit} {}{total} {} {behind}", cells[0], pairs.join(" "))))
             }
             Kind::Evaluation if !cells[1..].iter().all(|cell| is_number(cell)) => None,
             Kind::Evaluation if !cells[0].eq_ignore_ascii_case("all") => Some(Part::Detail),
@@ -113,6 +132,11 @@ impl Table {
             }
         }
     }
+}
+
+/// Reports whether a column counts the rows.
+fn counts(name: &str) -> bool {
+    matches!(names::role(name), names::Role::Epoch | names::Role::Step)
 }
 
 fn is_training_loss(name: &str) -> bool {
@@ -183,6 +207,10 @@ mod tests {
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
         let tqdm = row(&table, "1/100 2.1G 0.5 0.25 1 8 640:  45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]").unwrap();
         assert!(tqdm.ends_with("dfl_loss=1 45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]"), "{tqdm}");
+        let ruled = header("| epoch | loss | val_loss |");
+        assert_eq!(row(&ruled, "| 1     | 0.5  | 0.6      |").as_deref(), Some("Epoch 1 loss=0.5 val_loss=0.6 "));
+        let wide = header("      Iter       Train Loss   Remaining Time ");
+        assert_eq!(row(&wide, "         1           4.5            0.01s").as_deref(), Some("step 1 train_loss=4.5 "));
         let total = header("Epoch loss aux_loss lr");
         assert_eq!(row(&total, "3 0.5 0.1 1e-3").as_deref(), Some("Epoch 3 loss=0.5 aux_loss=0.1 lr=0.001 "));
     }
@@ -211,6 +239,8 @@ mod tests {
             "Class Images",
             "Epoch val_loss val_acc",
             "step 3 loss 0.5",
+            "Steps without loss",
+            "Iteration of the loss",
             "",
         ] {
             assert!(!matches!(Table::read(text, None), Some(Part::Header(_))), "{text}");

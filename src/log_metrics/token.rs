@@ -85,8 +85,16 @@ impl<'a> Tokens<'a> {
             Some(byte) => byte.is_ascii_whitespace(),
         };
         let number = self.split(length);
+        // A mean and its deviation: `0.5+0.01`.
+        if let Some(deviation) = self.rest.strip_prefix('+').and_then(decimal_length) {
+            self.split(1 + deviation);
+            return Some(Token::Number(number));
+        }
         if is_number {
-            let Some(rest) = self.rest.strip_prefix('%') else { return Some(Token::Number(number)) };
+            // `81 %` at the end of a line; before a word it is an operator.
+            let sign = self.rest.trim_start().strip_prefix('%');
+            let sign = sign.filter(|rest| self.rest.starts_with('%') || rest.trim().is_empty());
+            let Some(rest) = sign else { return Some(Token::Number(number)) };
             self.rest = rest;
             return Some(Token::Percent(number));
         }
@@ -101,6 +109,7 @@ impl<'a> Tokens<'a> {
         let second = after.trim_start().strip_prefix('/')?.trim_start();
         let digits = count(second, |byte| byte.is_ascii_digit());
         let ends = second[digits..].chars().next().is_none_or(|next| !next.is_alphanumeric() && !"./_".contains(next));
+        let first = first.strip_suffix(".0").unwrap_or(first);
         if digits == 0 || !ends || !first.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }

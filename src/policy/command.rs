@@ -197,6 +197,7 @@ impl Policy {
                 Vec::new()
             }
             CommandNews::Stacks { .. }
+            | CommandNews::Unread(_)
             | CommandNews::Measured { .. }
             | CommandNews::Fingerprint(_)
             | CommandNews::Ended { .. } => Vec::new(),

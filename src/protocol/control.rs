@@ -14,6 +14,7 @@ use super::resume::Resume;
 use super::resumed::Resumed;
 pub use super::run_state::RunState;
 use super::skips::UpdateStatus;
+use super::unread::UnreadOutput;
 use super::worker::{Eval, KernelCount, ReducedRate};
 use crate::format::figure;
 use crate::recipe::learning::Setback;
@@ -187,6 +188,9 @@ pub struct Status {
     pub progress: Option<Progress>,
     /// Loss of the newest step.
     pub loss: Option<f64>,
+    /// For a command: no step was found in its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<UnreadOutput>,
     /// The newest evaluation.
     pub eval: Option<Eval>,
     /// The best evaluation whose weights are on disk.

@@ -6,6 +6,7 @@ use super::ranks::RankRow;
 use super::resumed::Resumed;
 use super::samples::LayerStats;
 use super::skips::UpdateCounts;
+use super::unread::UnreadOutput;
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -230,6 +231,8 @@ pub enum CommandNews {
         /// A pattern that matches them.
         pattern: String,
     },
+    /// No step was found in the output.
+    Unread(UnreadOutput),
     /// The weights of a checkpoint are those that an evaluation measured, although their steps differ: a script may count
     /// otherwise in the names of its files than in its output.
     Measured {

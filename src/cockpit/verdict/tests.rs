@@ -1,12 +1,14 @@
 use super::{Tone, verdict};
 use crate::cockpit::action::Action;
 use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
-use crate::protocol::control::{RunState, Stage, StageName, StepRow, Update};
+use crate::protocol::control::{RunState, Stage, StageName, Status, StepRow, Update};
 use crate::protocol::probe::Metric;
+use crate::protocol::unread::UnreadOutput;
 use crate::protocol::worker::KernelCount;
 
 const SIZE: (u16, u16) = (120, 40);
@@ -103,6 +105,23 @@ fn each_state_has_its_sentence() {
 fn a_pause_from_before_the_cockpit_opened_has_no_duration() {
     let state = fixture::at(SIZE, fixture::status(RunState::Paused, 700), fixture::history(700, false));
     assert!(verdict_text(&state).1.eq("paused, memory freed"));
+}
+
+#[test]
+fn a_command_whose_output_is_not_understood_says_so() {
+    let pattern = Some(r"it=(?P<step>\d+)".to_owned());
+    let unread = UnreadOutput { lines: 20, newest: "it=5 L=0.3".to_owned(), pattern };
+    for (run, wanted) in [
+        (RunState::Starting, "running; no step was found in 20 lines of its output"),
+        (RunState::Finished, "finished; no step was found in its output"),
+    ] {
+        let status = Status { unread: Some(unread.clone()), ..fixture::status(run, 0) };
+        let state = fixture::at(SIZE, status, fixture::history(0, false));
+        let (tone, text, _) = verdict_text(&state);
+        assert_eq!((tone, &*text), (Tone::Warn, wanted));
+        let why = Quantity::Loss.why_empty(&state);
+        assert!(why.contains("the newest is `it=5 L=0.3`") && why.contains("patterns: ['it="), "{why}");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(in crate::harness) struct OutputSteps {
     pub(super) is_uncertain: bool,
     /// Losses that no step was named for.
     stepless: u32,
+    /// An output without a step was reported.
+    pub(in crate::harness) is_unread_noted: bool,
 }
 
 impl Harness {
@@ -45,7 +47,12 @@ impl Harness {
         match (reading.step, reading.count_started_over) {
             (_, Some(count)) => self.notice_count_started_over(count),
             (Some(step), None) if step > 0 => self.notice_step_in_output(step),
-            (None, None) if reading.value("loss").is_some() => self.notice_loss_without_step(),
+            (None, None) if reading.value("loss").is_some() => {
+                let is_placed = self.progress.places(&reading);
+                if !is_placed || reading.is_partial {
+                    self.notice_loss_without_step(is_placed);
+                }
+            }
             (_, None) => {}
         }
         reading
@@ -92,17 +99,17 @@ impl Harness {
         }
     }
 
-    fn notice_loss_without_step(&mut self) {
+    /// Reports losses without a step; `is_placed`: they belong to an epoch.
+    fn notice_loss_without_step(&mut self, is_placed: bool) {
         if self.companion.introduction.is_some() || self.companion.output.stepless >= STEPLESS {
             return;
         }
         self.companion.output.stepless += 1;
         if self.companion.output.stepless == STEPLESS {
-            self.warn(
-                "the output names losses and no step, so the curve stays empty; print the step beside the loss, as in \
-                 `step 10 loss 0.5`"
-                    .to_owned(),
-            );
+            let so = if is_placed { "the curve counts epochs" } else { "the curve stays empty" };
+            self.warn(format!(
+                "the output names losses and no step, so {so}; print the step beside the loss, as in `step 10 loss 0.5`"
+            ));
         }
     }
 

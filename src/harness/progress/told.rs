@@ -187,7 +187,14 @@ impl CommandProgress {
             values.extend(std::mem::take(&mut told.printed));
         }
         let took = Duration::from_secs_f64(step.compute_ms.clamp(0.0, 1e9) / 1000.0);
-        self.pending = Some(Pending { step: step.step, since: now, took: Some(took), values, told: Some(step) });
+        self.pending = Some(Pending {
+            step: step.step,
+            since: now,
+            took: Some(took),
+            values,
+            is_partial: false,
+            told: Some(step),
+        });
         events
     }
 

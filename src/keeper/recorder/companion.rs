@@ -18,6 +18,7 @@ impl Recorder {
             CommandNews::WentBack { step, samples } => self.record_going_back(*step, *samples),
             CommandNews::Resumed { resumed, samples } => self.record_resumed(resumed, *samples),
             CommandNews::Measured { checkpoint, evaluation } => self.record_measured(*checkpoint, *evaluation),
+            CommandNews::Unread(unread) => self.status.unread = Some(unread.clone()),
             CommandNews::Active
             | CommandNews::Stacks { .. }
             | CommandNews::Ranks { .. }

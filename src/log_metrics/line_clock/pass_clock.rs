@@ -178,6 +178,10 @@ impl PassClock {
     /// Takes the first line. What was learnt before the resume holds unless the line contradicts it.
     fn begin(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> LineStep {
         self.pass = Some(Pass::begin(position, epoch));
+        if position.extent.is_epoch() && position.out_of.is_some() {
+            (self.mode, self.size) = (Mode::Within, position.out_of);
+            return self.before_by_name(position, named);
+        }
         match self.learnt.filter(|_| named.is_some()) {
             Some(Counting::Whole) if self.resumed_from.is_none_or(|from| position.count > from) => {
                 self.mode = Mode::Whole;

@@ -1,13 +1,15 @@
 //! Reads the segments of one stream: bars, rows of tables, and lines.
 
+mod evaluation;
+
 use super::Mark;
 use crate::log_metrics::Reading;
 use crate::log_metrics::bar::{Bar, Maker};
-use crate::log_metrics::clock::{Epoch, Placed, Position};
+use crate::log_metrics::boxes::{self, Boxes};
+use crate::log_metrics::clock::{Epoch, Extent, Placed, Position};
 use crate::log_metrics::joiner::Joiner;
-use crate::log_metrics::line::Line;
+use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
-use crate::log_metrics::names;
 use crate::log_metrics::pattern::Pattern;
 use crate::log_metrics::progress::ProgressBars;
 use crate::log_metrics::screen::End;
@@ -15,6 +17,8 @@ use crate::log_metrics::shares::Shares;
 use crate::log_metrics::skips::Skip;
 use crate::log_metrics::table::{Part, Table};
 use crate::log_metrics::test_set::TestSet;
+use crate::log_metrics::unread::UnreadLines;
+use evaluation::Evaluating;
 use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
@@ -45,7 +49,15 @@ pub struct Content {
     held: Vec<Line>,
     /// The newest header of a table.
     table: Option<Table>,
+    boxes: Boxes,
+    evaluating: Option<Evaluating>,
+    /// The epoch that a line of its own announced last, until a line ends it.
+    heading: Option<Epoch>,
+    /// The step, and its end, that a line of its own named last.
+    step_heading: Option<(u64, Option<u64>)>,
     pub(super) joiner: Joiner,
+    /// The lines before the first step.
+    pub(super) unread: UnreadLines,
     shares: Shares,
     test_set: TestSet,
     /// The epoch that was named last.
@@ -80,7 +92,12 @@ impl Content {
             is_cleared: false,
             held: Vec::new(),
             table: None,
+            boxes: Boxes::default(),
+            evaluating: None,
+            heading: None,
+            step_heading: None,
             joiner: Joiner::default(),
+            unread: UnreadLines::default(),
             shares: Shares::default(),
             test_set: TestSet::default(),
             epoch: None,
@@ -96,12 +113,20 @@ impl Content {
             return;
         }
         let was_cleared = std::mem::take(&mut self.is_cleared);
+        if end == End::Line && self.joiner.step().is_none() {
+            self.unread.take(text);
+        }
         if let Some(skip) = Skip::read(text) {
             readings.push(Reading { skip: Some(skip), ..Reading::default() });
         }
         if let Some(line) = self.patterns.iter().find_map(|pattern| pattern.read(text)) {
             self.take_own(line, readings);
             return;
+        }
+        match self.boxes.take(text) {
+            boxes::Part::Row => return,
+            boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),
+            boxes::Part::Other => {}
         }
         match Table::read(text, self.table.as_ref()) {
             Some(Part::Header(table)) => self.table = Some(table),
@@ -162,10 +187,16 @@ impl Content {
 
     fn take_line(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
         if !line.reports_metrics() {
+            if line.progress.is_none() || !line.is_evaluation {
+                self.end_evaluation(readings);
+            }
             if line.total_steps.is_some() {
                 self.emit(Line { values: Vec::new(), step: None, ..line }, None, readings);
-            } else if let (Some(epoch), true) = (line.epoch, line.other_words.is_empty()) {
+            } else if let Some((step, out_of)) = line.heads_step() {
+                self.step_heading = Some((step, out_of));
+            } else if let Some(epoch) = line.epoch.filter(|_| line.heads_epoch()) {
                 self.progress.announce_epoch(epoch);
+                self.heading = Some(epoch);
                 self.epoch = epoch.index();
                 self.add_mark(self.epoch.map(Mark::Epoch));
                 // An epoch that is named after its steps says nothing about those that follow.
@@ -178,6 +209,20 @@ impl Content {
 
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        let Some(mut line) = self.join_evaluation(line, readings) else { return };
+        if line.form == LineForm::EndsEpoch {
+            // Once the epoch has ended, the data is evaluated.
+            line = match self.heading.take() {
+                Some(epoch) => Line { epoch: Some(epoch), extent: Extent::Epoch, ..line },
+                None => Line { is_test: true, ..line.into_evaluation() },
+            };
+        }
+        let is_training = !line.is_evaluation && line.has_other_than_evaluation() && line.epoch.is_none();
+        if let Some((step, out_of)) = self.step_heading.filter(|_| line.step.is_none() && is_training) {
+            (line.step, line.out_of) = (Some(step), out_of);
+        } else if line.step.is_some() {
+            self.step_heading = None;
+        }
         match line.step {
             Some(count) if !self.own_steps => self.take_counted(count, line, readings),
             // The bar is redrawn at once, with the step that the line belongs to.
@@ -201,7 +246,7 @@ impl Content {
     }
 
     /// Returns the step of the newest line, where lines name the steps.
-    fn newest_in_lines(&self) -> Option<Placed> {
+    pub(super) fn newest_in_lines(&self) -> Option<Placed> {
         let step = self.joiner.step().filter(|_| self.has_line_steps)?;
         Some(Placed { step, total_steps: None })
     }
@@ -214,13 +259,13 @@ impl Content {
             return self.emit(line, placed, readings);
         }
         self.has_line_steps = true;
-        let position = Position {
-            count,
-            out_of: line.out_of,
-            // A fraction of an epoch says nothing about where the count begins.
-            epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
-            ..Position::default()
-        };
+        let position = position_of(count, &line);
+        // The rest of a step that was taken within an earlier line.
+        let mut line = line;
+        if line.form == LineForm::OfParts && self.joiner.step() == Some(count) {
+            line.values.retain(|(name, _)| !self.joiner.knows(name));
+            line.epoch = None;
+        }
         if line.is_evaluation || !line.has_other_than_evaluation() {
             let placed = self.lines.place_evaluation(&position).or_else(|| self.newest_in_lines());
             return self.emit(line, placed, readings);
@@ -264,13 +309,6 @@ impl Content {
         }
     }
 
-    /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.
-    fn emit_summary(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
-        line.values.retain(|(name, _)| names::is_of_evaluation(name) || !self.joiner.knows(name));
-        line.epoch = None;
-        self.emit(line, placed, readings);
-    }
-
     fn mark(&mut self, line: &Line, placed: Option<Placed>) {
         self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
         self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
@@ -288,17 +326,25 @@ impl Content {
         self.marks.extend(mark.map(|mark| (mark, self.printed)));
     }
 
-    fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
-        if !line.has_percent {
+    pub(super) fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
+        if line.has_percent {
+            Shares::drop_impossible(&mut line.values);
+        } else {
             self.shares.normalise(&mut line.values);
         }
         self.test_set.keep_apart(&mut line);
         self.mark(&line, placed);
+        // Where nothing counts steps, an epoch is all that places a value.
+        let counts = self.has_line_steps || self.own_steps || self.progress.is_chosen();
+        let named = self.epoch.filter(|_| !counts).map(|epoch| epoch as f64);
         let reading = Reading {
             step: placed.map(|placed| placed.step),
             count_started_over: None,
             total_steps: placed.and_then(|placed| placed.total_steps).or(line.total_steps),
-            epoch: line.epoch.map(|epoch| epoch.value),
+            epoch: line.epoch.map(|epoch| epoch.value).or(named),
+            epochs: line.epoch.or(self.heading).and_then(|epoch| epoch.count),
+            epoch_size: line.out_of.filter(|_| line.extent.is_epoch() && placed.is_some()),
+            is_partial: placed.is_none() && line.progress.is_some() && !line.is_evaluation,
             values: line.values,
             printed: self.printed,
             skip: None,
@@ -318,5 +364,15 @@ impl Content {
             self.emit(line, None, readings);
         }
         self.joiner.flush(readings);
+    }
+}
+
+pub(super) fn position_of(count: u64, line: &Line) -> Position {
+    Position {
+        count,
+        out_of: line.out_of,
+        // A fraction of an epoch says nothing about where the count begins.
+        epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
+        extent: line.extent,
     }
 }

@@ -51,6 +51,23 @@ fn a_line_that_no_bar_frames_has_no_step() {
 }
 
 #[test]
+fn an_accuracy_beside_a_bar_of_the_training_is_that_of_the_training() {
+    let output = b"\rtrain:  50%|#  | 1/2 [00:01<00:01,  1.0it/s, acc=0.5]\rtrain: 100%|##| 2/2 [00:02<00:00,  1.0it/s, acc=0.75]\n";
+    assert_eq!(metric(&read_with(&[], &[output]), "accuracy"), [(Some(2), 0.75)]);
+}
+
+#[test]
+fn a_step_on_a_line_of_its_own_counts_for_the_values_below() {
+    let output = b"        Learning iteration 0/101\n   Value function loss: 0.5\n   Mean total reward: 2.5\n####\n\
+                  \x20       Learning iteration 1/101\n   Value function loss: 0.25\n   Mean total reward: 3.5\n";
+    let readings = read_with(&[], &[output]);
+    assert_eq!(metric(&readings, "reward"), [(Some(0), 2.5), (Some(1), 3.5)]);
+    assert_eq!(metric(&readings, "value_function_loss"), [(Some(0), 0.5), (Some(1), 0.25)]);
+    let output = b"Loading batch 3/4\nBatch 4/4\nloss: 0.5\n";
+    assert_eq!(metric(&read_with(&[], &[output]), "loss"), [(None, 0.5)]);
+}
+
+#[test]
 fn bars_that_do_not_count_training_declare_nothing() {
     for bar in [
         "Map: 100%|###| 1000/1000 [00:00<00:00, 5000.0 examples/s]",

@@ -29,7 +29,14 @@ RECORDINGS = {
     "tqdm-updated": (["tqdm_loops.py", "updated"], True, {}),
     "tqdm-described": (["tqdm_loops.py", "described"], True, {}),
     "tqdm-nested": (["tqdm_loops.py", "nested"], True, {}),
+    "tqdm-nested-steps": (["tqdm_jobs.py", "nested"], True, {}),
+    "tqdm-job": (["tqdm_jobs.py", "job"], True, {}),
     **{f"lines-{form}": (["epoch_lines.py", form], True, {}) for form in ["sized", "pairs", "every", "headed", "unnamed"]},
+    **{form: (["printed_forms.py", form], True, {}) for form in [
+        "pytorch-tutorial", "pytorch-imagenet", "pytorch-dcgan", "pytorch-cifar", "pytorch-mnist", "torchvision", "timm",
+        "epoch-batch", "mmengine", "mmengine-iterations", "litgpt", "speechbrain", "detectron2", "fastai", "stable-baselines3",
+        "cleanrl", "keras-lines"]},
+    **{form: (["boosted.py", form], True, {}) for form in ["xgboost", "lightgbm", "catboost"]},
     "lightning-tqdm": (["lightning_fit.py", "tqdm", "none"], True, {}),
     "lightning-rich": (["lightning_fit.py", "rich", "none"], True, {}),
     "lightning-files": (["lightning_fit.py", "tqdm", "loggers"], True,
@@ -40,7 +47,8 @@ RECORDINGS = {
     "wandb": (["wandb_offline.py"], True, {"wandb/offline-run-*/*.wandb": "run.wandb"}),
     "trackio": (["trackio_log.py"], True, {"trackio/*.db": "tiny.db"}),
 }
-PACKAGES = ["transformers", "tqdm", "torch", "accelerate", "lightning", "rich", "keras", "tensorboard", "wandb", "trackio"]
+PACKAGES = ["transformers", "tqdm", "torch", "accelerate", "lightning", "rich", "keras", "tensorboard", "wandb", "trackio",
+            "xgboost", "lightgbm", "catboost"]
 
 
 def on_terminal(command, folder, environment):

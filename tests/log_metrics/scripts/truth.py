@@ -10,5 +10,12 @@ class Truth:
         self.file = open(os.environ["TRUTH"], "w", buffering=1)
 
     def write(self, step, **values):
+        self.write_row(step=step, **values)
+
+    def write_epoch(self, epoch, **values):
+        """Where no step is known, the epoch is all that places the values."""
+        self.write_row(epoch=epoch, **values)
+
+    def write_row(self, **values):
         shown = {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
-        self.file.write(json.dumps({"step": step, **shown}) + "\n")
+        self.file.write(json.dumps(shown) + "\n")

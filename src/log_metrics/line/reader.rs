@@ -1,0 +1,365 @@
+//! Reads the keys and numbers of a line, token by token.
+
+mod finish;
+mod sentence;
+
+use super::{Line, LineForm};
+use crate::log_metrics::clock::Epoch;
+use crate::log_metrics::names::{self, Role};
+use crate::log_metrics::token::{Token, tokens};
+
+/// Maximum number of words in a key; more is prose.
+const MAX_WORDS: usize = 6;
+/// Keys read of one line.
+const MAX_KEYS: usize = 2 * names::MAX_NAMES;
+/// A line says within its first words whether it reports an evaluation.
+const FIRST_WORDS: usize = 3;
+/// Words before a key that do not change its meaning.
+const FILLERS: [&str; 13] = [
+    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "learning",
+];
+/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
+const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
+/// Wrappers around a printed number.
+const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
+/// Words in place of a number.
+const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
+/// Words before a metric that do not change its meaning.
+const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
+/// Numbers that name a run, or its future, not a measurement.
+const LABELS: [&str; 5] = ["v_num", "pid", "rank", "eta", "epoch_loaded"];
+
+/// A sign behind words, which makes a key of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Separator {
+    #[default]
+    Nothing,
+    Sign,
+    /// A colon, also before a bracket.
+    Colon,
+}
+
+/// A count that the next number may be the total of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Counted {
+    Epoch,
+    Step,
+}
+
+/// The number before a bracket that may hold the step: `Epoch: [0][3/8]`, `Train: 0 [ 50/1251 (4%)]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Before<'a> {
+    /// That of an epoch; whether a colon stands before its bracket, as in scripts that count from 0.
+    Epoch(bool),
+    Training(&'a str),
+}
+
+#[derive(Default)]
+pub struct Reader<'a> {
+    line: Line,
+    found: Vec<(String, f64)>,
+    /// Means in parentheses behind values: their places in `found`.
+    means: Vec<(usize, f64)>,
+    words: Vec<&'a str>,
+    /// What separates the words from their number.
+    separator: Separator,
+    seen_words: usize,
+    previous: Option<Token<'a>>,
+    before: Option<Before<'a>>,
+    counted: Option<Counted>,
+    /// A fraction that waits for its unit: `40/ 49 batches`.
+    unitless: Option<(&'a str, &'a str)>,
+    /// A step and its total that no key names.
+    position: Option<(u64, Option<u64>)>,
+    /// The number that it stands behind.
+    behind: Option<Before<'a>>,
+    /// A batch without a total, which may be a setting.
+    batch: Option<u64>,
+    /// The score that a sentence speaks of, and whether it is that of more than a class.
+    subject: Option<(&'a str, bool)>,
+    names_step: bool,
+    epoch_is_round: bool,
+    /// A bar shows the line beside its count.
+    is_beside_bar: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// Creates the reader of what a bar shows.
+    pub fn beside_bar() -> Self {
+        Self { is_beside_bar: true, ..Self::default() }
+    }
+
+    pub fn read(mut self, text: &'a str) -> Line {
+        for token in tokens(text) {
+            self.take(token);
+            self.previous = Some(token);
+        }
+        self.finish()
+    }
+
+    fn take(&mut self, token: Token<'a>) {
+        if self.subject.is_some() {
+            return self.take_of_sentence(token);
+        }
+        let is_mark = matches!(token, Token::Mark(..));
+        let unitless = if is_mark { None } else { self.unitless.take() };
+        let before = if is_mark { None } else { self.before.take() };
+        match token {
+            Token::Word(word) => self.take_word(word, unitless),
+            // `number of nan iterations: 0`, unlike `loss nan`.
+            Token::Number(word) if self.is_within_key(word) => self.take_word(word, None),
+            Token::Number(text) => self.take_plain_number(text),
+            Token::Percent(text) => {
+                let known = self.found.len();
+                self.take_number(text, None);
+                if let Some((key, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
+                    *value /= if names::is_in_percent(key) { 1.0 } else { 100.0 };
+                    self.line.has_percent = true;
+                }
+                // `Train Epoch: 1 [640/60000 (1%)]` counts samples, as PyTorch's examples and OpenCLIP do.
+                if matches!(self.previous, Some(Token::Mark('(', _))) && matches!(self.behind, Some(Before::Epoch(_))) {
+                    self.position = None;
+                }
+                self.end_key();
+            }
+            Token::Fraction(count, out_of) => {
+                self.take_fraction(count, out_of, before);
+                self.end_key();
+            }
+            // `loss=2.3`: only the word at the sign is the key. `lm loss: 2.3`: all of them.
+            Token::Mark('=', false) if !self.words.is_empty() => {
+                let last = self.words.pop();
+                self.drop_words();
+                self.words.extend(last);
+                self.separator = Separator::Sign;
+            }
+            // `Step [10/50]`, `elapsed time (ms): 5`
+            Token::Mark(mark @ (':' | '=' | '['), _) if !self.words.is_empty() => {
+                let is_colon = mark == ':' || (mark == '[' && self.separator == Separator::Colon);
+                self.separator = if is_colon { Separator::Colon } else { Separator::Sign };
+            }
+            Token::Mark('(' | ')', _) => {}
+            Token::Other | Token::Mark(..) => {
+                if matches!(token, Token::Mark('-' | '|' | ']', _)) && self.has_nothing() {
+                    // What came so far is the time, the logger and the level.
+                    self.seen_words = 0;
+                }
+                self.drop_words();
+            }
+        }
+        if !is_mark && !matches!(token, Token::Number(_) | Token::Word("of")) {
+            self.counted = None;
+        }
+    }
+
+    fn is_separated(&self) -> bool {
+        self.separator != Separator::Nothing
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.found.is_empty() && self.line.step.is_none() && self.line.epoch.is_none() && self.position.is_none()
+    }
+
+    fn is_within_key(&self, word: &str) -> bool {
+        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.is_separated() && self.key().is_none()
+    }
+
+    fn take_word(&mut self, word: &'a str, unitless: Option<(&'a str, &'a str)>) {
+        if let Some((count, out_of)) = unitless.filter(|_| names::is_unit(word)) {
+            self.set_position(count, out_of);
+            return;
+        }
+        self.seen_words += 1;
+        let is_early = self.seen_words <= FIRST_WORDS;
+        // `Epoch(val) [1][10/10]`
+        let is_in_parentheses = self.previous == Some(Token::Mark('(', false)) && self.words.len() == 1;
+        if self.found.is_empty() && (is_early || is_in_parentheses) && names::is_evaluation(word) {
+            self.line.is_evaluation = true;
+            self.line.is_test = names::is_test_set(word);
+        }
+        if self.is_separated() && WRAPPERS.contains(&word) {
+            return;
+        }
+        if self.is_separated() && UNKNOWN.iter().any(|unknown| word.eq_ignore_ascii_case(unknown)) {
+            return self.drop_words();
+        }
+        let is_before_total = word == "of" && self.counted.is_some();
+        if is_before_total || self.begins_sentence(word) {
+            return;
+        }
+        // `validation loss at iteration 100`: the step is the key, the rest is prose.
+        let is_at = word.eq_ignore_ascii_case("at");
+        if self.is_separated() || is_at {
+            self.drop_words();
+        }
+        if !is_at {
+            self.words.push(word);
+        }
+    }
+
+    fn take_plain_number(&mut self, text: &'a str) {
+        let is_total = self.previous == Some(Token::Word("of"));
+        match self.counted.take() {
+            Some(Counted::Epoch) if is_total => {
+                if let Some(epoch) = &mut self.line.epoch {
+                    epoch.count = epoch.count.or(names::parse_count(text));
+                }
+            }
+            Some(Counted::Step) if is_total => self.line.out_of = self.line.out_of.or(names::parse_count(text)),
+            // `Loss 1.77e+01 (1.95e+01)`
+            _ if matches!(self.previous, Some(Token::Mark('(', _))) && self.words.is_empty() => {
+                let mean = text.parse::<f64>().ok();
+                self.means.extend(self.found.len().checked_sub(1).zip(mean));
+            }
+            _ => self.take_number(text, None),
+        }
+        self.end_key();
+    }
+
+    /// Takes `10/50`.
+    fn take_fraction(&mut self, count: &'a str, out_of: &'a str, before: Option<Before<'a>>) {
+        if !self.words.is_empty() {
+            return self.take_number(count, Some(out_of));
+        }
+        self.note_progress(count);
+        match before.filter(|_| matches!(self.previous, Some(Token::Mark('[', _)))) {
+            Some(before) => {
+                if let Before::Training(epoch) = before {
+                    self.line.epoch = Epoch::read(epoch, None);
+                }
+                self.behind = Some(before);
+                self.set_position(count, out_of);
+            }
+            None => self.unitless = Some((count, out_of)),
+        }
+    }
+
+    fn note_progress(&mut self, count: &str) {
+        self.line.progress = self.line.progress.or(names::parse_count(count));
+    }
+
+    fn set_position(&mut self, count: &str, out_of: &str) {
+        let count = names::parse_count(count).map(|count| (count, names::parse_count(out_of)));
+        self.position = self.position.or(count);
+    }
+
+    fn take_number(&mut self, text: &'a str, out_of: Option<&'a str>) {
+        let Some((key, role)) = self.key() else { return };
+        let is_fraction = out_of.is_some();
+        if is_fraction && role != Role::Epoch && !names::is_accuracy(&key) {
+            self.note_progress(text);
+        }
+        match role {
+            Role::Step => self.take_step(&key, text, out_of),
+            Role::TotalSteps if !is_fraction => self.line.total_steps = names::parse_count(text),
+            Role::Epoch if self.line.epoch.is_none() || self.epoch_is_round => {
+                self.line.epoch = Epoch::read(text, out_of);
+                self.epoch_is_round = names::is_round(&key);
+                let has_colon =
+                    self.separator == Separator::Colon && matches!(self.previous, Some(Token::Mark('[', _)));
+                (self.counted, self.before) = (Some(Counted::Epoch), Some(Before::Epoch(has_colon)));
+            }
+            Role::Own if names::is_batch(&key) => match out_of {
+                Some(out_of) => self.set_position(text, out_of),
+                None => self.batch = self.batch.or(names::parse_count(text)),
+            },
+            Role::Own if names::is_place(&key) => self.take_at_place(&key, text),
+            Role::Known(_) | Role::Own if self.found.len() < MAX_KEYS && !is_label(&key) => {
+                self.take_value(key, text, out_of);
+            }
+            _ => {}
+        }
+        self.words.clear();
+    }
+
+    /// Takes a step. That of the optimizer counts where a line also names parts of one: `iter 10 step 5`.
+    fn take_step(&mut self, key: &str, text: &str, out_of: Option<&str>) {
+        let is_finer = names::is_finer(key);
+        if self.line.step.is_some() && (is_finer || self.names_step) {
+            self.line.form = if is_finer { LineForm::OfParts } else { self.line.form };
+            return;
+        }
+        if self.line.step.is_some() {
+            self.line.form = LineForm::OfParts;
+        }
+        self.names_step = !is_finer;
+        self.line.step = names::parse_count(text);
+        self.line.out_of = out_of.and_then(names::parse_count);
+        self.counted = Some(Counted::Step);
+    }
+
+    /// Takes the number of a place: `loss train: 2.1, val: 2.3` measures the same there; the 0 of `Train: 0 [50/1251]` is an
+    /// epoch.
+    fn take_at_place(&mut self, place: &str, text: &'a str) {
+        let measured = self.found.iter().rev().find(|(key, _)| names::is_loss(key) && names::names_place(key));
+        if measured.is_some() {
+            self.found.extend(text.parse().ok().map(|value| (format!("{place}_loss"), value)));
+        } else if names::is_training(place) {
+            self.before = Some(Before::Training(text));
+        }
+    }
+
+    fn take_value(&mut self, key: String, text: &str, out_of: Option<&str>) {
+        let value: Option<f64> = text.parse().ok();
+        let value = match out_of.map(|out_of| out_of.parse::<f64>().unwrap_or(0.0)) {
+            None if names::is_in_percent(&key) => {
+                self.line.has_percent = true;
+                value.map(|value| value / 100.0)
+            }
+            None => value,
+            // `Accuracy: 9812/10000 (98%)`
+            Some(out_of) if names::is_accuracy(&key) && out_of > 0.0 => {
+                self.line.has_percent = true;
+                value.map(|value| value / out_of)
+            }
+            Some(_) => None,
+        };
+        self.found.extend(value.map(|value| (key, value)));
+    }
+
+    /// Returns the key that the words make, and the role of its number; none when they are prose.
+    fn key(&self) -> Option<(String, Role)> {
+        if self.words.is_empty() || self.words.len() > MAX_WORDS {
+            return None;
+        }
+        let whole = names::sanitise(&self.words.join("_"));
+        let mut fillers = self.words.iter();
+        let (mut is_summary, mut is_mean) = (false, false);
+        while !fillers.as_slice().is_empty() {
+            let key = names::sanitise(&fillers.as_slice().join("_"));
+            let role = names::role(&key);
+            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
+            let is_meant = !is_mean || matches!(role, Role::Known(_));
+            if (role != Role::Own && is_meant && (of_evaluation || !is_summary)) || names::is_batch(&key) {
+                return Some((key, role));
+            }
+            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
+            let Some(word) = fillers.next() else { break };
+            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
+            is_summary |= is_before_evaluation;
+            is_mean |= is_one_of(word, &MEANS);
+            if !is_before_evaluation && !is_one_of(word, &MEANS) && !is_one_of(word, &FILLERS) {
+                break;
+            }
+        }
+        self.is_separated().then_some((whole, Role::Own))
+    }
+
+    fn end_key(&mut self) {
+        self.drop_words();
+    }
+
+    fn drop_words(&mut self) {
+        for word in self.words.drain(..) {
+            if self.line.other_words.len() < MAX_WORDS {
+                self.line.other_words.push(word.to_ascii_lowercase());
+            }
+        }
+        self.separator = Separator::Nothing;
+    }
+}
+
+/// Reports whether a number behind this key is no measurement: a label, or the line of a source file.
+fn is_label(key: &str) -> bool {
+    LABELS.contains(&key) || key.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
+}
