@@ -159,7 +159,7 @@ pub const CASES: &[Case] = &[
         ],
         rungs: &["segments", "accumulate", "checkpointing"],
         holds: "resume: { arguments: [\"--resume_from_checkpoint={checkpoint.parent}\"] }\n# Before a shift, a pause or a stop.\n\
-                save: { touch: \"/data/runs/*/save\", within: 10 min }\n",
+                save: { touch: \"/data/runs/*/save\", within: 600 s }\n",
     },
     Case {
         profile: "OneTrainer",
