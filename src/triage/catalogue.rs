@@ -182,6 +182,7 @@ mod tests {
         let wanted = [
             "io-error-of-program",
             "gpu-busy",
+            "device-lost",
             "jax-cudnn",
             "fabric-manager",
             "loader-gone",
@@ -191,6 +192,7 @@ mod tests {
             "stale-file",
             "too-many-files",
             "tracker-connection",
+            "file-in-use",
         ];
         assert_eq!(names, wanted);
         let ends_runs = |class| matches!(class, Checkpoint | Config | Data | DiskFull | Driver | GpuLost);

@@ -9,9 +9,10 @@
 use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
-use super::line::{excerpt, next_line, plain, rank_of};
+use super::line::{excerpt, next_line, plain};
+use super::prefix::{after_bar, rank_of, text_start, without_stamps};
 use super::progress::{LoggedProgress, ProgressReader};
-use super::ranking::{self, Evidence};
+use super::ranking::{self, Evidence, is_bad_numbers};
 use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
@@ -27,6 +28,8 @@ const MAX_LINES: usize = 1000;
 const SUMMARY: &[u8] = b"torch.distributed.elastic";
 /// In that summary, before the rank that failed first.
 const BLAMES: &[u8] = b"Root Cause (first observed failure)";
+/// Begin the lines that trackers print at the end of a program.
+const EPILOGUES: [&[u8]; 4] = [b"wandb:", b"swanlab:", b"COMET ", b"ClearML "];
 /// Lines at the end of a log that are kept for a failure that nothing explains.
 const KEPT_LAST: usize = 2;
 
@@ -152,20 +155,22 @@ impl Reader<'_> {
     fn push(&mut self, line: &[u8]) {
         self.scan.lines += 1;
         let number = self.scan.lines;
-        let part = self.tracebacks.push(line, number);
+        let unstamped = without_stamps(line);
+        let part = self.tracebacks.push(unstamped, number);
         let is_summary = self.launcher.push(line, part);
         match part {
             Part::Exception if !is_summary => self.after_exception = 0,
-            Part::Outside if !is_summary => {
-                self.after_exception += u64::from(!line.iter().all(u8::is_ascii_whitespace));
+            Part::Outside if !is_summary && self.after_exception <= ranking::LAST => {
+                self.after_exception += u64::from(!is_epilogue(unstamped));
             }
             _ => {}
         }
-        self.progress.push(line, number);
+        self.progress.push(unstamped, number);
         self.scan.keep_last(line);
         let finding = find_in(line, number, self.catalogue);
-        if finding.is_some() || part == Part::Exception {
-            self.progress.note_failure(number);
+        let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
+        if finding.is_some() || is_end {
+            self.progress.note_failure(number, is_end);
         }
         if let Some(finding) = finding {
             self.keep(finding);
@@ -192,6 +197,8 @@ impl Reader<'_> {
             blamed: self.launcher.blamed,
             after_exception: self.after_exception,
             went_on_after: &|line| self.progress.went_on_after(line),
+            went_on_long_after: &|line| self.progress.went_on_long_after(line),
+            finished_after: &|line| self.progress.finished_after(line),
         };
         let mut findings = self.scan.findings;
         findings.sort_by_key(|finding| finding.line);
@@ -207,6 +214,15 @@ impl Reader<'_> {
         self.scan.own_frame = own_frame.cloned();
         self.scan
     }
+}
+
+/// Reports whether a line is blank, or one that trackers and bars print while a program ends.
+fn is_epilogue(line: &[u8]) -> bool {
+    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+    line.iter().all(u8::is_ascii_whitespace)
+        || EPILOGUES.iter().any(|words| line.starts_with(words))
+        || contains(b"%|")
+        || contains(b"resource_tracker")
 }
 
 /// The account of torchrun about its ranks.
@@ -248,8 +264,12 @@ pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Find
 fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
-        let hit = catalogue.find(part)?;
-        Some(build_finding(hit.entry, part, hit.at, number))
+        let from = |start: usize| {
+            let hit = catalogue.find(&part[start..])?;
+            Some(build_finding(hit.entry, part, start + hit.at, number))
+        };
+        let behind = |start: usize| Some(start).filter(|start| *start > 0).and_then(from);
+        from(0).or_else(|| behind(text_start(part))).or_else(|| after_bar(part).and_then(behind))
     })
 }
 

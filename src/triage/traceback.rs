@@ -16,11 +16,12 @@ mod boxed;
 mod fatal;
 mod heading;
 
-use super::line::rank_of;
+use super::prefix::rank_of;
 use crate::untrusted::text::clip_line;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Maximum tracebacks that are read at the same time, one a process.
@@ -72,6 +73,17 @@ impl fmt::Display for OwnFrame {
     }
 }
 
+/// How an exception follows from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// It does not.
+    None,
+    /// It was raised while that one was handled.
+    Handled,
+    /// That one brought it about.
+    Caused,
+}
+
 /// An exception that ended a traceback, or a fatal error with the stack of its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
@@ -81,8 +93,10 @@ pub struct Exception {
     pub text: String,
     /// The prefix of the process that raised it, and the name of a child process or thread.
     pub source: String,
-    /// Whether it was raised while the one before it from the same source was handled, or because of that one.
-    pub is_chained: bool,
+    /// How it follows from the one before it from the same source.
+    pub link: Link,
+    /// Whether it ended a thread, which the process survives.
+    pub is_of_thread: bool,
     /// The last frame in the user's own files.
     pub own: Option<OwnFrame>,
     /// Whether it holds the exceptions that follow it.
@@ -90,6 +104,19 @@ pub struct Exception {
 }
 
 impl Exception {
+    /// Reports whether it follows from the one before it.
+    #[must_use]
+    pub fn is_chained(&self) -> bool {
+        self.link != Link::None
+    }
+
+    /// Returns the name of its class, without the module.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let name = self.text.split(':').next().unwrap_or_default();
+        name.rsplit('.').next().unwrap_or_default()
+    }
+
     /// Returns the rank that raised it, where a launcher names it.
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
@@ -196,16 +223,23 @@ impl TracebackReader {
         }
         // The first member of a group stands for it; the others follow.
         let group = self.exceptions.pop_if(|last| traceback.is_member && last.is_group);
-        let (group_own, follows) = group.map_or((None, traceback.is_member), |group| (group.own, group.is_chained));
+        let (group_own, follows) =
+            group.map_or((None, traceback.is_member), |group| (group.own, group.link != Link::None));
         let own = traceback.own.or(group_own);
         let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
         let mut source = traceback.prefix.trim_end_matches([' ', '|']).to_owned();
-        let is_chained = follows || traceback.heading == Some(Heading::Chained);
-        if let Some(Heading::Child(name)) = traceback.heading {
+        let relation = match traceback.heading {
+            Some(Heading::Caused) => Link::Caused,
+            Some(Heading::Chained) => Link::Handled,
+            _ if follows => Link::Handled,
+            _ => Link::None,
+        };
+        let is_of_thread = matches!(traceback.heading, Some(Heading::Thread(_)));
+        if let Some(Heading::Process(name) | Heading::Thread(name)) = traceback.heading {
             source.push_str(&name);
         }
         let is_group = text.split(':').next().is_some_and(|name| name.ends_with("ExceptionGroup"));
-        self.keep(Exception { line, text, source, is_chained, own, is_group });
+        self.keep(Exception { line, text, source, link: relation, is_of_thread, own, is_group });
         Part::Exception
     }
 
@@ -294,15 +328,44 @@ fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
 }
 
 /// Where files that are not the user's own lie: installed packages, and downshift's companion.
-const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/downshift/companion-"];
+const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/downshift/companion-", ".exe/__main__.py"];
+/// Modules of Python that stand in tracebacks: on Windows they lie in `Lib`, as a user's own files may.
+const OF_PYTHON: [&str; 20] = [
+    "asyncio",
+    "codecs",
+    "concurrent",
+    "contextlib",
+    "copy",
+    "ctypes",
+    "encodings",
+    "functools",
+    "importlib",
+    "json",
+    "logging",
+    "multiprocessing",
+    "pickle",
+    "pkgutil",
+    "runpy",
+    "shutil",
+    "socket",
+    "subprocess",
+    "threading",
+    "zipfile",
+];
 
 /// Reports whether a file is the user's own: neither an installed package or program nor a part of Python.
 pub(super) fn is_own(file: &str) -> bool {
+    let is_windows = file.contains('\\');
+    let file = if is_windows { Cow::Owned(file.replace('\\', "/").to_lowercase()) } else { Cow::Borrowed(file) };
     let installed = INSTALLED.iter().any(|part| file.contains(part));
     let program = file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']));
     let library =
         file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
-    !(file.starts_with('<') || installed || program || library)
+    let of_python = is_windows
+        && file
+            .rsplit_once("/lib/")
+            .is_some_and(|(_, rest)| rest.split(['/', '.']).next().is_some_and(|module| OF_PYTHON.contains(&module)));
+    !(file.starts_with('<') || installed || program || library || of_python)
 }
 
 /// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
@@ -313,7 +376,7 @@ pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Optio
     let of_rank = || exceptions.iter().filter(of_rank);
     let mut from_here = of_rank().skip_while(|exception| exception.line != line);
     if let Some(exact) = from_here.next() {
-        let led_to = from_here.take_while(|next| next.is_chained && next.source == exact.source);
+        let led_to = from_here.take_while(|next| next.is_chained() && next.source == exact.source);
         return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
     }
     let own = || of_rank().filter_map(|exception| exception.own.as_ref());
