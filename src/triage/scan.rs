@@ -13,7 +13,7 @@ use super::line::{excerpt, next_line, plain};
 use super::prefix::{after_bar, rank_of, text_start, without_stamps};
 use super::progress::{LoggedProgress, ProgressReader};
 use super::ranking::{self, Evidence, is_bad_numbers};
-use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
+use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
 use crate::protocol::cause::Damage;
@@ -191,7 +191,13 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Scan {
-        let exceptions = self.tracebacks.finish();
+        let mut exceptions = self.tracebacks.finish();
+        if exceptions.is_empty() && !self.progress.finished_after(0) {
+            let last = self.scan.last_lines.last();
+            exceptions.extend(
+                last.and_then(|(line, text)| Exception::of_last_line(&text[text_start(text.as_bytes())..], *line)),
+            );
+        }
         let evidence = Evidence {
             exceptions: &exceptions,
             blamed: self.launcher.blamed,

@@ -104,6 +104,17 @@ pub struct Exception {
 }
 
 impl Exception {
+    /// Reads the last line of a log whose traceback was lost: `torch.cuda.DeferredCudaCallError: …`.
+    #[must_use]
+    pub fn of_last_line(text: &str, line: u64) -> Option<Self> {
+        let (name, _) = text.split_once(": ")?;
+        let is_class = (name.ends_with("Error") || name.ends_with("Exception"))
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "._".contains(letter));
+        let text = clip_line(text, SHOWN);
+        let (source, link) = (String::new(), Link::None);
+        is_class.then_some(Self { line, text, source, link, is_of_thread: false, own: None, is_group: false })
+    }
+
     /// Reports whether it follows from the one before it.
     #[must_use]
     pub fn is_chained(&self) -> bool {

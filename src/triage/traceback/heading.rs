@@ -15,7 +15,13 @@ const LINKS: [(&str, Heading); 3] = [
     ("terminated with the following error:", Heading::Chained),
 ];
 /// Before the traceback of an exception that changes nothing.
-const IGNORED: &str = "Exception ignored ";
+const IGNORED: [&str; 5] = [
+    "Exception ignored ",
+    "--- Logging error ---",
+    "Error in atexit._run_exitfuncs",
+    "exception was never retrieved",
+    "Exception in callback ",
+];
 /// Lines between a heading and its traceback, and headings that wait for one.
 const NEAR: u64 = 8;
 const WAITING: usize = 64;
@@ -78,7 +84,7 @@ impl Heading {
             // `-- Process 1 terminated with the following error:`
             return Some((before.find("-- Process ").map_or(before, |at| &before[..at]), link.clone()));
         }
-        if let Some(at) = text.find(IGNORED) {
+        if let Some(at) = IGNORED.iter().find_map(|words| text.find(words)) {
             return Some((&text[..at], Self::Ignored));
         }
         let child = text.strip_suffix(':')?;
