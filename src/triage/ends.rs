@@ -124,7 +124,7 @@ mod tests {
     use crate::triage::scan::scan_line;
 
     /// How launchers tell of a status.
-    const BY_STATUS: [&str; 13] = [
+    const BY_STATUS: [&str; 15] = [
         "[launch.py:321:sigkill_handler] ['python', 't.py'] exits with return code = {}",
         "  exitcode  : {} (pid: 71233)",
         "E1127 12:00:01.000000 99 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: {}) local_rank: 0 (pid: 9)",
@@ -138,6 +138,8 @@ mod tests {
         "{\"Status\":\"exited\",\"ExitCode\":{},\"Error\":\"\"}",
         "a1b2c3d4   train   \"python t.py\"   Exited ({}) 2 minutes ago",
         "The replica workerpool0-0 exited with a non-zero status of {}.",
+        "User process 'python' exited with status code {}.",
+        "Process 1 exit with status code {}.",
     ];
 
     fn told(catalogue: &Catalogue, line: &str) -> Option<String> {
@@ -185,6 +187,9 @@ mod tests {
             check(format!("App [train:0] exited with code [0] via signal [{name}]"));
             check(format!("systemd[1]: train.service: Main process exited, code=killed, status={number}/X"));
             check(format!("process rank 0 with PID 7 on node a exited on signal {number}."));
+            check(format!("Exited with signal termination: {number}."));
+            check(format!("\t(0) Abnormal termination (signal {number})"));
+            check(format!("The replica workerpool0-0 exited with a non-zero status of {number}({name})."));
             check(format!("  traceback : Signal {number} ({name}) received by PID 9"));
             check(format!(
                 "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal {name}"

@@ -90,6 +90,7 @@ mod tests {
             "[default12]:",
             "[rank: 3] ",
             "[1,0]<stderr>:",
+            "[2]<stdout>:",
             "[prterun-node1-4711@1,12]<stdout>: ",
             "[1,mpirank:3,algo-1]<stdout>:",
             "[0]: ",
