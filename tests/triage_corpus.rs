@@ -142,6 +142,25 @@ fn a_signal_is_told_by_every_shell_and_launcher_behind_every_prefix() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+#[test]
+fn a_log_keeps_its_cause_where_every_line_has_a_prefix() {
+    let catalogue = Catalogue::build(None).unwrap();
+    let mut wrong = Vec::new();
+    // Its lines have a time in the middle then, which is another one in each.
+    for case in cases().iter().filter(|case| case.name != "stamped_container_ranks") {
+        let log = std::fs::read_to_string(folder().join(format!("{}.log", case.name))).unwrap();
+        for prefix in PREFIXES[1..PREFIXES.len() - 1].iter().step_by(3) {
+            let prefixed: String = log.lines().flat_map(|line| [prefix, line, "\n"]).collect();
+            let scan = scan(&mut prefixed.as_bytes(), &catalogue).unwrap();
+            let found = scan.root_cause().map_or(("none", None), |root| (root.class.word(), Some(root.line)));
+            if found != (case.class.as_str(), case.line) {
+                wrong.push(format!("{}, not {found:?}: {prefix}", case.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Lines that anchor their pattern at the beginning, with their entry's class.
 const ANCHORED: [(&str, &str); 8] = [
     ("MemoryError", "host_out_of_memory"),

@@ -20,12 +20,15 @@ static PREFIXES: LazyLock<Option<Prefixes>> = LazyLock::new(Prefixes::read);
 struct PrefixFile {
     stamps: Vec<String>,
     processes: Vec<String>,
+    ambiguous: Vec<String>,
     bar: String,
 }
 
 #[derive(Debug)]
 struct Prefixes {
     stamps: Regex,
+    /// Stamps, and processes that are unmistakable.
+    certain: Regex,
     any: Regex,
     bar: Regex,
     /// Each kind of process alone; a group is its rank.
@@ -36,14 +39,15 @@ impl Prefixes {
     fn read() -> Option<Self> {
         let file: PrefixFile = document::read("assets/prefixes.yaml", SHIPPED, |_| Vec::new()).ok()?;
         let compile = |pattern: &str| RegexBuilder::new(pattern).unicode(false).build().ok();
-        let stamps = file.stamps.join("|");
-        let processes = file.processes.join("|");
+        let (stamps, certain) = (file.stamps.join("|"), [file.stamps.join("|"), file.processes.join("|")].join("|"));
+        let any = format!("{certain}|{}", file.ambiguous.join("|"));
         let of_process = |process: &String| compile(&format!("^(?:{stamps})*(?:{process})"));
         Some(Self {
             stamps: compile(&format!("^(?:{stamps})+"))?,
-            any: compile(&format!("^(?:{stamps}|{processes})+"))?,
-            bar: compile(&format!("^(?:{stamps}|{processes})*{}", file.bar))?,
-            processes: file.processes.iter().map(of_process).collect::<Option<_>>()?,
+            certain: compile(&format!("^(?:{certain})+"))?,
+            any: compile(&format!("^(?:{any})+"))?,
+            bar: compile(&format!("^(?:{any})*{}", file.bar))?,
+            processes: file.processes.iter().chain(&file.ambiguous).map(of_process).collect::<Option<_>>()?,
         })
     }
 }
@@ -55,6 +59,11 @@ fn end_of(line: &[u8], regex: impl Fn(&Prefixes) -> &Regex) -> usize {
 /// Returns a line without its times and levels.
 pub fn without_stamps(line: &[u8]) -> &[u8] {
     &line[end_of(line, |prefixes| &prefixes.stamps)..]
+}
+
+/// Returns a line without times, levels and unmistakable names of processes.
+pub fn without_launchers(line: &[u8]) -> &[u8] {
+    &line[end_of(line, |prefixes| &prefixes.certain)..]
 }
 
 /// Returns where the program's own words begin.
@@ -79,7 +88,7 @@ pub fn rank_of(line: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{after_bar, rank_of, text_start, without_stamps};
+    use super::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 
     #[test]
     fn the_programs_words_begin_behind_every_prefix() {
@@ -149,6 +158,8 @@ mod tests {
     fn stamps_go_and_the_name_of_the_process_stays() {
         let line = b"2026-11-20T10:11:12Z [rank1]: Traceback";
         assert_eq!(without_stamps(line), b"[rank1]: Traceback");
+        assert_eq!(without_launchers(line), b"Traceback");
+        assert_eq!(without_launchers(b"[1,2]<stderr>:12: loss 2.0"), b"12: loss 2.0", "a step, perhaps");
     }
 
     #[test]

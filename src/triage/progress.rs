@@ -244,6 +244,12 @@ impl ProgressReader {
         self.bar.iter().chain(&self.newest).any(|progress| progress.is_complete() && progress.line > line)
     }
 
+    /// Reports whether the training took its last step before a line.
+    #[must_use]
+    pub fn finished_before(&self, line: u64) -> bool {
+        self.newest.is_some_and(|newest| newest.is_complete() && newest.line < line)
+    }
+
     /// Reads the end of the log. Returns how far it got, and how its loss diverged.
     pub fn finish(&mut self) -> (Option<LoggedProgress>, Option<String>) {
         self.read_skipped();

@@ -35,6 +35,8 @@ pub struct Evidence<'a> {
     pub went_on_long_after: &'a dyn Fn(u64) -> bool,
     /// Reports whether the training reached its end after a line.
     pub finished_after: &'a dyn Fn(u64) -> bool,
+    /// Reports whether it reached its end before a line.
+    pub finished_before: &'a dyn Fn(u64) -> bool,
 }
 
 /// Returns the most likely cause: the first finding that explains itself. Bad numbers alone end no script, and a kill gives
@@ -83,11 +85,12 @@ fn mark_survived(findings: &mut [Finding], evidence: &Evidence<'_>) {
     let newest: BTreeMap<String, u64> = findings.iter().map(|finding| (finding.name.clone(), finding.line)).collect();
     for finding in findings {
         let line = if is_bad_numbers(finding.class) { newest.get(&finding.name).copied() } else { None };
-        let went_on = match finding.ended_by {
-            EndedBy::Outside => evidence.went_on_long_after,
-            EndedBy::Failure | EndedBy::User => evidence.went_on_after,
+        let line = line.unwrap_or(finding.line);
+        finding.earlier = match finding.ended_by {
+            // A launcher ends what is left of a job that is done.
+            EndedBy::Outside => (evidence.went_on_long_after)(line) || (evidence.finished_before)(line),
+            EndedBy::Failure | EndedBy::User => (evidence.went_on_after)(line),
         };
-        finding.earlier = went_on(line.unwrap_or(finding.line));
     }
 }
 

@@ -10,7 +10,7 @@ use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
 use super::line::{excerpt, next_line, plain};
-use super::prefix::{after_bar, rank_of, text_start, without_stamps};
+use super::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use super::progress::{LoggedProgress, ProgressReader};
 use super::ranking::{self, Evidence, is_bad_numbers};
 use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
@@ -130,6 +130,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
         after_exception: 0,
+        ends_ignored: false,
     };
     let mut line = Vec::new();
     while next_line(log, &mut line)? {
@@ -149,6 +150,8 @@ struct Reader<'a> {
     launcher: Launcher,
     /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
     after_exception: u64,
+    /// Whether the newest traceback changes nothing, and nothing follows it.
+    ends_ignored: bool,
 }
 
 impl Reader<'_> {
@@ -161,13 +164,14 @@ impl Reader<'_> {
         match part {
             Part::Exception if !is_summary => self.after_exception = 0,
             Part::Outside if !is_summary && self.after_exception <= ranking::LAST => {
-                self.after_exception += u64::from(!is_epilogue(unstamped));
+                self.after_exception += u64::from(!is_epilogue(&line[text_start(line)..]));
             }
             _ => {}
         }
-        self.progress.push(unstamped, number);
+        self.ends_ignored = part == Part::Ignored || self.ends_ignored && line.iter().all(u8::is_ascii_whitespace);
+        self.progress.push(without_launchers(line), number);
         self.scan.keep_last(line);
-        let finding = find_in(line, number, self.catalogue);
+        let finding = find_in(line, number, self.catalogue).filter(|_| part != Part::Ignored);
         let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
         if finding.is_some() || is_end {
             self.progress.note_failure(number, is_end);
@@ -192,7 +196,7 @@ impl Reader<'_> {
 
     fn finish(mut self) -> Scan {
         let mut exceptions = self.tracebacks.finish();
-        if exceptions.is_empty() && !self.progress.finished_after(0) {
+        if exceptions.is_empty() && !self.ends_ignored && !self.progress.finished_after(0) {
             let last = self.scan.last_lines.last();
             exceptions.extend(
                 last.and_then(|(line, text)| Exception::of_last_line(&text[text_start(text.as_bytes())..], *line)),
@@ -205,6 +209,7 @@ impl Reader<'_> {
             went_on_after: &|line| self.progress.went_on_after(line),
             went_on_long_after: &|line| self.progress.went_on_long_after(line),
             finished_after: &|line| self.progress.finished_after(line),
+            finished_before: &|line| self.progress.finished_before(line),
         };
         let mut findings = self.scan.findings;
         findings.sort_by_key(|finding| finding.line);

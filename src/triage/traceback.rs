@@ -15,13 +15,14 @@
 mod boxed;
 mod fatal;
 mod heading;
+mod own;
 
 use super::prefix::rank_of;
 use crate::untrusted::text::clip_line;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
+pub(super) use own::is_own;
 use serde::Serialize;
-use std::borrow::Cow;
 use std::fmt;
 
 /// Maximum tracebacks that are read at the same time, one a process.
@@ -32,6 +33,8 @@ const KEPT: usize = 64;
 const LINE: usize = 2_000;
 /// Maximum letters of an exception that are shown.
 const SHOWN: usize = 200;
+/// A process of Python that cleans up after the program.
+const HELPER: &str = "multiprocessing/resource_tracker.py";
 /// Lines before a finding in which the traceback that belongs to it may end.
 const NEAR: u64 = 50;
 
@@ -110,9 +113,15 @@ impl Exception {
         let (name, _) = text.split_once(": ")?;
         let is_class = (name.ends_with("Error") || name.ends_with("Exception"))
             && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "._".contains(letter));
-        let text = clip_line(text, SHOWN);
-        let (source, link) = (String::new(), Link::None);
-        is_class.then_some(Self { line, text, source, link, is_of_thread: false, own: None, is_group: false })
+        is_class.then(|| Self {
+            line,
+            text: clip_line(text, SHOWN),
+            source: String::new(),
+            link: Link::None,
+            is_of_thread: false,
+            own: None,
+            is_group: false,
+        })
     }
 
     /// Reports whether it follows from the one before it.
@@ -144,6 +153,8 @@ pub enum Part {
     Inside,
     /// It is the exception that ends one.
     Exception,
+    /// It is one that changes nothing.
+    Ignored,
 }
 
 /// Reads tracebacks line by line.
@@ -230,7 +241,7 @@ impl TracebackReader {
     /// Takes the exception of a traceback that has ended.
     fn end(&mut self, traceback: Traceback, text: String, line: u64) -> Part {
         if traceback.heading == Some(Heading::Ignored) {
-            return Part::Inside;
+            return Part::Ignored;
         }
         // The first member of a group stands for it; the others follow.
         let group = self.exceptions.pop_if(|last| traceback.is_member && last.is_group);
@@ -304,6 +315,9 @@ impl Traceback {
     fn read_plain(&mut self, line: &str) -> bool {
         if let Some(place) = line.trim_start().strip_prefix("File \"").filter(|_| line.starts_with(' ')) {
             self.has_frames = true;
+            if place.contains(HELPER) {
+                self.heading = Some(Heading::Ignored);
+            }
             let frame = parse_frame(place).filter(|frame| is_own(&frame.file));
             self.expects_code = frame.is_some();
             self.own = frame.or_else(|| self.own.take());
@@ -336,47 +350,6 @@ fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
         exception_line: 0,
         exception: String::new(),
     }
-}
-
-/// Where files that are not the user's own lie: installed packages, and downshift's companion.
-const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/downshift/companion-", ".exe/__main__.py"];
-/// Modules of Python that stand in tracebacks: on Windows they lie in `Lib`, as a user's own files may.
-const OF_PYTHON: [&str; 20] = [
-    "asyncio",
-    "codecs",
-    "concurrent",
-    "contextlib",
-    "copy",
-    "ctypes",
-    "encodings",
-    "functools",
-    "importlib",
-    "json",
-    "logging",
-    "multiprocessing",
-    "pickle",
-    "pkgutil",
-    "runpy",
-    "shutil",
-    "socket",
-    "subprocess",
-    "threading",
-    "zipfile",
-];
-
-/// Reports whether a file is the user's own: neither an installed package or program nor a part of Python.
-pub(super) fn is_own(file: &str) -> bool {
-    let is_windows = file.contains('\\');
-    let file = if is_windows { Cow::Owned(file.replace('\\', "/").to_lowercase()) } else { Cow::Borrowed(file) };
-    let installed = INSTALLED.iter().any(|part| file.contains(part));
-    let program = file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']));
-    let library =
-        file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
-    let of_python = is_windows
-        && file
-            .rsplit_once("/lib/")
-            .is_some_and(|(_, rest)| rest.split(['/', '.']).next().is_some_and(|module| OF_PYTHON.contains(&module)));
-    !(file.starts_with('<') || installed || program || library || of_python)
 }
 
 /// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or

@@ -127,20 +127,3 @@ fn what_python_ignores_is_no_exception_and_children_have_their_own_source() {
     let spawned = exceptions(&format!("{traceback}\n-- Process 1 terminated with the following error:\n{traceback}"));
     assert!(spawned[1].is_chained() && spawned[1].own.is_some(), "{spawned:?}");
 }
-
-#[test]
-fn programs_and_the_parts_of_python_are_not_own() {
-    for (file, own) in [
-        ("/v/bin/torchrun", false),
-        ("/home/me/bin/train.py", true),
-        ("bin/x/train", true),
-        ("C:\\Python310\\lib\\multiprocessing\\spawn.py", false),
-        ("C:\\app\\env\\Lib\\runpy.py", false),
-        ("C:\\app\\venv\\Lib\\site-packages\\torch\\serialization.py", false),
-        ("C:\\app\\venv\\Scripts\\accelerate.EXE\\__main__.py", false),
-        ("D:\\app\\lib\\batches.py", true),
-        ("D:\\app\\train.py", true),
-    ] {
-        assert_eq!(super::is_own(file), own, "{file}");
-    }
-}
