@@ -117,7 +117,8 @@ impl ProgressReader {
     /// Notes that a line tells of a failure, and whether a process may have ended by it.
     pub fn note_failure(&mut self, line: u64, is_end: bool) {
         self.failure = line;
-        if is_end {
+        // One that has seen no step yet knows nothing that would hide another start.
+        if is_end && self.since.as_ref().is_none_or(|(_, named)| named.is_some()) {
             self.since = Some((OutputReader::new(&[]), None));
         }
     }
@@ -157,8 +158,8 @@ impl ProgressReader {
     }
 
     fn read_since_the_end(&mut self, line: &[u8], number: u64) {
-        let went_on = self.went_on_after(self.failure);
-        let Some((output, named)) = self.since.as_mut().filter(|_| !went_on) else { return };
+        let is_over = self.went_on_after(self.failure) || number > self.failure.saturating_add(WHOLE);
+        let Some((output, named)) = self.since.as_mut().filter(|_| !is_over) else { return };
         output.push(line, &mut self.readings);
         output.push(b"\n", &mut self.readings);
         self.readings.clear();
