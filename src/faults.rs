@@ -39,6 +39,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| read_table().unwrap_or_default(
 #[serde(deny_unknown_fields)]
 struct Table {
     reset: String,
+    fabric: String,
     classes: BTreeMap<FailureClass, ClassFault>,
     xids: Vec<Xid>,
 }
@@ -82,7 +83,7 @@ impl ClassFault {
 fn read_table() -> Option<Table> {
     let mut table = typed::read_tree::<Table>(&yaml::parse(SHIPPED).ok()?.0).0?;
     for xid in &mut table.xids {
-        xid.advice = xid.advice.replace("{reset}", &table.reset);
+        xid.advice = xid.advice.replace("{reset}", &table.reset).replace("{fabric}", &table.fabric);
     }
     Some(table)
 }

@@ -231,6 +231,19 @@ fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
 }
 
 #[test]
+fn json_tells_how_far_a_log_without_a_cause_got() {
+    let read = |log: &str| -> Vec<Value> {
+        serde_json::from_slice(&run_triage(&["-", "--format", "json"], log.as_bytes(), None).stdout).unwrap()
+    };
+    let cut = read("step 1/9 loss 2.0\nstep 2/9 loss 1.9\n");
+    assert_eq!(cut.len(), 1);
+    assert_eq!(cut[0]["progress"], serde_json::json!({ "count": 2, "total": 9, "line": 2, "is_bar": false }));
+    assert_eq!(cut[0]["likely"], false);
+    let failed = read("step 1/9 loss 2.0\nstep 2/9 loss 1.9\nCUDA out of memory\n");
+    assert!(failed.iter().all(|entry| entry["progress"].is_null()), "the cause tells more: {failed:?}");
+}
+
+#[test]
 fn several_logs_are_each_diagnosed_under_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str, text: &[u8]| {

@@ -88,9 +88,12 @@ mod tests {
     #[test]
     fn every_number_of_nvidias_table_has_its_response() {
         for (numbers, wanted) in [
-            (&[13, 31, 43, 69][..], "Relieve(Kernels)"),
+            (&[13, 31, 43, 69, 137][..], "Relieve(Kernels)"),
             (&[8, 109], "AgainThen(Kernels)"),
-            (&[46, 48, 61, 62, 64, 74, 79, 95, 119, 120, 140, 143, 154, 158], "Stop"),
+            (
+                &[46, 48, 61, 62, 64, 74, 79, 95, 119, 120, 140, 143, 144, 145, 146, 147, 148, 149, 150, 154, 158],
+                "Stop",
+            ),
             (&[32, 68, 94], "Again"),
             (&[45, 63, 92, 0, 9999], "Note"),
         ] {

@@ -8,6 +8,7 @@ use crate::untrusted::file::{self, Limit};
 use entry::{CatalogueEntry, check_entries, compile_pattern};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -23,6 +24,8 @@ struct Talk {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShippedFile {
+    /// Parts of patterns, by name.
+    parts: BTreeMap<String, String>,
     talk: Talk,
     causes: Vec<CatalogueEntry>,
 }
@@ -98,6 +101,11 @@ impl Catalogue {
         }
         let mut ends = ends::patterns()?;
         entries.extend(shipped.causes.into_iter().map(|mut entry| {
+            for pattern in &mut entry.patterns {
+                for (name, part) in &shipped.parts {
+                    *pattern = pattern.replace(&format!("{{{name}}}"), part);
+                }
+            }
             entry.patterns.extend(ends.remove(&entry.name).unwrap_or_default());
             entry
         }));
@@ -182,6 +190,7 @@ mod tests {
         let wanted = [
             "io-error-of-program",
             "gpu-busy",
+            "device-lost",
             "jax-cudnn",
             "fabric-manager",
             "loader-gone",
@@ -191,6 +200,7 @@ mod tests {
             "stale-file",
             "too-many-files",
             "tracker-connection",
+            "file-in-use",
         ];
         assert_eq!(names, wanted);
         let ends_runs = |class| matches!(class, Checkpoint | Config | Data | DiskFull | Driver | GpuLost);

@@ -28,8 +28,10 @@ struct Forms {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Signal {
-    name: String,
-    number: i32,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    number: Option<i32>,
     /// The entry of the catalogue that its patterns belong to.
     entry: String,
     /// Statuses of Windows, in hexadecimal digits.
@@ -38,10 +40,12 @@ struct Signal {
     /// Whether the words tell of it alone on a line.
     #[serde(default = "yes")]
     alone: bool,
-    /// The words of glibc and bash.
+    /// The words of glibc and bash, the English one first.
+    #[serde(default)]
     words: Vec<String>,
     /// The words of zsh.
-    zsh: String,
+    #[serde(default)]
+    zsh: Option<String>,
 }
 
 fn yes() -> bool {
@@ -58,8 +62,9 @@ struct EndsFile {
 impl Signal {
     /// Returns the status of the process in every number system.
     fn statuses(&self) -> Vec<String> {
-        let python = Some(-self.number).filter(|_| self.number >= SMALLEST);
-        let unix = python.into_iter().chain([OF_SHELL + self.number]).map(|status| status.to_string());
+        let python = self.number.filter(|number| *number >= SMALLEST).map(|number| -number);
+        let of_shell = self.number.map(|number| OF_SHELL + number);
+        let unix = python.into_iter().chain(of_shell).map(|status| status.to_string());
         let windows = self.windows.iter().flat_map(|digits| {
             let status = u32::from_str_radix(digits, 16).ok();
             let decimal = status.into_iter().flat_map(|status| [status.to_string(), status.cast_signed().to_string()]);
@@ -70,23 +75,30 @@ impl Signal {
 }
 
 impl Forms {
-    /// Returns the patterns of an entry.
+    /// Returns the patterns of an entry. A form with a part that its signals lack is none.
     fn fill(&self, signals: &[&Signal]) -> Vec<String> {
-        let any = |texts: Vec<String>| {
+        let of_each = |part: &dyn Fn(&Signal) -> Vec<String>| -> Option<String> {
+            let texts: Vec<String> = signals.iter().flat_map(|signal| part(signal)).collect();
             let escaped: Vec<String> = texts.iter().map(|text| regex::escape(text)).collect();
-            format!("(?:{})", escaped.join("|"))
+            (!escaped.is_empty()).then(|| format!("(?:{})", escaped.join("|")))
         };
-        let each =
-            |part: &dyn Fn(&Signal) -> Vec<String>| any(signals.iter().flat_map(|signal| part(signal)).collect());
-        let (names, words) = (each(&|signal| vec![signal.name.clone()]), each(&|signal| signal.words.clone()));
-        let zsh = each(&|signal| vec![signal.zsh.clone()]);
-        let (statuses, numbers) = (each(&Signal::statuses), each(&|signal| vec![signal.number.to_string()]));
-        let alone = Some(&self.alone).filter(|_| signals.iter().all(|signal| signal.alone));
+        let parts = [
+            ("{names}", of_each(&|signal| signal.name.clone().into_iter().collect())),
+            ("{words}", of_each(&|signal| signal.words.clone())),
+            ("{english}", of_each(&|signal| signal.words.first().cloned().into_iter().collect())),
+            ("{zsh}", of_each(&|signal| signal.zsh.clone().into_iter().collect())),
+            ("{statuses}", of_each(&Signal::statuses)),
+            ("{numbers}", of_each(&|signal| signal.number.iter().map(ToString::to_string).collect())),
+        ];
         let filled = |form: &String| {
-            let form = form.replace("{names}", &names).replace("{words}", &words).replace("{zsh}", &zsh);
-            form.replace("{statuses}", &statuses).replace("{numbers}", &numbers)
+            parts.iter().try_fold(form.clone(), |form, (name, texts)| match texts {
+                _ if !form.contains(name) => Some(form),
+                Some(texts) => Some(form.replace(name, texts)),
+                None => None,
+            })
         };
-        alone.into_iter().chain(&self.told).map(filled).collect()
+        let alone = Some(&self.alone).filter(|_| signals.iter().all(|signal| signal.alone));
+        alone.into_iter().chain(&self.told).filter_map(filled).collect()
     }
 }
 
@@ -111,14 +123,33 @@ mod tests {
     use crate::triage::catalogue::Catalogue;
     use crate::triage::scan::scan_line;
 
+    /// How launchers tell of a status.
+    const BY_STATUS: [&str; 15] = [
+        "[launch.py:321:sigkill_handler] ['python', 't.py'] exits with return code = {}",
+        "  exitcode  : {} (pid: 71233)",
+        "E1127 12:00:01.000000 99 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: {}) local_rank: 0 (pid: 9)",
+        "subprocess.CalledProcessError: Command '['t.py']' returned non-zero exit status {}.",
+        "trainer-1 exited with code {}",
+        "Process finished with exit code {}",
+        "srun: error: node1: task 0: Exited with exit code {}",
+        "make: *** [Makefile:3: train] Error {}",
+        "make: *** [Makefile:3: train] Fehler {}",
+        "    Exit Code:    {}",
+        "{\"Status\":\"exited\",\"ExitCode\":{},\"Error\":\"\"}",
+        "a1b2c3d4   train   \"python t.py\"   Exited ({}) 2 minutes ago",
+        "The replica workerpool0-0 exited with a non-zero status of {}.",
+        "User process 'python' exited with status code {}.",
+        "Process 1 exit with status code {}.",
+    ];
+
     fn told(catalogue: &Catalogue, line: &str) -> Option<String> {
         scan_line(line.as_bytes(), 1, catalogue).map(|finding| finding.name)
     }
 
     #[test]
     fn every_word_and_status_of_every_signal_leads_to_its_entry() {
-        let (catalogue, file) =
-            (Catalogue::build(None).unwrap(), document::read::<EndsFile>("ends", SHIPPED, |_| Vec::new()).unwrap());
+        let catalogue = Catalogue::build(None).unwrap();
+        let file = document::read::<EndsFile>("ends", SHIPPED, |_| Vec::new()).unwrap();
         let mut wrong = Vec::new();
         for signal in &file.signals {
             let mut check = |line: String| {
@@ -131,33 +162,43 @@ mod tests {
                 check(format!("./t.sh: line 3:   999 {word}                 python train.py"));
                 check(format!("./t.sh：第 3 行：   999 {word}               （核心已转储） python train.py"));
                 check(format!("./t.sh: 3. sor: 999 {word} (core készült) python train.py"));
+                check(format!("train.ksh[3]: 999 {word}"));
                 check(format!("[1]+  {word}                 python train.py"));
+                check(format!("srun: error: node1: task 3: {word}"));
                 if signal.alone {
                     check(word.clone());
                     check(format!("{word} (core dumped)"));
                     check(format!("{word}（核心已转储）"));
-                    check(format!("{word}: {}", signal.number));
+                    check(format!("{word}: {}", signal.number.unwrap()));
                 }
             }
-            check(format!("[1]  + 12345 {}     python train.py", signal.zsh));
-            check(format!("zsh: {} (core dumped)  python train.py", signal.zsh));
             for status in signal.statuses() {
-                check(format!("[launch.py:321:sigkill_handler] ['python', 't.py'] exits with return code = {status}"));
-                check(format!("  exitcode  : {status} (pid: 71233)"));
-                check(format!(
-                    "subprocess.CalledProcessError: Command '['t.py']' returned non-zero exit status {status}."
-                ));
-                check(format!("trainer-1 exited with code {status}"));
-                check(format!("Process finished with exit code {status}"));
+                for told in BY_STATUS {
+                    check(told.replace("{}", &status));
+                }
             }
-            check(format!("fish: Job 1, 'python train.py' terminated by signal {} (reason)", signal.name));
-            check(format!("process rank 0 with PID 7 on node a exited on signal {}.", signal.number));
-            assert_eq!(signal.name, signal_name(signal.number), "the number of {}", signal.name);
-            let exit = Exit::of_command(Some(super::OF_SHELL + signal.number), None);
-            assert_eq!(
-                exit.is_crash(),
-                ["segmentation-fault", "bus-error", "aborted"].contains(&signal.entry.as_str())
-            );
+            let (Some(name), Some(number), Some(zsh)) = (&signal.name, signal.number, &signal.zsh) else { continue };
+            check(format!("[1]  + 12345 {zsh}     python train.py"));
+            check(format!("zsh: {zsh} (core dumped)  python train.py"));
+            check(format!("train.sh:3: {zsh}  python train.py"));
+            check(format!("fish: Job 1, 'python train.py' terminated by signal {name} (reason)"));
+            check(format!("fish: “python train.py” wurde durch das Signal {name} beendet"));
+            check(format!("exited: train (terminated by {name}; not expected)"));
+            check(format!("App [train:0] exited with code [0] via signal [{name}]"));
+            check(format!("systemd[1]: train.service: Main process exited, code=killed, status={number}/X"));
+            check(format!("process rank 0 with PID 7 on node a exited on signal {number}."));
+            check(format!("Exited with signal termination: {number}."));
+            check(format!("\t(0) Abnormal termination (signal {number})"));
+            check(format!("The replica workerpool0-0 exited with a non-zero status of {number}({name})."));
+            check(format!("  traceback : Signal {number} ({name}) received by PID 9"));
+            check(format!(
+                "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal {name}"
+            ));
+            check(format!("Command '['t.py']' died with <Signals.{name}: {number}>."));
+            assert_eq!(*name, signal_name(number), "the number of {name}");
+            let exit = Exit::of_command(Some(super::OF_SHELL + number), None);
+            let crashes = ["segmentation-fault", "bus-error", "aborted"].contains(&signal.entry.as_str());
+            assert_eq!(exit.is_crash(), crashes, "{name}");
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }

@@ -1,19 +1,12 @@
-//! Lines of a log: read in bounded memory, without colours and without the time that a container runtime writes before each.
+//! Lines of a log: read in bounded memory, without colours.
 
-use regex::bytes::Regex;
 use std::borrow::Cow;
 use std::io::{self, BufRead};
-use std::sync::LazyLock;
 
 /// Maximum bytes examined per line.
 const MAX_LINE: usize = 64 << 10;
 /// Maximum characters of an excerpt.
 const SHOWN: usize = 400;
-/// The time, stream and tag of `docker logs --timestamps`, `kubectl logs --timestamps` and the files of containerd.
-const STAMP: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d) ((stdout|stderr) [FP] )?";
-
-// None only if the pattern is broken, which a test would catch.
-static STAMPED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STAMP).ok());
 
 /// Reads the next line without its end; returns false at the end of the log. Bytes beyond the limit are
 /// read and discarded.
@@ -41,18 +34,10 @@ pub(super) fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resul
     }
 }
 
-/// Returns a line as the program printed it: without colours and the runtime's stamp.
+/// Returns a line without colours.
 pub(super) fn plain(line: &[u8]) -> Cow<'_, [u8]> {
     let is_plain = !line.iter().any(|byte| matches!(byte, 0 | 0x1b)) && line.last() != Some(&b'\r');
-    let mut line = if is_plain { Cow::Borrowed(line) } else { Cow::Owned(strip_colours(line)) };
-    let stamp = STAMPED.as_ref().filter(|_| line.first().is_some_and(u8::is_ascii_digit));
-    if let Some(stamp) = stamp.and_then(|stamp| stamp.find(&line)).map(|stamp| stamp.end()) {
-        line = match line {
-            Cow::Borrowed(line) => Cow::Borrowed(&line[stamp..]),
-            Cow::Owned(mut line) => Cow::Owned(line.split_off(stamp)),
-        };
-    }
-    line
+    if is_plain { Cow::Borrowed(line) } else { Cow::Owned(strip_colours(line)) }
 }
 
 /// Strips terminal colour sequences from a line.
@@ -87,38 +72,4 @@ pub(super) fn excerpt(line: &[u8], at: usize) -> String {
     let part: String = text.chars().skip(from).take(SHOWN).collect();
     let dots = |is: bool| if is { "…" } else { "" };
     format!("{}{}{}", dots(from > 0), part.trim(), dots(text.chars().count() > from + SHOWN))
-}
-
-/// Returns the rank that the prefix of a launcher names: `[rank1]: `, `[default1]:`.
-pub(super) fn rank_of(text: &str) -> Option<u32> {
-    let inside = text.trim_start().strip_prefix('[')?.split_once(']')?.0;
-    let number = ["rank", "Rank ", "default"].iter().find_map(|word| inside.strip_prefix(word))?;
-    number.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{plain, rank_of};
-
-    #[test]
-    fn the_stamp_of_a_container_runtime_is_not_part_of_the_line() {
-        for (line, wanted) in [
-            ("2026-11-20T10:11:12.123456789Z   File \"a.py\"", "  File \"a.py\""),
-            ("2026-11-20T10:11:12.123456789Z stderr F Killed\r", "Killed"),
-            ("2026-11-20T10:11:12+01:00 stdout P \x1b[31mx\x1b[0m", "x"),
-            ("2026-11-20 10:11:12 INFO x", "2026-11-20 10:11:12 INFO x"),
-            ("2026-11-20T10:11:12", "2026-11-20T10:11:12"),
-        ] {
-            assert_eq!(plain(line.as_bytes()), wanted.as_bytes(), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_rank_is_known_by_its_prefix() {
-        for (text, rank) in
-            [("[rank1]: x", Some(1)), ("[default12]:x", Some(12)), ("[rank0]:[E1127 x]", Some(0)), ("[1/2] x", None)]
-        {
-            assert_eq!(rank_of(text), rank, "{text}");
-        }
-    }
 }

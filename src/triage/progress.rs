@@ -3,11 +3,16 @@
 use super::losses::Losses;
 use crate::format::count;
 use crate::log_metrics::{OutputReader, Reading};
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt;
 
 /// Distinct steps after a failure that show that the training went on. Other ranks may still print the one they are in.
 const WENT_ON: usize = 2;
+/// The same after a failure that was only announced, unless the training was started again.
+const WENT_ON_LONG: usize = 64;
+/// Lines around a step in which a loss without one belongs to it.
+const NEARBY: u64 = 16;
 /// How far a step may fall behind the newest one before it belongs to another start: ranks print at different times.
 const BEHIND: u64 = 2;
 /// Lines that are all read. Of later ones, only the last, those after a failure, and one block in each period are.
@@ -16,7 +21,7 @@ const PERIOD: u64 = 1024;
 const BLOCK: usize = 64;
 
 /// How far a training got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LoggedProgress {
     /// The newest step, or the count of the newest bar.
     pub count: u64,
@@ -62,9 +67,16 @@ pub struct ProgressReader {
     named: Option<u64>,
     bar: Option<LoggedProgress>,
     /// The lines of the newest advances to another step, oldest first.
-    advances: [u64; WENT_ON],
+    advances: VecDeque<u64>,
+    /// The line at which the newest start began to count.
+    restart: u64,
+    /// The epoch and the loss that were told last without a step.
+    unplaced: Option<(Option<f64>, f64)>,
     /// The line of the newest failure.
     failure: u64,
+    /// Reads what follows the newest end of a process: another start repeats steps that `output` knows. With the step that it
+    /// named last.
+    since: Option<(OutputReader, Option<u64>)>,
     /// The newest lines that were not read, with their numbers.
     skipped: VecDeque<(u64, Vec<u8>)>,
     losses: Losses,
@@ -78,8 +90,11 @@ impl Default for ProgressReader {
             newest: None,
             named: None,
             bar: None,
-            advances: [0; WENT_ON],
+            advances: VecDeque::new(),
+            restart: 0,
+            unplaced: None,
             failure: 0,
+            since: None,
             skipped: VecDeque::new(),
             losses: Losses::default(),
         }
@@ -99,9 +114,13 @@ impl ProgressReader {
         }
     }
 
-    /// Notes that a line tells of a failure.
-    pub fn note_failure(&mut self, line: u64) {
+    /// Notes that a line tells of a failure, and whether a process may have ended by it.
+    pub fn note_failure(&mut self, line: u64, is_end: bool) {
         self.failure = line;
+        // One that has seen no step yet knows nothing that would hide another start.
+        if is_end && self.since.as_ref().is_none_or(|(_, named)| named.is_some()) {
+            self.since = Some((OutputReader::new(&[]), None));
+        }
     }
 
     fn read_skipped(&mut self) {
@@ -121,7 +140,34 @@ impl ProgressReader {
         }
         let bar = self.output.take_bar();
         let bar = bar.map(|(count, total)| LoggedProgress { count, total: Some(total), line: number, is_bar: true });
+        if let Some((bar, last)) = bar.zip(self.bar).filter(|(bar, last)| bar.total == last.total) {
+            self.count_from(last.count, bar.count, number);
+        }
         self.bar = bar.or(self.bar);
+        self.read_since_the_end(line, number);
+    }
+
+    /// Takes a count that comes after another one of the same kind.
+    fn count_from(&mut self, last: u64, count: u64, line: u64) {
+        if count < last {
+            self.restart = line;
+        }
+        if count != last {
+            self.advance(line);
+        }
+    }
+
+    fn read_since_the_end(&mut self, line: &[u8], number: u64) {
+        let is_over = self.went_on_after(self.failure) || number > self.failure.saturating_add(WHOLE);
+        let Some((output, named)) = self.since.as_mut().filter(|_| !is_over) else { return };
+        output.push(line, &mut self.readings);
+        output.push(b"\n", &mut self.readings);
+        self.readings.clear();
+        let step = output.step().filter(|step| *named != Some(*step));
+        if let Some(step) = step {
+            *named = Some(step);
+            self.take_step(step, number);
+        }
     }
 
     fn take_step(&mut self, step: u64, line: u64) {
@@ -129,16 +175,44 @@ impl ProgressReader {
         if newest.is_some_and(|newest| step <= newest && step.saturating_add(BEHIND) >= newest) {
             return;
         }
-        self.advances.rotate_left(1);
-        self.advances[WENT_ON - 1] = line;
+        match newest {
+            Some(newest) => self.count_from(newest, step, line),
+            None => self.advance(line),
+        }
         let total = self.newest.and_then(|newest| newest.total);
         self.newest = Some(LoggedProgress { count: step, total, line, is_bar: false });
     }
 
+    fn advance(&mut self, line: u64) {
+        if self.advances.back() == Some(&line) {
+            return;
+        }
+        if self.advances.len() == WENT_ON_LONG {
+            self.advances.pop_front();
+        }
+        self.advances.push_back(line);
+    }
+
+    /// Takes what was told without a step, where none is told nearby: another epoch or loss is an advance.
+    fn take_unplaced(&mut self, reading: &Reading, line: u64) {
+        // `train_loss` is the mean of a summary.
+        let is_loss = |(name, _): &&(String, f64)| name.contains("loss") && name != "train_loss";
+        let Some((_, loss)) = reading.values.iter().find(is_loss).filter(|(_, loss)| loss.is_finite()) else { return };
+        let told = (reading.epoch, *loss);
+        let last = self.unplaced.replace(told);
+        if told.0.zip(last.and_then(|last| last.0)).is_some_and(|(epoch, last)| epoch < last) {
+            self.restart = line;
+        }
+        if last != Some(told) && self.newest.is_none_or(|newest| newest.line + NEARBY < line) {
+            self.advance(line);
+        }
+    }
+
     fn take_readings(&mut self, line: u64) {
         for reading in std::mem::take(&mut self.readings) {
-            if let Some(step) = reading.step.or(reading.count_started_over) {
-                self.take_step(step, line);
+            match reading.step.or(reading.count_started_over) {
+                Some(step) => self.take_step(step, line),
+                None => self.take_unplaced(&reading, line),
             }
             if let Some(newest) = &mut self.newest {
                 newest.total = reading.total_steps.or(newest.total);
@@ -152,7 +226,29 @@ impl ProgressReader {
     /// Reports whether the training went on after a line.
     #[must_use]
     pub fn went_on_after(&self, line: u64) -> bool {
-        self.advances[0] > line
+        self.advanced_after(line, WENT_ON)
+    }
+
+    /// Reports whether the training went on long after a line that announced its end, or was started again.
+    #[must_use]
+    pub fn went_on_long_after(&self, line: u64) -> bool {
+        self.advanced_after(line, WENT_ON_LONG) || self.restart > line && self.advanced_after(line, WENT_ON)
+    }
+
+    fn advanced_after(&self, line: u64, count: usize) -> bool {
+        self.advances.iter().nth_back(count - 1).is_some_and(|advance| *advance > line)
+    }
+
+    /// Reports whether the training, or a bar, reached its end after a line.
+    #[must_use]
+    pub fn finished_after(&self, line: u64) -> bool {
+        self.bar.iter().chain(&self.newest).any(|progress| progress.is_complete() && progress.line > line)
+    }
+
+    /// Reports whether the training took its last step before a line.
+    #[must_use]
+    pub fn finished_before(&self, line: u64) -> bool {
+        self.newest.is_some_and(|newest| newest.is_complete() && newest.line < line)
     }
 
     /// Reads the end of the log. Returns how far it got, and how its loss diverged.
@@ -199,7 +295,7 @@ mod tests {
         let push =
             |reader: &mut ProgressReader, step: u64| reader.push(format!("step {step} loss 1.0").as_bytes(), step);
         (1..=300_500).for_each(|step| push(&mut reader, step));
-        reader.note_failure(300_500);
+        reader.note_failure(300_500, false);
         (300_500..=300_501).for_each(|step| push(&mut reader, step));
         assert!(!reader.went_on_after(300_500));
         (300_502..=400_700).for_each(|step| push(&mut reader, step));

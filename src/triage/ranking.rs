@@ -10,13 +10,16 @@
 
 use super::catalogue::entry::EndedBy;
 use super::scan::Finding;
-use super::traceback::Exception;
+use super::traceback::{Exception, Link};
 use crate::faults;
 use crate::protocol::class::FailureClass;
 use std::collections::BTreeMap;
 
 /// Lines that may follow the exception that ended a log, before the summary of a launcher.
-const LAST: u64 = 5;
+pub const LAST: u64 = 5;
+/// Exceptions that programs raise without a failure: something that waits ended it.
+const CONTROL: [&str; 6] =
+    ["Empty", "StopIteration", "StopAsyncIteration", "CancelledError", "BlockingIOError", "SystemExit"];
 
 /// Facts of a log beside its findings.
 pub struct Evidence<'a> {
@@ -28,6 +31,12 @@ pub struct Evidence<'a> {
     pub after_exception: u64,
     /// Reports whether the training went on after a line.
     pub went_on_after: &'a dyn Fn(u64) -> bool,
+    /// Reports whether it went on long after a line, or was started again.
+    pub went_on_long_after: &'a dyn Fn(u64) -> bool,
+    /// Reports whether the training reached its end after a line.
+    pub finished_after: &'a dyn Fn(u64) -> bool,
+    /// Reports whether it reached its end before a line.
+    pub finished_before: &'a dyn Fn(u64) -> bool,
 }
 
 /// Returns the most likely cause: the first finding that explains itself. Bad numbers alone end no script, and a kill gives
@@ -49,7 +58,9 @@ pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding>
     let chains = Chain::of(evidence.exceptions, has_ranks);
     let mut raised = Vec::new();
     for chain in &chains {
-        let is_over = chain.last_line().is_none_or(|line| (evidence.went_on_after)(line));
+        let is_over = chain.last_line().is_none_or(|line| {
+            (evidence.went_on_after)(line) || !chain.is_of_script() && (evidence.finished_after)(line)
+        });
         if chains.iter().any(|later| later.supersedes(chain, &findings)) {
             chain.mark_earlier(&mut findings);
         } else if !is_over {
@@ -60,7 +71,8 @@ pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding>
     let cause = if has_ranks {
         raised.iter().find(|raised| evidence.blamed.is_some() && raised.rank() == evidence.blamed).or(raised.first())
     } else {
-        raised.last().filter(|_| evidence.after_exception <= LAST)
+        let last = raised.iter().rfind(|raised| raised.own.is_some()).or(raised.last());
+        last.filter(|_| evidence.after_exception <= LAST)
     };
     findings.extend(cause.map(|raised| describe(raised, has_ranks)));
     findings.sort_by_key(|finding| finding.line);
@@ -73,7 +85,12 @@ fn mark_survived(findings: &mut [Finding], evidence: &Evidence<'_>) {
     let newest: BTreeMap<String, u64> = findings.iter().map(|finding| (finding.name.clone(), finding.line)).collect();
     for finding in findings {
         let line = if is_bad_numbers(finding.class) { newest.get(&finding.name).copied() } else { None };
-        finding.earlier = (evidence.went_on_after)(line.unwrap_or(finding.line));
+        let line = line.unwrap_or(finding.line);
+        finding.earlier = match finding.ended_by {
+            // A launcher ends what is left of a job that is done.
+            EndedBy::Outside => (evidence.went_on_long_after)(line) || (evidence.finished_before)(line),
+            EndedBy::Failure | EndedBy::User => (evidence.went_on_after)(line),
+        };
     }
 }
 
@@ -102,7 +119,7 @@ impl<'a> Chain<'a> {
         let mut chains: Vec<Self> = Vec::new();
         for exception in exceptions {
             let same = |chain: &&mut Self| chain.exceptions.iter().any(|known| known.source == exception.source);
-            if let Some(chain) = chains.iter_mut().rev().find(same).filter(|_| exception.is_chained) {
+            if let Some(chain) = chains.iter_mut().rev().find(same).filter(|_| exception.is_chained()) {
                 chain.exceptions.push(exception);
             } else {
                 let is_shared = has_ranks && exception.rank().is_none();
@@ -119,17 +136,34 @@ impl<'a> Chain<'a> {
     /// Reports whether the same process, or a later start of it, ended with this chain after the other one.
     fn supersedes(&self, other: &Self, findings: &[Finding]) -> bool {
         let [Some(own), Some(others)] = [self, other].map(|chain| chain.exceptions.last()) else { return false };
-        let is_of_script = self.exceptions.iter().any(|exception| exception.own.is_some());
         let is_symptom = findings.iter().any(|finding| finding.line == own.line && finding.symptom);
-        !self.is_shared && is_of_script && !is_symptom && own.line > others.line && own.source == others.source
+        !self.is_shared && self.is_of_script() && !is_symptom && own.line > others.line && own.source == others.source
     }
 
-    /// Returns the exception that the catalogue does not explain, if it explains none of the chain.
+    /// Reports whether any of its frames lies in the user's own files.
+    fn is_of_script(&self) -> bool {
+        self.exceptions.iter().any(|exception| exception.own.is_some())
+    }
+
+    /// Returns the exception that the catalogue does not explain, if it explains none of the chain: the last one of the
+    /// script, or of the packages that it uses, or the one that brought that about.
     fn unexplained(&self, findings: &[Finding]) -> Option<&'a Exception> {
         let at = |exception: &Exception| findings.iter().find(|finding| finding.line == exception.line);
-        let is_explained = self.exceptions.iter().filter_map(|known| at(known)).any(|finding| !finding.symptom);
-        let is_of_script = |known: &&&Exception| at(known).is_none() && known.own.is_some() && !known.text.is_empty();
-        self.exceptions.iter().rev().find(is_of_script).filter(|_| !is_explained).copied()
+        if self.exceptions.iter().filter_map(|known| at(known)).any(|finding| !finding.symptom) {
+            return None;
+        }
+        let counts = |known: &Exception| {
+            at(known).is_none() && !known.text.is_empty() && (known.own.is_some() || !known.is_of_thread)
+        };
+        let last = self.exceptions.len().checked_sub(1)?;
+        let waits = |at: usize| at < last && CONTROL.contains(&self.exceptions[at].name());
+        let candidates = || (0..=last).rev().filter(|at| counts(self.exceptions[*at]) && !waits(*at));
+        let of_script = candidates().find(|at| self.exceptions[*at].own.is_some());
+        let mut found = of_script.or_else(|| candidates().next())?;
+        while found > 0 && self.exceptions[found].link == Link::Caused && counts(self.exceptions[found - 1]) {
+            found -= 1;
+        }
+        Some(self.exceptions[found])
     }
 
     /// Marks the findings in this chain, and those like them before it, as those of an earlier start.
@@ -166,7 +200,7 @@ fn describe(raised: &Exception, has_ranks: bool) -> Finding {
         class,
         line: raised.line,
         text: raised.text.clone(),
-        meaning: format!("{who} with an exception of the script"),
+        meaning: format!("{who} with an exception{}", if raised.own.is_some() { " of the script" } else { "" }),
         advice: fault.advice.clone(),
         name: class.word().to_owned(),
         response: fault.response,

@@ -9,10 +9,11 @@
 use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
-use super::line::{excerpt, next_line, plain, rank_of};
+use super::line::{excerpt, next_line, plain};
+use super::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use super::progress::{LoggedProgress, ProgressReader};
-use super::ranking::{self, Evidence};
-use super::traceback::{OwnFrame, Part, TracebackReader, frame_of};
+use super::ranking::{self, Evidence, is_bad_numbers};
+use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
 use crate::protocol::cause::Damage;
@@ -27,6 +28,8 @@ const MAX_LINES: usize = 1000;
 const SUMMARY: &[u8] = b"torch.distributed.elastic";
 /// In that summary, before the rank that failed first.
 const BLAMES: &[u8] = b"Root Cause (first observed failure)";
+/// Begin the lines that trackers print at the end of a program.
+const EPILOGUES: [&[u8]; 4] = [b"wandb:", b"swanlab:", b"COMET ", b"ClearML "];
 /// Lines at the end of a log that are kept for a failure that nothing explains.
 const KEPT_LAST: usize = 2;
 
@@ -127,6 +130,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
         after_exception: 0,
+        ends_ignored: false,
     };
     let mut line = Vec::new();
     while next_line(log, &mut line)? {
@@ -146,26 +150,31 @@ struct Reader<'a> {
     launcher: Launcher,
     /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
     after_exception: u64,
+    /// Whether the newest traceback changes nothing, and nothing follows it.
+    ends_ignored: bool,
 }
 
 impl Reader<'_> {
     fn push(&mut self, line: &[u8]) {
         self.scan.lines += 1;
         let number = self.scan.lines;
-        let part = self.tracebacks.push(line, number);
+        let unstamped = without_stamps(line);
+        let part = self.tracebacks.push(unstamped, number);
         let is_summary = self.launcher.push(line, part);
         match part {
             Part::Exception if !is_summary => self.after_exception = 0,
-            Part::Outside if !is_summary => {
-                self.after_exception += u64::from(!line.iter().all(u8::is_ascii_whitespace));
+            Part::Outside if !is_summary && self.after_exception <= ranking::LAST => {
+                self.after_exception += u64::from(!is_epilogue(&line[text_start(line)..]));
             }
             _ => {}
         }
-        self.progress.push(line, number);
+        self.ends_ignored = part == Part::Ignored || self.ends_ignored && line.iter().all(u8::is_ascii_whitespace);
+        self.progress.push(without_launchers(line), number);
         self.scan.keep_last(line);
-        let finding = find_in(line, number, self.catalogue);
-        if finding.is_some() || part == Part::Exception {
-            self.progress.note_failure(number);
+        let finding = find_in(line, number, self.catalogue).filter(|_| part != Part::Ignored);
+        let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
+        if finding.is_some() || is_end {
+            self.progress.note_failure(number, is_end);
         }
         if let Some(finding) = finding {
             self.keep(finding);
@@ -186,12 +195,21 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Scan {
-        let exceptions = self.tracebacks.finish();
+        let mut exceptions = self.tracebacks.finish();
+        if exceptions.is_empty() && !self.ends_ignored && !self.progress.finished_after(0) {
+            let last = self.scan.last_lines.last();
+            exceptions.extend(
+                last.and_then(|(line, text)| Exception::of_last_line(&text[text_start(text.as_bytes())..], *line)),
+            );
+        }
         let evidence = Evidence {
             exceptions: &exceptions,
             blamed: self.launcher.blamed,
             after_exception: self.after_exception,
             went_on_after: &|line| self.progress.went_on_after(line),
+            went_on_long_after: &|line| self.progress.went_on_long_after(line),
+            finished_after: &|line| self.progress.finished_after(line),
+            finished_before: &|line| self.progress.finished_before(line),
         };
         let mut findings = self.scan.findings;
         findings.sort_by_key(|finding| finding.line);
@@ -207,6 +225,15 @@ impl Reader<'_> {
         self.scan.own_frame = own_frame.cloned();
         self.scan
     }
+}
+
+/// Reports whether a line is blank, or one that trackers and bars print while a program ends.
+fn is_epilogue(line: &[u8]) -> bool {
+    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+    line.iter().all(u8::is_ascii_whitespace)
+        || EPILOGUES.iter().any(|words| line.starts_with(words))
+        || contains(b"%|")
+        || contains(b"resource_tracker")
 }
 
 /// The account of torchrun about its ranks.
@@ -248,8 +275,12 @@ pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Find
 fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
-        let hit = catalogue.find(part)?;
-        Some(build_finding(hit.entry, part, hit.at, number))
+        let from = |start: usize| {
+            let hit = catalogue.find(&part[start..])?;
+            Some(build_finding(hit.entry, part, start + hit.at, number))
+        };
+        let behind = |start: usize| Some(start).filter(|start| *start > 0).and_then(from);
+        from(0).or_else(|| behind(text_start(part))).or_else(|| after_bar(part).and_then(behind))
     })
 }
 

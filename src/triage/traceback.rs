@@ -15,11 +15,13 @@
 mod boxed;
 mod fatal;
 mod heading;
+mod own;
 
-use super::line::rank_of;
+use super::prefix::rank_of;
 use crate::untrusted::text::clip_line;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
+pub(super) use own::is_own;
 use serde::Serialize;
 use std::fmt;
 
@@ -31,6 +33,8 @@ const KEPT: usize = 64;
 const LINE: usize = 2_000;
 /// Maximum letters of an exception that are shown.
 const SHOWN: usize = 200;
+/// A process of Python that cleans up after the program.
+const HELPER: &str = "multiprocessing/resource_tracker.py";
 /// Lines before a finding in which the traceback that belongs to it may end.
 const NEAR: u64 = 50;
 
@@ -72,6 +76,17 @@ impl fmt::Display for OwnFrame {
     }
 }
 
+/// How an exception follows from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// It does not.
+    None,
+    /// It was raised while that one was handled.
+    Handled,
+    /// That one brought it about.
+    Caused,
+}
+
 /// An exception that ended a traceback, or a fatal error with the stack of its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
@@ -81,8 +96,10 @@ pub struct Exception {
     pub text: String,
     /// The prefix of the process that raised it, and the name of a child process or thread.
     pub source: String,
-    /// Whether it was raised while the one before it from the same source was handled, or because of that one.
-    pub is_chained: bool,
+    /// How it follows from the one before it from the same source.
+    pub link: Link,
+    /// Whether it ended a thread, which the process survives.
+    pub is_of_thread: bool,
     /// The last frame in the user's own files.
     pub own: Option<OwnFrame>,
     /// Whether it holds the exceptions that follow it.
@@ -90,6 +107,36 @@ pub struct Exception {
 }
 
 impl Exception {
+    /// Reads the last line of a log whose traceback was lost: `torch.cuda.DeferredCudaCallError: …`.
+    #[must_use]
+    pub fn of_last_line(text: &str, line: u64) -> Option<Self> {
+        let (name, _) = text.split_once(": ")?;
+        let is_class = (name.ends_with("Error") || name.ends_with("Exception"))
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "._".contains(letter));
+        is_class.then(|| Self {
+            line,
+            text: clip_line(text, SHOWN),
+            source: String::new(),
+            link: Link::None,
+            is_of_thread: false,
+            own: None,
+            is_group: false,
+        })
+    }
+
+    /// Reports whether it follows from the one before it.
+    #[must_use]
+    pub fn is_chained(&self) -> bool {
+        self.link != Link::None
+    }
+
+    /// Returns the name of its class, without the module.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let name = self.text.split(':').next().unwrap_or_default();
+        name.rsplit('.').next().unwrap_or_default()
+    }
+
     /// Returns the rank that raised it, where a launcher names it.
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
@@ -106,6 +153,8 @@ pub enum Part {
     Inside,
     /// It is the exception that ends one.
     Exception,
+    /// It is one that changes nothing.
+    Ignored,
 }
 
 /// Reads tracebacks line by line.
@@ -192,20 +241,27 @@ impl TracebackReader {
     /// Takes the exception of a traceback that has ended.
     fn end(&mut self, traceback: Traceback, text: String, line: u64) -> Part {
         if traceback.heading == Some(Heading::Ignored) {
-            return Part::Inside;
+            return Part::Ignored;
         }
         // The first member of a group stands for it; the others follow.
         let group = self.exceptions.pop_if(|last| traceback.is_member && last.is_group);
-        let (group_own, follows) = group.map_or((None, traceback.is_member), |group| (group.own, group.is_chained));
+        let (group_own, follows) =
+            group.map_or((None, traceback.is_member), |group| (group.own, group.link != Link::None));
         let own = traceback.own.or(group_own);
         let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
         let mut source = traceback.prefix.trim_end_matches([' ', '|']).to_owned();
-        let is_chained = follows || traceback.heading == Some(Heading::Chained);
-        if let Some(Heading::Child(name)) = traceback.heading {
+        let relation = match traceback.heading {
+            Some(Heading::Caused) => Link::Caused,
+            Some(Heading::Chained) => Link::Handled,
+            _ if follows => Link::Handled,
+            _ => Link::None,
+        };
+        let is_of_thread = matches!(traceback.heading, Some(Heading::Thread(_)));
+        if let Some(Heading::Process(name) | Heading::Thread(name)) = traceback.heading {
             source.push_str(&name);
         }
         let is_group = text.split(':').next().is_some_and(|name| name.ends_with("ExceptionGroup"));
-        self.keep(Exception { line, text, source, is_chained, own, is_group });
+        self.keep(Exception { line, text, source, link: relation, is_of_thread, own, is_group });
         Part::Exception
     }
 
@@ -259,6 +315,9 @@ impl Traceback {
     fn read_plain(&mut self, line: &str) -> bool {
         if let Some(place) = line.trim_start().strip_prefix("File \"").filter(|_| line.starts_with(' ')) {
             self.has_frames = true;
+            if place.contains(HELPER) {
+                self.heading = Some(Heading::Ignored);
+            }
             let frame = parse_frame(place).filter(|frame| is_own(&frame.file));
             self.expects_code = frame.is_some();
             self.own = frame.or_else(|| self.own.take());
@@ -293,18 +352,6 @@ fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
     }
 }
 
-/// Where files that are not the user's own lie: installed packages, and downshift's companion.
-const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/downshift/companion-"];
-
-/// Reports whether a file is the user's own: neither an installed package or program nor a part of Python.
-pub(super) fn is_own(file: &str) -> bool {
-    let installed = INSTALLED.iter().any(|part| file.contains(part));
-    let program = file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']));
-    let library =
-        file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
-    !(file.starts_with('<') || installed || program || library)
-}
-
 /// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
 /// later, else one that ended shortly before. One without own frames has that of the exception it led to.
 #[must_use]
@@ -313,7 +360,7 @@ pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Optio
     let of_rank = || exceptions.iter().filter(of_rank);
     let mut from_here = of_rank().skip_while(|exception| exception.line != line);
     if let Some(exact) = from_here.next() {
-        let led_to = from_here.take_while(|next| next.is_chained && next.source == exact.source);
+        let led_to = from_here.take_while(|next| next.is_chained() && next.source == exact.source);
         return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
     }
     let own = || of_rank().filter_map(|exception| exception.own.as_ref());

@@ -1,7 +1,8 @@
-//! A diagnosis in JSON: the keeper's verdict if there is one, then what is in the log.
+//! A diagnosis in JSON: the keeper's verdict if there is one, then what is in the log, or how far it got.
 
 use super::verdict::KeeperAccount;
 use crate::protocol::class::FailureClass;
+use crate::triage::progress::LoggedProgress;
 use crate::triage::scan::{Finding, Scan};
 use crate::triage::traceback::OwnFrame;
 use serde::Serialize;
@@ -23,6 +24,17 @@ pub struct Entry<'a> {
 enum What<'a> {
     Verdict(Told<'a>),
     Finding(Reported<'a>),
+    Silence(Silence<'a>),
+}
+
+/// The end of a log that names no cause.
+#[derive(Debug, Serialize)]
+struct Silence<'a> {
+    /// How far the training got.
+    progress: Option<LoggedProgress>,
+    /// How its loss diverged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    divergence: Option<&'a str>,
 }
 
 /// The keeper's verdict.
@@ -84,5 +96,10 @@ pub fn entries<'a>(verdict: &'a KeeperAccount, scan: &'a Scan, file: Option<&'a 
         });
         Entry { file, what, likely: is_root(finding) }
     });
-    verdict.into_iter().chain(findings).collect()
+    let is_silent = told.is_none() && root.is_none() && (scan.progress.is_some() || scan.divergence.is_some());
+    let silence = is_silent.then(|| {
+        let what = What::Silence(Silence { progress: scan.progress, divergence: scan.divergence.as_deref() });
+        Entry { file, what, likely: false }
+    });
+    verdict.into_iter().chain(findings).chain(silence).collect()
 }

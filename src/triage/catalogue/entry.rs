@@ -51,6 +51,8 @@ pub enum EndedBy {
     Failure,
     /// The user, at its terminal.
     User,
+    /// A scheduler, a closed terminal or a signal, which announces the end: a few steps may still follow.
+    Outside,
 }
 
 impl CatalogueEntry {

@@ -116,3 +116,67 @@ fn what_follows_from_an_exception_or_a_lost_gpu_is_told_so() {
     let killed = "Killed\nOut of memory: Killed process 5121 (python) total-vm:61220044kB\n";
     assert_eq!(told(killed), named(&[("killed", true), ("oom-killer", false)]));
 }
+
+/// Puts a traceback into an installed package.
+fn packaged(exception: &str) -> String {
+    raised(9, exception).replace("/home/me/train.py", "/v/lib/python3.12/site-packages/kit/run.py")
+}
+
+#[test]
+fn an_exception_of_a_package_alone_ends_a_log_unless_a_thread_or_a_helper_raised_it() {
+    let error = packaged("RuntimeError: no such stage");
+    let ended = format!("{}{error}", steps(1, 4));
+    assert_eq!(cause(&ended), Some(("exception".to_owned(), 8, None)));
+    assert_eq!(read(&ended).root_cause().unwrap().meaning, "the log ends with an exception");
+    for harmless in [
+        format!("{}Exception in thread Thread-3:\n{error}", steps(1, 4)),
+        format!("{}Error in atexit._run_exitfuncs:\n{error}", steps(1, 4)),
+        format!("{}--- Logging error ---\n{error}", steps(1, 4)),
+        format!("{error}{}", steps(1, 4)),
+        format!("{}{error}", steps(1, 4)).replace("kit/run.py", "multiprocessing/resource_tracker.py"),
+    ] {
+        assert_eq!(cause(&harmless), None, "{harmless}");
+    }
+    // The script's own exception tells more than one of a package that follows from it.
+    let own = raised(4, "KeyError: 'acc'");
+    assert_eq!(cause(&format!("{own}{error}")), Some(("exception".to_owned(), 4, Some(4))));
+}
+
+#[test]
+fn a_chain_is_told_by_its_root() {
+    let cause_link = "\nThe above exception was the direct cause of the following exception:\n\n";
+    let other_link = "\nDuring handling of the above exception, another exception occurred:\n\n";
+    let (first, second) = (raised(7, "ValueError: bad cell"), raised(8, "RuntimeError: cannot read"));
+    assert_eq!(cause(&format!("{first}{cause_link}{second}")).unwrap().1, 4);
+    assert_eq!(cause(&format!("{first}{other_link}{second}")).unwrap().1, 11);
+    // What waits is no cause of the interrupt, and what fails is.
+    let interrupted = |error: &str| format!("{}{other_link}{}", packaged(error), raised(8, "KeyboardInterrupt"));
+    assert_eq!(cause(&interrupted("_queue.Empty")).unwrap().0, "interrupted");
+    assert_eq!(cause(&interrupted("OSError: [Errno 5] Input/output error")).unwrap().0, "io-error-of-program");
+}
+
+#[test]
+fn an_end_that_is_announced_lets_a_few_steps_pass() {
+    let limit = "slurmstepd: error: *** JOB 8 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO TIME LIMIT ***\n";
+    let after = |more: &str| cause(&format!("{}{limit}{more}", steps(1, 9))).map(|cause| cause.0);
+    assert_eq!(after(&steps(10, 9)).as_deref(), Some("time-limit"));
+    assert_eq!(after(&steps(1, 5)), None, "it was started again");
+    assert_eq!(after(&steps(10, 90)), None, "it goes on and on");
+    let done = "step 1/2 loss 2.0\nstep 2/2 loss 1.9\n[1]+  Terminated              tail -f log\n";
+    assert_eq!(cause(done), None, "a helper of a training that is done");
+}
+
+#[test]
+fn losses_without_steps_and_bars_show_that_a_training_went_on() {
+    let memory = raised(9, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB");
+    let dicts = |epochs: [&str; 3]| -> String {
+        epochs.map(|epoch| format!("{{'loss': 1.9, 'grad_norm': 1.0, 'epoch': {epoch}}}\n")).concat()
+    };
+    assert_eq!(cause(&format!("{}{memory}{}", dicts(["0.1", "0.2", "0.3"]), dicts(["0.1", "0.2", "0.3"]))), None);
+    let bars = |counts: [u64; 3]| -> String {
+        counts.map(|count| format!("fit:  1%|  | {count}/900 [00:01<00:10, 3.1it/s]\n")).concat()
+    };
+    assert_eq!(cause(&format!("{}{memory}{}", bars([7, 8, 9]), bars([1, 2, 3]))), None);
+    let upload = "up:  50%|  | 1/2 [00:01<00:10, 3.1it/s]\nup: 100%|  | 2/2 [00:01<00:10, 3.1it/s]\n";
+    assert!(cause(&format!("{}{memory}{upload}", bars([7, 8, 9]))).is_some(), "another bar");
+}

@@ -7,7 +7,7 @@
 //!   File "/home/me/ops.py", line 12 in fwd
 //! ```
 
-use super::{Exception, OwnFrame, SHOWN, frame, is_own};
+use super::{Exception, Link, OwnFrame, SHOWN, frame, is_own};
 use crate::triage::python_stack::{is_thread, parse_frame};
 use crate::untrusted::text::clip_line;
 
@@ -60,6 +60,6 @@ impl FatalReader {
     pub fn finish(self) -> Option<Exception> {
         let Fatal { prefix: source, text, line, own, .. } = self.0?;
         let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
-        Some(Exception { line, text, source, is_chained: false, own, is_group: false })
+        Some(Exception { line, text, source, link: Link::None, is_of_thread: false, own, is_group: false })
     }
 }

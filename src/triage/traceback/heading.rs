@@ -8,14 +8,20 @@ const GROUP: &str = "+ Exception Group ";
 const RETOLD: &str = "Original ";
 /// Between the members of an exception group, around their number.
 const RULE: &str = "+---------------- ";
-/// Between two tracebacks of which the first explains the second.
-const LINKS: [&str; 3] = [
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-    "terminated with the following error:",
+/// Between two tracebacks of which the first explains the second, or brought it about.
+const LINKS: [(&str, Heading); 3] = [
+    ("During handling of the above exception, another exception occurred:", Heading::Chained),
+    ("The above exception was the direct cause of the following exception:", Heading::Caused),
+    ("terminated with the following error:", Heading::Chained),
 ];
 /// Before the traceback of an exception that changes nothing.
-const IGNORED: &str = "Exception ignored ";
+const IGNORED: [&str; 5] = [
+    "Exception ignored ",
+    "--- Logging error ---",
+    "Error in atexit._run_exitfuncs",
+    "exception was never retrieved",
+    "Exception in callback ",
+];
 /// Lines between a heading and its traceback, and headings that wait for one.
 const NEAR: u64 = 8;
 const WAITING: usize = 64;
@@ -58,29 +64,36 @@ pub fn find_head(text: &str) -> Option<Head> {
 /// The role of a traceback, named by the line before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heading {
-    /// An exception that follows from the one before it.
+    /// An exception that was raised while the one before it was handled.
     Chained,
+    /// An exception that the one before it brought about.
+    Caused,
     /// An exception that Python ignored.
     Ignored,
-    /// An exception of a child process or thread.
-    Child(String),
+    /// An exception of a child process.
+    Process(String),
+    /// An exception of a thread.
+    Thread(String),
 }
 
 impl Heading {
     /// Reads a heading, and the prefix of its process.
     fn read(text: &str) -> Option<(&str, Self)> {
-        if let Some(at) = LINKS.iter().find_map(|link| text.find(link)) {
+        if let Some((at, link)) = LINKS.iter().find_map(|(link, heading)| Some((text.find(link)?, heading))) {
             let before = &text[..at];
             // `-- Process 1 terminated with the following error:`
-            return Some((before.find("-- Process ").map_or(before, |at| &before[..at]), Self::Chained));
+            return Some((before.find("-- Process ").map_or(before, |at| &before[..at]), link.clone()));
         }
-        if let Some(at) = text.find(IGNORED) {
+        if let Some(at) = IGNORED.iter().find_map(|words| text.find(words)) {
             return Some((&text[..at], Self::Ignored));
         }
         let child = text.strip_suffix(':')?;
-        let at = child.rfind("Process ").filter(|at| !child[at + "Process ".len()..].contains(' '));
-        let at = at.or_else(|| child.find("Exception in thread "))?;
-        Some((&child[..at], Self::Child(child[at..].to_owned())))
+        let process = child.rfind("Process ").filter(|at| !child[at + "Process ".len()..].contains(' '));
+        if let Some(at) = process {
+            return Some((&child[..at], Self::Process(child[at..].to_owned())));
+        }
+        let at = child.find("Exception in thread ")?;
+        Some((&child[..at], Self::Thread(child[at..].to_owned())))
     }
 }
 

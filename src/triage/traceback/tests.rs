@@ -53,7 +53,7 @@ fn the_traceback_of_the_cause_is_chosen_and_one_without_own_frames_is_none() {
     let file = |line| frame_of(&found, line, None).map(|frame| frame.file.as_str());
     assert_eq!([12, 13, 20, 40].map(file), [Some(model), Some(model), Some(save), Some(save)]);
     assert_eq!(file(999), None, "long after them");
-    assert_eq!(found.iter().map(|found| found.is_chained).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(found.iter().map(Exception::is_chained).collect::<Vec<_>>(), [false, true]);
     let after_a_bar = frames(
         "\r  7%|#   | 99/1000 [00:04<00:40, 22it/s]Traceback (most recent call last):\n  File \"/home/me/a.py\", \
                               line 9, in <module>\n    raise ValueError(\"x\")\nValueError: x\n\r  7%|#   | 99/1000\n",
@@ -92,7 +92,7 @@ fn the_forms_of_rich_and_of_exception_groups_are_read() {
                  File \"/home/me/b.py\", line 7, in f\n    |     g()\n    | KeyError: 'b'\n    \
                  +------------------------------------\n";
     let found = exceptions(group);
-    let told: Vec<_> = found.iter().map(|found| (found.text.as_str(), found.is_chained)).collect();
+    let told: Vec<_> = found.iter().map(|found| (found.text.as_str(), found.is_chained())).collect();
     assert_eq!(told, [("ValueError: 1", false), ("KeyError: 'b'", true)]);
     let places: Vec<String> = found.iter().map(|found| found.own.as_ref().unwrap().to_string()).collect();
     assert_eq!(places, ["/home/me/a.py:3, in <module>: raise group", "/home/me/b.py:7, in f: g()"]);
@@ -123,14 +123,7 @@ fn what_python_ignores_is_no_exception_and_children_have_their_own_source() {
         ["Exception in thread Thread-3 (f)"]
     );
     let retold = exceptions(&format!("{traceback}Original {traceback}"));
-    assert_eq!(retold.iter().map(|found| found.is_chained).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(retold.iter().map(Exception::is_chained).collect::<Vec<_>>(), [false, true]);
     let spawned = exceptions(&format!("{traceback}\n-- Process 1 terminated with the following error:\n{traceback}"));
-    assert!(spawned[1].is_chained && spawned[1].own.is_some(), "{spawned:?}");
-}
-
-#[test]
-fn programs_in_bin_are_not_own() {
-    for (file, own) in [("/v/bin/torchrun", false), ("/home/me/bin/train.py", true), ("bin/x/train", true)] {
-        assert_eq!(super::is_own(file), own, "{file}");
-    }
+    assert!(spawned[1].is_chained() && spawned[1].own.is_some(), "{spawned:?}");
 }

@@ -1,0 +1,66 @@
+//! Which files of a traceback are the user's own.
+
+use std::borrow::Cow;
+
+/// Where files that are not the user's own lie: installed packages, and downshift's companion.
+const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/downshift/companion-", ".exe/__main__.py"];
+/// Modules of Python that stand in tracebacks: on Windows they lie in `Lib`, as a user's own files may.
+const OF_PYTHON: [&str; 20] = [
+    "asyncio",
+    "codecs",
+    "concurrent",
+    "contextlib",
+    "copy",
+    "ctypes",
+    "encodings",
+    "functools",
+    "importlib",
+    "json",
+    "logging",
+    "multiprocessing",
+    "pickle",
+    "pkgutil",
+    "runpy",
+    "shutil",
+    "socket",
+    "subprocess",
+    "threading",
+    "zipfile",
+];
+
+/// Reports whether a file is the user's own: neither an installed package or program nor a part of Python.
+pub fn is_own(file: &str) -> bool {
+    let is_windows = file.contains('\\');
+    let file = if is_windows { Cow::Owned(file.replace('\\', "/").to_lowercase()) } else { Cow::Borrowed(file) };
+    let installed = INSTALLED.iter().any(|part| file.contains(part));
+    let program = file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']));
+    let library =
+        file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
+    let of_python = is_windows
+        && file
+            .rsplit_once("/lib/")
+            .is_some_and(|(_, rest)| rest.split(['/', '.']).next().is_some_and(|module| OF_PYTHON.contains(&module)));
+    !(file.starts_with('<') || installed || program || library || of_python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_own;
+
+    #[test]
+    fn programs_and_the_parts_of_python_are_not_own() {
+        for (file, own) in [
+            ("/v/bin/torchrun", false),
+            ("/home/me/bin/train.py", true),
+            ("bin/x/train", true),
+            ("C:\\Python310\\lib\\multiprocessing\\spawn.py", false),
+            ("C:\\app\\env\\Lib\\runpy.py", false),
+            ("C:\\app\\venv\\Lib\\site-packages\\torch\\serialization.py", false),
+            ("C:\\app\\venv\\Scripts\\accelerate.EXE\\__main__.py", false),
+            ("D:\\app\\lib\\batches.py", true),
+            ("D:\\app\\train.py", true),
+        ] {
+            assert_eq!(is_own(file), own, "{file}");
+        }
+    }
+}
