@@ -105,6 +105,7 @@ class Accelerate(unittest.TestCase):
         self.assertEqual(set(self.updates(run)), set(range(1, STEPS + 1)), done)
         self.assertEqual(self.updates(run)[-1], STEPS, done)
         self.assertEqual(run.weights(), whole.weights(), (done, run.said()[-5000:]))
+        return whole, run
 
     def test_a_script_that_passes_over_its_batches_itself(self):
         self.check("network.py", OWN["network.py"], "--count=40")
@@ -128,6 +129,12 @@ class Accelerate(unittest.TestCase):
 
     def test_a_script_that_is_not_told_of_its_state(self):
         self.check("tuner.py", "")
+
+    def test_a_loop_that_evaluates_between_its_steps(self):
+        whole, run = self.check("tuner.py", "", "--evaluate_every=4")
+        for each in (whole, run):
+            with open(os.path.join(each.folder, "evaluations"), encoding="utf-8") as file:
+                self.assertEqual(set(file.read().split()), {"20"}, "every evaluation sees all samples")
 
     def test_a_resume_without_a_companion_is_seen_to_differ(self):
         """The negative control: without the position, the same script makes the same number of updates with other data."""

@@ -5,6 +5,7 @@ use super::run_loop::Harness;
 use crate::log_metrics::Counting;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
+use std::fs;
 
 const FILE: &str = "counting.json";
 const LENGTH: &str = "length.json";
@@ -22,10 +23,14 @@ pub fn recall_counting(run: &RunDir) -> Option<Counting> {
 impl Harness {
     /// Writes down the last step of the run.
     pub(super) fn remember_length(&mut self) {
-        if let Some(steps) = self.progress.total.filter(|_| !self.args.purpose.is_temporary()) {
-            // Without it, `{steps_left}` needs the length in the run file.
-            let _ = self.args.run_dir.write_atomically(LENGTH, steps.to_string().as_bytes());
+        if self.args.purpose.is_temporary() {
+            return;
         }
+        // Without it, `{steps_left}` needs the length in the run file.
+        let _ = match self.progress.total {
+            Some(steps) => self.args.run_dir.write_atomically(LENGTH, steps.to_string().as_bytes()),
+            None => fs::remove_file(self.args.run_dir.file(LENGTH)),
+        };
     }
 
     /// Writes down how the lines count, once they have shown it.

@@ -91,7 +91,7 @@ impl Harness {
         let [last, next] = [step, step + 1].map(count);
         let text = format!(
             "the script counts its steps from the beginning again after checkpoint {last}: its step 1 is step {next} of the run. \
-             Its checkpoints are copied, as their names come again"
+             Its next checkpoints have the names of those before, so they are copied"
         );
         self.link.send(&Event::Note { level: Level::Info, text });
         self.copy_resume_point(step);

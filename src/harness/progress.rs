@@ -137,10 +137,11 @@ impl CommandProgress {
         }
     }
 
-    /// Measures the steps in readings that are taken next.
-    pub fn time_steps(&mut self, readings: &[Reading], now: Duration) {
+    /// Measures the steps in readings that are taken next; the script's own count is that many steps behind the run's.
+    pub fn time_steps(&mut self, readings: &[Reading], offset: u64, now: Duration) {
         let counted = readings.iter().filter(|reading| reading.count_started_over.is_none() && !is_eval(reading));
-        let newest = counted.filter_map(|reading| reading.step.or(self.epochs.place(reading))).max().unwrap_or(0);
+        let place = |reading: &Reading| Some(reading.step?.saturating_add(offset));
+        let newest = counted.filter_map(|reading| place(reading).or(self.epochs.place(reading))).max().unwrap_or(0);
         if newest > self.step {
             self.step_time = self.timer.measure(self.step, newest, now);
         }

@@ -80,7 +80,7 @@ impl Harness {
     }
 
     fn take_simultaneous(&mut self, readings: &[Reading], now: Duration) {
-        self.progress.time_steps(readings, now);
+        self.progress.time_steps(readings, self.resume_check.counts_behind(), now);
         for reading in readings {
             if reading.skip == Some(Skip::OutOfMemory) {
                 self.warn("the script ran out of memory, and skipped a batch".to_owned());

@@ -36,7 +36,9 @@ pub enum CannotSave {
     #[error("no process of the command handles {0} yet")]
     NoHandler(SignalName),
     /// The script has not created it yet, or writes elsewhere.
-    #[error("save.touch: no folder matches {0} yet")]
+    #[error(
+        "save.touch: no folder matches {0}; the script creates it when it starts to train, or the pattern is wrong"
+    )]
     NoFolder(String),
     /// The file that asks for a save.
     #[error("save.touch: {}: {source}", text::path(.path))]
@@ -250,7 +252,7 @@ impl Harness {
 }
 
 /// Returns the step that a companion has written beside the files of a framework's checkpoint.
-fn noted_step(checkpoint: &Path) -> Option<u64> {
+pub(super) fn noted_step(checkpoint: &Path) -> Option<u64> {
     let notes = file::read(&checkpoint.join(NOTES), Limit::Record).ok()?;
     serde_json::from_slice::<serde_json::Value>(&notes).ok()?.get("step")?.as_u64()
 }

@@ -46,7 +46,8 @@ pub fn find(program: &Program, classes: &Classes, declared: &mut Declared) -> Ve
                 .map(|(name, default)| ((*name).to_owned(), kind(default), Some(default.clone())))
                 .collect();
         }
-        if is_spread(call) {
+        // A plug-in holds the accumulation.
+        if is_spread(call) || call.keyword("gradient_accumulation_plugin").is_some() {
             continue;
         }
         let flags = fields.into_iter().filter_map(|(name, kind, default)| {

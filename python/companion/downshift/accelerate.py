@@ -29,20 +29,14 @@ def install(module):
 
 
 def _hook_accelerator(accelerator):
-    backward, clip, prepare = accelerator.backward, accelerator.clip_grad_norm_, accelerator.prepare
-
-    @functools.wraps(prepare)
-    def traced_prepare(self, *args, **kwargs):
-        loop = _find_loop()
-        if loop is not None:
-            loop.accelerator = self
-        return prepare(self, *args, **kwargs)
+    backward, clip = accelerator.backward, accelerator.clip_grad_norm_
 
     @functools.wraps(backward)
     def traced_backward(self, loss, **kwargs):
         loop = _find_loop()
         if loop is not None:
-            loop.accelerator, loop.has_trained = self, True
+            loop.accelerator = self
+            loop.train()
             if hasattr(loss, "detach") and len(loop.losses) < MOST_LOSSES:
                 loop.losses.append(loss.detach())
         return backward(self, loss, **kwargs)
@@ -55,7 +49,7 @@ def _hook_accelerator(accelerator):
             loop.norm = norm
         return norm
 
-    accelerator.backward, accelerator.clip_grad_norm_, accelerator.prepare = traced_backward, traced_clip, traced_prepare
+    accelerator.backward, accelerator.clip_grad_norm_ = traced_backward, traced_clip
 
 
 def _hook_optimizer(optimizer):
@@ -106,20 +100,25 @@ class AccelerateLoop:
         self._loads = loads.Observation(companion, self.report)
         self._time = time.perf_counter()
         # The newest batch completed a step.
-        self.stepped = self.has_schedule = self.has_trained = False
+        self.stepped = self.has_schedule = self.has_trained = self._has_begun = False
         self.kept = self._obstacle = None
 
-    def keep(self, loader):
-        """Returns what keeps the loop, for a prepared loader that is about to be iterated; none if it is only watched."""
-        if self.kept is None and self._obstacle is None and self.accelerator is not None and self.accelerator._optimizers:
+    def keep(self, accelerator):
+        """Returns what keeps the loop, if it can be kept. It begins with the first pass, which a state may precede."""
+        if self.kept is None and self._obstacle is None and not self._has_begun:
             try:
-                self._obstacle = accelerate_kept.find_obstacle(self.companion, self.accelerator, loader, self.report.world)
+                self._obstacle = accelerate_kept.find_obstacle(self.companion, accelerator, self.report.world)
                 if self._obstacle is None:
-                    self.kept = accelerate_kept.Kept(self, self.accelerator)
-                    self.report.framework = "accelerate_loop"
+                    self.kept = accelerate_kept.Kept(self, accelerator)
             except Exception as error:
                 self.companion.quiet(error)
         return self.kept
+
+    def train(self):
+        """Notes that the script trains on the batch that it was given last."""
+        self.has_trained = self._has_begun = True
+        if self.kept is not None:
+            self.kept.trained()
 
     def counts(self, optimizer):
         """Reports whether this optimizer's steps are the loop's steps."""
@@ -139,6 +138,8 @@ class AccelerateLoop:
     def before_step(self, optimizer):
         """Reads loss and norm, and drops a step with a NaN or infinite gradient where no scaler does."""
         try:
+            if not self.losses:
+                self.train()
             self._introduce(optimizer)
             self._loads.before(optimizer.optimizer)
             self.rate, self.bad = knobs.rate(optimizer), None
@@ -204,6 +205,9 @@ class AccelerateLoop:
         found = knobs.of_accelerator(self.accelerator) if self.accelerator is not None else {}
         found["optimizer.lr"] = self._rate.value
         self._micro_batch = found.get("training.micro_batch") or 0
+        if self.kept is not None and not self.kept.tracks:
+            self._obstacle, self.kept = self.kept.limits or "its batches come from no prepared loader", None
+        self.report.framework = "accelerate" if self.kept is None else "accelerate_loop"
         self.has_schedule = "initial_lr" in optimizer.param_groups[0]
         parameters = gradients.Gradients([optimizer]).parameters()
         self.report.hello(

@@ -7,7 +7,9 @@ pass (see fetch.py), so a position is two counts. They lie in `downshift.json` b
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import glob
 import json
 import os
 import shutil
@@ -18,9 +20,10 @@ from downshift.excepthook import CheckpointError
 FILE = "downshift.json"
 KEPT = 3
 
-# What the script itself loaded: path and position.
+# The state that the script loaded: its path and the position beside it.
 _loaded = None
 _find_loop = None
+_accelerators = []
 
 
 def install(module, find_loop):
@@ -39,20 +42,40 @@ def _hook_loader(kind):
 
     @functools.wraps(original)
     def __iter__(self):
-        loop = _find_loop()
-        kept = None if loop is None else loop.keep(self)
+        kept = _keep(self)
         return original(self) if kept is None else kept.iterate(self, original)
 
     kind.__iter__ = __iter__
 
 
+def _keep(loader):
+    """Returns the loop that is kept, for a prepared loader that is about to be iterated; none if it is only watched."""
+    owners = [accelerator for accelerator in _accelerators if _owns(accelerator, loader) and accelerator._optimizers]
+    loop = _find_loop() if owners else None
+    return None if loop is None else loop.keep(owners[0])
+
+
+def _owns(accelerator, loader):
+    return any(known is loader or known.dataset is loader.dataset for known in accelerator._dataloaders)
+
+
 def _hook_states(accelerator):
-    save, load = accelerator.save_state, accelerator.load_state
+    save, load, prepare = accelerator.save_state, accelerator.load_state, accelerator.prepare
+
+    @functools.wraps(prepare)
+    def noted_prepare(self, *args, **kwargs):
+        if all(known is not self for known in _accelerators):
+            _accelerators.append(self)
+        return prepare(self, *args, **kwargs)
 
     @functools.wraps(save)
     def save_state(self, output_dir=None, *args, **kwargs):
+        if output_dir is not None:
+            # Of a state that was written there before.
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(output_dir, FILE))
         written = save(self, output_dir, *args, **kwargs)
-        loop = _find_loop()
+        loop = _find_loop() if self._optimizers else None
         if loop is not None and loop.kept is not None:
             loop.kept.note_position(written or output_dir)
         return written
@@ -65,25 +88,34 @@ def _hook_states(accelerator):
             _loaded = (os.path.abspath(input_dir), _read(input_dir))
         return result
 
-    accelerator.save_state, accelerator.load_state = save_state, load_state
+    accelerator.save_state, accelerator.load_state, accelerator.prepare = save_state, load_state, noted_prepare
 
 
-def find_obstacle(companion, accelerator, loader, world):
-    """Returns why the companion cannot keep a loop, or none."""
+def find_obstacle(companion, accelerator, world):
+    """Returns why the companion cannot keep a loop around this accelerator, or none."""
     if not companion.states:
         return "there is no place for its states"
     if world > 1 or str(getattr(accelerator.distributed_type, "value", "")) != "NO":
         return "several processes restore their own state"
-    if type(loader).__name__ != "DataLoaderShard":
-        return "the batches are dispatched by accelerate"
     if accelerator.project_configuration.automatic_checkpoint_naming:
         return "automatic_checkpoint_naming names the states itself"
+    return None
+
+
+def _describe_limits(loader):
+    """Returns why the passes over a loader cannot be repeated, or none."""
+    if type(loader).__name__ != "DataLoaderShard":
+        return "the batches are dispatched by accelerate"
     limits = fetch.describe_limits(loader.dataset)
     if limits is not None:
         return limits
-    sampler = getattr(_base_sampler(loader), "sampler", None)
-    if getattr(sampler, "generator", None) is not None and type(sampler).__name__ != "SeedableRandomSampler":
-        return "the sampler draws from a generator of its own"
+    batches = _base_sampler(loader)
+    if not hasattr(batches, "__len__"):
+        return "the batch sampler has no length"
+    for sampler in (batches, getattr(batches, "sampler", None)):
+        drawn = [type(value).__name__ for value in getattr(sampler, "__dict__", {}).values()]
+        if type(sampler).__name__ != "SeedableRandomSampler" and not {"Generator", "RandomState", "Random"}.isdisjoint(drawn):
+            return "the sampler draws from a generator of its own"
     return None
 
 
@@ -122,6 +154,7 @@ class Pass:
 
     def __init__(self, loader, number, served, held=0):
         self.loader, self.number, self.served = loader, number, served
+        self.iteration = loader.iteration
         # How often the first batch is handed out again until the script trains on it.
         self.held = held
 
@@ -132,38 +165,65 @@ class Kept:
     def __init__(self, loop, accelerator):
         self.loop, self.companion, self.accelerator = loop, loop.companion, accelerator
         self.seeding = fetch.activate(Seeding(int(knobs.find_seed(loop.companion, order.torch_seed()))))
-        self.resumed_from = self.notes = None
-        self._border = self._pass = self._plan = None
+        self.resumed_from = self.notes = self.limits = None
+        # The pass of the newest batch, the one that the script trains on, and its data set.
+        self._newest = self._training = self._dataset = None
+        self._border = self._plan = None
         self._is_resumed = self._restarts = False
         # Where the script passes over batches itself: those that it has been given after the first step, if it is right.
         self._wanted = None
         self._shift = 0
-        self._on_order = []
+        self._on_order = _list_on_order(loop.companion.states)
+
+    @property
+    def tracks(self):
+        """Whether the script trains on a loader whose passes are known."""
+        return self._training is not None
+
+    def trained(self):
+        """Notes that the script trains on the newest batch. An evaluation between two of them is none of the training."""
+        self._training = self._newest
+        if self._training is not None:
+            self._dataset = self._training.loader.dataset
 
     # Passes.
 
     def iterate(self, loader, original):
         """Iterates a prepared loader for the script."""
-        begun = self._begin(loader)
+        try:
+            begun = self._begin(loader)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            self.companion.quiet(error)
+            begun = None
         if begun is None:
+            self._newest = None
+            yield from original(loader)
+            return
+        if self._is_over(loader):
             return
         for batch in original(loader):
-            if self._is_over():
+            if self._is_over(loader):
                 loader.end()
                 return
             begun.served += 1
-            self._pass = begun
+            self._newest = begun
             yield batch
             while begun.held and not self.loop.has_trained:
                 # The script passes over batches by `continue`; it is to train on this one.
                 begun.held -= 1
                 yield batch
             begun.held = 0
-            if self.loop.stepped:
+            if self.loop.stepped and begun is self._training:
                 self.loop.stepped = False
                 self._at_border()
 
     def _begin(self, loader):
+        """Begins a pass; returns none for a loader that is not followed."""
+        self.limits = _describe_limits(loader)
+        if self.limits is not None:
+            return None
         if not self._is_resumed:
             self._is_resumed = True
             self._resume()
@@ -171,27 +231,26 @@ class Kept:
         if self._plan is not None and self._plan[0] is loader.dataset:
             (_, number, served), self._plan = self._plan, None
             self.seeding.begin(loader.dataset, number)
-            if own == 0 and served:
-                loader.base_dataloader.__dict__["_downshift_restore"] = {"epoch": 0, "pass": number, "served": served}
-                own = served
-                self.loop.has_trained = False
-                held = len(_base_sampler(loader))
-            elif own:
+            if own:
+                # It counts on by itself.
+                self._restarts = False
                 rest = len(_base_sampler(loader)) - served
                 self._wanted = served + min(rest, self.accelerator.gradient_accumulation_steps)
-        elif self._is_over():
-            return None
+            elif served:
+                loader.base_dataloader.__dict__["_downshift_restore"] = {"epoch": 0, "pass": number, "served": served}
+                own, held, self.loop.has_trained = served, len(_base_sampler(loader)), False
         else:
             number = self.seeding.begin(loader.dataset)
-        if self.resumed_from is not None:
+        if self.resumed_from is not None and loader.dataset is self._dataset:
             # A sampler of accelerate orders by it.
             loader.iteration = number + self._shift
         return Pass(loader, number, own, held)
 
-    def _is_over(self):
+    def _is_over(self, loader):
         """Reports whether the run has taken its last step, though the script counts on."""
         length = self.companion.length
-        return self.resumed_from is not None and bool(length) and self.loop.step >= length
+        is_training = self.resumed_from is not None and loader.dataset is self._dataset
+        return is_training and bool(length) and self.loop.step >= length
 
     # Resumes.
 
@@ -200,26 +259,31 @@ class Kept:
         if resume.get("kind") != "script":
             return
         by_script = _loaded is not None
+        if not by_script and not _read(resume["path"]):
+            # Nothing was loaded.
+            self.loop.step = self.loop.samples = 0
+            return
         if not by_script:
-            if not _read(resume["path"]):
-                return
             try:
                 self.accelerator.load_state(resume["path"])
             except Exception as error:
                 message = "{} cannot be loaded: {}: {}"
                 raise CheckpointError(message.format(resume["path"], type(error).__name__, error)) from error
-        notes = _loaded[1]
+        path, notes = _loaded
         if not notes:
+            self.resumed_from = resume.get("step")
             return
         self.notes, self.resumed_from = notes, notes["step"]
         self.loop.step, self.loop.samples = notes["step"], notes["samples"]
-        self._restarts = not by_script or self.companion.counts_anew
+        # The count of micro-batches: a border is where it begins, whatever the accumulation is now.
+        self.accelerator.step = 0
         loader = self.accelerator._dataloaders[notes["loader"]]
         number, served = notes["pass"], self._served(notes, loader)
         if served >= len(_base_sampler(loader)):
             number, served = number + 1, 0
+        self._restarts = (not by_script or self.companion.counts_anew) and number > 0
         self._shift = notes["iteration"] - notes["pass"]
-        self._plan = (loader.dataset, number, served)
+        self._dataset, self._plan = loader.dataset, (loader.dataset, number, served)
         if self._restarts and not self.companion.length:
             self.companion.note(
                 "the script counts its epochs from the beginning again, and nothing tells how long the run is: it takes all of them "
@@ -227,7 +291,7 @@ class Kept:
             )
 
     def _served(self, notes, loader):
-        before, now = notes.get("batch_size"), knobs.batch_size(loader)
+        before, now = notes["batch_size"], knobs.batch_size(loader)
         if not before or not now or before == now:
             return notes["served"]
         return notes["served"] * before // now
@@ -236,18 +300,19 @@ class Kept:
         """Returns the grade of the resume, and what differs."""
         if self.notes is None:
             return ("script", "the state was written without downshift") if self.companion.resume else ("exact", None)
-        before = self.notes.get("knobs") or {}
+        before = self.notes["knobs"]
         for name in ("training.micro_batch", "training.accumulation", "training.precision"):
             if name in before and before[name] != in_force.get(name):
                 return "same_data", "{} changed from {} to {}".format(name, before[name], in_force.get(name))
-        if self.notes.get("seed") != self.seeding.seed:
+        if self.notes["seed"] != self.seeding.seed:
             return "script", "the seed changed: the order of the data differs"
-        if self._wanted is not None and self._wanted != self._pass.served:
-            message = "the script itself passed over {} more batches than were used" if self._wanted < self._pass.served else (
+        more = 0 if self._wanted is None else self._training.served - self._wanted
+        if more:
+            message = "the script itself passed over {} more batches than were used" if more > 0 else (
                 "the script itself passed over {} batches too few"
             )
-            return "script", message.format(abs(self._wanted - self._pass.served))
-        if self._restarts and self.notes["pass"] > 0:
+            return "script", message.format(abs(more))
+        if self._restarts:
             return "same_data", "the script counts its epochs from the beginning again"
         if not self.accelerator._schedulers and self.loop.has_schedule:
             return "script", "the learning-rate schedule was not given to accelerator.prepare, so it begins again"
@@ -287,18 +352,20 @@ class Kept:
             reports.phase("training")
             return error
         self._border.saved(step)
+        if not existed:
+            self.note_position(folder, ordered=True)
+            self._on_order.append(folder)
         reports.wrote(step, self.loop.samples, folder)
         failure = self.companion.wait_published(step) if stop else None
-        self._on_order.append(folder)
         for old in self._on_order[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
         del self._on_order[:-KEPT]
         reports.phase("training")
         return failure
 
-    def note_position(self, folder):
-        """Writes the position beside a state."""
-        begun = self._pass
+    def note_position(self, folder, ordered=False):
+        """Writes the position beside a state. One that the script has not ordered may be removed."""
+        begun = self._training
         if begun is None or folder is None:
             return
         try:
@@ -306,8 +373,8 @@ class Kept:
             notes = {
                 "step": self.loop.step, "samples": self.loop.samples, "pass": begun.number, "served": begun.served,
                 "loader": next(at for at, dataset in enumerate(datasets) if dataset is begun.loader.dataset),
-                "iteration": begun.loader.iteration, "batch_size": knobs.batch_size(begun.loader), "seed": self.seeding.seed,
-                "knobs": knobs.of_accelerator(self.accelerator),
+                "iteration": begun.iteration, "batch_size": knobs.batch_size(begun.loader), "seed": self.seeding.seed,
+                "knobs": knobs.of_accelerator(self.accelerator), "ordered": ordered,
             }  # fmt: skip
             partial = os.path.join(folder, FILE + ".new")
             with open(partial, "w", encoding="utf-8") as file:
@@ -315,6 +382,13 @@ class Kept:
             os.replace(partial, os.path.join(folder, FILE))
         except Exception as error:
             self.companion.quiet(error)
+
+
+def _list_on_order(pattern):
+    """Returns the states that earlier processes wrote on order alone, the newest last."""
+    found = glob.glob("*".join(glob.escape(part) for part in pattern.split("*")))
+    ordered = [(notes["step"], folder) for folder in found for notes in [_read(folder)] if notes.get("ordered")]
+    return [folder for _, folder in sorted(ordered)]
 
 
 def _skipped(loader):
@@ -328,4 +402,5 @@ def _read(folder):
             notes = json.load(file)
     except (OSError, ValueError):
         return {}
-    return notes if isinstance(notes, dict) and {"step", "pass", "served", "loader"} <= set(notes) else {}
+    needed = {"step", "samples", "pass", "served", "loader", "iteration", "batch_size", "seed", "knobs"}
+    return notes if isinstance(notes, dict) and needed <= set(notes) else {}

@@ -31,6 +31,7 @@ _LIGHTNING = {
 }
 _ACCELERATOR = {"training.accumulation": "gradient_accumulation_steps"}
 _PRECISION = "training.precision"
+_PLUGGED, _PLUGIN = "gradient_accumulation_steps", "gradient_accumulation_plugin"
 # Their own trainers build these objects, too.
 _FRAMEWORKS = ("transformers", "trl", "lightning", "pytorch_lightning")
 
@@ -51,10 +52,11 @@ def _hook_arguments(kind):
 
     @functools.wraps(original)
     def __post_init__(self):
-        for knob, value in _wanted():
-            for name, new in _fields(knob, value, _ARGUMENTS, _arguments_precision):
-                if hasattr(self, name):
-                    _set(knob, name, getattr(self, name), new, functools.partial(setattr, self))
+        for companion, name, new in _fields(_ARGUMENTS, _arguments_precision):
+            if hasattr(self, name):
+                _set(companion, name, getattr(self, name), new, functools.partial(setattr, self))
+            else:
+                companion.note("{} has no field {}, so it is not set".format(type(self).__name__, name))
         original(self)
 
     kind.__post_init__ = __post_init__
@@ -67,37 +69,34 @@ def _hook_constructor(kind, names, precision):
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
         if sys._getframe(1).f_globals.get("__name__", "").split(".")[0] not in _FRAMEWORKS:
-            for knob, value in _wanted():
-                for name, new in _fields(knob, value, names, precision):
-                    # One that is passed by position stays.
-                    if name in parameters and list(parameters).index(name) > len(args):
-                        before = kwargs.get(name, parameters[name].default)
-                        _set(knob, name, before, new, kwargs.__setitem__)
+            for companion, name, new in _fields(names, precision):
+                # One that is passed by position stays, and so does what a plug-in holds.
+                is_free = name in parameters and list(parameters).index(name) > len(args)
+                if is_free and not (name == _PLUGGED and kwargs.get(_PLUGIN) is not None):
+                    before = kwargs.get(name, parameters[name].default)
+                    _set(companion, name, before, new, kwargs.__setitem__)
         original(self, *args, **kwargs)
 
     kind.__init__ = __init__
 
 
-def _wanted():
-    companion = wire.companion()
-    return () if companion is None else list(companion.constants.items())
+def _fields(names, precision):
+    """Returns the fields of a settings object that the rung changes: the companion, the field and its value. `knobs.NAME` is
+    the field NAME."""
+    companion, found = wire.companion(), []
+    for knob, value in [] if companion is None else companion.constants.items():
+        name = names.get(knob) or (knob[len("knobs.") :] if knob.startswith("knobs.") else None)
+        pairs = precision(value) if knob == _PRECISION else [] if name is None else [(name, value)]
+        found += [(companion, field, new) for field, new in pairs]
+    return found
 
 
-def _fields(knob, value, names, precision):
-    """Returns the fields of a settings object for a knob, with their values. `knobs.NAME` is the field NAME."""
-    if knob == _PRECISION:
-        return precision(value)
-    name = names.get(knob) or (knob[len("knobs.") :] if knob.startswith("knobs.") else None)
-    return [] if name is None else [(name, value)]
-
-
-def _set(knob, name, before, new, change):
+def _set(companion, name, before, new, change):
     if before == new:
         return
     change(name, new)
     if os.environ.get("RANK", "0") == "0":
-        text = "set {} = {} in the process; the script has {}".format(name, new, before)
-        wire.companion().note(text, "info")
+        companion.note("set {} = {} in the process; the script has {}".format(name, new, before), "info")
 
 
 def _arguments_precision(value):

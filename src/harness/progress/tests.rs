@@ -49,7 +49,7 @@ fn steps_that_arrive_together_or_are_left_out_share_their_time() {
     let mut progress = CommandProgress::new(40, 1, 1, None);
     let mut times = |steps: &[u64], now: Duration| -> Vec<f64> {
         let readings: Vec<Reading> = steps.iter().map(|step| reading(Some(*step), &[("loss", 1.0)])).collect();
-        progress.time_steps(&readings, now);
+        progress.time_steps(&readings, 0, now);
         let events: Vec<Event> = readings.iter().flat_map(|reading| progress.take(reading, now)).collect();
         let taken = events.into_iter().chain(progress.flush());
         taken.filter_map(|event| if let Event::Step(step) = event { Some(step.compute_ms) } else { None }).collect()

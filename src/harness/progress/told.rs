@@ -237,6 +237,10 @@ impl CommandProgress {
         }
         if let Some(printed) = reading.step {
             told.count.observe(printed, self.step);
+            // The loop is kept without knowing where it ends.
+            if told.framework == Framework::AccelerateLoop {
+                self.total = self.total.or(reading.total_steps.filter(|total| *total >= self.step.max(1)));
+            }
         }
         // A loss printed for step 0 is that of no update: the count begins before the first one.
         if !told.framework.sees_losses() && reading.step != Some(0) {

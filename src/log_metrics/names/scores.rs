@@ -7,7 +7,7 @@ const SCORES: [&str; 16] = [
     "miou", "mean_iou", "map", "map50", "map50-95", "wer", "cer", "bleu", "rouge", "fid", "f1", "mrr", "ndcg", "psnr",
     "ssim", "auc",
 ];
-/// Names of an accuracy among the first so many guesses, without the number.
+/// Names of an accuracy among the first k guesses, without the number.
 const TOP: [&str; 10] =
     ["acc@", "prec@", "top", "top_", "top-", "acc", "acc/top", "accuracy/top", "accuracy_top", "accuracy_top-"];
 
