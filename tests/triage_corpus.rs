@@ -62,7 +62,7 @@ fn the_index_names_every_log() {
     assert_eq!(listed, logs);
 }
 
-/// What launchers, runtimes and loggers put before a line.
+/// The prefixes of launchers, runtimes and loggers.
 const PREFIXES: [&str; 18] = [
     "",
     "[rank3]: ",

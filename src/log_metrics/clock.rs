@@ -36,11 +36,11 @@ pub struct Position {
     pub out_of: Option<u64>,
     /// The epoch it belongs to.
     pub epoch: Option<Epoch>,
-    /// What the count covers.
+    /// The steps that the count covers.
     pub extent: Extent,
 }
 
-/// What a count covers.
+/// The steps that a count covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
     #[default]

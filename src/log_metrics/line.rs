@@ -26,7 +26,7 @@ pub struct Line {
     pub is_test: bool,
     /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
     pub progress: Option<u64>,
-    /// What its step covers.
+    /// The steps that its count covers.
     pub extent: Extent,
     pub form: LineForm,
     /// An accuracy was printed with a percent sign, and is a share already.

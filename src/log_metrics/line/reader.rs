@@ -61,7 +61,7 @@ pub struct Reader<'a> {
     /// Means in parentheses behind values: their places in `found`.
     means: Vec<(usize, f64)>,
     words: Vec<&'a str>,
-    /// What separates the words from their number.
+    /// The sign between the words and their number.
     separator: Separator,
     seen_words: usize,
     previous: Option<Token<'a>>,
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             Token::Mark('(' | ')', _) => {}
             Token::Other | Token::Mark(..) => {
                 if matches!(token, Token::Mark('-' | '|' | ']', _)) && self.has_nothing() {
-                    // What came so far is the time, the logger and the level.
+                    // The words so far are the time, the logger and the level.
                     self.seen_words = 0;
                 }
                 self.drop_words();
