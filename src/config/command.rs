@@ -185,6 +185,12 @@ impl CommandSpec {
     pub fn resumes(&self) -> bool {
         self.checkpoints.is_some() && self.resume.is_some()
     }
+
+    /// Reports whether the script is said to count from its beginning again after a resume.
+    #[must_use]
+    pub fn counts_anew(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.count == Some(StepCount::Restarts))
+    }
 }
 
 fn default_within() -> Every {

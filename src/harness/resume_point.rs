@@ -5,7 +5,7 @@ use super::checkpoints::{Candidate, Moment, look_at};
 use super::prepare::{context_of, size_of, watch_checkpoints};
 use super::saving::noted_step;
 use super::{HarnessArgs, HarnessError, Purpose};
-use crate::config::command::{RestartPolicy, StepCount, names_checkpoint};
+use crate::config::command::{RestartPolicy, names_checkpoint};
 use crate::format::count;
 use crate::protocol::companion::{ResumeFrom, ResumePoint};
 use crate::store::adopted::{self, AdoptError, Adopted, WrittenCheckpoint, step_in_name};
@@ -183,7 +183,6 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
     // Once a name held another number than the step, it counts epochs.
     let counts_steps =
         adopted.iter().all(|it| step_in_name(&it.original().path).is_none_or(|number| number == it.step));
-    let counts_anew = args.spec.resume.as_ref().is_some_and(|resume| resume.count == Some(StepCount::Restarts));
     let went_back = adopted::went_back(run_dir);
     let is_given_up = |found: &Candidate| {
         let written = look_at(&found.path);
@@ -198,7 +197,7 @@ fn adopt_leftovers(args: &HarnessArgs, notes: &mut Vec<String>) {
             continue;
         }
         // Without a number in its name, the step of a checkpoint is unknown by now.
-        let named = found.step.filter(|_| counts_steps && !counts_anew);
+        let named = found.step.filter(|_| counts_steps && !args.spec.counts_anew());
         let Some(step) = noted_step(&found.path).or(named) else { break };
         let samples = step.saturating_mul(size_of(args).0);
         match adopted::adopt_found(run_dir, (step, samples), &found.path, spec.copy) {

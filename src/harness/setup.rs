@@ -7,7 +7,7 @@ use super::{HarnessArgs, Purpose};
 use crate::companion::{self, PATH_VARIABLE};
 use crate::config::best::Goal;
 use crate::config::command::launch::render_words;
-use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE, StepCount};
+use crate::config::command::{AttemptContext, CommandLaunch, SETUP_FILE};
 use crate::config::units::Every;
 use crate::protocol::companion::{BestSoFar, PROTOCOL, ResumeFrom, SETUP_VARIABLE, Setup};
 use crate::store::checkpoint;
@@ -194,7 +194,7 @@ fn setup_of(
         gate: None,
         states: states_path(args, context),
         length: context.length,
-        counts_anew: args.spec.resume.as_ref().is_some_and(|resume| resume.count == Some(StepCount::Restarts)),
+        counts_anew: args.spec.counts_anew(),
         trial: args.purpose == Purpose::Trial,
         run_dir,
     }

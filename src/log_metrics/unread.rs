@@ -61,7 +61,7 @@ impl UnreadLines {
         self.repeats
     }
 
-    /// Returns a pattern for the newest line that names its step; none if no number there may be one.
+    /// Returns a pattern that reads the step in the newest line; none if the line has no number that could be one.
     #[must_use]
     pub fn pattern(&self) -> Option<String> {
         propose(&self.newest)

@@ -94,7 +94,7 @@ def _hook_states(accelerator):
 def find_obstacle(companion, accelerator, world):
     """Returns why the companion cannot keep a loop around this accelerator, or none."""
     if not companion.states:
-        return "there is no place for its states"
+        return "the harness named no folder for states"
     if world > 1 or str(getattr(accelerator.distributed_type, "value", "")) != "NO":
         return "several processes restore their own state"
     if accelerator.project_configuration.automatic_checkpoint_naming:

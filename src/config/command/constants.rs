@@ -39,7 +39,7 @@ pub(super) fn check_constants(spec: &CommandSpec, full: &Resolved, taken: &BTree
     let problem = |(index, path): (usize, &String)| {
         let place = format!("constants[{index}]");
         if !SETTABLE.contains(&path.as_str()) && !path.starts_with("knobs.") {
-            let wrong = format!("`{path}` is no setting of the Hugging Face Trainer, Lightning or accelerate");
+            let wrong = format!("the settings of Hugging Face, Lightning and accelerate have no `{path}`");
             return Some(Problem::at(place, wrong, typed::suggest(path, &SETTABLE)));
         }
         if find_knob(&full.tree, path).is_none() {

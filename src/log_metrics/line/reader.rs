@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reports whether a number behind this key is no measurement: a label, or the line of a source file.
+/// Reports whether this key names a label or the line of a source file, so that its number measures nothing.
 fn is_label(key: &str) -> bool {
     LABELS.contains(&key) || key.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
 }

@@ -149,7 +149,7 @@ fn a_chain_is_told_by_its_root() {
     let (first, second) = (raised(7, "ValueError: bad cell"), raised(8, "RuntimeError: cannot read"));
     assert_eq!(cause(&format!("{first}{cause_link}{second}")).unwrap().1, 4);
     assert_eq!(cause(&format!("{first}{other_link}{second}")).unwrap().1, 11);
-    // A wait is no cause of the interrupt, a failure is one.
+    // The interrupt follows from the failure, not from the wait.
     let interrupted = |error: &str| format!("{}{other_link}{}", packaged(error), raised(8, "KeyboardInterrupt"));
     assert_eq!(cause(&interrupted("_queue.Empty")).unwrap().0, "interrupted");
     assert_eq!(cause(&interrupted("OSError: [Errno 5] Input/output error")).unwrap().0, "io-error-of-program");
