@@ -36,6 +36,7 @@ const FILES: &[(&str, &str)] = &files![
     "downshift/__init__.py",
     "downshift/accelerate.py",
     "downshift/accelerate_kept.py",
+    "downshift/accelerate_passes.py",
     "downshift/batches.py",
     "downshift/best.py",
     "downshift/blame.py",

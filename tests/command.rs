@@ -26,7 +26,7 @@ use downshift::protocol::control::RunState;
 use downshift::store::reader::live_status;
 use helper::{Place, kill_keepers, wait_for, wait_parent_end, wait_status};
 use std::fs;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
 const FILE: &str = "name: sft\ntask: command\ncommand: [sh, train.sh, '--batch={training.micro_batch}']\n\
     training: { micro_batch: 4 }\nladder:\n\
@@ -41,6 +41,15 @@ fn place_with(text: &str) -> Place {
     let place = Place::scripted();
     fs::write(place.dir.path().join("run.yaml"), text).unwrap();
     place
+}
+
+/// Runs a file headless, on real processes.
+fn launch(text: &str) -> (Place, Child) {
+    let place = Place::real();
+    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
+    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
+    let child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    (place, child)
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A script that loads its state and counts its steps from the beginning again: the run counts the updates that were made.
 
+use super::launch;
 use crate::helper::{Place, journal, journal_says, wait_for, wait_parent_end, wait_status};
 use downshift::protocol::control::RunState;
 use downshift::store::adopted;
 use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 /// Trains `--steps` more, from the state in `--resume`. Its step and the names of its checkpoints begin at 1 each time, and it saves
 /// where its earlier checkpoints lie. `updates` has the truth: the updates of the model, one a line.
@@ -48,10 +49,7 @@ ladder:
 "#;
 
 fn start(text: &str) -> (Place, Child, RunDir) {
-    let place = Place::real();
-    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
-    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
-    let child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let (place, child) = launch(text);
     let run = wait_for("the run", || place.newest().filter(|run| live_status(run).is_some()));
     (place, child, run)
 }

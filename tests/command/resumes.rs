@@ -1,7 +1,7 @@
 //! The journal says of a resume only what the script shows: it may train on from its checkpoint, from another one, or from
 //! the beginning.
 
-use super::shown;
+use super::{launch, shown};
 use crate::helper::{Place, journal, journal_says, stop_run, wait_for, wait_parent_end, wait_status};
 use downshift::protocol::control::Status;
 use downshift::protocol::resumed::{ActualStart, Resumed};
@@ -38,10 +38,7 @@ ladder:
 
 /// Starts a run, and waits until it is past its last checkpoint.
 fn start(text: &str) -> (Place, Child, RunDir) {
-    let place = Place::real();
-    fs::write(place.dir.path().join("run.yaml"), text).unwrap();
-    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
-    let child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let (place, child) = launch(text);
     let run = wait_for("the last checkpoint", || {
         place
             .newest()
@@ -167,10 +164,7 @@ files:
 
 #[test]
 fn a_script_that_prints_no_step_is_not_said_to_have_resumed() {
-    let place = Place::real();
-    fs::write(place.dir.path().join("run.yaml"), SILENT).unwrap();
-    let words = ["run", "run.yaml", "--trust", "--headless", "--device", "cpu"];
-    let mut child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let (place, mut child) = launch(SILENT);
     let run = wait_for("the run", || place.newest().filter(|run| live_status(run).is_some()));
     let said = "is asked to resume from step 20 on cpu (command); not verified yet";
     wait_for("another attempt", || journal_says(&run, said).then_some(()));

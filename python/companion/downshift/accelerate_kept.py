@@ -15,6 +15,7 @@ import os
 import shutil
 
 from downshift import blame, border, fetch, knobs, order, report
+from downshift.accelerate_passes import Pass, Seeding, base_sampler, count_skipped, describe_limits
 from downshift.excepthook import CheckpointError
 
 FILE = "downshift.json"
@@ -102,63 +103,6 @@ def find_obstacle(companion, accelerator, world):
     return None
 
 
-def _describe_limits(loader):
-    """Returns why the passes over a loader cannot be repeated, or none."""
-    if type(loader).__name__ != "DataLoaderShard":
-        return "the batches are dispatched by accelerate"
-    limits = fetch.describe_limits(loader.dataset)
-    if limits is not None:
-        return limits
-    batches = _base_sampler(loader)
-    if not hasattr(batches, "__len__"):
-        return "the batch sampler has no length"
-    for sampler in (batches, getattr(batches, "sampler", None)):
-        drawn = [type(value).__name__ for value in getattr(sampler, "__dict__", {}).values()]
-        if type(sampler).__name__ != "SeedableRandomSampler" and not {"Generator", "RandomState", "Random"}.isdisjoint(drawn):
-            return "the sampler draws from a generator of its own"
-    return None
-
-
-def _base_sampler(loader):
-    """Returns the script's own batch sampler: accelerate keeps it within its own."""
-    sampler = loader.batch_sampler
-    while hasattr(sampler, "batch_sampler"):
-        sampler = sampler.batch_sampler
-    return sampler
-
-
-class Seeding(fetch.Seeding):
-    """Numbers the passes of each data set: a loader that skips batches belongs to the same ones."""
-
-    def __init__(self, seed):
-        super().__init__(seed)
-        self._passes, self._begun = {}, None
-
-    def begin(self, dataset, number=None):
-        """Begins the next pass over a data set, or the one of this number. Returns its number."""
-        known = self._passes.get(id(dataset), (dataset, -1))
-        number = known[1] + 1 if number is None else number
-        self._passes[id(dataset)] = (dataset, number)
-        self._begun = dataset
-        return number
-
-    def key_of(self, loader):
-        if self._begun is not loader.dataset:
-            self.begin(loader.dataset)
-        self._begun = None
-        return (self.seed, 0, self._passes[id(loader.dataset)][1])
-
-
-class Pass:
-    """A pass that the script iterates, and the batches that it was given."""
-
-    def __init__(self, loader, number, served, held=0):
-        self.loader, self.number, self.served = loader, number, served
-        self.iteration = loader.iteration
-        # How often the first batch is handed out again until the script trains on it.
-        self.held = held
-
-
 class Kept:
     """A loop that is kept."""
 
@@ -221,24 +165,24 @@ class Kept:
 
     def _begin(self, loader):
         """Begins a pass; returns none for a loader that is not followed."""
-        self.limits = _describe_limits(loader)
+        self.limits = describe_limits(loader)
         if self.limits is not None:
             return None
         if not self._is_resumed:
             self._is_resumed = True
             self._resume()
-        own, held = _skipped(loader), 0
+        own, held = count_skipped(loader), 0
         if self._plan is not None and self._plan[0] is loader.dataset:
             (_, number, served), self._plan = self._plan, None
             self.seeding.begin(loader.dataset, number)
             if own:
                 # It counts on by itself.
                 self._restarts = False
-                rest = len(_base_sampler(loader)) - served
+                rest = len(base_sampler(loader)) - served
                 self._wanted = served + min(rest, self.accelerator.gradient_accumulation_steps)
             elif served:
                 loader.base_dataloader.__dict__["_downshift_restore"] = {"epoch": 0, "pass": number, "served": served}
-                own, held, self.loop.has_trained = served, len(_base_sampler(loader)), False
+                own, held, self.loop.has_trained = served, len(base_sampler(loader)), False
         else:
             number = self.seeding.begin(loader.dataset)
         if self.resumed_from is not None and loader.dataset is self._dataset:
@@ -279,7 +223,7 @@ class Kept:
         self.accelerator.step = 0
         loader = self.accelerator._dataloaders[notes["loader"]]
         number, served = notes["pass"], self._served(notes, loader)
-        if served >= len(_base_sampler(loader)):
+        if served >= len(base_sampler(loader)):
             number, served = number + 1, 0
         self._restarts = (not by_script or self.companion.counts_anew) and number > 0
         self._shift = notes["iteration"] - notes["pass"]
@@ -389,11 +333,6 @@ def _list_on_order(pattern):
     found = glob.glob("*".join(glob.escape(part) for part in pattern.split("*")))
     ordered = [(notes["step"], folder) for folder in found for notes in [_read(folder)] if notes.get("ordered")]
     return [folder for _, folder in sorted(ordered)]
-
-
-def _skipped(loader):
-    """Returns the batches that the script itself lets a loader skip."""
-    return int(getattr(loader.batch_sampler, "skip_batches", 0) or getattr(loader, "skip_batches", 0) or 0)
 
 
 def _read(folder):

@@ -80,5 +80,7 @@ def finish(model):
     print("WEIGHTS", digest.hexdigest()[:16], flush=True)
 
 
-def state(args, name):
-    return os.path.join(args.output_dir, name)
+def save(accelerator, args, step, name):
+    """Saves a state every few steps, as each of the trainers does beside its weights."""
+    if step % args.save_every_n_steps == 0:
+        accelerator.save_state(os.path.join(args.output_dir, name.format(step)))

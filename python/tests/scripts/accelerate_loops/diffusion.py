@@ -3,7 +3,7 @@
 import math
 import os
 
-from common import arguments, build, finish, state, train
+from common import arguments, build, finish, save, train
 from tqdm import tqdm
 
 parser = arguments()
@@ -17,7 +17,7 @@ step = first = before = 0
 if args.resume_from_checkpoint:
     name = os.path.basename(args.resume_from_checkpoint)
     accelerator.print("Resuming from checkpoint {}".format(name))
-    accelerator.load_state(state(args, name))
+    accelerator.load_state(os.path.join(args.output_dir, name))
     step = int(name.split("-")[1])
     first = step // per_epoch
     before = (step - first * per_epoch) * args.gradient_accumulation_steps
@@ -30,8 +30,7 @@ for epoch in range(first, epochs):
         if accelerator.sync_gradients:
             bar.update(1)
             step += 1
-            if step % args.save_every_n_steps == 0:
-                accelerator.save_state(state(args, "checkpoint-{}".format(step)))
+            save(accelerator, args, step, "checkpoint-{}")
         bar.set_postfix(step_loss=float(loss), lr=schedule.get_last_lr()[0])
         if step >= args.max_train_steps:
             break

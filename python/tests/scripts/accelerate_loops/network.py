@@ -4,7 +4,7 @@ import json
 import math
 import os
 
-from common import arguments, build, finish, state, train
+from common import arguments, build, finish, save, train
 from tqdm import tqdm
 
 parser = arguments()
@@ -54,8 +54,7 @@ for epoch in range(first, epochs):
         if accelerator.sync_gradients:
             bar.update(1)
             step += 1
-            if step % args.save_every_n_steps == 0:
-                accelerator.save_state(state(args, "at-step{:08d}-state".format(step)))
+            save(accelerator, args, step, "at-step{:08d}-state")
         bar.set_postfix(avr_loss=float(loss))
         if step >= args.max_train_steps:
             break

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from common import Pictures, arguments, build, evaluate, finish, state, train
+from common import Pictures, arguments, build, evaluate, finish, save, train
 from tqdm import tqdm
 
 parser = arguments()
@@ -28,8 +28,7 @@ for epoch in range(epochs):
             step += 1
             if test is not None and step % args.evaluate_every == 0:
                 evaluate(accelerator, model, test)
-            if step % args.save_every_n_steps == 0:
-                accelerator.save_state(state(args, "at-step{:08d}-state".format(step)))
+            save(accelerator, args, step, "at-step{:08d}-state")
         bar.set_postfix(avr_loss=float(loss))
         if step >= args.max_train_steps:
             break
