@@ -3,24 +3,18 @@
 //! of the process. (Run files refuse 16 bits on the CPU: it is slow there.)
 #![cfg(feature = "train")]
 
-#[cfg(test)]
-#[path = "train/halves.rs"]
+#[path = "training/train/halves.rs"]
 mod halves;
-#[cfg(test)]
-#[path = "train/harness.rs"]
+#[path = "training/train/harness.rs"]
 #[expect(dead_code, reason = "shared with the tests in f32")]
 mod harness;
-#[cfg(test)]
-#[path = "train/marked.rs"]
+#[path = "training/train/marked.rs"]
 mod marked;
-#[cfg(test)]
-#[path = "train/poison.rs"]
+#[path = "training/train/poison.rs"]
 mod poison;
-#[cfg(test)]
-#[path = "train/sixteen.rs"]
+#[path = "training/train/sixteen.rs"]
 mod sixteen;
-#[cfg(test)]
-#[path = "train/tiny.rs"]
+#[path = "training/train/tiny.rs"]
 mod tiny;
 
 /// Largest relative difference between a gradient in this format and in f32.

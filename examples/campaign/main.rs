@@ -29,7 +29,7 @@ mod search;
 mod store;
 mod strace;
 mod syscalls;
-#[path = "../../tests/train/tiny.rs"]
+#[path = "../../tests/training/train/tiny.rs"]
 mod tiny;
 mod tmpfs;
 mod verdict;

@@ -1,7 +1,11 @@
 //! Runs of the real program in their own folder.
 
 #![cfg(test)]
-#![expect(dead_code, reason = "no test crate uses all of it")]
+#![expect(dead_code, reason = "no test program uses all of it")]
+
+pub mod shift;
+pub mod terminal;
+pub mod zoo;
 
 use downshift::protocol::control::{JournalRow, RunState, Status};
 use downshift::store::owners;

@@ -1,0 +1,8 @@
+//! What people see: tables, reports, and the cockpit in a real tmux.
+
+#[path = "../helper/mod.rs"]
+mod helper;
+mod report;
+mod run_table;
+mod runs;
+mod tmux;

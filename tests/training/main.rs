@@ -1,0 +1,16 @@
+//! Real training: on the CPU, and on the simulated card (examples/soft_card).
+
+mod checkpoints;
+mod gpu_kernels;
+#[path = "../helper/mod.rs"]
+mod helper;
+mod ladders;
+mod libraries;
+mod own_task;
+mod plan;
+mod quality;
+mod run;
+mod soft_card;
+mod soft_card_training;
+mod task_weights;
+mod train;
