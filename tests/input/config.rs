@@ -29,7 +29,7 @@ fn read(file: &str, text: &str, overrides: &[(String, String)]) -> Result<Run, R
 
 #[test]
 fn every_invalid_file_is_refused_with_all_its_problems() {
-    insta::glob!("../configs/invalid/*.yaml", |path| {
+    insta::glob!("../configs/invalid", "*.yaml", |path| {
         let text = fs::read_to_string(path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy();
         let refusal = read(&name, &text, &[]).expect_err("must be refused");
