@@ -31,7 +31,7 @@ const KILL: Duration = Duration::from_secs(5);
 /// Interval between two looks at a process that was killed.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is tried.
+/// Ranks to try, and their interpreter.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// The number of ranks.

@@ -157,7 +157,7 @@ impl Position {
     #[must_use]
     pub fn reached(&self) -> Reached {
         let step = self.current_step();
-        // What a checkpoint holds was taken by the run.
+        // The run took the steps that a checkpoint holds.
         let elsewhere = self.began_after.filter(|_| self.loaded.is_none()).unwrap_or(0);
         Reached { step, taken: step.saturating_sub(elsewhere), durable: self.durable }
     }

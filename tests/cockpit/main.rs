@@ -1,4 +1,4 @@
-//! What people see: tables, reports, and the cockpit in a real tmux.
+//! The screen and the pages: tables, reports, and the cockpit in a real tmux.
 
 #[path = "../helper/mod.rs"]
 mod helper;

@@ -310,7 +310,7 @@ fn the_report_of_the_longest_run_is_small() {
 
 #[test]
 fn an_attempt_that_died_with_its_keeper_lived_until_its_last_step() {
-    let (place, child, run, status) = start_run(SLOW, 4000, 110);
+    let (place, child, run, status) = start_run(SLOW, 4000, 300);
     kill_keepers(child, &status);
     kill(status.pid_worker.unwrap());
     wait_state(&run, RunState::Interrupted);

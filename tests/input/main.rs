@@ -1,4 +1,4 @@
-//! What is read: run files, command lines, scripts, logs, and messages between processes. No run is started.
+//! Reading run files, command lines, scripts, logs, and messages between processes. No run is started.
 
 mod config;
 mod experiment;

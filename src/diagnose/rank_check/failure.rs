@@ -1,4 +1,4 @@
-//! What is wrong with ranks that do not work together, in words.
+//! Names the fault of ranks that do not work together.
 
 use super::step::Step;
 use crate::companion::UnpackError;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Time to hear from the others after the first failure: the cause may come second.
 const AFTER_FAILURE: Duration = Duration::from_millis(300);
 
-/// What every rank has done so far.
+/// The progress of every rank.
 #[derive(Debug)]
 pub struct CheckProgress {
     done: Vec<Vec<StepReport>>,
@@ -72,7 +72,7 @@ impl CheckProgress {
     }
 }
 
-/// What a reader thread heard.
+/// A message of a reader thread.
 pub enum Heard {
     /// A line of its output.
     Line(Line),

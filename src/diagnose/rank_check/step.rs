@@ -42,7 +42,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What a rank found in a step.
+/// The result of a step on one rank.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StepReport {

@@ -86,7 +86,7 @@ fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= 20 && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What a program of Slurm printed.
+/// The output of a program of Slurm.
 struct SlurmOutput {
     worked: bool,
     out: String,

@@ -57,7 +57,7 @@ fn a_keeper_that_dies_for_good_keeps_the_lease_while_its_command_lives() {
     assert!(!second.status.success() && shown(&second).contains(" on host node7"), "{}", shown(&second));
 }
 
-/// What a keeper writes.
+/// The files that a keeper writes.
 fn written(run: &RunDir) -> (Option<RunState>, usize, usize) {
     let reader = Reader::open(run).unwrap();
     let ended = reader.attempts().unwrap().iter().filter(|attempt| attempt.ended_ms.is_some()).count();
