@@ -15,8 +15,8 @@ use downshift::store::run_dir::RunDir;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Nothing of a stopped run may be left after this time.
-const GONE: Duration = Duration::from_secs(5);
+/// Nothing of a stopped run may be left after this time: five seconds, on a machine with a load of ten.
+const GONE: Duration = Duration::from_secs(40);
 
 /// Returns a run directory whose command is the awkward script with these arguments.
 fn place(arguments: &[&str], more: &str) -> (tempfile::TempDir, String) {
