@@ -17,7 +17,7 @@ def attach(model, optimizer, scheduler=None, scaler=None, clip=None, schedule="s
     """
     import torch  # noqa: F401 : the modules below find it in sys.modules
 
-    from downshift import excepthook, loop, ranks, snapshot
+    from downshift_cockpit import excepthook, loop, ranks, snapshot
 
     excepthook.install()
     present = ranks.find()

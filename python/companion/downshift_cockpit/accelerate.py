@@ -8,10 +8,10 @@ import sys
 import time
 import weakref
 
-from downshift import accelerate_kept, gradients, knobs, loads, report, wire
-from downshift.inject import NOTHING, Faults, poison
-from downshift.optimizer_hook import obey_without_saving, slow_down
-from downshift.rate_in_force import RateInForce
+from downshift_cockpit import accelerate_kept, gradients, knobs, loads, report, wire
+from downshift_cockpit.inject import NOTHING, Faults, poison
+from downshift_cockpit.optimizer_hook import obey_without_saving, slow_down
+from downshift_cockpit.rate_in_force import RateInForce
 
 _loop = None
 # Some wrappers of optimizers hide their steps, and nothing would ever take the losses.

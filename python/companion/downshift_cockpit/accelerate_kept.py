@@ -14,9 +14,9 @@ import json
 import os
 import shutil
 
-from downshift import blame, border, fetch, knobs, order, report
-from downshift.accelerate_passes import Pass, Seeding, base_sampler, count_skipped, describe_limits
-from downshift.excepthook import CheckpointError
+from downshift_cockpit import blame, border, fetch, knobs, order, report
+from downshift_cockpit.accelerate_passes import Pass, Seeding, base_sampler, count_skipped, describe_limits
+from downshift_cockpit.excepthook import CheckpointError
 
 FILE = "downshift.json"
 KEPT = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downshift import fetch
+from downshift_cockpit import fetch
 
 
 class Seeding(fetch.Seeding):

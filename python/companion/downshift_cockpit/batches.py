@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import sys
 
-from downshift import fetch, order, random_state
-from downshift.excepthook import ConfigError
+from downshift_cockpit import fetch, order, random_state
+from downshift_cockpit.excepthook import ConfigError
 
 DEFAULT_OPTIONS = ("pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 
-from downshift import wire
+from downshift_cockpit import wire
 
 FILE = "border.json"
 

@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 
-from downshift import wire
+from downshift_cockpit import wire
 
 _ARGUMENTS = {
     "training.micro_batch": "per_device_train_batch_size",

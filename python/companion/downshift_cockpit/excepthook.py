@@ -10,7 +10,7 @@ import errno
 import sys
 import threading
 
-from downshift import blame, wire
+from downshift_cockpit import blame, wire
 
 CUDA_OUT_OF_MEMORY = 2
 _step = None
@@ -70,7 +70,7 @@ def report(error):
 
 
 def _count_ranks():
-    from downshift import report
+    from downshift_cockpit import report
 
     return report.find_rank()[1]
 

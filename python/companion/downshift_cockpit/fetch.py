@@ -200,14 +200,14 @@ def _fetch_seeded(self, indices, key, original):
 
 
 def _seed(parts):
-    from downshift import order
+    from downshift_cockpit import order
 
     order.seed_libraries(order.derive(*parts))
 
 
 @contextlib.contextmanager
 def _kept_state():
-    from downshift import random_state
+    from downshift_cockpit import random_state
 
     states = random_state.capture_host()
     try:

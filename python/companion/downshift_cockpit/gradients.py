@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 
-from downshift import ranks
+from downshift_cockpit import ranks
 
 
 class Gradients:

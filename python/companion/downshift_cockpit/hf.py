@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 
-from downshift import hf_training, report, trial_output, wire
-from downshift.shield import choose_checkpoint
+from downshift_cockpit import hf_training, report, trial_output, wire
+from downshift_cockpit.shield import choose_checkpoint
 
 
 def install(module):

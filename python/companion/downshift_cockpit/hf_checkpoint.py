@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 
-from downshift import blame, fetch, knobs, rates, report
-from downshift.excepthook import CheckpointError
+from downshift_cockpit import blame, fetch, knobs, rates, report
+from downshift_cockpit.excepthook import CheckpointError
 
 FILE = "downshift.json"
 KEPT = 3

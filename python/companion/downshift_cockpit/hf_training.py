@@ -6,12 +6,12 @@ import math
 import sys
 import time
 
-from downshift import excepthook, fetch, gradients, hf_checkpoint, knobs, rank_file, report
-from downshift.border import Border
-from downshift.inject import NOTHING, Faults, poison
-from downshift.optimizer_hook import slow_down
-from downshift.position import Position
-from downshift.shield import shielded
+from downshift_cockpit import excepthook, fetch, gradients, hf_checkpoint, knobs, rank_file, report
+from downshift_cockpit.border import Border
+from downshift_cockpit.inject import NOTHING, Faults, poison
+from downshift_cockpit.optimizer_hook import slow_down
+from downshift_cockpit.position import Position
+from downshift_cockpit.shield import shielded
 
 TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -222,7 +222,7 @@ class Training:
 
     def _fingerprint(self, state):
         if self.companion.trial:
-            from downshift import order
+            from downshift_cockpit import order
 
             ids = order.hash_indices(self.seeding.take_ids(self.batches))
             scaler = getattr(self.trainer.accelerator, "scaler", None)

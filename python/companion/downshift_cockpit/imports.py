@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
-from downshift import standby
+from downshift_cockpit import standby
 
 # Library module → the modules of the companion that hook into it, in this order.
 HOOKS = {
@@ -28,6 +29,8 @@ HOOKS = {
 }
 
 MARK = "_downshift_hooked"
+# The short name of this package, which another project has on PyPI.
+ALIAS = "downshift"
 
 
 def install():
@@ -48,25 +51,39 @@ def run_hooks(module):
     module.__dict__[MARK] = True
     for name in HOOKS.get(module.__name__, ()):
         try:
-            _install(importlib.import_module("downshift." + name), module)
+            _install(importlib.import_module("downshift_cockpit." + name), module)
         except Exception as error:
             _report(name, error)
 
 
 def _install(hook, module):
-    if hook.__name__ == "downshift.excepthook":
+    if hook.__name__ == "downshift_cockpit.excepthook":
         hook.install()
     else:
         hook.install(module)
 
 
 def _report(name, error):
+    from downshift_cockpit import wire
+
+    _note("downshift cannot hook into {}: {}".format(name, wire.describe(error)))
+
+
+def _name_stranger(spec):
+    """Says so when a script's `import downshift` finds another package of that name."""
+    beside = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+    if origin and not os.path.abspath(origin).startswith(beside + os.sep):
+        text = "`import downshift` finds another package, {}: write `import downshift_cockpit as downshift`"
+        _note(text.format(origin))
+
+
+def _note(text):
     try:
-        from downshift import wire
+        from downshift_cockpit import wire
 
         companion = wire.companion()
         if companion is not None:
-            text = "the companion cannot hook into {}: {}".format(name, wire.describe(error))
             companion.note(text)
     except Exception:
         pass
@@ -79,7 +96,16 @@ class Finder:
         self._busy = set()
 
     def find_spec(self, name, path=None, target=None):
-        if name not in HOOKS or name in self._busy:
+        if name in self._busy:
+            return None
+        if name == ALIAS:
+            self._busy.add(name)
+            try:
+                _name_stranger(self._find_elsewhere(name, path, target))
+            finally:
+                self._busy.discard(name)
+            return None
+        if name not in HOOKS:
             return None
         if name == "torch":
             standby.compare_environment()

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from downshift import ranks
+from downshift_cockpit import ranks
 
 _FORM = re.compile(r"(nan|oom|panic|exit0|kill|hang|slow)@([1-9][0-9]*)(?:-([1-9][0-9]*))?\*?$")
 

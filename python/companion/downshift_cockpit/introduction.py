@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from downshift import order, random_state, report, wire
+from downshift_cockpit import order, random_state, report, wire
 
 _has_attached = False
 

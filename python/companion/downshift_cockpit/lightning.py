@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 
-from downshift import lightning_training, report, trial_output, wire
-from downshift.shield import choose_checkpoint
+from downshift_cockpit import lightning_training, report, trial_output, wire
+from downshift_cockpit.shield import choose_checkpoint
 
 
 def install(module):

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 
-from downshift import blame, fetch, rates, report
-from downshift.excepthook import CheckpointError
+from downshift_cockpit import blame, fetch, rates, report
+from downshift_cockpit.excepthook import CheckpointError
 
 FOLDER = "lightning"
 NAME = "lightning.ckpt"

@@ -7,13 +7,13 @@ import os
 import sys
 import time
 
-from downshift import excepthook, fetch, gradients, knobs, lightning_checkpoint, lightning_epochs, loader_state, random_state
-from downshift import rank_file, report
-from downshift.border import Border
-from downshift.inject import NOTHING, Faults, poison
-from downshift.optimizer_hook import slow_down
-from downshift.position import Position
-from downshift.shield import shielded
+from downshift_cockpit import excepthook, fetch, gradients, knobs, lightning_checkpoint, lightning_epochs, loader_state, random_state
+from downshift_cockpit import rank_file, report
+from downshift_cockpit.border import Border
+from downshift_cockpit.inject import NOTHING, Faults, poison
+from downshift_cockpit.optimizer_hook import slow_down
+from downshift_cockpit.position import Position
+from downshift_cockpit.shield import shielded
 
 LOSSES = ("loss", "loss_epoch")
 
@@ -205,7 +205,7 @@ class Training:
                 data_wait_ms=self.wait * 1000.0, compute_ms=(time.perf_counter() - self.started) * 1000.0,
             )  # fmt: skip
         if self.companion.trial:
-            from downshift import order
+            from downshift_cockpit import order
 
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             ids = order.hash_indices(self.seeding.take_ids(self.batches))

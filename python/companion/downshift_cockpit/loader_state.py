@@ -5,7 +5,7 @@ A pass is named by its epoch and its number, from which its order follows (see f
 
 from __future__ import annotations
 
-from downshift import fetch
+from downshift_cockpit import fetch
 
 
 def install(loader_class):

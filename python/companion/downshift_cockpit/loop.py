@@ -11,11 +11,11 @@ import math
 import os
 import time
 
-from downshift import batches as data
-from downshift import blame, border, excepthook, gradients, inject, introduction, knobs, order, rank_file, rates, report, sample
-from downshift import saver, snapshot, stacks, standby
-from downshift.excepthook import CheckpointError, ConfigError
-from downshift.ranks import are_sharded
+from downshift_cockpit import batches as data
+from downshift_cockpit import blame, border, excepthook, gradients, inject, introduction, knobs, order, rank_file, rates, report, sample
+from downshift_cockpit import saver, snapshot, stacks, standby
+from downshift_cockpit.excepthook import CheckpointError, ConfigError
+from downshift_cockpit.ranks import are_sharded
 
 
 class Run:

@@ -12,9 +12,9 @@ import atexit
 import time
 import weakref
 
-from downshift import gradients, knobs, loads, report, rhythm, wire
-from downshift.inject import NOTHING, Faults, poison
-from downshift.rate_in_force import RateInForce
+from downshift_cockpit import gradients, knobs, loads, report, rhythm, wire
+from downshift_cockpit.inject import NOTHING, Faults, poison
+from downshift_cockpit.rate_in_force import RateInForce
 
 _loop = None
 

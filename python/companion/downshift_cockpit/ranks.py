@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from downshift import rank_file, report, wire
-from downshift.excepthook import ConfigError
+from downshift_cockpit import rank_file, report, wire
+from downshift_cockpit.excepthook import ConfigError
 
 
 class Ranks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 
-from downshift import knobs
+from downshift_cockpit import knobs
 
 # Steps in which a rate has to stay the same, before it counts as the one in force.
 STEADY = 20

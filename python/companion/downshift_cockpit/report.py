@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 
-from downshift import blame, rank_file, stacks, standby
+from downshift_cockpit import blame, rank_file, stacks, standby
 
 # The outermost frameworks own a training from its first line to its last. The others only see optimizer steps.
 OWNERS = ("loop", "transformers", "lightning")
@@ -178,7 +178,7 @@ class Report:
     def fingerprint(self, step, ids, rate, scale):
         """Reports, in a trial, what must be equal in two runs: the samples, the random states, rate and scale."""
         if self.companion.trial:
-            from downshift import random_state
+            from downshift_cockpit import random_state
 
             random = random_state.fingerprint()
             self._send_at("fingerprint", step, None, {"ids": ids, "random": random, "lr": rate, "scale": scale})

@@ -8,8 +8,8 @@ import struct
 import sys
 import zlib
 
-from downshift import wire
-from downshift.excepthook import ConfigError
+from downshift_cockpit import wire
+from downshift_cockpit.excepthook import ConfigError
 
 
 def write(folder, step, text=None, image=None):

@@ -7,8 +7,8 @@ import shutil
 import threading
 import time
 
-from downshift import best, blame, rank_file, values, wire
-from downshift.safetensors import FormatError
+from downshift_cockpit import best, blame, rank_file, values, wire
+from downshift_cockpit.safetensors import FormatError
 
 
 class Saver:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from downshift import optimizer_hook
+from downshift_cockpit import optimizer_hook
 
 
 def install(module):

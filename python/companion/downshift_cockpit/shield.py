@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from downshift.excepthook import CheckpointError
+from downshift_cockpit.excepthook import CheckpointError
 
 
 def shielded(method):

@@ -10,8 +10,8 @@ import json
 import os
 import sys
 
-from downshift import random_state, ranks, safetensors, values
-from downshift.excepthook import CheckpointError, ConfigError
+from downshift_cockpit import random_state, ranks, safetensors, values
+from downshift_cockpit.excepthook import CheckpointError, ConfigError
 
 VERSION = 1
 FILES = ("model", "optimizer", "python")

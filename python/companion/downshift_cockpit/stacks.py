@@ -6,7 +6,7 @@ import faulthandler
 import os
 import signal
 
-from downshift import wire
+from downshift_cockpit import wire
 
 _registered = None
 

@@ -19,7 +19,7 @@ import sysconfig
 PASSED = "DOWNSHIFT_GATE_PASSED"
 POLL_MS = 1000
 # pycuda opens the GPU when it is imported.
-SKIPPED = ("__main__", "sitecustomize", "usercustomize", "downshift", "pycuda")
+SKIPPED = ("__main__", "sitecustomize", "usercustomize", "downshift", "downshift_cockpit", "pycuda")
 
 _environment = None
 _environment_changed = False
@@ -89,7 +89,7 @@ def record(path):
     try:
         found = [] if _environment_changed else _installed_modules()
         # Not before: this module is imported at the start of each process.
-        from downshift import wire
+        from downshift_cockpit import wire
 
         with open(partial, "w", encoding="utf-8", opener=wire.own_file) as file:
             json.dump(found, file)

@@ -11,7 +11,7 @@ import collections
 import math
 import sys
 
-from downshift import ranks
+from downshift_cockpit import ranks
 
 _MARKS = ("tensor", "tuple", "map", "counter", "float", "bytes", "array", "shard")
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 
-from downshift import blame
+from downshift_cockpit import blame
 
 PROTOCOL = 1
 VARIABLE = "DOWNSHIFT_COMPANION"
@@ -292,7 +292,7 @@ class Line:
                 self._changed.notify_all()
         elif kind == "collective":
             # On this thread: the one that trains hangs.
-            from downshift import flight
+            from downshift_cockpit import flight
 
             self.send(flight.describe_newest())
         elif kind == "withdraw_stop":
