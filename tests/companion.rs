@@ -385,6 +385,6 @@ fn a_fault_that_nothing_can_inject_is_named() {
     let mut harness = Harness::start_with(dir.path(), 1, &["--inject", "nan@5"]);
     let note = harness.wait_for("the note", |event| matches!(event, Event::Note { .. }));
     let Event::Note { text, .. } = note else { panic!("{note:?}") };
-    assert_eq!(text, "nan@5 cannot be injected: no companion in the command has reported");
+    assert_eq!(text, "nan@5 cannot be injected: downshift's helper in the script has not reported");
     assert_eq!(harness.wait().code(), Some(0));
 }
