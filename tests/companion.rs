@@ -341,7 +341,7 @@ fn damaged_containers_are_never_overwritten_by_a_start_from_the_beginning() {
     let mut harness = Harness::start(scene.path(), 2);
     assert_eq!(harness.wait().code(), Some(14), "the exit code of an unusable checkpoint");
     let log = fs::read_to_string(scene.path().join("worker.log")).unwrap();
-    assert!(log.contains("no checkpoint of the companion is whole; the newest, of step 20"), "{log}");
+    assert!(log.contains("no checkpoint that downshift saved in the script is whole; the newest, of step 20"), "{log}");
 }
 
 #[test]
