@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import torch
 
 import downshift
-from downshift import order, random_state, wire
+from downshift_cockpit import order, random_state, wire
 
 torch.set_num_threads(1)
 PAIRS = int(sys.argv[2]) if sys.argv[1:2] == ["--pairs"] else None

@@ -11,7 +11,7 @@ import time
 
 
 def play(rank, world, per_second):
-    from downshift import rank_file, wire
+    from downshift_cockpit import rank_file, wire
 
     companion = wire.companion()
     file = rank_file.open_for(companion, rank, world)

@@ -191,7 +191,7 @@ pub enum HarnessError {
     },
     /// Every container of the companion is damaged.
     #[error(
-        "no checkpoint of the companion is whole; the newest, of step {step}: {source}. Put its files back, or allow a \
+        "no checkpoint that downshift saved in the script is whole; the newest, of step {step}: {source}. Put its files back, or allow a \
          start from the beginning with `restart: from_start`"
     )]
     NoContainer {

@@ -8,7 +8,7 @@ def _start_companion():
     if not os.environ.get("DOWNSHIFT_COMPANION"):
         return
     try:
-        from downshift import imports
+        from downshift_cockpit import imports
 
         imports.install()
     except Exception:
@@ -20,7 +20,7 @@ def _wait_at_gate():
     if not os.environ.get("DOWNSHIFT_COMPANION"):
         return
     try:
-        from downshift import standby
+        from downshift_cockpit import standby
 
         standby.wait()
     except Exception:

@@ -19,7 +19,7 @@ import downshift
 
 def forget(part):
     """Disables one step of a resume, for the controls."""
-    from downshift import loop, snapshot
+    from downshift_cockpit import loop, snapshot
 
     if part == "random":
         snapshot.restore_random = lambda kept: None

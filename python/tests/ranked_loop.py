@@ -43,7 +43,7 @@ def main(given=None):
     parser.add_argument("--other-torch", help="the version that the last rank claims to have")
     arguments = parser.parse_args(given)
     if arguments.forget_part:
-        from downshift import snapshot
+        from downshift_cockpit import snapshot
 
         snapshot.read = lambda folder, present: snapshot.Kept(folder)
     torch.set_num_threads(1)
@@ -166,7 +166,7 @@ class Fault:
 
     def delay_save(self, at):
         """Delays the copy of the first checkpoint from a step on."""
-        from downshift import snapshot
+        from downshift_cockpit import snapshot
 
         original = snapshot.Capture.take
 

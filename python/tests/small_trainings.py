@@ -102,7 +102,7 @@ def seed():
 def train_loop(options):
     """A plain loop of `downshift.attach`."""
     import downshift
-    from downshift import saver
+    from downshift_cockpit import saver
 
     # Each step is saved, also while the one before is written.
     saver.Saver.is_writing = lambda self: False
@@ -122,7 +122,7 @@ def train_loop(options):
 def train_transformers(options):
     """A training of the Hugging Face Trainer."""
     import transformers
-    from downshift import hf_checkpoint
+    from downshift_cockpit import hf_checkpoint
 
     hf_checkpoint.KEPT = 1000
     seed()
@@ -159,7 +159,7 @@ def train_transformers(options):
 def train_lightning(options):
     """A training of Lightning's Trainer."""
     import lightning.pytorch as pl
-    from downshift import lightning_checkpoint, lightning_epochs
+    from downshift_cockpit import lightning_checkpoint, lightning_epochs
 
     lightning_checkpoint.KEPT = 1000
     if options.get("saves_within_batch"):

@@ -126,6 +126,16 @@ class Loops(unittest.TestCase):
                 said = self.run_bare("quiet.py", flags=[flag], DOWNSHIFT_COMPANION="/nonexistent")
                 self.assertIn("COMPANION {}".format(expected), said, flag)
 
+    def test_the_short_name_is_the_package_and_another_of_that_name_is_said(self):
+        ours = self.harness.run("short_name.py")
+        self.assertEqual((ours.code, ours.of("note")), (0, []), ours.output)
+        self.assertIn("SAME True", ours.output)
+        other = self.harness.run(os.path.join("namesake", "train.py"))
+        self.assertIn("ATTACH False", other.output)
+        text = other.one("note")["text"]
+        self.assertIn("finds another package, {}".format(os.path.join(SCRIPTS, "namesake", "downshift")), text)
+        self.assertIn("import downshift_cockpit as downshift", text)
+
     def test_a_standby_imports_ahead_and_starts_when_the_gate_closes(self):
         first = self.harness.run("torch_train.py")
         self.assertEqual(first.code, 0)
@@ -133,7 +143,7 @@ class Loops(unittest.TestCase):
         with open(modules, encoding="utf-8") as file:
             names = [name for name, _ in json.load(file)]
         self.assertIn("torch", names)
-        self.assertFalse({"__main__", "downshift", "downshift.wire"} & set(names))
+        self.assertFalse({"__main__", "downshift", "downshift_cockpit", "downshift_cockpit.wire"} & set(names))
         gate = os.path.join(self.harness.folder, "gate")
         os.mkfifo(gate)
         opener = threading.Thread(target=self.open_gate, args=(gate,))
@@ -168,7 +178,7 @@ class Loops(unittest.TestCase):
         ended = self.run_program("print('trained')", setup)
         self.assertEqual((ended.returncode, ended.stdout), (75, ""))
         let_through = (
-            "from downshift import standby;"
+            "from downshift_cockpit import standby;"
             "standby.import_recorded = lambda _: open({0!r}, 'w').write('{{\"protocol\": 1}}');"
             "open({0!r}, 'w').write('{{\"protocol\": 1, \"gate\": \"gone\"}}'); standby.wait(); print('trained')"
         ).format(setup)
@@ -178,7 +188,7 @@ class Loops(unittest.TestCase):
     def test_scripts_that_depend_on_the_order_of_imports_have_no_standby(self):
         setup, modules = (os.path.join(self.harness.folder, name) for name in ("companion.json", "modules.json"))
         self.write_setup(setup)
-        record = "from downshift import standby; standby.record({!r})".format(modules)
+        record = "from downshift_cockpit import standby; standby.record({!r})".format(modules)
         own = os.path.join(self.harness.folder, "own")
         os.mkdir(own)
         with open(os.path.join(own, "sympy.py"), "w", encoding="utf-8"):

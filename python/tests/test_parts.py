@@ -23,8 +23,8 @@ import numpy
 import safetensors.torch
 import torch
 
-from downshift import batches, blame, excepthook, gradients, inject, order, random_state, rates
-from downshift import safetensors as files, sample, snapshot, values, wire
+from downshift_cockpit import batches, blame, excepthook, gradients, inject, order, random_state, rates
+from downshift_cockpit import safetensors as files, sample, snapshot, values, wire
 from harness_double import HarnessDouble
 
 torch.set_num_threads(1)

@@ -16,8 +16,8 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 
 import torch
 
-from downshift import batches, border, flight, rank_file, ranks, saver, snapshot, wire
-from downshift.excepthook import CheckpointError, ConfigError
+from downshift_cockpit import batches, border, flight, rank_file, ranks, saver, snapshot, wire
+from downshift_cockpit.excepthook import CheckpointError, ConfigError
 
 torch.set_num_threads(1)
 

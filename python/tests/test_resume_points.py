@@ -18,7 +18,7 @@ import warnings
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "companion")]
 
-from downshift import imports, lightning_epochs
+from downshift_cockpit import imports, lightning_epochs
 
 imports.install()
 

@@ -105,7 +105,7 @@ class Cost(unittest.TestCase):
 
         sys.path.insert(0, COMPANION)
         self.addCleanup(sys.path.remove, COMPANION)
-        from downshift import loads
+        from downshift_cockpit import loads
 
         state = {"model": {str(number): torch.zeros(1) for number in range(1000)}, "step": 5}
         began = time.perf_counter()

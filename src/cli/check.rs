@@ -16,6 +16,7 @@ use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::command::ranks::Ranks;
 use crate::config::command::{CommandSpec, first_launch};
+use crate::config::knobs::list_troubles;
 use crate::config::ladder::Rung;
 use crate::config::mildness;
 use crate::config::numerics;
@@ -168,7 +169,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         match kept {
             Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
             Kept::HuggingFace | Kept::Lightning | Kept::Accelerate => line!(
-                "read from the source: {script} trains with {kept}, which the companion keeps with no line changed, once it runs"
+                "read from the source: {script} trains with {kept}, which downshift keeps with no line changed, once it runs"
             ),
         }
         match run.preset_tree(0).pointer("/checkpoint/every") {
@@ -185,9 +186,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         return note_lost_files(command);
     }
     line!("\n{level}: {}", level.meaning());
-    line!(
-        "level 2 with a companion: Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach"
-    );
+    line!("level 2 with Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach");
     note_lost_files(command);
 }
 
@@ -261,9 +260,8 @@ fn format_table(run: &Run) -> Vec<String> {
         format!("{class} {}", class.meaning())
     });
     rows.push(["class".to_owned(), String::new()].into_iter().chain(worst).collect());
-    let relief =
-        run.rungs[1..].iter().map(|rung| rung.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    rows.push(["relieves".to_owned(), String::new()].into_iter().chain(relief).collect());
+    let relief = run.rungs[1..].iter().map(|rung| list_troubles(&rung.relieves));
+    rows.push(["helps against".to_owned(), String::new()].into_iter().chain(relief).collect());
     align(&rows)
 }
 
@@ -278,8 +276,8 @@ fn format_list(run: &Run) -> Vec<String> {
     for (number, rung) in run.rungs.iter().enumerate().skip(1) {
         let changes = class::compare_presets(&full, &run.preset_tree(number));
         let worst = class::worst_class(&changes);
-        let relieves: Vec<String> = rung.relieves.iter().map(ToString::to_string).collect();
-        let relieves = if relieves.is_empty() { String::new() } else { format!(", relieves {}", relieves.join(", ")) };
+        let relieves = list_troubles(&rung.relieves);
+        let relieves = if relieves.is_empty() { relieves } else { format!(", helps against {relieves}") };
         rows.push(format!("\n{number} {}: class {worst} {}{relieves}", rung.name, worst.meaning()));
         let cells = changes.iter().map(|change| {
             vec![

@@ -241,7 +241,7 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
         }
         0 if !proposal.constants.is_empty() => {
             line!(
-                "{script}: its settings are constants, which the companion sets in the process where a rung changes them"
+                "{script}: its settings are constants, which downshift sets in the process where a rung changes them"
             );
         }
         0 => line!("{script}: no arguments found; the ladder uses variables of the environment alone"),

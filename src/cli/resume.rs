@@ -254,7 +254,7 @@ pub(super) fn refuse_lost_command(dir: &RunDir) -> Result<(), Failure> {
     }
     let name = dir.name();
     if let Some(pid) = owners::command_process(dir) {
-        let why = "its harness is gone, and nothing of it can be resumed, so a resume would only end it";
+        let why = "the process that held its terminal is gone, and nothing of it can be resumed, so a resume would only end it";
         return Err(Failure::new(
             2,
             format!("the command of {name}, process {pid}, runs on: {why}; `kill {pid}` ends it"),

@@ -104,9 +104,9 @@ fn facts(status: &Status, now_ms: i64) -> String {
     let mut line = format!("{}  {state}  {}", status.run, status.rung_name);
     // Without a ladder there is nothing to count.
     if status.rungs.len() > 1 {
-        let _ = write!(line, " (rung {} of 0–{})", status.rung, status.rungs.len() - 1);
+        let _ = write!(line, " ({} of {} down)", status.rung, status.rungs.len() - 1);
     }
-    if let Some(level) = status.describe_level() {
+    if let Some(level) = status.describe_resume() {
         let _ = write!(line, "  {level}");
     }
     let _ = write!(line, "  step {}{}", count(status.step), percent(status));
@@ -244,24 +244,24 @@ mod tests {
         status.resume = Some(Resume::of_companion(&companion, false));
         (status.level, status.companion) = (Some(2), Some(Box::new(companion)));
         let line = status_line(&status);
-        assert!(line.contains("  level 2, resume same data  "), "{line}");
+        assert!(line.contains("  resume same data  "), "{line}");
         assert!(line.contains("(the script ignores training.micro_batch: the rung says 2, in force is 4)"), "{line}");
     }
 
     #[test]
     fn what_is_not_known_yet_is_not_counted_and_not_called_a_level() {
         let mut status = fixture::status(RunState::Starting, 1204);
-        assert!(status_line(&status).contains("(rung 0 of 0–") || status_line(&status).contains("(rung 1 of 0–"));
+        assert!(status_line(&status).contains("(0 of ") || status_line(&status).contains("(1 of "));
         assert!(status_line(&status).contains("  step 1 204"), "{}", status_line(&status));
         status.rungs.truncate(1);
         assert!(!status_line(&status).contains("(rung "), "{}", status_line(&status));
         (status.level, status.awaits_companion) = (Some(0), true);
         let line = status_line(&status);
-        assert!(line.contains("  level not known yet  ") && !line.contains("level 0"), "{line}");
+        assert!(line.contains("  resume not known yet  ") && !line.contains("no resume"), "{line}");
         status.awaits_companion = false;
-        assert!(status_line(&status).contains("  level 0  "), "{}", status_line(&status));
+        assert!(status_line(&status).contains("  no resume  "), "{}", status_line(&status));
         (status.awaits_companion, status.state) = (true, RunState::Stopped);
-        assert!(status_line(&status).contains("  level 0  "), "its keeper died while it waited");
+        assert!(status_line(&status).contains("  no resume  "), "its keeper died while it waited");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
                     break;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    line!("the probe ended: the NVIDIA library may have crashed");
+                    line!("the GPU monitor ended: the NVIDIA library may have crashed");
                     silent += 1;
                     break;
                 }
@@ -82,7 +82,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
         }
         end_probe(&mut probe);
         if args.once || silent >= MOST_SILENT {
-            return Err(Failure::new(1, "the probe returns no readings; run `downshift doctor`"));
+            return Err(Failure::new(1, "the GPU monitor returns no readings; run `downshift doctor`"));
         }
     }
 }

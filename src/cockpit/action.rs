@@ -322,7 +322,7 @@ pub const TABLE: &[ActionEntry] = table![
     Cockpit "help" Action::Help, [letter_key('?')], "help", "help: all keys";
     Cockpit "repaint" Action::Repaint, [ctrl_key('l')], "repaint", "redraw the screen";
     Cockpit "suspend" Action::Suspend, [ctrl_key('z')], "suspend", "suspend to the shell; fg resumes";
-    Cockpit "close" Action::Quit, [letter_key('q'), ctrl_key('c')], "detach", "close the cockpit; the run continues";
+    Cockpit "close" Action::Quit, [letter_key('q'), ctrl_key('c')], "close", "close the cockpit; the run continues";
 ];
 
 /// Returns the table entry of an action.

@@ -1,6 +1,7 @@
 //! Values of a quantity over the run: the columns that its chart draws, the value under the cursor, the
 //! range and the limit that the chart shows.
 
+use super::action::Action;
 use super::quantity::{Quantity, Source};
 use super::state::State;
 use super::state::facts::{Facts, SKIP_WINDOW};
@@ -114,24 +115,35 @@ impl Quantity {
         let gpu = match state.facts.samples.back().map(|row| &row.reading.gpu) {
             Some(Err(error)) => error.to_string(),
             Some(Ok(_)) => "the GPU does not report it".to_owned(),
-            None => "no probe reading yet".to_owned(),
+            None => "no reading yet: one follows each second".to_owned(),
         };
         let unread = state.facts.status.as_ref().and_then(|status| status.unread.as_ref());
+        let is_command = state.command.is_some();
         match (self.source(), &state.facts.history_error) {
             (_, Some(reason)) if state.facts.series.is_empty() => {
                 format!("cannot read the history: {reason}")
             }
-            (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no probe reading yet".to_owned(),
+            (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no reading yet: one follows each second".to_owned(),
             (Source::Probe(_), _) => gpu,
+            (Source::Evaluations | Source::EvalNamed(_), _) if is_command => {
+                "no evaluations yet: print one as `val_loss 0.5`".to_owned()
+            }
             (Source::Evaluations | Source::EvalNamed(_), _) => "no evaluations yet".to_owned(),
             _ if state.facts.series.is_empty() && unread.is_some() => {
                 unread.map_or_else(String::new, ToString::to_string)
             }
-            _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),
+            _ if state.facts.series.is_empty() && state.is_over() => {
+                "the run ended before its first step: `downshift triage` says why".to_owned()
+            }
+            _ if state.facts.series.is_empty() && is_command => {
+                "no steps yet: they come with lines such as `step 10 loss 0.5`".to_owned()
+            }
             _ if state.facts.series.is_empty() => "no steps yet".to_owned(),
-            (Source::Skips, _) => "no step tells whether it was skipped".to_owned(),
-            _ if state.facts.series.skips().first.is_some() => "no finite value yet".to_owned(),
-            (Source::Steps(Metric::Loss), _) => "no loss printed yet".to_owned(),
+            (Source::Skips, _) => "unknown: print a line for each step that the script skips".to_owned(),
+            _ if state.facts.series.skips().first.is_some() => {
+                format!("every value so far is NaN: {} previews a safer rung", state.keys.key_of(Action::ShiftDown))
+            }
+            (Source::Steps(Metric::Loss), _) => "no loss printed yet: print it beside the step".to_owned(),
             _ => "no value printed yet".to_owned(),
         }
     }

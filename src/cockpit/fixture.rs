@@ -199,7 +199,7 @@ pub fn history(steps: u64, gpu: bool) -> History {
     History {
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![
-            journal_row(1, 56, Level::Info, JournalKind::Run, "worker 4242 starts at step 0 on cpu (flex f32), 61 034 parameters"),
+            journal_row(1, 56, Level::Info, JournalKind::Run, "worker 4242 starts at step 0 on cpu (f32), 61 034 parameters"),
             journal_row(
                 2,
                 40,
@@ -360,19 +360,19 @@ pub fn eventful_history() -> History {
         before_s -= 7;
     };
     add(Level::Info, Request, 0, "start requested by downshift (process 6137, started by bash)".to_owned());
-    add(Level::Info, Worker, 0, "worker 4242 starts at step 0 on cpu (flex f32), 61 034 parameters".to_owned());
+    add(Level::Info, Worker, 0, "worker 4242 starts at step 0 on cpu (f32), 61 034 parameters".to_owned());
     for save in 1..=14 {
         add(Level::Info, Checkpoint, save * 30, format!("checkpoint {} · 31.0 MiB · 210 ms", save * 30));
     }
     add(Level::Warn, Injected, 430, "injected oom at step 430".to_owned());
     let cause = "cause: out of device memory (the worker said: can't allocate buffer of size 2147483648; exit code 10); do: \
-                 shift to a rung that relieves memory (a smaller micro-batch with more accumulation)";
+                 shift to a rung that helps against lack of memory (a smaller micro-batch with more accumulation)";
     add(Level::Warn, Worker, 430, cause.to_owned());
     let end = "worker ended at step 430: out of device memory: can't allocate buffer of size 2147483648";
     add(Level::Error, Worker, 430, end.to_owned());
-    add(Level::Warn, Shift, 430, "shift down: full → accumulate, by the keeper: it relieves the cause".to_owned());
+    add(Level::Warn, Shift, 430, "shift down: full → accumulate, by the keeper: it helps against the cause".to_owned());
     add(Level::Info, Worker, 430, "attempt 2: shift down: full → accumulate after: out of device memory".to_owned());
-    add(Level::Info, Worker, 420, "worker 4301 resumed at step 420 on cpu (flex f32), 61 034 parameters".to_owned());
+    add(Level::Info, Worker, 420, "worker 4301 resumed at step 420 on cpu (f32), 61 034 parameters".to_owned());
     add(Level::Info, Shift, 421, "shifted full → accumulate in 0.90 s: step 430 → 421, loss 0.344 → 0.346".to_owned());
     for save in 15..=20 {
         add(Level::Info, Checkpoint, save * 30, format!("checkpoint {} · 31.0 MiB · 210 ms", save * 30));

@@ -214,7 +214,7 @@ fn split_columns<const N: usize>(area: Rect, constraints: [Constraint; N], gap: 
 }
 
 fn lay_out_wide_overview(body: Rect) -> Vec<(Panel, Rect)> {
-    let side = (body.width / 4).clamp(38, 52);
+    let side = (body.width / 4).clamp(33, 52);
     let bottom = (body.height * 3 / 8).clamp(11, 26);
     let [top, lower] = split_rows(body, [Constraint::Min(8), Constraint::Length(bottom)]);
     let [loss, gauges] = split_columns(top, [Constraint::Min(40), Constraint::Length(side)], 3);
@@ -240,7 +240,7 @@ fn lay_out_large_overview(body: Rect, charts: &[Quantity]) -> Vec<(Panel, Rect)>
 
 /// Lays out ladder, checkpoints, journal and log below the charts of an overview.
 fn lay_out_lower(body: Rect, lower: Rect) -> Vec<(Panel, Rect)> {
-    let left = (body.width / 2).clamp(46, 60);
+    let left = (body.width * 3 / 7).clamp(50, 60);
     let [left, right] = split_columns(lower, [Constraint::Length(left), Constraint::Min(40)], 3);
     let ladder = (lower.height / 2).clamp(6, 8);
     let [ladder, checkpoints] = split_rows(left, [Constraint::Length(ladder), Constraint::Min(3)]);

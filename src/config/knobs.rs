@@ -285,6 +285,25 @@ pub enum Relief {
     Heat,
 }
 
+impl Relief {
+    /// Returns the trouble in plain words: "helps against NaN losses".
+    #[must_use]
+    pub fn trouble(self) -> &'static str {
+        match self {
+            Self::Memory => "lack of memory",
+            Self::Kernels => "kernel faults",
+            Self::Numerics => "NaN losses",
+            Self::Heat => "heat",
+        }
+    }
+}
+
+/// Joins the troubles that a rung helps against: `lack of memory, heat`.
+#[must_use]
+pub fn list_troubles(reliefs: &[Relief]) -> String {
+    reliefs.iter().map(|relief| relief.trouble()).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for Relief {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

@@ -56,8 +56,9 @@ impl fmt::Display for NoSafer {
                 let beside = if value > full { "above" } else { "below" };
                 write!(
                     formatter,
-                    "rung {rung} relieves {relief}, but its {knob} of {value} is {beside} the {full} that the run begins with; \
-                     correct it, such as with `--set ladder.{rung}.{knob}=VALUE`"
+                    "rung {rung} helps against {}, but its {knob} of {value} is {beside} the {full} that the run begins with; \
+                     correct it, such as with `--set ladder.{rung}.{knob}=VALUE`",
+                    relief.trouble()
                 )
             }
         }
@@ -125,7 +126,9 @@ mod tests {
         let lower = said(&[("optimizer.lr", "0.004")]);
         assert_eq!(lower.len(), 1, "{lower:?}");
         assert!(
-            lower[0].starts_with("rung lower-rate relieves numerics, but its optimizer.lr of 0.005 is above the 0.004")
+            lower[0].starts_with(
+                "rung lower-rate helps against NaN losses, but its optimizer.lr of 0.005 is above the 0.004"
+            )
         );
         assert!(lower[0].ends_with("`--set ladder.lower-rate.optimizer.lr=VALUE`"), "{lower:?}");
         let same = said(&[("optimizer.lr", "0.005")]);
@@ -135,7 +138,7 @@ mod tests {
         assert!(batch[0].contains("its training.micro_batch of 4 is above the 2"), "{batch:?}");
         let clip = said(&[("optimizer.max_norm", "0.5")]);
         assert!(
-            clip.len() == 1 && clip[0].starts_with("rung clip relieves numerics, but its optimizer.max_norm"),
+            clip.len() == 1 && clip[0].starts_with("rung clip helps against NaN losses, but its optimizer.max_norm"),
             "{clip:?}"
         );
     }

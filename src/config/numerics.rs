@@ -50,7 +50,7 @@ impl fmt::Display for Remedy {
 /// Advice on a ladder's rungs for numerics.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NumericsAdvice {
-    /// No rung relieves numerics.
+    /// No rung helps against NaN losses.
     Missing {
         /// Half the learning rate of `full`.
         lr: f64,
@@ -71,7 +71,7 @@ impl fmt::Display for NumericsAdvice {
         match self {
             Self::Missing { lr } => write!(
                 formatter,
-                "no rung relieves numerics, so NaN losses can only be skipped; in this order, add rungs with {}, {} and {}: \
+                "no rung helps against NaN losses, so they can only be skipped; in this order, add rungs with {}, {} and {}: \
                  `- {{ name: calm, relieves: [numerics], from: full, set: {{ optimizer.lr: {lr:e} }} }}`",
                 Remedy::Rate,
                 Remedy::WarmUp,
@@ -79,7 +79,7 @@ impl fmt::Display for NumericsAdvice {
             ),
             Self::OutOfOrder { rung, remedy, milder } => write!(
                 formatter,
-                "rung {rung} relieves numerics with {remedy} before any rung tries {milder}; milder remedies first cost less"
+                "rung {rung} helps against NaN losses with {remedy} before any rung tries {milder}; milder remedies first cost less"
             ),
         }
     }

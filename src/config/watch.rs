@@ -183,7 +183,7 @@ impl Default for Ending {
 }
 
 /// The response to an overheating GPU: pause, resume when cooler, and after several pauses shift to a
-/// rung that relieves heat.
+/// rung that helps against heat.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Heat {
@@ -193,7 +193,7 @@ pub struct Heat {
     pub act_after: Time,
     /// Degrees below the limit at which training resumes.
     pub cool_by_c: f64,
-    /// Pauses before a shift to a rung that relieves heat.
+    /// Pauses before a shift to a rung that helps against heat.
     pub pauses: u32,
     /// Length of a pause after which a still hot GPU needs attention.
     pub give_up: Time,

@@ -1,7 +1,7 @@
 //! Tries out several ranks on this machine: real processes that join each other, sum, wait and measure, under one clock.
 //!
 //! ```text
-//! doctor ── starts ──▶ python -m downshift.rank_check   RANK=0 … N-1
+//! doctor ── starts ──▶ python -m downshift_cockpit.rank_check   RANK=0 … N-1
 //!        ◀── {"done": "init", "seconds": 0.1} ──        each step of each rank
 //! ```
 //! Whatever happens, every process is ended before the answer.
@@ -86,7 +86,7 @@ fn reap(mut children: Vec<Child>) -> Vec<u32> {
 fn start_rank(trial: &Trial, rank: u32, port: u16, token: &str, package: &Path) -> Result<Child, RankFailure> {
     let path = companion::search_path(package, std::env::var_os(PATH_VARIABLE).as_deref());
     let mut command = Command::new(&trial.python);
-    command.args(["-u", "-m", "downshift.rank_check"]);
+    command.args(["-u", "-m", "downshift_cockpit.rank_check"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env(PATH_VARIABLE, path).env(TOKEN_VARIABLE, token).env("MASTER_ADDR", "127.0.0.1");
     let ranks = trial.ranks.to_string();

@@ -64,14 +64,14 @@ impl fmt::Display for Response {
             Self::UnlessSame => formatter.write_str(
                 "restarts on the same rung, within the restart budget; one that comes back at the same step ends the run",
             ),
-            Self::Relieve(relief) => write!(formatter, "restarts on the nearest lower rung that relieves {relief}"),
+            Self::Relieve(relief) => write!(formatter, "restarts on the nearest lower rung that helps against {}", relief.trouble()),
             Self::AgainThen(relief) => write!(
                 formatter,
                 "restarts on the same rung; the second time on a rung that relieves {relief}, or else on the safest one"
             ),
             Self::Lean => formatter.write_str(
                 "restarts once with one loader thread; if that fails too, stops and alerts you; a command restarts on the \
-                 nearest lower rung that relieves memory",
+                 nearest lower rung that helps against lack of memory",
             ),
             Self::Fail => formatter.write_str("stops and alerts you"),
             Self::Stop => formatter.write_str("stops, keeps all data and alerts you: no rung helps"),

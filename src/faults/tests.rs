@@ -97,7 +97,7 @@ fn the_tables_of_the_book_and_the_readme_promise_the_responses() {
         ("docs/src/alive.md", "GPU lost, an Xid", Xid, Some(79)),
     ] {
         let (told, response) = (told(page, trouble), super::response(class, number, None));
-        let relieves = |relief: Relief| told.contains(&format!("relieves {relief}"));
+        let relieves = |relief: Relief| told.contains(&format!("helps against {}", relief.trouble()));
         let is_kept = match response {
             Response::Relieve(relief) => relieves(relief),
             Response::AgainThen(relief) => relieves(relief) && told.contains("restarts"),

@@ -188,7 +188,9 @@ impl Harness {
                 FromCompanion::Line(line) => self.handle_line(member, line),
             },
             LinkEvent::Unreadable if !std::mem::replace(&mut self.companion.reported.unreadable, true) => {
-                self.warn("the companion sent a line that is not understood; it is ignored".to_owned());
+                self.warn(
+                    "downshift's helper in the script sent a line that is not understood; it is ignored".to_owned(),
+                );
             }
             LinkEvent::Unreadable => {}
             LinkEvent::RefusedSave(staged) => self.discard_staged(&staged),

@@ -81,7 +81,7 @@ impl MetricFiles {
             if let Err(error) = file.poll(path, readings)
                 && !std::mem::replace(&mut file.is_reported, true)
             {
-                notes.push(format!("no metrics from {error}; the harness retries"));
+                notes.push(format!("no metrics from {error}; retrying"));
             }
         }
     }

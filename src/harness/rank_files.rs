@@ -1,6 +1,6 @@
 //! The files in which ranks record where they stand. The companion writes one at each change of phase, which wakes nobody;
 //! the harness reads all of them at intervals, on other nodes by its helper there. The format is that of
-//! `python/companion/downshift/rank_file.py`.
+//! `python/companion/downshift_cockpit/rank_file.py`.
 
 use crate::process_tree::{Process, descendants, ticks_in_seconds};
 use crate::protocol::node::{ProcessReading, RankReading};

@@ -124,7 +124,7 @@ pub(super) fn prepare(
         let variables = Variables { package, setup_file: setup.path.clone() };
         Ok(Prepared { link: CompanionLink::listen(socket, queue)?, setup, variables })
     });
-    prepared.map_err(|error| notes.push(format!("no companion in the command: {error}"))).ok()
+    prepared.map_err(|error| notes.push(format!("the command has no helper of downshift: {error}"))).ok()
 }
 
 /// Prepares the companion of a standby: it knows where to wait, and what to import until then. Everything else is written

@@ -3,6 +3,9 @@
 use super::program::Program;
 use super::python::Literal;
 
+/// The names of the package: its own, and the short one that only processes under downshift have.
+const PACKAGES: [&str; 2] = ["downshift_cockpit", "downshift"];
+
 /// The batches that a script asks its companion for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {
@@ -38,7 +41,7 @@ impl Attached {
 /// Reports whether a script calls `downshift.attach`.
 #[must_use]
 pub fn is_attached(program: &Program) -> bool {
-    ["downshift", "attach"].iter().all(|name| program.mentions(name))
+    PACKAGES.iter().any(|name| program.mentions(name)) && program.mentions("attach")
 }
 
 #[cfg(test)]

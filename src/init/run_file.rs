@@ -84,7 +84,7 @@ fn write_constants(text: &mut String, constants: &[String]) {
     if !constants.is_empty() {
         let _ = write!(
             text,
-            "# The script has these as constants. Where a rung changes one, the companion sets it in the process.\n{}",
+            "# The script has these as constants. Where a rung changes one, downshift sets it in the process.\n{}",
             list("constants", constants)
         );
     }
@@ -175,7 +175,7 @@ fn write_checkpoints(text: &mut String, proposal: &Proposal) {
     if let (None, Some(kept)) = (&proposal.checkpoints, proposal.kept()) {
         let _ = write!(
             text,
-            "\n# The companion resumes {kept}, which saves as its arguments say and before a shift; more often with:\n\
+            "\n# downshift resumes {kept}, which saves as its arguments say and before a shift; more often with:\n\
              #   checkpoint: {{ every: 500 steps }}\n",
         );
         return;

@@ -16,13 +16,13 @@ use std::io;
 use std::time::Duration;
 
 /// Note about an end that no keeper was told.
-const UNHEARD: &str = "the command had ended before its harness; its end is taken from command-end.json";
+const UNHEARD: &str = "the command had ended before the process around it; its end is taken from command-end.json";
 
 /// Reason why a running command cannot be taken over.
 #[derive(Debug, thiserror::Error)]
 enum TakeoverError {
     /// Its lock file names no attempt, token or socket.
-    #[error("its harness does not listen for another keeper")]
+    #[error("the process around it does not listen for another keeper")]
     NotListening,
     /// Its attempt is not the one that run.db holds open.
     #[error("attempt {0} is not the open attempt of run.db")]
@@ -31,7 +31,7 @@ enum TakeoverError {
     #[error("cannot open worker.log: {0}")]
     Log(#[source] io::Error),
     /// Its harness cannot be reached.
-    #[error("cannot connect to its harness: {0}")]
+    #[error("cannot connect to the process around it: {0}")]
     Harness(#[source] io::Error),
 }
 

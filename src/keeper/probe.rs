@@ -32,7 +32,7 @@ pub async fn keep_alive(
     loop {
         starts.push_back(Instant::now());
         if starts.len() > STARTS && starts.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-            let why = "the probe ended six times in ten minutes and stays off; training continues".to_owned();
+            let why = "the GPU monitor ended six times in ten minutes and stays off; training continues".to_owned();
             let _ = inputs.send(Input::ProbeLost(Some(why))).await;
             return;
         }
@@ -43,7 +43,7 @@ pub async fn keep_alive(
                 let _ = inputs.send(Input::ProbeLost(None)).await;
             }
             Err(error) => {
-                let _ = inputs.send(Input::ProbeLost(Some(format!("the probe failed to start: {error}")))).await;
+                let _ = inputs.send(Input::ProbeLost(Some(format!("the GPU monitor failed to start: {error}")))).await;
                 return;
             }
         }

@@ -17,7 +17,7 @@ use crate::protocol::worker::{FailureClass, Level};
 use std::time::Duration;
 
 impl Policy {
-    /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
+    /// Restarts within the budget, on another rung when that helps against the cause; otherwise ends the run.
     pub(super) fn handle_fault(&mut self, fault: &Fault, now: Duration) -> Vec<Effect> {
         let place = self.position.step.map_or_else(String::new, |step| format!(" at step {}", count(step)));
         let text = format!("worker ended{place}: {}", fault.text);
@@ -127,7 +127,7 @@ impl Policy {
             format!("the climb failed; {next}")
         } else {
             let helps = relief.is_some_and(|relief| self.relieves(to, relief));
-            if helps { "it relieves the cause" } else { "a safer rung may help" }.to_owned()
+            if helps { "it helps against the cause" } else { "a safer rung may help" }.to_owned()
         };
         if !self.autopilot() {
             let effects = self.propose_move(Move::Shift { to }, &format!("{}: {why}", fault.text));

@@ -239,7 +239,7 @@ impl Policy {
             Lacks::Epochs => format!("{place}, {next} once epochs are reported"),
             Lacks::CleanSteps(1) => format!("{place}, {next} in 1 clean step"),
             Lacks::CleanSteps(left) => format!("{place}, {next} in {left} clean steps"),
-            Lacks::Proof | Lacks::Nothing => format!("{place}, {next} once a checkpoint is proven"),
+            Lacks::Proof | Lacks::Nothing => format!("{place}, {next} once training is well past a checkpoint"),
         })
     }
 

@@ -99,8 +99,8 @@ pub enum Reason {
     },
     /// The script ignores every knob that would relieve the cause.
     #[error(
-        "{fault}; {}, so no rung relieves {relief}: make the script use the value it is given",
-        describe_ignored(.ignored).unwrap_or_default()
+        "{fault}; {}, so no rung helps against {}: make the script use the value it is given",
+        describe_ignored(.ignored).unwrap_or_default(), .relief.trouble()
     )]
     IgnoredKnobs {
         /// The fault.
@@ -112,8 +112,8 @@ pub enum Reason {
     },
     /// The rung that relieves a fault cannot start, and the rung that the run left would meet the fault again.
     #[error(
-        "{}, and {rung}, which relieves {}, cannot start here ({fault}); correct that rung in the run's run.yaml",
-        .answers.text, .answers.relief
+        "{}, and {rung}, which helps against {}, cannot start here ({fault}); correct that rung in the run's run.yaml",
+        .answers.text, .answers.relief.trouble()
     )]
     RungCannotStart {
         /// The first fault.
@@ -234,7 +234,10 @@ pub enum Exhausted {
 
 /// No lower rung offers a relief.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("no rung below {rung} relieves {relief}{}", .why.as_ref().map_or_else(String::new, |why| format!(" ({why})")))]
+#[error(
+    "no rung below {rung} helps against {}{}",
+    .relief.trouble(), .why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+)]
 pub struct Unrelieved {
     /// The current rung.
     pub rung: String,

@@ -125,7 +125,7 @@ fn it_shifts_down_and_climbs_back_after_a_calm_stretch() {
     let mut scenario = Scenario::begin(true);
     scenario.steps(100, 1.0);
     scenario.save();
-    assert_eq!(starts(&scenario.fail(FailureClass::DeviceOutOfMemory)), [3], "safe relieves memory");
+    assert_eq!(starts(&scenario.fail(FailureClass::DeviceOutOfMemory)), [3], "safe helps against lack of memory");
     assert_eq!(scenario.policy.describe_climb().unwrap(), "climb to full in 2000 clean steps");
     scenario.steps(1000, 1.0);
     scenario.save();
@@ -309,7 +309,7 @@ fn a_hot_card_rests_and_after_three_rests_takes_a_cooler_rung() {
         scenario.resume(scenario.policy.position.durable);
     }
     assert!(scenario.heat(86.0, 61).contains(&ASKED));
-    assert_eq!(scenario.end(), [2], "the rung that relieves heat");
+    assert_eq!(scenario.end(), [2], "the rung that helps against heat");
 }
 
 #[test]

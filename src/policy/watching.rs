@@ -72,7 +72,7 @@ impl Policy {
     }
 
     /// Rolls back after a jump of the loss, as often as the restart budget allows. Without a checkpoint the same steps would
-    /// follow on the same data, so then, and once the budget is used up, a rung that relieves numerics continues. So it does
+    /// follow on the same data, so then, and once the budget is used up, a rung that helps against NaN losses continues. So it does
     /// where a rollback that left out no data led to the same jump.
     fn answer_spike(&mut self, back: Back, why: &str, now: Duration) -> Vec<Effect> {
         let durable = self.position.durable;
@@ -103,7 +103,7 @@ impl Policy {
         self.relieve_numerics(why, now)
     }
 
-    /// Shifts to a rung that relieves numerics, if there is a reason.
+    /// Shifts to a rung that helps against NaN losses, if there is a reason.
     pub(super) fn relieve_numerics(&mut self, why: Option<String>, now: Duration) -> Vec<Effect> {
         let Some(why) = why else { return Vec::new() };
         let Some(to) = self.nearest_rung(Relief::Numerics) else {
@@ -144,7 +144,7 @@ impl Policy {
             return Some(format!("stays on {}: the run ends before a climb", self.rung_name(self.rung)));
         }
         Some(match left {
-            0 => format!("climb to {name} once a checkpoint is proven"),
+            0 => format!("climb to {name} once training is well past a checkpoint"),
             1 => format!("climb to {name} in 1 clean step"),
             left => format!("climb to {name} in {left} clean steps"),
         })

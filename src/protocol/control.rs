@@ -241,21 +241,24 @@ pub struct Status {
 }
 
 impl Status {
-    /// Describes the level of a command and how well it resumes, as far as that is known: `level 2, resume exact`.
+    /// Describes how well a command resumes, as far as that is known: `resume exact`.
     #[must_use]
-    pub fn describe_level(&self) -> Option<String> {
-        self.describe_level_with(self.resume.as_ref(), "resume ")
+    pub fn describe_resume(&self) -> Option<String> {
+        self.describe_resume_as(self.resume.as_ref())
     }
 
-    /// Describes the level of a command with this resume, and these words before its grade.
+    /// Describes how well a command resumes, with this grade. A status of an older keeper has none, but a level.
     #[must_use]
-    pub fn describe_level_with(&self, resume: Option<&Resume>, before_grade: &str) -> Option<String> {
+    pub fn describe_resume_as(&self, resume: Option<&Resume>) -> Option<String> {
         if self.is_level_open() {
-            return Some("level not known yet".to_owned());
+            return Some("resume not known yet".to_owned());
         }
-        let level = format!("level {}", self.level?);
-        let resume = resume.and_then(Resume::word);
-        Some(resume.map_or_else(|| level.clone(), |word| format!("{level}, {before_grade}{word}")))
+        let level = self.level?;
+        Some(match resume.and_then(Resume::word) {
+            Some(word) => format!("resume {word}"),
+            None if level == 0 => "no resume".to_owned(),
+            None => "resume untested".to_owned(),
+        })
     }
 
     /// Reports whether a keeper or its parent lives.

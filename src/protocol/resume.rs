@@ -40,8 +40,8 @@ impl Resume {
             (Grade::Exact, _) => "exact",
             (Grade::SameData, _) => "same data",
             (Grade::WeightsOnly, _) => "weights only",
-            (Grade::Script, true) => "proven",
-            (Grade::Script, false) => "unproven",
+            (Grade::Script, true) => "tested",
+            (Grade::Script, false) => "untested",
             (Grade::None, _) => return None,
         })
     }
@@ -94,8 +94,8 @@ mod tests {
         let of = |grade, proven, reason: Option<&str>| Resume { grade, proven, reason: reason.map(str::to_owned) };
         let data = of(Grade::SameData, false, Some("random states are not restored"));
         assert_eq!(data.to_string(), "same data (random states are not restored)");
-        assert_eq!(of(Grade::Script, false, None).to_string(), "the script's own, unproven");
-        assert_eq!(Resume::of_script(true, true).to_string(), "the script's own, proven");
+        assert_eq!(of(Grade::Script, false, None).to_string(), "the script's own, untested");
+        assert_eq!(Resume::of_script(true, true).to_string(), "the script's own, tested");
         assert_eq!((Resume::of_script(false, true).word(), Resume::of_script(false, true).proven), (None, false));
         assert_eq!(of(Grade::Exact, true, None).to_string(), "exact");
     }

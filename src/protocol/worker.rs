@@ -158,7 +158,7 @@ pub struct Hello {
     pub pid: u32,
     /// Device, for display: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
     pub device: String,
-    /// Backend, for display: `flex f32`, `cuda bf16, fused`.
+    /// Backend, for display: `f32`, `cuda bf16, fused`.
     pub backend: String,
     /// Trainable parameters.
     pub parameters: u64,

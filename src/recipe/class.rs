@@ -20,9 +20,9 @@ impl Class {
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::A => "same problem",
-            Self::B => "other trajectory",
-            Self::C => "other shapes",
+            Self::A => "same training",
+            Self::B => "changes the training",
+            Self::C => "changes the model",
         }
     }
 }

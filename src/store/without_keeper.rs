@@ -58,5 +58,5 @@ fn describe_orphan(run: &RunDir, status: &Status, pid: u32) -> String {
         How::Resume(durable) => format!("`{}` ends it and continues from step {}", way.command, count(durable)),
         _ => format!("`{}` ends it and starts it over", way.command),
     };
-    format!("the command, process {pid}, runs on past step {step}, but its keeper and its harness are gone; {way}")
+    format!("the command, process {pid}, runs on past step {step}, but the processes that kept it are gone; {way}")
 }

@@ -92,12 +92,12 @@ impl ChosenDevice {
         self.location != TensorDevice::Cpu
     }
 
-    /// Returns the display name of the backend: `flex f32`, `cuda bf16, fused`.
+    /// Returns the display name of the backend: `f32`, `cuda bf16, fused`.
     #[must_use]
     pub fn backend_name(&self, training: &Training) -> String {
         let recompute = if training.gradient_checkpointing { ", gradient checkpointing" } else { "" };
         match self.location {
-            TensorDevice::Cpu => format!("flex {}{recompute}", training.precision),
+            TensorDevice::Cpu => format!("{}{recompute}", training.precision),
             TensorDevice::Cuda(_) => {
                 let fused = if training.fused_kernels { "fused" } else { "plain" };
                 format!("cuda {}, {fused}{recompute}", training.precision)

@@ -368,7 +368,8 @@ fn an_override_that_leaves_a_rung_no_safer_is_named_and_the_list_of_runs_shows_i
     let place = Place::scripted();
     place.script(QUICK, "");
     let set = ["--set", "optimizer.lr=0.04"];
-    let wanted = "rung safe relieves numerics, but its optimizer.lr of 0.05 is above the 0.04 that the run begins with";
+    let wanted =
+        "rung safe helps against NaN losses, but its optimizer.lr of 0.05 is above the 0.04 that the run begins with";
     let checked = place.output(&[&["check", "run.yaml"][..], &set].concat());
     assert!(text(&checked).contains(&format!("warning: {wanted}")), "{}", text(&checked));
     assert!(!text(&place.output(&["check", "run.yaml"])).contains("warning: "));

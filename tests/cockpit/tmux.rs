@@ -204,7 +204,7 @@ fn a_ladder_too_wide_for_the_terminal_is_checked_rung_by_rung() {
     let narrow = Terminal::open(&place, (80, 80));
     narrow.enter(&format!("{DOWNSHIFT} check {file}"));
     narrow.wait_words(&[
-        "1 b: class B other trajectory, relieves memory, numerics",
+        "1 b: class B changes the training, helps against lack of memory, NaN losses",
         "training.accumulation",
         "1 → 4",
         "fine-tune is valid",

@@ -14,7 +14,7 @@ pub fn shown_step(screen: &str) -> Option<u64> {
 pub fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     terminal.wait("falling loss", |screen| screen.contains("loss falling") && shown_step(screen) >= Some(40));
     terminal.press(&["d"]);
-    terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same problem", "Enter shift"]);
+    terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same training", "Enter shift"]);
     let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
     terminal.confirm("Enter shift");
     terminal.wait_words(&["shifted: full → accumulate", "save at the next step", "first step", "total"]);

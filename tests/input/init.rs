@@ -87,9 +87,9 @@ fn each_style_of_script_gets_the_expected_run_file_and_check_accepts_it() {
         let says = text(&checked.stdout);
         let kept = match style {
             "attached" => Some("train_attached.py calls downshift.attach, once it runs"),
-            "trainer" => Some("train_trainer.py trains with Hugging Face's Trainer, which the companion keeps"),
-            "clm_alone" => Some("run_clm.py trains with Hugging Face's Trainer, which the companion keeps"),
-            "lightning" => Some("train_lightning.py trains with Lightning's Trainer, which the companion keeps"),
+            "trainer" => Some("train_trainer.py trains with Hugging Face's Trainer, which downshift keeps"),
+            "clm_alone" => Some("run_clm.py trains with Hugging Face's Trainer, which downshift keeps"),
+            "lightning" => Some("train_lightning.py trains with Lightning's Trainer, which downshift keeps"),
             _ => None,
         };
         assert_eq!(says.contains("\nlevel 2: "), kept.is_some(), "{style}: {says}");

@@ -201,7 +201,7 @@ fn the_shipped_command_runs_to_its_end_and_shows_its_level() {
     assert_eq!(out.status.code(), Some(0), "{}", shown(&out));
     let status = place.status_json();
     assert_eq!((&status["state"], &status["level"], &status["step"]), (&"finished".into(), &1.into(), &60.into()));
-    assert!(shown(&place.output(&["status"])).contains("  level 1, "));
+    assert!(shown(&place.output(&["status"])).contains("  resume "));
     let run = place.newest().unwrap();
     assert!(run.file("out/checkpoint-50/state").is_file(), "the script writes where the run file says");
 }

@@ -335,7 +335,7 @@ fn damaged_containers_are_never_overwritten_by_a_start_from_the_beginning() {
     let mut harness = Harness::start(scene.path(), 2);
     assert_eq!(harness.wait().code(), Some(14), "the exit code of an unusable checkpoint");
     let log = fs::read_to_string(scene.path().join("worker.log")).unwrap();
-    assert!(log.contains("no checkpoint of the companion is whole; the newest, of step 20"), "{log}");
+    assert!(log.contains("no checkpoint that downshift saved in the script is whole; the newest, of step 20"), "{log}");
 }
 
 #[test]
@@ -379,6 +379,6 @@ fn a_fault_that_nothing_can_inject_is_named() {
     let mut harness = Harness::start_with(dir.path(), 1, &["--inject", "nan@5"]);
     let note = harness.wait_for("the note", |event| matches!(event, Event::Note { .. }));
     let Event::Note { text, .. } = note else { panic!("{note:?}") };
-    assert_eq!(text, "nan@5 cannot be injected: no companion in the command has reported");
+    assert_eq!(text, "nan@5 cannot be injected: downshift's helper in the script has not reported");
     assert_eq!(harness.wait().code(), Some(0));
 }

@@ -5,7 +5,7 @@ import random
 
 import numpy
 import torch
-from downshift import fetch
+from downshift_cockpit import fetch
 
 torch.set_num_threads(1)
 

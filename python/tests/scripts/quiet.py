@@ -4,4 +4,4 @@ import sys
 
 print("HEAVY", sorted(name for name in ("torch", "numpy", "json", "socket") if name in sys.modules))
 print("NEXT", getattr(sys, "next_sitecustomize_ran", False))
-print("COMPANION", "downshift.imports" in sys.modules)
+print("COMPANION", "downshift_cockpit.imports" in sys.modules)

@@ -149,7 +149,9 @@ fn calls_in_tables(page: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn every_command_of_the_requirements_is_one_that_the_program_takes() {
-    let calls = calls_in_tables(&fs::read_to_string(book().join("requirements.md")).unwrap());
+    let calls = calls_in_tables(
+        &fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/requirements.md")).unwrap(),
+    );
     for call in &calls {
         if let Err(error) = Cli::try_parse_from(call) {
             panic!("{}: {error}", call.join(" "));

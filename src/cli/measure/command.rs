@@ -154,7 +154,7 @@ impl<'a> CommandMeter<'a> {
             }
             return Err(Failure::new(
                 1,
-                format!("rung {rung}: the command was not started, or its harness was killed{log}"),
+                format!("rung {rung}: the command was not started, or the process around it was killed{log}"),
             )
             .into());
         };

@@ -53,7 +53,7 @@ fn shorten(why: &str, state: RunState) -> String {
 
 /// Returns the rung; for a command, also how much the keeper can do for it, and how well it resumes.
 fn describe_rung(status: &Status) -> String {
-    match status.describe_level() {
+    match status.describe_resume() {
         Some(level) => format!("{}, {level}", status.rung_name),
         None => status.rung_name.clone(),
     }

@@ -62,7 +62,7 @@ pub fn describe_missing(spec: &CommandSpec) -> String {
     let missing: Vec<&str> = missing.iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| *what).collect();
     let missing = missing.join(" and ");
     format!(
-        "the run file has no {missing}, and no companion resumes the script; write them, let `downshift init` propose them, or \
+        "the run file has no {missing}, and downshift cannot resume the script by itself; write them, let `downshift init` propose them, or \
          train with downshift.attach"
     )
 }

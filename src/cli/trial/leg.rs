@@ -150,7 +150,10 @@ impl Leg {
     fn judge(&mut self) -> Result<Over, Failure> {
         let log = end_of_log(&self.dir.file("worker.log"));
         let Some((pid, exit)) = self.exit else {
-            return Err(Failure::new(1, format!("the command was not started, or its harness was killed{log}")));
+            return Err(Failure::new(
+                1,
+                format!("the command was not started, or the process around it was killed{log}"),
+            ));
         };
         if exit.code == Some(0) && self.failed.is_none() {
             return Ok(Over::Finished);

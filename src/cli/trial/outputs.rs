@@ -132,7 +132,7 @@ impl fmt::Display for Risk {
         let list = |names: &[String]| text::escape_line(&names.join(", ")).into_owned();
         match self {
             Self::Unknown => formatter.write_str(
-                "nothing in the run file tells it to write into the trial's own folders.\nThe companion redirects a Trainer \
+                "nothing in the run file tells it to write into the trial's own folders.\ndownshift redirects a Trainer \
                  of Hugging Face or Lightning; everything else is written where the script always writes, and may replace \
                  earlier outputs",
             ),

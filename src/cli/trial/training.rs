@@ -45,7 +45,7 @@ pub fn try_training(run: &Run, options: &Options<'_>, devices: &Devices, runs: &
     let tried = train(run, spec, options, (&folder.path, devices), time)?;
     let Some(seen) = tried else {
         drop(folder);
-        line!("a companion resumes the script, so the trial goes on with its resume");
+        line!("downshift resumes the script itself, so the trial goes on with its resume");
         return command::try_command(run, options, runs);
     };
     if options.keep {

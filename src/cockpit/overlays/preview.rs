@@ -7,6 +7,7 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
+use crate::config::knobs::list_troubles;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{Request, RunState, RungRecord, Status, Target};
@@ -109,10 +110,10 @@ fn short_consequences(
     class: Class,
     width: usize,
 ) -> Vec<Line<'static>> {
-    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
-    let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
+    let relieves = list_troubles(&ends.target.relieves);
+    let relieves = if relieves.is_empty() { relieves } else { format!("; helps against {relieves}") };
     let warm = ends.warm_start().filter(|_| class == Class::C).map_or("", |_| "; warm_start: what fits is loaded");
-    let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
+    let meaning = format!("{}{warm}{relieves}", class.meaning());
     let when = match (status.state, &state.command) {
         (_, Some(_)) => command::short_sentence(state, status, to),
         (RunState::Paused, _) => "takes effect on resume".to_owned(),
@@ -263,10 +264,10 @@ fn consequence_lines(
     theme: &Theme,
 ) -> Vec<Line<'static>> {
     let class = worst_class(changes);
-    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
+    let relieves = list_troubles(&ends.target.relieves);
     let mut lines = Vec::new();
     if !relieves.is_empty() {
-        lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
+        lines.push(Line::from(vec![Span::styled("helps against  ", theme.dim), Span::raw(relieves)]));
     }
     let (meaning, when, warns) = match &state.command {
         Some(_) => {

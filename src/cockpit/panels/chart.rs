@@ -1,11 +1,11 @@
 //! A chart: a heading with the legend and the cursor's reading, the curve, and, on the loss, the
 //! evaluations.
 
-use super::curve::{Plot, draw_curve};
+use super::curve::{Plot, draw_curve, evaluation_lines};
 use super::geometry::{Curve, Geometry};
 use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::chart_data::evaluation_spot;
-use crate::cockpit::plot::{axis, braille::Braille};
+use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
@@ -74,20 +74,6 @@ fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 
-/// Returns the lines between neighbouring evaluations, cut off at the edges of a window.
-fn evaluation_lines(state: &State, (start, end): (f64, f64)) -> Vec<((f64, f64), (f64, f64))> {
-    let axis = state.screen.chart.axis;
-    let all = state.facts.evals.values().filter_map(|row| Some((evaluation_spot(row).on(axis), row.eval.loss?)));
-    let all: Vec<(f64, f64)> = all.filter(|(_, loss)| loss.is_finite()).collect();
-    let cut = |pair: &[(f64, f64)]| {
-        let ((left, from), (right, to)) = (pair[0], pair[1]);
-        let at = |place: f64| if right > left { from + (to - from) * (place - left) / (right - left) } else { to };
-        let (left, right) = (left.max(start), right.min(end));
-        (left <= right).then(|| ((left, at(left)), (right, at(right))))
-    };
-    all.windows(2).filter_map(cut).collect()
-}
-
 /// Returns position and loss of the best evaluation whose weights are on disk, if visible.
 fn visible_best(state: &State) -> Option<(f64, f64)> {
     let (row, chart) = (state.best()?, state.screen.chart);
@@ -106,21 +92,12 @@ fn evaluation_range(state: &State) -> Option<(f64, f64)> {
 /// Minimum number of columns between diamonds, so that the curve below stays visible.
 const APART: u16 = 6;
 
-/// Draws evaluations as a line with diamonds: the best one on disk filled, the newest one labeled. Where they are
+/// Draws evaluations as diamonds on their line: the best one on disk filled, the newest one labeled. Where they are
 /// dense only some have a diamond.
 fn draw_evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
     let (buffer, geometry) = (frame.buffer_mut(), plot.geometry);
     let seen = visible_evaluations(state);
     let best = visible_best(state);
-    let dots = (usize::from(geometry.area.width) * 2, usize::from(geometry.area.height) * 4);
-    let mut line = Braille::new(dots.0 / 2, dots.1 / 4);
-    let dot = |(place, loss): (f64, f64)| Some((geometry.dot(place)?, geometry.scale.row(loss, dots.1)));
-    for (from, to) in evaluation_lines(state, geometry.window) {
-        if let (Some(from), Some(to)) = (dot(from), dot(to)) {
-            line.line(from, to);
-        }
-    }
-    line.paint(geometry.area, buffer, theme.second);
     let mut free_left_of = u16::MAX;
     for (place, loss) in seen.iter().rev() {
         let Some(x) = geometry.column(*place).filter(|x| *x < free_left_of) else { continue };

@@ -1,5 +1,6 @@
 //! Checkpoints on disk, newest first.
 
+use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
@@ -24,13 +25,24 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let note = match (all.is_empty(), past) {
         (true, _) => String::new(),
         (false, true) => format!("{} saved by then", all.len()),
-        (false, false) => format!("{} saved, {} kept", all.len(), kept.len()),
+        (false, false) => {
+            let explain = area.width >= 90 && kept.iter().any(|row| row.proven);
+            let proven = if explain { "proven: training went on well past it · " } else { "" };
+            format!("{proven}{} saved, {} kept", all.len(), kept.len())
+        }
     };
     let inner = ui::render_heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
     if kept.is_empty() {
         let unwatched = state.status().is_some_and(|status| status.level == Some(Level::Command.number()));
-        let why = if unwatched { "the run file names no checkpoints" } else { "no checkpoints yet" };
-        return ui::render_placeholder(frame, inner, why, theme);
+        let why = if unwatched {
+            "a restart begins anew: name the script's checkpoints with `checkpoints:` and `resume:` in a run file"
+                .to_owned()
+        } else if state.capability().saves_on_request() && !past {
+            format!("no checkpoints yet: {} saves one now", state.keys.key_of(Action::Checkpoint))
+        } else {
+            "no checkpoints yet".to_owned()
+        };
+        return ui::render_placeholder(frame, inner, &why, theme);
     }
     let skip = first_visible(state, area.height);
     let durable = state.status().and_then(|status| status.durable_step);
@@ -98,7 +110,7 @@ fn checkpoint_line(
         let paused = row.pause_ms.max(0.0).round() as u64;
         let total = row.total_ms.max(0.0).round() as u64;
         let times = format!("paused {}, durable in {}", took(paused), took(total));
-        let verdict = if row.proven { "proven" } else { ["unproven", "verified"][usize::from(verified)] };
+        let verdict = if row.proven { "proven" } else { ["unchecked", "intact"][usize::from(verified)] };
         line.push_span(Span::raw(ui::pad(verdict, 10)));
         line.push_span(Span::raw(ui::pad(&value, 23)));
         line.push_span(Span::styled(times, theme.dim));

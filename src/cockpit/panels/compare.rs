@@ -193,7 +193,7 @@ fn draw_curves(
         let Some(curves) = curves else { continue };
         let values = values(curves, usize::from(plot.width) * 2);
         let mut line = Braille::new(usize::from(plot.width), usize::from(plot.height));
-        curve::draw_line(&mut line, &values, |_| false, scale);
+        curve::draw_line(&mut line, &values, |_| false, scale, 1);
         line.paint_beside(plot, buffer, theme.line(place));
         newest[place] = curves.newest(state, over, end).or_else(|| values.into_iter().rev().flatten().next());
     }

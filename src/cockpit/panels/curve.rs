@@ -9,6 +9,7 @@
 //! ```
 
 use super::geometry::{Curve, Geometry, RIGHT};
+use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
@@ -16,8 +17,11 @@ use crate::config::theme::Theme;
 use crate::format::learning_rate;
 use crate::series::{Column, Extent};
 use crate::store::summary::Spot;
-use ratatui::{Frame, layout::Rect, style::Style};
+use ratatui::{Frame, buffer::Buffer, layout::Rect, style::Style};
 use std::borrow::Cow;
+
+/// Thickness of a smoothed line: heavier than the single dots that were measured.
+const SMOOTH_DOTS: usize = 2;
 
 /// A drawn curve.
 #[derive(Debug, Clone, Copy)]
@@ -112,12 +116,18 @@ fn draw_lines(
     let style_of = |cell: usize| styles.get(cell).copied().unwrap_or(theme.smooth);
     if weight > 0.0 {
         band.paint(plot.area, buffer, theme.raw);
-        let mut line = Braille::new(size.0, size.1);
-        let skipped = |x: usize| columns.get(x).is_some_and(|column| column.skipped > 0 && column.extent.is_none());
-        curve::draw_line(&mut line, &smooth, skipped, plot.scale);
-        line.paint_by(plot.area, buffer, style_of);
     } else {
         band.paint_by(plot.area, buffer, style_of);
+    }
+    // Below the smoothed line, which nothing may hide.
+    if curve.quantity == Quantity::Loss {
+        draw_evaluation_line(buffer, plot, state, theme);
+    }
+    if weight > 0.0 {
+        let mut line = Braille::new(size.0, size.1);
+        let skipped = |x: usize| columns.get(x).is_some_and(|column| column.skipped > 0 && column.extent.is_none());
+        curve::draw_line(&mut line, &smooth, skipped, plot.scale, SMOOTH_DOTS);
+        line.paint_by(plot.area, buffer, style_of);
     }
     let newest = metric.filter(|_| weight > 0.0).and_then(|metric| {
         let (value, _) = *facts.series.before_on(metric, plot.axis, plot.window.1.next_up(), 1).last()?;
@@ -137,6 +147,33 @@ fn draw_lines(
     let smallest = known.min_by(|a, b| a.1.total_cmp(&b.1));
     let least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
     Plot { geometry: plot, newest, least, style }
+}
+
+/// Returns the lines between neighbouring evaluations, cut off at the edges of a window.
+pub(super) fn evaluation_lines(state: &State, (start, end): (f64, f64)) -> Vec<((f64, f64), (f64, f64))> {
+    let axis = state.screen.chart.axis;
+    let all = state.facts.evals.values().filter_map(|row| Some((evaluation_spot(row).on(axis), row.eval.loss?)));
+    let all: Vec<(f64, f64)> = all.filter(|(_, loss)| loss.is_finite()).collect();
+    let cut = |pair: &[(f64, f64)]| {
+        let ((left, from), (right, to)) = (pair[0], pair[1]);
+        let at = |place: f64| if right > left { from + (to - from) * (place - left) / (right - left) } else { to };
+        let (left, right) = (left.max(start), right.min(end));
+        (left <= right).then(|| ((left, at(left)), (right, at(right))))
+    };
+    all.windows(2).filter_map(cut).collect()
+}
+
+/// Draws the line through the evaluations.
+fn draw_evaluation_line(buffer: &mut Buffer, plot: Geometry, state: &State, theme: &Theme) {
+    let mut line = Braille::new(usize::from(plot.area.width), usize::from(plot.area.height));
+    let rows = line.dots_high();
+    let dot = |(place, loss): (f64, f64)| Some((plot.dot(place)?, plot.scale.row(loss, rows)));
+    for (from, to) in evaluation_lines(state, plot.window) {
+        if let (Some(from), Some(to)) = (dot(from), dot(to)) {
+            line.line(from, to);
+        }
+    }
+    line.paint(plot.area, buffer, theme.second);
 }
 
 /// Returns the style of each column of cells: that of the rung active there.

@@ -112,8 +112,7 @@ fn header_fields(wide: bool, state: &State, status: &Status, theme: &Theme) -> (
         rung.splice(0..0, [label("rung "), text(format!("{} ", status.rung))]);
     }
     left.push(Field::new(5, rung));
-    let level = status.describe_level_with(status.resume.as_ref(), if wide { "resume " } else { "" });
-    left.extend(level.map(|level| Field::new(8, vec![text(level)])));
+    left.extend(status.describe_resume().map(|resume| Field::new(8, vec![text(resume)])));
     if let Some(host) = &status.host {
         let way = if wide { ", through the run's folder" } else { "" };
         left.push(Field::new(4, vec![Span::styled(format!("on host {}{way}", ui::cut(host, 24)), theme.accent)]));

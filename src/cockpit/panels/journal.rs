@@ -1,5 +1,6 @@
 //! The run's events, newest at the bottom: checkpoints in a row and the lines of a fault are one entry each.
 
+use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Fault, JournalEntry, Kinds, Outcome, shown_entries};
 use crate::cockpit::state::screen::Panel;
@@ -33,8 +34,12 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         return ui::render_placeholder(frame, inner, "no events yet", theme);
     }
     if entries.is_empty() {
-        let text = if state.screen.filter.is_empty() { "no such events yet" } else { "no matching lines" };
-        return ui::render_placeholder(frame, inner, text, theme);
+        let text = if state.screen.filter.is_empty() {
+            format!("no such events yet: {} shows others", state.keys.key_of(Action::Kinds))
+        } else {
+            "no matching lines: Esc clears the filter".to_owned()
+        };
+        return ui::render_placeholder(frame, inner, &text, theme);
     }
     let cursor = cursor(state, entries.len());
     let mut lines = Vec::new();
@@ -106,6 +111,8 @@ fn visible_entries(state: &State, entries: &[JournalEntry<'_>], area: Rect) -> R
 fn entry_rows(state: &State, entry: &JournalEntry<'_>, area: Rect) -> Vec<String> {
     let width = usize::from(area.width).saturating_sub(INDENT).max(8);
     match entry {
+        // Who asked for it is for the record, not for the eye.
+        JournalEntry::Line(row) if is_record(row) => first_rows(&row.text, width, 1),
         JournalEntry::Line(row) => ui::wrap(&row.text, width),
         JournalEntry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),
         JournalEntry::Fault(fault) => {
@@ -184,8 +191,14 @@ fn entry_lines(entry: &JournalEntry<'_>, rows: Vec<String>, offset_s: i32, theme
     rows.into_iter().enumerate().map(line).collect()
 }
 
+/// Reports whether a line only records who asked for something.
+fn is_record(row: &JournalRow) -> bool {
+    (row.level, row.kind) == (Level::Info, JournalKind::Request)
+}
+
 fn row_style(row: &JournalRow, theme: &Theme) -> Style {
     match (row.level, row.kind) {
+        _ if is_record(row) => theme.dim,
         (Level::Error, _) => theme.danger,
         (Level::Warn, _) => theme.warn,
         (Level::Info, JournalKind::Checkpoint | JournalKind::Note | JournalKind::Health) => theme.dim,

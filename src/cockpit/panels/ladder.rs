@@ -4,6 +4,7 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
+use crate::config::knobs::list_troubles;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
@@ -99,7 +100,7 @@ fn rung_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'sta
         Span::styled(format!("{rung} "), theme.dim),
         Span::styled(ui::pad(&view.name, name_width), name_style),
     ]);
-    let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let relieves = list_troubles(&view.relieves);
     let shown = record_columns(record, state.steps_per_s_on(rung), theme);
     // Least important dropped first: memory, then speed; or the fault that the current rung has overcome.
     let overcame = current && record.is_some_and(|record| record.fault.is_some()) && !shown.speed.content.is_empty();

@@ -88,8 +88,8 @@ impl Form {
             (Some(since), true) => format!("best {metric} {} ago", counted(since, "evaluation")),
             (Some(since), false) => format!("best {metric} {} ago", counted(since, "eval")),
         };
-        let style = if summary.setback.is_some() { theme.warn } else { theme.dim };
-        Line::styled(text, style)
+        let rises = matches!(summary.setback, Some(Setback::Rising { .. }));
+        Line::styled(text, if rises { theme.warn } else { theme.dim })
     }
 }
 

@@ -32,8 +32,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     if found == 0 {
         let text = match (filter.is_empty(), state.moment.is_some()) {
             (_, true) => "the replay leaves out the worker log",
-            (true, false) => "no output yet",
-            (false, false) => "no matching lines",
+            (true, false) => "no output yet: the worker has printed nothing",
+            (false, false) => "no matching lines: Esc clears the filter",
         };
         return ui::render_placeholder(frame, inner, text, theme);
     }

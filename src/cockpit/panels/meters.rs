@@ -61,7 +61,7 @@ pub const NARROWEST: usize = 29;
 pub fn meters(state: &State) -> Vec<Meter> {
     let mut meters = vec![speed(state), skips(state)];
     let Some(newest) = state.facts.samples.back() else {
-        meters.push(unknown("RAM", "no probe reading yet"));
+        meters.push(unknown("RAM", "no reading yet"));
         return meters;
     };
     let aged = |rows: Vec<Meter>, time_ms: i64| {
@@ -100,7 +100,7 @@ pub fn why_stale(state: &State) -> Option<String> {
         return Some("old: no keeper".to_owned());
     }
     if age_ms > STALE_MS {
-        let who = if state.silence_ms().is_some() { "keeper" } else { "probe" };
+        let who = if state.silence_ms().is_some() { "keeper" } else { "monitor" };
         return Some(format!("old: the {who} is silent"));
     }
     let had_gpu = state.facts.samples.iter().any(|row| row.reading.gpu.is_ok());
@@ -198,7 +198,8 @@ pub fn skips(state: &State) -> Meter {
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
     let all = state.status().map_or(far, |status| (status.skipped.unwrap_or(0) + unguarded).max(far));
     let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
-    let mut notes = vec![format!("{} of {} in total", count(all), count(steps))];
+    // First, since it explains the mark on the bar.
+    let mut notes = vec![format!("┼ limit {}", percent(limit)), format!("{} of {} in all", count(all), count(steps))];
     // A window that covers the whole run would repeat the total.
     if steps > far_of && counted.is_none() {
         notes.push(format!("{} of the last {}", percent(far as f64 / far_of.max(1) as f64), count(far_of)));
@@ -208,7 +209,6 @@ pub fn skips(state: &State) -> Meter {
     let run = run.or((known.longest > 1).then_some(("in a row at most", known.longest)));
     notes.extend(run.map(|(words, many)| format!("{} {words}", count(many))));
     notes.extend(known.first.map(|first| format!("first at {}", count(first))));
-    notes.push(format!("limit {}", percent(limit)));
     let tone = if share.get() > limit && near_of >= 20 { Tone::Warn } else { Tone::Plain };
     Meter {
         label,

@@ -6,6 +6,7 @@ use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
+use crate::config::knobs::list_troubles;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::recipe::class::{Class, compare_presets, effective_batch};
@@ -77,9 +78,10 @@ fn rung_lines(
 
 fn record_lines(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line<'static>> {
     let label = |text: &str| Span::styled(ui::pad(text, 12), theme.dim);
-    let relieves: Vec<_> = view.relieves.iter().map(ToString::to_string).collect();
-    let relieves = if relieves.is_empty() { "nothing: the fastest rung".to_owned() } else { relieves.join(", ") };
-    let mut lines = vec![Line::from(vec![label("relieves"), Span::raw(relieves)])];
+    let relieves = list_troubles(&view.relieves);
+    let (name, relieves) =
+        if relieves.is_empty() { ("speed", "the fastest rung".to_owned()) } else { ("against", relieves) };
+    let mut lines = vec![Line::from(vec![label(name), Span::raw(relieves)])];
     if let Some(batch) = effective_batch(&view.preset) {
         lines.push(Line::from(vec![label("batch"), Span::raw(format!("{} samples per step", count(batch)))]));
     }

@@ -77,8 +77,14 @@ pub fn draw_band(canvas: &mut Braille, columns: &[Column], scale: Scale) {
     }
 }
 
-/// Draws a line through the values; `breaks` marks the columns that the line must not cross.
-pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(usize) -> bool, scale: Scale) {
+/// Draws a line through the values, this many dots thick; `breaks` marks the columns that the line must not cross.
+pub fn draw_line(
+    canvas: &mut Braille,
+    values: &[Option<f64>],
+    breaks: impl Fn(usize) -> bool,
+    scale: Scale,
+    thickness: usize,
+) {
     let rows = canvas.dots_high();
     let mut last: Option<(usize, usize)> = None;
     for (x, value) in values.iter().enumerate() {
@@ -87,7 +93,10 @@ pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(u
             continue;
         };
         let here = (x, scale.row(*value, rows));
-        canvas.line(last.unwrap_or(here), here);
+        let from = last.unwrap_or(here);
+        for below in 0..thickness {
+            canvas.line((from.0, from.1 + below), (x, here.1 + below));
+        }
         last = Some(here);
     }
 }

@@ -16,13 +16,13 @@ impl Harness {
         self.companion.introduction = None;
         self.progress.follow_output();
         self.warn(
-            "the companion is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
+            "downshift's helper in the script is gone; steps are read from the output again, and nothing is saved on order".to_owned(),
         );
         // A new start resumes from what was saved before.
         let run_dir = self.args.run_dir.path();
         let resumes = !checkpoint::list(run_dir).is_empty() || !adopted::list(run_dir).is_empty();
         if let Some(news) = &mut self.companion.news {
-            let reason = Some("the companion is gone".to_owned());
+            let reason = Some("downshift's helper in the script is gone".to_owned());
             let grade = if resumes { news.grade } else { Grade::None };
             *news = CompanionNews { saves: news.saves && resumes, guards: false, grade, reason, ..news.clone() };
         }
@@ -41,13 +41,16 @@ impl Harness {
         self.companion.reported.missed = true;
         if !self.args.inject.is_empty() {
             let faults: Vec<String> = self.args.inject.iter().map(ToString::to_string).collect();
-            self.warn(format!("{} cannot be injected: no companion in the command has reported", faults.join(",")));
+            self.warn(format!(
+                "{} cannot be injected: downshift's helper in the script has not reported",
+                faults.join(",")
+            ));
         }
         let runs_torch =
             self.companion.link.is_some() && self.family.among(&scan()).iter().any(|process| has_torch(process.pid));
         if runs_torch {
-            let text = "no companion has reported: Python was started without it (-I, -E, -S, a container), or the \
-                        script takes its steps without an optimizer of PyTorch";
+            let text = "downshift's helper in the script has not reported: Python was started without it (-I, -E, -S, a \
+                        container), or the script takes its steps without an optimizer of PyTorch";
             self.link.send(&Event::Note { level: Level::Info, text: text.to_owned() });
         }
     }

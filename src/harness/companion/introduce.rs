@@ -17,7 +17,9 @@ impl Harness {
     pub(super) fn introduce_companion(&mut self, member: Member, mut introduction: Introduction) {
         if introduction.protocol != PROTOCOL {
             let theirs = introduction.protocol;
-            return self.warn(format!("the companion speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"));
+            return self.warn(format!(
+                "downshift's helper in the script speaks protocol {theirs} instead of {PROTOCOL}; it is ignored"
+            ));
         }
         if let Some(obstacle) = self.companion.publishing.parts.obstacle() {
             (introduction.saves, introduction.grade, introduction.reason) = (false, Grade::None, Some(obstacle));
@@ -58,7 +60,7 @@ impl Harness {
         self.companion.speaker = Some(member);
         if self.companion.news.as_ref() != Some(&news) {
             if let Err(error) = KnownCompanion::record(&self.args.run_dir, &news) {
-                self.warn(format!("the companion cannot be recorded in the run directory: {error}"));
+                self.warn(format!("downshift's helper in the script cannot be recorded in the run directory: {error}"));
             }
             self.companion.news = Some(news);
             self.send_companion();

@@ -62,8 +62,10 @@ pub enum Absence {
 impl fmt::Display for Absence {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => formatter.write_str("it has no companion; only ranks that downshift starts can be saved"),
-            Self::Gone => formatter.write_str("its companion is gone"),
+            Self::Unknown => {
+                formatter.write_str("it has no helper of downshift; only ranks that downshift starts can be saved")
+            }
+            Self::Gone => formatter.write_str("its helper of downshift is gone"),
             Self::CannotSave(reason) => formatter.write_str(reason),
         }
     }

@@ -63,7 +63,7 @@ impl fmt::Display for Note {
                 "the script saves and resumes by `downshift.attach`, and its `run.batches` takes the batch of the rung",
             ),
             Self::Kept(kept) => {
-                write!(formatter, "the companion saves and resumes {kept} with no line of the script changed")
+                write!(formatter, "downshift saves and resumes {kept} with no line of the script changed")
             }
             Self::NoOutputDirectory => {
                 formatter.write_str("the output directory is unknown; fill in `checkpoints` and `resume`")

@@ -126,7 +126,7 @@ mod tests {
         // The store and a worker that resumes behind it and before it.
         let hello = |step: u64| -> Event {
             let hello = json!({
-                "event": "hello", "protocol": 1, "build": "0", "pid": 1, "device": "cpu", "backend": "flex f32",
+                "event": "hello", "protocol": 1, "build": "0", "pid": 1, "device": "cpu", "backend": "f32",
                 "parameters": 1, "resumed_from": step, "position": { "epoch": 0, "offset": step, "samples": step }, "epoch_units": 1000,
                 "total_units": 1000, "total_steps": 1000, "unit": "samples",
             });

@@ -361,7 +361,7 @@ fn steps_that_the_companion_drops_count_as_those_of_any_worker() {
         effects.extend(policy.decide(skipped(number), seconds(number)));
     }
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
-    assert_eq!(policy.rung(), 3, "the rung that relieves numerics");
+    assert_eq!(policy.rung(), 3, "the rung that helps against NaN losses");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn a_run_that_no_rung_can_help_needs_attention_instead_of_looping() {
         panic!("{effects:?}")
     };
     assert_eq!(*relief, Relief::Memory);
-    let told = "the script ignores training.micro_batch: the rung says 2, in force is 8, so no rung relieves memory";
+    let told = "the script ignores training.micro_batch: the rung says 2, in force is 8, so no rung helps against lack of memory";
     assert!(why.to_string().contains(told), "{why}");
 
     // The same on the last rung of all, where no other one is left.

@@ -40,7 +40,7 @@ fn stages_follow_each_other_when_their_length_is_over_and_they_are_proven() {
     assert_eq!(words(&scenario), "stage 2 of 3, full in 2560 epochs");
     assert!(!scenario.steps(3799, 1.0).contains(&ASKED));
     assert!(!scenario.steps(3900, 1.0).contains(&ASKED), "no checkpoint of this stage is proven");
-    assert_eq!(words(&scenario), "stage 2 of 3, full once a checkpoint is proven");
+    assert_eq!(words(&scenario), "stage 2 of 3, full once training is well past a checkpoint");
     scenario.save();
     assert!(scenario.steps(3901, 1.0).contains(&ASKED));
     scenario.save();

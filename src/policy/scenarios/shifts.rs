@@ -60,7 +60,7 @@ fn a_rung_that_fails_before_its_first_step_is_left_again_whatever_the_cause() {
         assert_eq!(end_by(&mut scenario, &way), [0], "{way:?}");
         assert!(scenario.policy.unusable(1).is_some(), "{way:?}");
         assert_eq!(scenario.policy.ledger().budget, Ledger::default().budget, "it costs no restart: {way:?}");
-        // The keeper does not choose it: plain relieves kernels.
+        // The keeper does not choose it: plain helps against kernel faults.
         scenario.steps(150, 1.0);
         assert_eq!(starts(&scenario.fail(FailureClass::DeviceFault)), [3], "{way:?}");
     }

@@ -156,7 +156,7 @@ fn a_cause_that_no_rung_relieves_is_reported_once_with_the_fix() {
     let told: Vec<&str> = effects
         .iter()
         .filter_map(|effect| if let Effect::Journal(_, _, text) = effect { Some(text.as_str()) } else { None })
-        .filter(|text| text.starts_with("no rung below full relieves memory"))
+        .filter(|text| text.starts_with("no rung below full helps against lack of memory"))
         .collect();
     let [told] = told[..] else { panic!("{effects:?}") };
     assert!(told.contains("relieves: [memory]") && told.contains("micro_batch") && told.contains("resume"), "{told}");
@@ -171,13 +171,13 @@ fn a_cause_that_no_rung_relieves_is_reported_once_with_the_fix() {
         panic!("{:?}", scenario.policy.life())
     };
     assert!(unrelieved.as_ref().is_some_and(|it| it.relief == Relief::Memory && it.why.is_none()), "{why:?}");
-    assert!(why.to_string().contains("no rung below full relieves memory: add a rung"), "{why}");
+    assert!(why.to_string().contains("no rung below full helps against lack of memory: add a rung"), "{why}");
     let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
     scenario.steps(10, 1.0);
     let effects = scenario.skip(30);
     let told = effects
         .iter()
-        .filter(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("relieves numerics")));
+        .filter(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("helps against NaN losses")));
     assert_eq!(told.count(), 1, "{effects:?}");
 }
 

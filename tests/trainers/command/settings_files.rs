@@ -271,9 +271,9 @@ fn a_ladder_of_whole_settings_files_is_written_and_compared_key_by_key() {
     let checked = place.succeed(&["check", "run.yaml", "--device", "cpu"]);
     for part in [
         "rung conf_b: conf_b.yaml against that of `full`",
-        "train.batch_size                    8 → 4            A same problem",
-        "train.gradient_accumulation_steps   1 → 2            A same problem",
-        "train.lr     0.001 → 0.0005   B other trajectory",
+        "train.batch_size                    8 → 4            A same training",
+        "train.gradient_accumulation_steps   1 → 2            A same training",
+        "train.lr     0.001 → 0.0005   B changes the training",
         "train.name   \"a\" → \"c\"",
     ] {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

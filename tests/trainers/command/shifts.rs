@@ -52,7 +52,9 @@ fn a_run_goes_back_from_a_rung_that_exits_before_its_first_step_and_does_not_cho
     let trained = wait_status(&run, "a step after it", |status| status.step > back.step && status.rungs[0].steps > 0);
     assert_eq!(trained.exit_code, None);
     fs::write(run.file("full"), "").unwrap();
-    wait_status(&run, "the other rung that relieves memory", |status| status.rung == 2 && status.rungs[2].steps > 0);
+    wait_status(&run, "the other rung that helps against lack of memory", |status| {
+        status.rung == 2 && status.rungs[2].steps > 0
+    });
     fs::write(run.file("enough"), "").unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(0));
     let starts = shown(&place.output(&["triage", "shifts"]));

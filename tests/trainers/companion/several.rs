@@ -111,7 +111,7 @@ fn once_the_companion_of_a_rank_is_gone_every_save_fails_and_names_it() {
         Event::SaveFailed { step, message, .. } => Some((*step, message.as_str())),
         _ => None,
     });
-    let message = "rank 1 of 2: its companion is gone";
+    let message = "rank 1 of 2: its helper of downshift is gone";
     assert_eq!(failed.collect::<Vec<_>>(), [20, 40, 60, 60].map(|step| (step, message)));
 }
 

@@ -17,7 +17,11 @@ fn losses(events: &[Event]) -> Vec<(u64, f64)> {
 fn the_output_counts_again_when_the_companion_is_gone() {
     let scene = Scene::new("loop", &["--step-ms", "100", "--mischief", "dead"], "");
     let (events, code) = scene.attempt(1, &[]);
-    assert!(notes(&events).iter().any(|text| text.starts_with("the companion is gone")), "{:?}", notes(&events));
+    assert!(
+        notes(&events).iter().any(|text| text.starts_with("downshift's helper in the script is gone")),
+        "{:?}",
+        notes(&events)
+    );
     let last = events.iter().rev().find_map(|event| match event {
         Event::Command { news: CommandNews::Companion(news) } => Some(news),
         _ => None,

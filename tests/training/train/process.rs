@@ -142,7 +142,7 @@ fn a_whole_run_speaks_the_contract() {
     let (events, code) = start(run.path(), 4, "").end();
     assert_eq!(code, 0);
     let Some(Event::Hello(hello)) = events.first() else { panic!("{events:?}") };
-    assert_eq!((hello.protocol, hello.device.as_str(), hello.backend.as_str()), (PROTOCOL, "cpu", "flex f32"));
+    assert_eq!((hello.protocol, hello.device.as_str(), hello.backend.as_str()), (PROTOCOL, "cpu", "f32"));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::Step(_))).count(), 24);
     assert_eq!(events.last(), Some(&Event::Done { reason: DoneReason::Finished, step: 24 }));
     let saved = events.iter().any(|event| matches!(event, Event::Saved(saved) if saved.step == 24));

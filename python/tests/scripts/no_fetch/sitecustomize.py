@@ -4,7 +4,7 @@ import os
 import sys
 
 sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[1])
-from downshift import fetch, imports
+from downshift_cockpit import fetch, imports
 
 fetch.install = lambda module: None
 imports.install()

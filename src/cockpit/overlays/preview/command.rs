@@ -7,10 +7,10 @@ use crate::protocol::control::{Request, RunState, Status, Target};
 use crate::protocol::resume::Resume;
 use crate::recipe::class::{Change, Class, worst_class};
 
-/// Returns the cost of a shift to a rung, or why it is refused, after the level.
+/// Returns the cost of a shift to a rung, or why it is refused, after its resume.
 pub fn short_sentence(state: &State, status: &Status, to: usize) -> String {
-    let level = status.describe_level().unwrap_or_default();
-    format!("{level}: {}", cost_of_shift(state, status, to).0)
+    let resume = status.describe_resume().unwrap_or_default();
+    format!("{resume}: {}", cost_of_shift(state, status, to).0)
 }
 
 /// Returns the cost of a shift to a rung, or why it is refused, and whether it is possible.
@@ -52,9 +52,8 @@ pub fn consequences(state: &State, status: &Status, to: usize, changes: &[Change
     let (cost, is_possible) = cost_of_shift(state, status, to);
     let loses_place = matches!(resume.grade, Grade::WeightsOnly | Grade::None);
     let warns = !is_possible || loses_place || !ignored.is_empty();
-    // Without a grade of its own, the run has the level alone.
-    let level = status.describe_level_with(status.resume.as_ref().map(|_| &resume), "resume ").unwrap_or_default();
-    Consequences { meaning, cost: format!("{level}: {cost}."), warns }
+    let resume = status.describe_resume_as(status.resume.as_ref().map(|_| &resume)).unwrap_or_default();
+    Consequences { meaning, cost: format!("{resume}: {cost}."), warns }
 }
 
 /// Returns the resume after these changes. A framework's loader draws its random numbers by micro-batch, `run.batches` of

@@ -17,12 +17,16 @@ fn meter_note(state: &State, label: &str) -> String {
 #[test]
 fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
     let mut state = fixture::training(SIZE);
-    assert!(meter_note(&state, "skips").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "skips"));
+    assert!(
+        meter_note(&state, "skips").starts_with("┼ limit 5 % · 3 of 700 in all · "),
+        "{}",
+        meter_note(&state, "skips")
+    );
     let rows = (701..=8_370).map(|step| fixture::step_row(2, step, NOW + step.cast_signed())).collect();
     update(&mut state, Msg::Keeper(Update::Steps { rows }));
     fixture::apply_status(&mut state, fixture::status(RunState::Training, 8_370));
     let told = meter_note(&state, "skips");
-    assert!(told.starts_with("3 of 8 370 in total · 0 % of the last 2 0"), "{told}");
+    assert!(told.starts_with("┼ limit 5 % · 3 of 8 370 in all · 0 % of the last 2 0"), "{told}");
 }
 
 #[test]
@@ -31,7 +35,7 @@ fn a_script_without_a_guard_skips_nothing() {
     (status.skipped, status.unguarded) = (Some(0), 3);
     let mut state = fixture::training(SIZE);
     fixture::apply_status(&mut state, status.clone());
-    assert!(meter_note(&state, "NaN").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "NaN"));
+    assert!(meter_note(&state, "NaN").starts_with("┼ limit 5 % · 3 of 700 in all · "), "{}", meter_note(&state, "NaN"));
     assert_eq!(meter_note(&state, "skips"), "");
     status.state = RunState::Finished;
     fixture::apply_status(&mut state, status);
@@ -58,7 +62,7 @@ fn skips_that_nobody_counts_are_unknown_and_never_none() {
     fixture::apply_status(&mut fresh, status.clone());
     let meter = skips(&fresh);
     assert_eq!((meter.value.as_deref(), meter.tone), (Some("12 % of the last 200"), Tone::Warn));
-    assert!(meter.note(200).starts_with("700 of 7 000 in total"), "{}", meter.note(200));
+    assert!(meter.note(200).starts_with("┼ limit 5 % · 700 of 7 000 in all"), "{}", meter.note(200));
     assert!(verdict(&fresh).text.starts_with("skipping: 12 % of the last 200 steps"), "{:?}", verdict(&fresh));
     // The next attempt has no counts yet, and the rows hold none of those skips.
     status.updates = None;

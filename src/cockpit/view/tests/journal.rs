@@ -236,7 +236,7 @@ fn the_knobs_of_a_rung_scroll_to_the_last() {
     press(&mut state, KeyCode::PageDown);
     assert!(draw_text(&state).contains("optimizer.lr"), "{}", draw_text(&state));
     press(&mut state, KeyCode::PageUp);
-    assert!(draw_text(&state).contains("relieves    memory"), "{}", draw_text(&state));
+    assert!(draw_text(&state).contains("against     lack of memory"), "{}", draw_text(&state));
 }
 
 /// A value that does not fit is cut with an ellipsis, never silently: with names that are too long for any panel,

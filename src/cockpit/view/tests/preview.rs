@@ -90,10 +90,10 @@ const RESUMES: &str = "checkpoints: { match: 'out/*' }\nresume: {}\n";
 fn the_preview_of_a_command_says_what_its_level_loses() {
     let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
     for (more, wanted) in [
-        ("", "level 0: refused: this would lose 700 steps: nothing resumes the command"),
-        ("restart: from_start\n", "level 0: the command starts over and loses 700 steps."),
-        (RESUMES, "level 1: goes back to checkpoint 600 and repeats 100 steps."),
-        (&saves, "level 1: the script saves first, then continues from there."),
+        ("", "no resume: refused: this would lose 700 steps: nothing resumes the"),
+        ("restart: from_start\n", "no resume: the command starts over and loses 700 steps."),
+        (RESUMES, "resume untested: goes back to checkpoint 600 and repeats 100 steps."),
+        (&saves, "resume untested: the script saves first, then continues from there."),
     ] {
         let shown = draw_text(&command_preview((120, 40), more));
         assert!(shown.contains(wanted), "{wanted}: {shown}");
@@ -154,7 +154,7 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
             "The script ignores training.micro_batch: the rest takes effect.",
         ),
         (of_trainer(&[]), "Not exact: training.micro_batch changes."),
-        (of_trainer(&[]), "level 2, resume same data: saves at"),
+        (of_trainer(&[]), "resume same data: saves at"),
         (of_trainer(&ignored[..1]), "the loss continues as before"),
     ] {
         let shown = draw_text(&with_companion(command_preview((120, 40), ""), companion.clone()));
@@ -163,10 +163,10 @@ fn with_a_companion_the_preview_says_how_exactly_the_run_continues() {
         let cost = "saves at the next step and continues from it.";
         assert!(words.contains(cost), "{cost}: {shown}");
         let level = match companion.grade {
-            Grade::Exact => "level 2, exact",
-            Grade::SameData => "level 2, same data",
-            Grade::WeightsOnly => "level 2, weights only",
-            _ => "level 2, unproven",
+            Grade::Exact => "resume exact",
+            Grade::SameData => "resume same data",
+            Grade::WeightsOnly => "resume weights only",
+            _ => "resume untested",
         };
         assert!(shown.lines().next().is_some_and(|header| header.contains(level)), "{shown}");
     }
@@ -226,7 +226,7 @@ fn a_command_shows_its_own_knobs_and_its_level() {
     assert_snapshot!("command_preview", draw_text(&state));
     press_keys(&mut state, "\u{1b}");
     let shown = draw_text(&state);
-    assert!(shown.lines().next().is_some_and(|header| header.contains("level 1")), "{shown}");
+    assert!(shown.lines().next().is_some_and(|header| header.contains("resume untested")), "{shown}");
     let mut state = command_preview((160, 40), RESUMES);
     press_keys(&mut state, "\u{1b}");
     let mut status = state.status().unwrap().clone();
@@ -234,5 +234,5 @@ fn a_command_shows_its_own_knobs_and_its_level() {
     fixture::apply_status(&mut state, status);
     let shown = draw_text(&state);
     let header = shown.lines().next().unwrap();
-    assert!(header.contains("level not known yet") && !header.contains("level 0"), "{header}");
+    assert!(header.contains("resume not known yet") && !header.contains("no resume"), "{header}");
 }

@@ -24,14 +24,14 @@ fn seconds_later(size: (u16, u16), seconds: i64) -> State {
 #[test]
 fn readings_of_a_silent_probe_are_not_shown_as_live() {
     let now = draw_text(&seconds_later((80, 24), 1));
-    assert!(line_with(&now, "VRAM").contains("18.2 / 24.0 GiB") && !now.contains("the probe is silent"), "{now}");
+    assert!(line_with(&now, "VRAM").contains("18.2 / 24.0 GiB") && !now.contains("the monitor is silent"), "{now}");
     for size in [(80, 24), (120, 40)] {
         let shown = draw_text(&seconds_later(size, 6));
         for word in ["VRAM", "heat", "RAM"] {
             assert!(!line_with(&shown, word).is_empty(), "{word} in {shown}");
         }
         assert!(line_with(&shown, "VRAM").contains("18.2 / 24.0 GiB"), "{shown}");
-        assert!(shown.contains("7 s") && shown.contains("old: the probe is silent"), "{shown}");
+        assert!(shown.contains("7 s") && shown.contains("old: the monitor is silent"), "{shown}");
     }
 }
 

@@ -65,7 +65,7 @@ fn a_rank_that_is_gone_fails_the_open_saves_and_all_later_ones() {
     ranks.write(5, 0);
     ranks.write(5, 1);
     assert!(ranks.0.leave(member(1), Absence::Gone).is_empty(), "rank 2 still writes");
-    let gone = "rank 1 of 3: its companion is gone";
+    let gone = "rank 1 of 3: its helper of downshift is gone";
     assert_eq!(ranks.write(5, 2), [failed(5, &[0, 1, 2], gone)], "its part is no longer there");
     assert!(ranks.write(6, 0).is_empty());
     assert_eq!(ranks.write(6, 2), [failed(6, &[0, 2], gone)]);
@@ -94,7 +94,7 @@ fn nobody_waits_for_a_rank_that_has_no_companion() {
     assert!(parts.answer(member(0), 5, Ok(part(5, 0))).is_empty());
     let outcomes = parts.answer(member(2), 5, Ok(part(5, 2)));
     let [Outcome::Failed { why, .. }] = &outcomes[..] else { panic!("{outcomes:?}") };
-    assert!(why.message.starts_with("rank 1 of 3: it has no companion"), "{}", why.message);
+    assert!(why.message.starts_with("rank 1 of 3: it has no helper of downshift"), "{}", why.message);
 }
 
 #[test]

@@ -1,0 +1,1 @@
+"""Another package of this name, as PyPI has one."""
