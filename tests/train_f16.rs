@@ -2,6 +2,7 @@
 //! affect the gradients. A separate test binary, like the one for bfloat16. (Run files refuse 16 bits on the
 //! CPU: it is slow there.)
 #![cfg(feature = "train")]
+#![cfg_attr(feature = "train", expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking"))]
 
 #[path = "training/train/halves.rs"]
 mod halves;

@@ -2,6 +2,7 @@
 //! the last bit. A separate test binary, because the number format is a property of the device for the lifetime
 //! of the process. (Run files refuse 16 bits on the CPU: it is slow there.)
 #![cfg(feature = "train")]
+#![cfg_attr(feature = "train", expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking"))]
 
 #[path = "training/train/halves.rs"]
 mod halves;

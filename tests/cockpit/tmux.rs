@@ -1,6 +1,6 @@
 //! The cockpit as a user sees it: a real terminal (in its own tmux server), a real keeper, and a scripted worker.
 
-#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test: what is missing fails it")]
 
 mod adopt;
 mod keys;

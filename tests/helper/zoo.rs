@@ -1,6 +1,6 @@
 //! A harness whose keeper is the test, and the processes of its command.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+#![cfg(test)]
 
 use crate::helper::{send_signal, wait_for};
 use downshift::protocol::line;

@@ -182,8 +182,8 @@ fn pipes_are_refused_wherever_a_file_is_named() {
 
 #[cfg(feature = "train")]
 mod trained {
+    use super::kinds::program_command;
     use super::{Limits, read_source, run_safely, run_watched};
-    use crate::kinds::program_command;
     use std::fs;
     use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! The libraries of the soft card, as cargo builds them.
 
+#![cfg(test)]
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Once;

@@ -1,6 +1,10 @@
 //! Real training on the CPU with a model small enough for hundreds of runs: exact resume, shifts, the guard,
 //! checkpoints, and the worker as a process.
 #![cfg(feature = "train")]
+#![cfg_attr(
+    feature = "train",
+    expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking")
+)]
 
 mod adapters;
 mod blocks;

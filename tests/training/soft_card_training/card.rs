@@ -57,11 +57,12 @@ pub fn place_with_card() -> Place {
 /// differ, for each form of the PTX, and for each way of marking tuned rungs. CubeCL knows kernels by their types, which
 /// differ between checkouts.
 fn prepared_caches() -> PathBuf {
-    let ptx = include_bytes!("../../examples/soft_card/ptx.rs");
-    let marks = include_bytes!("../../src/store/kernels.rs");
+    let ptx = include_bytes!("../../../examples/soft_card/ptx.rs");
+    let marks = include_bytes!("../../../src/store/kernels.rs");
     let folder = env!("CARGO_MANIFEST_DIR").as_bytes();
-    let key = blake3::hash(&[&include_bytes!("../../Cargo.lock")[..], ptx, marks, build().as_bytes(), folder].concat())
-        .to_hex();
+    let key =
+        blake3::hash(&[&include_bytes!("../../../Cargo.lock")[..], ptx, marks, build().as_bytes(), folder].concat())
+            .to_hex();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 
