@@ -53,6 +53,8 @@ pub struct Watch {
     pub heat: Heat,
     /// The response to a loss spike.
     pub spike: Spike,
+    /// When slow steps count as memory that spilled to the host.
+    pub spill: Spill,
     /// When the loss counts as diverging.
     pub divergence: Divergence,
     /// Evaluations without a better one before the run counts as no longer learning; 0 = never.
@@ -84,6 +86,7 @@ impl Default for Watch {
             ending: Ending::default(),
             heat: Heat::default(),
             spike: Spike::default(),
+            spill: Spill::default(),
             divergence: Divergence::default(),
             patience: 10,
             climb: Climb::default(),
@@ -226,6 +229,24 @@ impl Default for Spike {
     }
 }
 
+/// When slow steps count as GPU memory that spilled to the host: a shift to a rung that relieves memory follows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spill {
+    /// Multiple of a step's usual compute time from which it counts as slow; 0 = never.
+    pub factor: f64,
+    /// Share of GPU memory in use from which it may have spilled.
+    pub memory: f64,
+    /// How long steps must be slow.
+    pub after: Time,
+}
+
+impl Default for Spill {
+    fn default() -> Self {
+        Self { factor: 3.0, memory: 0.97, after: Time::seconds(20.0) }
+    }
+}
+
 /// When the loss counts as diverging. Leads only to a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -296,6 +317,9 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
         "below 1, every loss would count as diverging",
         "write 2",
     );
+    let factor = watch.spill.factor;
+    found.unless(factor == 0.0 || factor > 1.0, "spill.factor", "must be above 1", "write 3, or 0 for never");
+    found.unless(share(watch.spill.memory), "spill.memory", "must be a share of GPU memory", a_share);
     check_waits(watch, &mut found);
     found.into_problems()
 }
