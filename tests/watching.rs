@@ -220,6 +220,17 @@ fn memory_that_spilled_to_the_host_is_named_and_relieved_and_nothing_else_is_tak
 }
 
 #[test]
+fn almost_full_memory_of_the_host_is_told_once() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 12, save_ms: 1 }", "watch: { ram: 0.001 }\n");
+    let (mut child, _) = place.start(&[]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let full = told(&place, "of the host's memory is in use; the limit is 0 %");
+    assert_eq!(full.len(), 1, "{full:?}");
+    assert!(full[0].contains("grew from") || full[0].contains("no process of this run has grown"), "{full:?}");
+}
+
+#[test]
 fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
     let card = |errors: u64| {
         json!({

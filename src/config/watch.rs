@@ -19,6 +19,8 @@ pub struct Watch {
     pub temperature_c: f64,
     /// Share of GPU memory above which to warn.
     pub vram: f64,
+    /// Share of host memory above which to warn: of the machine, or of the limit of the run's cgroup.
+    pub ram: f64,
     /// Free disk space at the run directory below which to warn, in MiB; 0 = never.
     pub disk_free_mib: u64,
     /// Share of skipped steps among the last 200 that triggers a rung for numerics.
@@ -69,6 +71,7 @@ impl Default for Watch {
             autopilot: true,
             temperature_c: 85.0,
             vram: 0.95,
+            ram: 0.92,
             disk_free_mib: 1024,
             skip_rate: 0.02,
             skips_to_shift: 5,
@@ -293,6 +296,7 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
     let share = |value: f64| value > 0.0 && value <= 1.0;
     let a_share = "write a number above 0, up to 1";
     found.unless(share(watch.vram), "vram", "must be a share of GPU memory", a_share);
+    found.unless(share(watch.ram), "ram", "must be a share of host memory", a_share);
     found.unless(share(watch.skip_rate), "skip_rate", "must be a share of the steps", a_share);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
     found.unless(sane, "temperature_c", "no GPU runs at this temperature", "write 30 to 120 degrees Celsius");
