@@ -289,7 +289,8 @@ impl Keeper {
                 (Level::Error, format!("needs attention: {why}; {}", self.policy.continuation()))
             }
         };
-        let text = sentences::with_time(text, &self.recorder.status);
+        let has_run = !matches!(outcome, Outcome::Refused(_));
+        let text = if has_run { sentences::with_time(text, &self.recorder.status) } else { text };
         let notice = self.notice_of_end(&outcome, level, &text);
         self.tell(&notice);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);

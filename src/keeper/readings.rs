@@ -66,9 +66,7 @@ impl Keeper {
         if let Some(free) = free {
             self.decide(Event::DiskLow(free < self.run.watch.disk_free_mib << 20), None);
         }
-        if let Some(load) = load.filter(|_| on_gpu) {
-            self.decide(Event::GpuLoad(load), None);
-        }
+        load.into_iter().filter(|_| on_gpu).for_each(|load| self.decide(Event::GpuLoad(load), None));
         if on_gpu {
             self.decide(Event::Utilisation(busy), None);
         }

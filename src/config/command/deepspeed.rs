@@ -161,10 +161,10 @@ fn check_file(launch: &CommandLaunch, path: &Path, ranks: Option<u64>) -> Vec<Mi
         Err(SettingsError::Value { .. } | SettingsError::Missing(_)) => return Vec::new(),
         Err(error) => {
             let wrong = Wrong::Unreadable(error.to_string());
-            return vec![Mistake { place: text::path(path).to_string(), wrong }];
+            return vec![Mistake { place: text::path(path), wrong }];
         }
     };
-    let shown = text::path(path).to_string();
+    let shown = text::path(path);
     let mut mistakes: Vec<Mistake> = Vec::new();
     let counts = COUNTS.iter().map(|key| (*key, true));
     for (key, is_count) in counts.chain(SIZES.iter().map(|key| (*key, false))) {
