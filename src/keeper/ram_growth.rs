@@ -54,19 +54,24 @@ impl RamGrowth {
 #[cfg(test)]
 mod tests {
     use super::RamGrowth;
-    use crate::cockpit::fixture;
-    use crate::protocol::probe::{Metric, RamProcess};
+    use crate::protocol::probe::{Host, HostMore, Metric, RamProcess};
 
     const GIB: u64 = 1 << 30;
 
     fn largest(readings: &[&[(u32, u64)]]) -> Option<String> {
         let mut growth = RamGrowth::default();
         for reading in readings {
-            let mut host = fixture::reading(false, 0).host;
             let process =
                 |(pid, bytes): &(u32, u64)| RamProcess { pid: *pid, name: "python3".to_owned(), bytes: *bytes };
-            host.more.ram_processes = Metric::Is(reading.iter().map(process).collect());
-            growth.observe(&host);
+            let ram_processes = Metric::Is(reading.iter().map(process).collect());
+            growth.observe(&Host {
+                ram_total_bytes: Metric::default(),
+                ram_used_bytes: Metric::default(),
+                ram_worker_bytes: Metric::default(),
+                cpu: Metric::default(),
+                disk_free_bytes: Metric::default(),
+                more: HostMore { ram_processes, ..HostMore::default() },
+            });
         }
         growth.largest().map(|grown| grown.to_string())
     }
