@@ -34,6 +34,7 @@ mod planner;
 mod probe;
 mod proving;
 mod quality;
+mod ram_growth;
 mod readings;
 mod recorder;
 #[cfg(test)]

@@ -43,6 +43,7 @@ pub mod room;
 pub mod shift;
 mod skips;
 pub mod spike;
+pub mod spill;
 mod turn;
 mod updates;
 mod watching;

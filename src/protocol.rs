@@ -45,5 +45,6 @@ pub mod run_state;
 pub mod samples;
 pub mod skips;
 mod target;
+pub mod time_spent;
 pub mod unread;
 pub mod worker;

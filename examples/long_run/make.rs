@@ -7,6 +7,7 @@ use downshift::protocol::control::{
 };
 use downshift::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
+use downshift::protocol::time_spent::TimeSpent;
 use downshift::protocol::worker::{Eval, Level, ReducedRate};
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::{AttemptRow, Batch, Writer};
@@ -281,6 +282,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         pid_probe: None,
         pid_quality: None,
         autopilot: false,
+        time: TimeSpent::default(),
         passage: None,
         rungs: vec![rung("full", steps * 4 / 10), rung("plain", steps * 6 / 10)],
         run_dir: dir.path().display().to_string(),

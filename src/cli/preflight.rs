@@ -12,7 +12,9 @@ use super::settings_copies::describe_change;
 use super::trust;
 use super::undeclared::undeclared_arguments;
 use super::{Failure, line, occupied, plan, say};
+use crate::config::command::deepspeed::check_deepspeed;
 use crate::config::command::files::{changed_on_full, check_copies};
+use crate::config::command::first_launch;
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, Severity, other_users};
@@ -29,6 +31,7 @@ use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 pub use script::{find_missing_script, missing_script};
 use serde_json::Value;
+use std::env;
 use std::io;
 use std::path::Path;
 
@@ -93,7 +96,7 @@ impl Preflight {
                 return list;
             }
         };
-        list.check_script(&run);
+        list.check_script(&run, start.nodes);
         list.check_trial(&run);
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
@@ -111,7 +114,7 @@ impl Preflight {
         list
     }
 
-    fn check_script(&mut self, run: &Run) {
+    fn check_script(&mut self, run: &Run, nodes: u32) {
         if let Some(missing) = run.command.as_ref().and_then(find_missing_script) {
             self.fail("script", Failure::new(CONFIG, missing), "fix its path, or start from its folder");
         }
@@ -124,6 +127,12 @@ impl Preflight {
                 Failure::new(CONFIG, problem.to_string()),
                 "correct `files` in the run file, or the settings file",
             );
+        }
+        for mistake in
+            first_launch(run, 0, nodes).iter().flat_map(|start| check_deepspeed(start, nodes, |name| env::var_os(name)))
+        {
+            let fix = "correct the DeepSpeed file";
+            self.fail("deepspeed", Failure::new(CONFIG, mistake.to_string()), fix);
         }
         for (file, changed) in changed_on_full(run) {
             let fix = "change the knob of `full`, or the settings file, so that both say the same";
@@ -219,7 +228,7 @@ impl Preflight {
                 Access::File(path) if !secret::expand_home(path).exists() => {
                     ("secret", format!("{} does not exist", text::path(path)))
                 }
-                Access::Environment(name) if std::env::var_os(name).is_none() => {
+                Access::Environment(name) if env::var_os(name).is_none() => {
                     ("secret", format!("the environment variable {name} is not set"))
                 }
                 _ => continue,

@@ -52,6 +52,7 @@ pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     match args.format {
         LineFormat::Json => {
             let mut shown = serde_json::to_value(&status)?;
+            shown["useful"] = status.time.useful().into();
             if let Some(stalled_ms) = status.stalled_ms(now_ms()) {
                 shown["stalled_ms"] = stalled_ms.into();
             }
@@ -68,6 +69,9 @@ pub fn print_text(run: &RunDir, status: &Status) {
     line!("{}", text::escape_line(&facts(status, now_ms())));
     for note in notes(status) {
         line!("  {}", text::escape_line(&note));
+    }
+    if status.step > 0 {
+        line!("  {}: {}", status.time, status.time.parts_text().join(", "));
     }
     if let Some(way) = continuation_line(run, status) {
         line!("  {way}");

@@ -18,6 +18,7 @@ use crate::protocol::control::{
 use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::progress::Progress;
+use crate::protocol::time_spent::TimeSpent;
 use crate::protocol::worker::{Eval, Level};
 
 /// 20 November 2026, 14:02:11 UTC.
@@ -38,6 +39,7 @@ fn record(name: &str, steps: u64) -> RungRecord {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "every field of a status")]
 pub fn status(state: RunState, step: u64) -> Status {
     Status {
         run: "digits-20261120-140115".to_owned(),
@@ -95,6 +97,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         climb: None,
         exit_code: None,
         plan: None,
+        time: TimeSpent::default(),
         passage: None,
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),

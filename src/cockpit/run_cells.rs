@@ -4,6 +4,7 @@ use super::verdict::{Tone, format_accuracy, summarize_eval};
 use crate::format::{age, count, figure, percent};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics::{ACCURACY, LOSS};
+use crate::protocol::time_spent::TimeSpent;
 use crate::store::labels::Tag;
 use crate::store::run_summary::RunSummary;
 use jiff::Timestamp;
@@ -57,6 +58,13 @@ pub fn started(run: &RunSummary, now_ms: i64, offset_s: i32) -> String {
 #[must_use]
 pub fn duration(run: &RunSummary, now_ms: i64) -> String {
     run.duration_ms(now_ms).map_or_else(String::new, age)
+}
+
+/// Returns the share of wall time in steps that were kept: `97.3 %`.
+#[must_use]
+pub fn useful(run: &RunSummary) -> String {
+    let time = run.status.as_ref().filter(|status| status.step > 0).map(|status| &status.time);
+    time.and_then(TimeSpent::useful_text).unwrap_or_default()
 }
 
 /// Returns the steps taken.

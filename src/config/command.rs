@@ -9,6 +9,7 @@
 
 pub mod check;
 pub mod constants;
+pub mod deepspeed;
 pub mod environment;
 pub mod files;
 pub mod invocation;

@@ -240,6 +240,13 @@ impl SettingsFile {
         self.root.find(path).map(Node::value)
     }
 
+    /// Returns a value with its text and its line.
+    #[must_use]
+    pub fn written(&self, path: &str) -> Option<(Value, &str, usize)> {
+        let Node::Scalar(Scalar { span, value }) = self.root.find(path)? else { return None };
+        Some((value.clone(), self.text.get(span.clone())?, place_at(&self.text, span.start).0))
+    }
+
     /// Returns the text with other values. A value that is already the same keeps its bytes.
     ///
     /// # Errors

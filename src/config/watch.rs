@@ -19,6 +19,8 @@ pub struct Watch {
     pub temperature_c: f64,
     /// Share of GPU memory above which to warn.
     pub vram: f64,
+    /// Share of host memory above which to warn: of the machine, or of the limit of the run's cgroup.
+    pub ram: f64,
     /// Free disk space at the run directory below which to warn, in MiB; 0 = never.
     pub disk_free_mib: u64,
     /// Share of skipped steps among the last 200 that triggers a rung for numerics.
@@ -53,6 +55,8 @@ pub struct Watch {
     pub heat: Heat,
     /// The response to a loss spike.
     pub spike: Spike,
+    /// When slow steps count as memory that spilled to the host.
+    pub spill: Spill,
     /// When the loss counts as diverging.
     pub divergence: Divergence,
     /// Evaluations without a better one before the run counts as no longer learning; 0 = never.
@@ -67,6 +71,7 @@ impl Default for Watch {
             autopilot: true,
             temperature_c: 85.0,
             vram: 0.95,
+            ram: 0.92,
             disk_free_mib: 1024,
             skip_rate: 0.02,
             skips_to_shift: 5,
@@ -84,6 +89,7 @@ impl Default for Watch {
             ending: Ending::default(),
             heat: Heat::default(),
             spike: Spike::default(),
+            spill: Spill::default(),
             divergence: Divergence::default(),
             patience: 10,
             climb: Climb::default(),
@@ -226,6 +232,24 @@ impl Default for Spike {
     }
 }
 
+/// When slow steps count as GPU memory that spilled to the host: a shift to a rung that relieves memory follows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spill {
+    /// Multiple of a step's usual compute time from which it counts as slow; 0 = never.
+    pub factor: f64,
+    /// Share of GPU memory in use from which it may have spilled.
+    pub memory: f64,
+    /// How long steps must be slow.
+    pub after: Time,
+}
+
+impl Default for Spill {
+    fn default() -> Self {
+        Self { factor: 3.0, memory: 0.97, after: Time::seconds(20.0) }
+    }
+}
+
 /// When the loss counts as diverging. Leads only to a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -272,6 +296,7 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
     let share = |value: f64| value > 0.0 && value <= 1.0;
     let a_share = "write a number above 0, up to 1";
     found.unless(share(watch.vram), "vram", "must be a share of GPU memory", a_share);
+    found.unless(share(watch.ram), "ram", "must be a share of host memory", a_share);
     found.unless(share(watch.skip_rate), "skip_rate", "must be a share of the steps", a_share);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
     found.unless(sane, "temperature_c", "no GPU runs at this temperature", "write 30 to 120 degrees Celsius");
@@ -296,6 +321,9 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
         "below 1, every loss would count as diverging",
         "write 2",
     );
+    let factor = watch.spill.factor;
+    found.unless(factor == 0.0 || factor > 1.0, "spill.factor", "must be above 1", "write 3, or 0 for never");
+    found.unless(share(watch.spill.memory), "spill.memory", "must be a share of GPU memory", a_share);
     check_waits(watch, &mut found);
     found.into_problems()
 }

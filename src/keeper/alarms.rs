@@ -2,6 +2,7 @@
 //! while, unless its condition cleared in between.
 
 use super::notice::{Need, Notice};
+use super::ram_growth::RamGrowth;
 use super::recorder::Recorder;
 use super::sentences;
 use crate::config::integrations::Notify;
@@ -9,7 +10,7 @@ use crate::config::knobs::Watch;
 use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Host, Reading};
 use crate::protocol::worker::Level;
 use crate::recipe::learning::Learning;
 use crate::store::run_dir::RunDir;
@@ -34,6 +35,7 @@ pub struct Alarms {
     /// A drill sends nothing: it holds what another run would send.
     withheld: Option<Vec<Message>>,
     watch: Watch,
+    ram: RamGrowth,
     ecc_seen: Option<EccSeen>,
 }
 
@@ -67,6 +69,7 @@ impl Alarms {
             due: Vec::new(),
             withheld: run_dir.file(DRILL_FILE).exists().then(Vec::new),
             watch: run.watch.clone(),
+            ram: RamGrowth::default(),
             ecc_seen,
         }
     }
@@ -107,6 +110,7 @@ impl Alarms {
         let moment = (place, now);
         let gpu = reading.gpu.as_ref().ok().filter(|_| uses_card);
         let mut told = gpu.map_or_else(Vec::new, |gpu| self.check_gpu(gpu, moment));
+        told.extend(self.check_ram(&reading.host, moment));
         if let Some(free) = reading.host.disk_free_bytes.get() {
             let least = self.watch.disk_free_mib << 20;
             let text = format!(
@@ -124,6 +128,18 @@ impl Alarms {
             ));
         }
         told
+    }
+
+    fn check_ram(&mut self, host: &Host, moment: (&str, Duration)) -> Option<String> {
+        self.ram.observe(host);
+        let (share, full) = (host.ram_share()?, self.watch.ram);
+        let grew = match self.ram.largest() {
+            Some(grown) => format!("{grown}; fewer loader processes and less prefetch need less"),
+            None => "no process of this run has grown, so something else on the machine uses it".to_owned(),
+        };
+        let (now_percent, limit) = (share * 100.0, full * 100.0);
+        let text = format!("{now_percent:.0} % of the host's memory is in use; the limit is {limit:.0} %; {grew}");
+        self.follow_condition("ram", share >= full, share < full - LESS_BY, "host memory almost full", text, moment)
     }
 
     fn check_gpu(&mut self, gpu: &Gpu, moment: (&str, Duration)) -> Vec<String> {
@@ -247,6 +263,7 @@ mod tests {
     use super::Alarms;
     use crate::config::integrations::Notify;
     use crate::config::knobs::Watch;
+    use crate::keeper::ram_growth::RamGrowth;
     use crate::notify::{Limit, Outbox};
     use crate::recipe::learning::{Learning, Measured};
     use std::collections::BTreeMap;
@@ -258,7 +275,16 @@ mod tests {
         let outbox = Outbox::start(&Notify { bell: false, desktop: false, ..Notify::default() });
         let watch = Watch::default();
         let run = "run".to_owned();
-        let mut alarms = Alarms { run, limit, outbox, due: Vec::new(), withheld: None, watch, ecc_seen: None };
+        let mut alarms = Alarms {
+            run,
+            limit,
+            outbox,
+            due: Vec::new(),
+            withheld: None,
+            watch,
+            ram: RamGrowth::default(),
+            ecc_seen: None,
+        };
         let mut learning = Learning::default();
         let mut raised = Vec::new();
         for loss in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.8, 0.9, 1.0, 1.1, 1.2] {

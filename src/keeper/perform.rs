@@ -262,6 +262,7 @@ impl Keeper {
         if self.stays_to_measure(&outcome) {
             return;
         }
+        self.account_time();
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let (status, since) = (&self.recorder.status, self.recorder.not_finite_since());
@@ -288,6 +289,8 @@ impl Keeper {
                 (Level::Error, format!("needs attention: {why}; {}", self.policy.continuation()))
             }
         };
+        let has_run = !matches!(outcome, Outcome::Refused(_));
+        let text = if has_run { sentences::with_time(text, &self.recorder.status) } else { text };
         let notice = self.notice_of_end(&outcome, level, &text);
         self.tell(&notice);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
@@ -297,6 +300,18 @@ impl Keeper {
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
+    }
+
+    /// Charges the time since the last decision, and names what is spent from now on.
+    pub(super) fn account_time(&mut self) {
+        let life = self.policy.life();
+        let state = life.state();
+        let hangs =
+            matches!(life, Lifecycle::Stopping { then: Then::Recover(fault), .. } if fault.class == FailureClass::Hang);
+        if hangs {
+            self.recorder.account_for_hang();
+        }
+        self.recorder.account(state);
     }
 
     pub(super) fn status(&mut self) -> Status {

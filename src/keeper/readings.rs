@@ -6,6 +6,7 @@ use super::stored_state::{ALARMS, ECC_SEEN};
 use crate::faults::xid;
 use crate::policy::event::{Event, Evidence};
 use crate::policy::lifecycle::{Lifecycle, Then};
+use crate::policy::spill::GpuLoad;
 use crate::protocol::cause::{KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
@@ -36,6 +37,7 @@ impl Keeper {
             self.recorder.put_fact(ECC_SEEN, seen);
         }
         let card = gpu.and_then(|gpu| self.gpu.users.observe(gpu, &self.recorder.status.rungs));
+        let load = gpu.map(GpuLoad::of);
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());
         let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
@@ -64,6 +66,7 @@ impl Keeper {
         if let Some(free) = free {
             self.decide(Event::DiskLow(free < self.run.watch.disk_free_mib << 20), None);
         }
+        load.into_iter().filter(|_| on_gpu).for_each(|load| self.decide(Event::GpuLoad(load), None));
         if on_gpu {
             self.decide(Event::Utilisation(busy), None);
         }

@@ -10,6 +10,7 @@ mod quality;
 mod resumed;
 mod rungs;
 mod skips;
+mod time;
 mod writing;
 
 use evaluations::EvaluationCurve;
@@ -86,6 +87,7 @@ pub struct Recorder {
     /// Facts as stored.
     facts: BTreeMap<String, String>,
     trouble: StoreTrouble,
+    stopwatch: time::Stopwatch,
 }
 
 impl Recorder {
@@ -104,7 +106,7 @@ impl Recorder {
         let (next_journal, facts) = (store.last_journal_id()? + 1, store.facts()?);
         let measured = status.eval.iter().flat_map(|eval| eval.metrics.keys().cloned());
         let admission = Admission::new(store.metric_names()?.into_iter().chain(measured));
-        Ok(Self {
+        let mut recorder = Self {
             store,
             batch: Batch::default(),
             updates: Vec::new(),
@@ -134,7 +136,10 @@ impl Recorder {
             knows_non_finite: facts.contains_key(FIRST_NON_FINITE),
             facts,
             trouble: StoreTrouble::default(),
-        })
+            stopwatch: time::Stopwatch::default(),
+        };
+        recorder.account_for_gap();
+        Ok(recorder)
     }
 
     /// Reports whether the last worker began at the step where the run is now.
@@ -291,6 +296,7 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
+        self.account_for_step();
         self.place(row.step);
         // Once the output takes over from a companion that only watches, it tells again of steps that were counted.
         let taken = rungs::steps_taken(self.furthest_step, row.step);
@@ -330,6 +336,9 @@ impl Recorder {
         let ended_ms = self.attempt.ends_at().unwrap_or_else(now_ms);
         (self.row.ended_ms, self.row.outcome) = (Some(ended_ms), Some(words.to_owned()));
         self.put_attempt();
+        if fault {
+            self.account_for_fault();
+        }
         self.status.pid_worker = None;
         self.status.ranks.clear();
         let step = self.status.step;

@@ -249,6 +249,7 @@ impl Keeper {
         let now = self.now();
         let effects = self.policy.decide(event, now);
         self.perform(effects, asker);
+        self.account_time();
     }
 
     fn listen_for_signals(&self) -> std::io::Result<()> {

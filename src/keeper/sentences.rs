@@ -4,7 +4,7 @@ use super::retention::Unmatched;
 use crate::format::counted;
 use crate::outlook::continuation::{Continuation, How};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::Passage;
+use crate::protocol::control::{Passage, Status};
 use crate::protocol::metrics::{self, Metrics};
 use crate::protocol::resumed::Resumed;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
@@ -142,6 +142,11 @@ pub fn finished(step: u64, eval: Option<&Eval>, took_no_step: bool) -> String {
         ""
     };
     format!("finished at step {}{measured}{nothing}", grouped(step))
+}
+
+/// Adds the share of useful time to the end of a run that has trained.
+pub fn with_time(text: String, status: &Status) -> String {
+    if status.step == 0 { text } else { format!("{text}; {}", status.time) }
 }
 
 /// Warns of a run whose loss or gradient was not finite from a step to the end.

@@ -8,6 +8,7 @@ use crate::policy::command::{COMPANION_WAIT, CommandTimes, StartedBy};
 use crate::policy::event::Limits;
 use crate::protocol::capability::Level;
 use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::protocol::time_spent::TimeSpent;
 use crate::store::continuation::commands;
 use crate::store::foreign::ForeignProcess;
 use crate::store::run_dir::RunDir;
@@ -67,6 +68,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         proposal: None,
         climb: None,
         plan: None,
+        time: TimeSpent::default(),
         passage: None,
         rungs: run.rungs.iter().map(|rung| blank_record(&rung.name)).collect(),
         run_dir: run_dir.path().display().to_string(),

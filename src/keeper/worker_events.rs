@@ -146,6 +146,7 @@ impl Keeper {
             self.recorder.status.restarts += 1;
         }
         self.perform(effects, None);
+        self.account_time();
         self.alarms.post();
     }
 

@@ -4,6 +4,7 @@ use super::command::CommandTimes;
 use super::lifecycle::{Back, Outcome, Start};
 use super::reason::{Cancelled, Reason};
 use super::room::CardUse;
+use super::spill::GpuLoad;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
@@ -40,6 +41,8 @@ pub enum Event {
     Card(Option<CardUse>),
     /// Share of time with a kernel running on the GPU; none when unknown.
     Utilisation(Option<f64>),
+    /// The GPU's memory, clocks and load in one reading.
+    GpuLoad(GpuLoad),
     /// Whether the run's disk is almost full.
     DiskLow(bool),
     /// GPU temperature and its slowdown threshold; none when unknown.

@@ -11,6 +11,7 @@ use super::pace::Pace;
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
+use super::spill::SpillWatch;
 use super::updates::UpdateWatch;
 use crate::outlook::cost::Reached;
 use crate::protocol::capability::Capability;
@@ -31,6 +32,7 @@ pub struct Watches {
     pub updates: UpdateWatch,
     pub drifts: [DriftWatch; 2],
     pub idle: IdleWatch,
+    pub spill: SpillWatch,
     pub age: AgeWatch,
 }
 
@@ -44,6 +46,7 @@ impl Watches {
             updates: UpdateWatch::default(),
             drifts: Default::default(),
             idle: IdleWatch::default(),
+            spill: SpillWatch::default(),
             age: AgeWatch::default(),
         }
     }
@@ -53,6 +56,7 @@ impl Watches {
         self.hang = hang_watch(limits, capability, now);
         (self.spikes, self.skips, self.updates, self.drifts) = Default::default();
         self.age.renew();
+        self.spill = SpillWatch::default();
         self.idle.reset();
         self.heat.reset();
     }

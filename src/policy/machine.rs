@@ -162,6 +162,10 @@ impl Policy {
             }
             Event::Vram(used) => self.handle_vram(used, now),
             Event::Utilisation(share) => self.handle_utilisation(share, now),
+            Event::GpuLoad(load) => {
+                self.watches.spill.measured(load);
+                Vec::new()
+            }
             Event::DiskLow(low) => {
                 self.watches.age.disk_is_low = low;
                 Vec::new()
@@ -217,6 +221,7 @@ impl Policy {
             WorkerEvent::Phase { phase } => {
                 self.watches.hang.phase(phase, now);
                 self.watches.idle.phase(phase, now);
+                self.watches.spill.phase(phase);
                 if phase == Phase::Training {
                     self.watches.age.trains(now);
                 }

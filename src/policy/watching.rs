@@ -10,6 +10,7 @@ use super::machine::Policy;
 use super::moves::Move;
 use crate::config::knobs::Relief;
 use crate::config::watch::Spike;
+use crate::faults;
 use crate::format::apart;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Phase, Skipped, Step};
@@ -30,6 +31,7 @@ impl Policy {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
         }
+        let spill = self.watches.spill.step(step, watch.spill, now);
         let which = usize::from(step.searches);
         let (spike, drift) = (&mut self.watches.spikes[which], &mut self.watches.drifts[which]);
         let first = &mut self.ledger.first_losses[which];
@@ -45,6 +47,8 @@ impl Policy {
             let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
             let done = self.propose_move(Move::RollBack { back, to }, &why);
             effects.extend(with_trouble(FailureClass::Divergence, why, done));
+        } else if let Some(spill) = spill {
+            effects.extend(self.answer_spill(&spill.to_string(), now));
         } else if let Some(to) = self.climb_target(step.step) {
             let why = format!(
                 "{} clean steps",
@@ -57,6 +61,18 @@ impl Policy {
             effects.extend(self.note_stalled_plan(step.step));
         }
         effects
+    }
+
+    /// Shifts to a rung that relieves memory; where there is none, says so. Nothing has failed, so the rung's record is kept clean.
+    fn answer_spill(&mut self, why: &str, now: Duration) -> Vec<Effect> {
+        let done = match self.nearest_rung(Relief::Memory) {
+            Some(to) => self.suggest_move(Move::Shift { to }, why, now),
+            None => self.note_no_relief(Relief::Memory, "training continues, slowly").into_iter().collect(),
+        };
+        let advice = faults::advice(FailureClass::Spilled, None);
+        let text = format!("{why}; {advice}");
+        let alarm = Effect::Alarm { key: "spill", title: "GPU memory spilled", text };
+        with_trouble(FailureClass::Spilled, why.to_owned(), [vec![alarm], done].concat())
     }
 
     /// Returns the way back before a jump of the loss that has lasted this many steps. The data that is left out lies around

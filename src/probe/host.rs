@@ -1,7 +1,7 @@
 //! Readings of the machine: memory, processors, the watched worker, the disk. The parsers are pure
 //! functions of the text of /proc; each figure is read separately and may be missing.
 
-use crate::protocol::probe::{Host, HostMore, Metric};
+use crate::protocol::probe::{Host, HostMore, Metric, RamProcess};
 use crate::triage::cgroup;
 use crate::triage::kernel::KernelLog;
 use std::fs;
@@ -31,7 +31,7 @@ impl HostReader {
     }
 
     /// Takes one reading; the memory of the worker is read elsewhere.
-    pub fn read(&mut self, ram_worker_bytes: Metric<u64>) -> Host {
+    pub fn read(&mut self, ram_worker_bytes: Metric<u64>, ram_processes: Metric<Vec<RamProcess>>) -> Host {
         let memory = fs::read_to_string("/proc/meminfo").ok();
         let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(parse_ram) {
             Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
@@ -43,7 +43,7 @@ impl HostReader {
             ram_worker_bytes,
             cpu: self.read_cpu(),
             disk_free_bytes: self.read_disk(|disk| disk.f_bavail),
-            more: self.read_more(memory.as_deref()),
+            more: HostMore { ram_processes, ..self.read_more(memory.as_deref()) },
         }
     }
 
@@ -53,8 +53,12 @@ impl HostReader {
             None => (unknown("not in /proc/meminfo"), unknown("not in /proc/meminfo")),
         };
         let load = fs::read_to_string("/proc/loadavg").ok();
-        let lines = self.kernel.poll();
+        let (lines, room) = (self.kernel.poll(), cgroup::room());
+        let limit = |of: fn(cgroup::Room) -> u64| room.map_or_else(|| unknown("no limit"), |room| Metric::Is(of(room)));
         HostMore {
+            ram_limit_bytes: limit(|room| room.limit),
+            ram_limit_free_bytes: limit(|room| room.free),
+            ram_processes: Metric::default(),
             swap_total_bytes,
             swap_used_bytes,
             load_1m: load
@@ -91,6 +95,12 @@ impl HostReader {
 /// Returns the host memory of these processes; memory that several share counts once. None if all have ended.
 #[must_use]
 pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
+    resident_of_each(processes).into_iter().map(|(_, bytes)| bytes).reduce(u64::saturating_add)
+}
+
+/// Returns the host memory of each of these processes that lives.
+#[must_use]
+pub fn resident_of_each(processes: &[u32]) -> Vec<(u32, u64)> {
     let share_of = |pid: u32| {
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
         let alone = || parse_kibibytes(&read("status")?, "VmRSS");
@@ -99,7 +109,7 @@ pub fn resident_bytes(processes: &[u32]) -> Option<u64> {
         }
         read("smaps_rollup").and_then(|text| parse_kibibytes(&text, "Pss")).or_else(alone)
     };
-    processes.iter().filter_map(|pid| share_of(*pid)).reduce(u64::saturating_add)
+    processes.iter().filter_map(|pid| Some((*pid, share_of(*pid)?))).collect()
 }
 
 /// Returns total and used bytes from /proc/meminfo, where used means not available.
@@ -227,7 +237,7 @@ mod tests {
     fn this_machine_can_be_read() {
         let mut reader = HostReader::new(std::env::temp_dir());
         let own = resident_bytes(&[std::process::id()]).unwrap();
-        let host = reader.read(Metric::Is(own));
+        let host = reader.read(Metric::Is(own), Metric::default());
         let total = host.ram_total_bytes.get().unwrap();
         assert!(total > host.ram_used_bytes.get().unwrap());
         assert!(own > 100 * 1024 && own < total, "{own}");
@@ -238,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_missing_run_directory_hides_nothing_else() {
-        let host = HostReader::new("/nonexistent/run".into()).read(unknown("no worker"));
+        let host = HostReader::new("/nonexistent/run".into()).read(unknown("no worker"), Metric::default());
         assert_eq!(host.disk_free_bytes.get(), None);
         assert_eq!(host.ram_worker_bytes, Metric::Not("no worker".into()));
         assert!(host.ram_total_bytes.get().is_some());

@@ -89,7 +89,8 @@ impl Reader {
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
         let watched = self.processes.find(worker, now).clone();
         let gpu = self.read_gpu(watched, now);
-        Reading { gpu, host: self.host.read(self.processes.read_ram(now)) }
+        let ram = self.processes.read_ram(now);
+        Reading { gpu, host: self.host.read(ram, self.processes.largest()) }
     }
 
     /// Returns how long NVML has been stuck in a call.

@@ -1,14 +1,18 @@
 //! The processes of the watched worker. The worker of a command is its harness; the command descends from it.
 
-use super::host::resident_bytes;
+use super::host::resident_of_each;
 use crate::process_tree::{descendants, scan};
-use crate::protocol::probe::Metric;
+use crate::protocol::probe::{Metric, RamProcess};
+use crate::untrusted::text;
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Interval between two looks for new processes.
 const RESCAN: Duration = Duration::from_secs(5);
 /// Counting memory takes at most one part in this many of the time: the kernel walks all pages of a process.
 const COUNTING: u32 = 100;
+/// Most processes that a reading names.
+const SHOWN: usize = 8;
 
 /// The watched worker and what descends from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub struct WorkerProcesses {
     watched: Watched,
     scan_at: Option<Instant>,
     count_at: Option<Instant>,
-    resident: Option<u64>,
+    resident: Vec<RamProcess>,
 }
 
 impl WorkerProcesses {
@@ -50,11 +54,29 @@ impl WorkerProcesses {
         }
         if self.count_at.is_none_or(|at| now >= at) {
             let began = Instant::now();
-            self.resident = resident_bytes(&self.watched.processes);
+            self.resident = resident_of_each(&self.watched.processes).into_iter().map(named).collect();
             self.count_at = Some(now + began.elapsed() * COUNTING);
         }
-        self.resident.map_or_else(|| Metric::Not("worker has ended".to_owned()), Metric::Is)
+        let bytes = self.resident.iter().map(|process| process.bytes).reduce(u64::saturating_add);
+        bytes.map_or_else(|| Metric::Not("worker has ended".to_owned()), Metric::Is)
     }
+
+    /// Returns the largest of these processes, as last counted.
+    #[must_use]
+    pub fn largest(&self) -> Metric<Vec<RamProcess>> {
+        if self.resident.is_empty() {
+            return Metric::Not("no worker".to_owned());
+        }
+        let mut largest = self.resident.clone();
+        largest.sort_by_key(|process| std::cmp::Reverse(process.bytes));
+        largest.truncate(SHOWN);
+        Metric::Is(largest)
+    }
+}
+
+fn named((pid, bytes): (u32, u64)) -> RamProcess {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    RamProcess { pid, name: text::escape_line(name.trim()).into_owned(), bytes }
 }
 
 /// Returns the worker and what descends from it, the worker even if it has just ended.

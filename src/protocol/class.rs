@@ -21,6 +21,8 @@ pub enum FailureClass {
     Checkpoint,
     /// The data is unreadable.
     Data,
+    /// Device memory moved to the host, which makes every step many times slower.
+    Spilled,
     /// Any other panic.
     Panic,
     /// The driver reported an Xid; the message contains its number.
@@ -57,13 +59,14 @@ pub enum FailureClass {
 }
 
 /// Each class with its word in data and its name in sentences, in their order.
-const NAMES: [(FailureClass, &str, &str); 22] = [
+const NAMES: [(FailureClass, &str, &str); 23] = [
     (FailureClass::DeviceOutOfMemory, "device_out_of_memory", "out of device memory"),
     (FailureClass::DeviceFault, "device_fault", "device fault"),
     (FailureClass::NonFinite, "non_finite", "too many NaN steps"),
     (FailureClass::Config, "config", "configuration"),
     (FailureClass::Checkpoint, "checkpoint", "checkpoint"),
     (FailureClass::Data, "data", "data"),
+    (FailureClass::Spilled, "spilled", "device memory spilled to the host"),
     (FailureClass::Panic, "panic", "panic"),
     (FailureClass::Xid, "xid", "driver error (Xid)"),
     (FailureClass::GpuLost, "gpu_lost", "GPU lost"),

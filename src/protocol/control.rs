@@ -14,6 +14,7 @@ use super::resume::Resume;
 use super::resumed::Resumed;
 pub use super::run_state::RunState;
 use super::skips::UpdateStatus;
+use super::time_spent::TimeSpent;
 use super::unread::UnreadOutput;
 use super::worker::{Eval, KernelCount, ReducedRate};
 use crate::format::figure;
@@ -232,6 +233,9 @@ pub struct Status {
     /// Progress through the climb plan, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
+    /// Where the wall time of the run went.
+    #[serde(default)]
+    pub time: TimeSpent,
     /// The current shift or restart, or the newest one.
     pub passage: Option<Passage>,
     /// Record of each rung so far, in the order of the ladder.

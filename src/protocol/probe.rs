@@ -273,6 +273,30 @@ pub struct Host {
     pub more: HostMore,
 }
 
+/// A process of the worker, in host memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RamProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// Resident bytes.
+    pub bytes: u64,
+}
+
+impl Host {
+    /// Returns the share of host memory in use: of the machine, or of the tightest limit of the run's cgroup.
+    #[must_use]
+    pub fn ram_share(&self) -> Option<f64> {
+        let of = |used: u64, total: u64| (total > 0).then(|| used as f64 / total as f64);
+        let limit = self.more.ram_limit_bytes.get().zip(self.more.ram_limit_free_bytes.get());
+        let limited = limit.and_then(|(limit, free)| of(limit.saturating_sub(free), limit));
+        let machine =
+            self.ram_used_bytes.get().zip(self.ram_total_bytes.get()).and_then(|(used, total)| of(used, total));
+        machine.into_iter().chain(limited).reduce(f64::max)
+    }
+}
+
 /// Further metrics of the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -285,6 +309,12 @@ pub struct HostMore {
     pub load_1m: Metric<f64>,
     /// Total bytes of the run directory's file system.
     pub disk_total_bytes: Metric<u64>,
+    /// Limit of the tightest cgroup, and what may still be used of it; none where nothing limits the run.
+    pub ram_limit_bytes: Metric<u64>,
+    /// Bytes that may still be used below that limit.
+    pub ram_limit_free_bytes: Metric<u64>,
+    /// The largest processes of the watched worker.
+    pub ram_processes: Metric<Vec<RamProcess>>,
     /// Processes in this cgroup that the kernel killed for lack of memory, since the cgroup exists.
     pub oom_kills: Metric<u64>,
     /// Relevant kernel log lines since the last reading.

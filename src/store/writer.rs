@@ -7,6 +7,7 @@ use super::step_metrics::read_names;
 use super::summary::{BLOCK, MetricNames};
 use super::{damaged, reader, rows};
 use crate::protocol::control::{CheckpointRow, EvalRow};
+use crate::protocol::time_spent::{StepTime, time_of_steps};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -292,6 +293,35 @@ impl Writer {
             |row| row.get(0),
         )?;
         Ok(count.unsigned_abs())
+    }
+
+    /// Returns how many milliseconds the steps after `after` and up to `until` took; of a step that several attempts took, in the
+    /// newest one.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn time_of_steps(&mut self, after: u64, until: u64) -> rusqlite::Result<f64> {
+        let connection = self.connection()?;
+        let mut attempts = connection.prepare_cached("SELECT id FROM attempts ORDER BY id DESC LIMIT ?1")?;
+        let attempts: Vec<i64> = attempts.query_map([ATTEMPTS], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let mut steps = connection.prepare_cached(
+            "SELECT step, time_ms, data_wait_ms * (compute_ms > 0) + compute_ms FROM steps
+             WHERE attempt = ?1 AND step <= ?3
+             AND step >= coalesce((SELECT max(step) FROM steps WHERE attempt = ?1 AND step <= ?2), 0) ORDER BY step",
+        )?;
+        let (mut until, mut ms) = (until, 0.0);
+        for attempt in attempts {
+            let rows = steps.query_map(params![attempt, after as i64, until as i64], |row| {
+                Ok(StepTime { step: rows::count(row, 0)?, time_ms: row.get(1)?, own_ms: row.get(2)? })
+            })?;
+            let rows: Vec<StepTime> = rows.collect::<rusqlite::Result<_>>()?;
+            ms += time_of_steps(&rows, after);
+            until = rows.first().map_or(until, |first| first.step.saturating_sub(1).min(until));
+            if until <= after {
+                break;
+            }
+        }
+        Ok(ms)
     }
 
     /// Writes a fact: a small value under a name.

@@ -16,10 +16,25 @@ pub fn oom_kills() -> Option<u64> {
     oom_kills_below(Path::new(ROOT), &own_groups()?)
 }
 
+/// Memory of a group with a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that it may still use.
+    pub free: u64,
+    /// Its limit.
+    pub limit: u64,
+}
+
 /// Returns the bytes that this process's group and those above it may still use; none where nothing limits them.
 #[must_use]
 pub fn free_memory() -> Option<u64> {
-    free_memory_below(Path::new(ROOT), &own_groups()?)
+    room().map(|room| room.free)
+}
+
+/// Returns the room of the tightest group among this process's and those above it; none where nothing limits them.
+#[must_use]
+pub fn room() -> Option<Room> {
+    room_below(Path::new(ROOT), &own_groups()?)
 }
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -39,7 +54,7 @@ pub fn oom_kills_below(root: &Path, own: &str) -> Option<u64> {
     groups_of(root, own).iter().find_map(|group| parse_counter(&fs::read_to_string(counter(group)).ok()?, "oom_kill"))
 }
 
-fn free_memory_below(root: &Path, own: &str) -> Option<u64> {
+fn room_below(root: &Path, own: &str) -> Option<Room> {
     let free = |group: &Group| {
         let (folder, limit, usage, cache) = match group {
             Group::V1(folder) => (folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -51,9 +66,9 @@ fn free_memory_below(root: &Path, own: &str) -> Option<u64> {
         let usage: u64 = read(usage)?.trim().parse().ok()?;
         // The kernel gives up cached files before it ends a process.
         let cache = read("memory.stat").and_then(|text| parse_counter(&text, cache)).unwrap_or(0);
-        Some(limit.saturating_sub(usage.saturating_sub(cache)))
+        Some(Room { free: limit.saturating_sub(usage.saturating_sub(cache)), limit })
     };
-    groups_of(root, own).iter().filter_map(free).min()
+    groups_of(root, own).iter().filter_map(free).min_by_key(|room| room.free)
 }
 
 /// Returns the groups of this process from its own to the root of each hierarchy that may count its memory.
@@ -82,7 +97,7 @@ fn parse_counter(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{free_memory_below, oom_kills_below};
+    use super::{Room, oom_kills_below, room_below};
     use std::fs;
 
     #[test]
@@ -113,14 +128,15 @@ mod tests {
         };
         write("", "max\n", "900\n");
         write("job/step", "max\n", "500\n");
-        assert_eq!(free_memory_below(root, "0::/job/step\n"), None, "no limit");
+        let free = |own: &str| room_below(root, own).map(|room: Room| room.free);
+        assert_eq!(free("0::/job/step\n"), None, "no limit");
         write("job", "1000\n", "800\n");
-        assert_eq!(free_memory_below(root, "0::/job/step\n"), Some(200));
+        assert_eq!(free("0::/job/step\n"), Some(200));
         fs::write(root.join("job/memory.stat"), "anon 500\ninactive_file 300\n").unwrap();
-        assert_eq!(free_memory_below(root, "0::/job/step\n"), Some(500), "cached files can go");
+        assert_eq!(free("0::/job/step\n"), Some(500), "cached files can go");
         fs::create_dir_all(root.join("memory/a")).unwrap();
         fs::write(root.join("memory/a/memory.limit_in_bytes"), "100\n").unwrap();
         fs::write(root.join("memory/a/memory.usage_in_bytes"), "130\n").unwrap();
-        assert_eq!(free_memory_below(root, "4:memory:/a/b\n"), Some(0));
+        assert_eq!(free("4:memory:/a/b\n"), Some(0));
     }
 }

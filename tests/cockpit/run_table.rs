@@ -71,6 +71,29 @@ fn runs_are_labelled_listed_archived_and_deleted() {
 }
 
 #[test]
+fn the_wall_time_of_a_run_adds_up_and_its_end_says_what_a_fault_cost() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 6, save_ms: 1, start_ms: 200 }", "");
+    let (mut child, _) = place.start(&["--inject", "kill@140"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
+    let status = place.status_json();
+    let parts = status["time"]["parts_ms"].as_object().unwrap();
+    let (ms, all) = (|part: &str| parts.get(part).and_then(Value::as_u64).unwrap_or(0), parts.values());
+    let wall: u64 = all.map(|ms| ms.as_u64().unwrap()).sum();
+    assert!(ms("steps") > 400 * 6 && ms("start") >= 400, "{parts:?}");
+    // It goes on from step 100, so 39 steps are taken again.
+    assert!((150..1_500).contains(&ms("repeated")), "{parts:?}");
+    assert_eq!(status["time"]["faults"], 1);
+    let share = status["useful"].as_f64().unwrap();
+    assert!((share - ms("steps") as f64 / wall as f64).abs() < 1e-9 && share < 1.0);
+    assert_eq!(listed(&place, &[])[0]["useful"], status["useful"]);
+    let end = place.printed().lines().find(|line| line.contains("finished at step")).unwrap().to_owned();
+    assert!(end.contains("; useful ") && end.ends_with(" lost to 1 fault"), "{end}");
+    let text = place.succeed(&["status"]);
+    assert!(text.contains("lost to 1 fault: steps ") && text.contains("steps repeated "), "{text}");
+}
+
+#[test]
 fn a_living_run_is_not_deleted() {
     let place = Place::scripted();
     place.script("{ step_ms: 10 }", "");

@@ -24,6 +24,7 @@ pub fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Vec<String> {
         cell::state(run, now_ms),
         cell::started(run, now_ms, offset_s),
         cell::duration(run, now_ms),
+        cell::useful(run),
         progress.trim_end().to_owned(),
         cell::best(run),
         cell::device(run),
@@ -59,10 +60,11 @@ fn describe_rung(status: &Status) -> String {
     }
 }
 
-/// Columns that a narrow terminal leaves out, the least needed first: device, duration, start, rung, overrides.
-const SPARE: [usize; 5] = [6, 3, 2, 7, 8];
+/// Columns that a narrow terminal leaves out, the least needed first: device, duration, start, rung, useful
+/// time, overrides.
+const SPARE: [usize; 6] = [7, 3, 2, 8, 4, 9];
 /// Columns before that of the remarks, which may be cut.
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
 
 /// Empties columns until the rows fit into this width, without their remarks.
 pub fn fit(rows: &mut [Vec<String>], width: usize) {
@@ -108,6 +110,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
         "stalled_ms": status.and_then(|status| status.stalled_ms(now_ms)),
         "started_ms": run.times.started_ms,
         "duration_ms": run.duration_ms(now_ms),
+        "useful": status.and_then(|status| status.time.useful()),
         "steps": status.map(|status| status.step),
         "done": status.and_then(cell::done),
         "best": status.and_then(|status| status.best.as_ref()),
@@ -147,6 +150,7 @@ mod tests {
             "training",
             "22:37",
             "12 s",
+            "91.2 %",
             "step 300 60 %",
             "loss 0.21",
             "cpu",
@@ -160,7 +164,7 @@ mod tests {
             fit(&mut rows, width);
             align(&rows).swap_remove(0)
         };
-        assert_eq!(shown(200).split("  ").count(), 10);
+        assert_eq!(shown(200).split("  ").count(), 11);
         let narrow = shown(76);
         assert!(narrow.contains("loss 0.21  lr=0.004  a") && !narrow.contains("cpu"), "{narrow}");
         assert_eq!(shown(20), "digits-20261127-223742  training  step 300 60 %  loss 0.21  a");

@@ -36,6 +36,8 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
     meters.push(skips(state));
     if let Some(status) = state.status() {
         meters.push(plain("workers", count(status.attempts), worker_causes(status)));
+        let useful = status.time.useful_text().filter(|_| status.step > 0);
+        meters.extend(useful.map(|share| plain("useful", share, status.time.losses_text())));
     }
     meters
 }

@@ -30,6 +30,7 @@ enum Cell {
     State,
     Started,
     Duration,
+    Useful,
     Steps,
     Done,
     Best,
@@ -41,11 +42,12 @@ enum Cell {
 
 impl Cell {
     /// All of them, from left to right.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Name,
         Self::State,
         Self::Started,
         Self::Duration,
+        Self::Useful,
         Self::Steps,
         Self::Done,
         Self::Best,
@@ -55,7 +57,7 @@ impl Cell {
         Self::Tags,
     ];
     /// The order in which they are left out.
-    const DROPPED: [Self; 9] = [
+    const DROPPED: [Self; 10] = [
         Self::Device,
         Self::Rung,
         Self::Duration,
@@ -63,6 +65,7 @@ impl Cell {
         Self::Done,
         Self::Set,
         Self::Tags,
+        Self::Useful,
         Self::Steps,
         Self::Best,
     ];
@@ -74,6 +77,7 @@ impl Cell {
             Self::State => Column::State,
             Self::Started => Column::Started,
             Self::Duration => Column::Duration,
+            Self::Useful => Column::Useful,
             Self::Steps | Self::Done => Column::Steps,
             Self::Best => Column::Best,
             Self::Device => Column::Device,
@@ -99,7 +103,7 @@ impl Cell {
     }
 
     fn is_number(self) -> bool {
-        matches!(self, Self::Duration | Self::Steps | Self::Done)
+        matches!(self, Self::Duration | Self::Useful | Self::Steps | Self::Done)
     }
 
     fn text(self, run: &RunSummary, state: &State) -> String {
@@ -108,6 +112,7 @@ impl Cell {
             Self::State => cell::state(run, known_ms(run, state)),
             Self::Started => cell::started(run, state.now_ms, state.utc_offset_s),
             Self::Duration => cell::duration(run, state.now_ms),
+            Self::Useful => cell::useful(run),
             Self::Steps => cell::steps(run),
             Self::Done => cell::done_text(run),
             Self::Best => cell::best(run),

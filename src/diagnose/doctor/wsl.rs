@@ -39,6 +39,12 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
         "pinned host memory is limited to about 1 GB; `nvidia-smi` shows the whole GPU, including Windows",
     ));
     checks.push(Check::ok(
+        "WSL2 spill",
+        "with GPU memory full, Windows moves pages to the host and steps become 10 to 100 times slower; to get an error \
+         instead, set CUDA - Sysmem Fallback Policy to Prefer No Sysmem Fallback in the NVIDIA Control Panel (not readable \
+         from WSL)",
+    ));
+    checks.push(Check::ok(
         "WSL2 faults",
         "if GPU faults repeat: update the driver in Windows, train in a container (`docker run --gpus all`), or boot \
          native Linux",

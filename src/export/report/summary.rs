@@ -47,6 +47,9 @@ fn write_progress(page: &mut Page<'_>, facts: &Facts, status: &Status) {
         let (begun, end) = (facts.times.moment(first), facts.times.moment(last));
         page.remarked_pair("trained", &age(facts.worked_ms()), &format!("{begun} to {end}"));
     }
+    if let Some(useful) = status.time.useful_text().filter(|_| status.step > 0) {
+        page.remarked_pair("useful time", &useful, &status.time.parts_text().join(" · "));
+    }
 }
 
 fn write_learning(page: &mut Page<'_>, status: &Status) {

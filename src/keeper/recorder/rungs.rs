@@ -47,6 +47,7 @@ impl Recorder {
 
     pub(super) fn take_back_from(&mut self, before: u64, step: u64) {
         let back = before.saturating_sub(step);
+        self.account_for_repeated(step, before);
         take_back(&mut self.status.rungs, &mut self.stretches, back);
     }
 }

@@ -10,8 +10,9 @@ use crate::policy::lifecycle::{Lifecycle, Outcome};
 use crate::policy::machine::Policy;
 use crate::policy::reason::Reason;
 use crate::policy::room::{CardUse, Holder};
+use crate::policy::spill::GpuLoad;
 use crate::policy::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
-use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order};
+use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order, Step};
 
 fn watched(change: impl FnOnce(&mut Limits)) -> Scenario {
     let mut limits = limits();
@@ -249,5 +250,28 @@ fn a_rung_that_does_not_fit_names_the_holder_of_the_gpu() {
         };
         let why = why.to_string();
         assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    }
+}
+
+#[test]
+fn memory_that_spilled_is_answered_like_a_full_one_or_proposed() {
+    for autopilot in [true, false] {
+        let mut scenario = Scenario::begin(autopilot);
+        scenario.tell(Event::GpuLoad(GpuLoad { memory: Some(0.99), is_capped: false, busy: Some(1.0) }));
+        let mut effects = scenario.steps(40, 1.0);
+        assert_eq!(alarms(&effects), [""; 0]);
+        for step in 41..=100 {
+            scenario.now += seconds(1);
+            let taken = Step { step, samples: step * 32, loss: Some(1.0), compute_ms: 900.0, ..Step::default() };
+            effects.extend(scenario.tell(Event::Worker(WorkerEvent::Step(taken))));
+        }
+        assert_eq!(alarms(&effects).len(), 1, "told once");
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Trouble(FailureClass::Spilled, _))));
+        assert_eq!(effects.contains(&ASKED), autopilot);
+        assert_eq!(scenario.policy.proposal().is_some(), !autopilot);
+        if autopilot {
+            scenario.save();
+            assert_eq!(scenario.end(), [3], "safe relieves memory");
+        }
     }
 }

@@ -16,6 +16,8 @@ pub enum Column {
     State,
     /// The time spent: the longest first.
     Duration,
+    /// The share of useful time: the largest first.
+    Useful,
     /// The steps taken: the most first.
     Steps,
     /// The best evaluation: the best first, among runs ranked by the same metric.
@@ -37,11 +39,12 @@ pub struct UnknownColumn;
 
 impl Column {
     /// All columns, in the order in which a key goes through them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Started,
         Self::Name,
         Self::State,
         Self::Duration,
+        Self::Useful,
         Self::Steps,
         Self::Best,
         Self::Device,
@@ -58,6 +61,7 @@ impl Column {
             Self::Name => "name",
             Self::State => "state",
             Self::Duration => "duration",
+            Self::Useful => "useful",
             Self::Steps => "steps",
             Self::Best => "best",
             Self::Device => "device",
@@ -90,6 +94,7 @@ impl Column {
             Self::Name => a.name.cmp(&b.name),
             Self::State => state_rank(a).cmp(&state_rank(b)),
             Self::Duration => Reverse(a.duration_ms(now_ms)).cmp(&Reverse(b.duration_ms(now_ms))),
+            Self::Useful => useful(b).total_cmp(&useful(a)),
             Self::Steps => Reverse(step(a)).cmp(&Reverse(step(b))),
             Self::Best => compare_best(a, b),
             Self::Device => known_first(device(a), device(b)),
@@ -110,6 +115,11 @@ fn start_ms(run: &RunSummary) -> Option<i64> {
 
 fn step(run: &RunSummary) -> Option<u64> {
     run.status.as_ref().map(|status| status.step)
+}
+
+/// Returns the share of useful time; a run without one comes last.
+fn useful(run: &RunSummary) -> f64 {
+    run.status.as_ref().and_then(|status| status.time.useful()).unwrap_or(-1.0)
 }
 
 fn device(run: &RunSummary) -> Option<&str> {
