@@ -55,6 +55,7 @@ fn the_line_of_step_0_is_a_point_and_no_step() {
     let events = progress.take(&reading(Some(10), &[("loss", 3.0)]), ms(30));
     let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((step.step, step.samples, step.loss, step.lr), (0, 0, Some(4.25), Some(0.5)));
+    progress.flush();
     assert!(progress.take(&reading(Some(0), &[("loss", 9.0)]), ms(40)).is_empty(), "of another count");
     assert_eq!((progress.step, progress.first, progress.skips.counts(10)), (10, Some(0), None));
     let mut resumed = CommandProgress::new(40, 8, 2, None);
