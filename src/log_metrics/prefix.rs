@@ -5,6 +5,7 @@
 //! ╰─ stamp ──────────╯ ╰─────╯  ╰────╯ the program's words
 //! ```
 
+use crate::config::document;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -43,7 +44,7 @@ struct Prefixes {
 
 impl Prefixes {
     fn read() -> Option<Self> {
-        let file: PrefixFile = serde_yaml::from_str(SHIPPED).ok()?;
+        let file: PrefixFile = document::read("assets/prefixes.yaml", SHIPPED, |_| Vec::new()).ok()?;
         let compile = |pattern: &str| RegexBuilder::new(pattern).unicode(false).build().ok();
         let times = file.times.join("|");
         let stamps = format!("{times}|{}", file.levels.join("|"));
