@@ -27,9 +27,12 @@ mod names;
 mod numbers;
 mod output;
 mod pattern;
+pub mod prefix;
 mod progress;
 mod protobuf;
+mod ranks;
 mod record;
+mod samples;
 mod screen;
 mod shares;
 mod skips;
@@ -37,6 +40,7 @@ mod table;
 mod tail;
 mod tensorboard;
 mod test_set;
+mod time_left;
 mod token;
 mod trackio;
 mod unread;
@@ -75,6 +79,8 @@ pub struct Reading {
     /// Metrics by name, each name once: `loss`, `lr`, `grad_norm`, `eval_loss`, `accuracy`; others by their own
     /// name in lower case. NaN and infinity stay.
     pub values: Vec<(String, f64)>,
+    /// The time until the end of the training, as its line tells it.
+    pub time_left: Option<Duration>,
     /// When its line was printed, on the clock of the one who reads, if it was held back since.
     pub printed: Option<Duration>,
     /// A sentence about an update that was left out; then the reading holds nothing else.
@@ -98,6 +104,7 @@ impl Reading {
         self.epoch = later.epoch.or(self.epoch);
         self.epochs = later.epochs.or(self.epochs);
         self.epoch_size = later.epoch_size.or(self.epoch_size);
+        self.time_left = later.time_left.or(self.time_left);
         for (name, value) in later.values {
             match self.values.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, known)) => *known = value,

@@ -16,7 +16,6 @@ pub mod kernel;
 mod line;
 mod losses;
 pub mod memory;
-mod prefix;
 pub mod progress;
 pub mod python_stack;
 pub mod ranking;

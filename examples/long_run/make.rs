@@ -271,6 +271,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         eval: Some(eval(steps, steps)),
         best: eval(steps, steps).loss.map(|value| best(steps, value)),
         setback: None,
+        ends_ms: None,
         unread: None,
         reduced: None,
         kernels: None,

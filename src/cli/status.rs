@@ -120,6 +120,9 @@ fn facts(status: &Status, now_ms: i64) -> String {
     if let Some(steps_per_s) = speed(status).filter(|_| stalled.is_none()) {
         let _ = write!(line, "  {} steps/s", rate(steps_per_s));
     }
+    if let Some(left) = status.left_ms(now_ms).filter(|_| stalled.is_none()) {
+        let _ = write!(line, "  {} left", age(left));
+    }
     if let Some(eval) = &status.eval {
         line.push_str(if eval.loss.is_some() { "  validation loss" } else { "  evaluation" });
         if let Some(loss) = eval.loss {
@@ -234,6 +237,14 @@ mod tests {
         status.state = RunState::Evaluating;
         let evaluating = status_line_at(&status, fixture::NOW + 47_000);
         assert!(evaluating.contains("  evaluating  "), "{evaluating}");
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_command_while_it_runs() {
+        let mut status = Status { ends_ms: Some(fixture::NOW + 720_000), ..fixture::status(RunState::Training, 700) };
+        assert!(status_line(&status).contains("  12 min left  "), "{}", status_line(&status));
+        status.state = RunState::Finished;
+        assert!(!status_line(&status).contains(" left"), "{}", status_line(&status));
     }
 
     #[test]

@@ -73,15 +73,10 @@ pub fn status(state: RunState, step: u64) -> Status {
         not_finite: 0,
         progress: Some(Progress { since_ms: NOW, patience_ms: 4_000 }),
         loss: Some(0.312),
-        eval: Some(Eval {
-            step: 675,
-            samples: 21_555,
-            loss: Some(0.298),
-            metrics: Metrics::from([(ACCURACY.to_owned(), 0.934)]),
-            ..Eval::default()
-        }),
+        eval: Some(evaluation()),
         best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
         setback: None,
+        ends_ms: None,
         unread: None,
         reduced: None,
         kernels: None,
@@ -102,6 +97,11 @@ pub fn status(state: RunState, step: u64) -> Status {
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),
     }
+}
+
+fn evaluation() -> Eval {
+    let metrics = Metrics::from([(ACCURACY.to_owned(), 0.934)]);
+    Eval { step: 675, samples: 21_555, loss: Some(0.298), metrics, ..Eval::default() }
 }
 
 /// Returns pseudo-random noise in 0..1 that depends only on the step.

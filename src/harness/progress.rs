@@ -162,7 +162,11 @@ impl CommandProgress {
             return Vec::new();
         }
         let placed = reading.step.or(self.epochs.place(reading));
-        let mut events = self.begin(placed);
+        let is_before = self.is_before_first_step(reading);
+        let mut events = self.begin(placed.filter(|step| *step > 0 || is_before));
+        if is_before {
+            self.merge_into(0, None, now);
+        }
         self.learn_length(reading);
         if let Some(epoch) = reading.epoch {
             self.report_epoch(epoch);
@@ -197,11 +201,19 @@ impl CommandProgress {
             self.total = self.total.filter(|total| step <= *total);
             self.widest = self.widest.max(step - self.step).min(step);
             self.step = step;
-            let took = self.step_time;
-            self.pending =
-                Some(Pending { step, since: now, took, values: BTreeMap::new(), is_partial: false, told: None });
+            self.merge_into(step, self.step_time, now);
         }
         before
+    }
+
+    fn merge_into(&mut self, step: u64, took: Option<Duration>, now: Duration) {
+        self.pending = Some(Pending { step, since: now, took, values: BTreeMap::new(), is_partial: false, told: None });
+    }
+
+    /// Reports whether a reading is that of the weights before the first step, as scripts print it that count from 0. No step
+    /// was taken for it.
+    fn is_before_first_step(&self, reading: &Reading) -> bool {
+        !self.began && self.first.is_none() && reading.step == Some(0) && reading.value("loss").is_some()
     }
 
     /// Learns the last step: as it was printed, or from the declared epochs and the size of one.
@@ -218,7 +230,7 @@ impl CommandProgress {
 
     /// Announces the first step.
     fn begin(&mut self, step: Option<u64>) -> Vec<Event> {
-        let Some(step) = step.filter(|step| !self.began && *step > 0) else { return Vec::new() };
+        let Some(step) = step.filter(|_| !self.began) else { return Vec::new() };
         self.began = true;
         self.first = self.first.or(Some(began_after(step)));
         vec![Event::Phase { phase: Phase::Training }]

@@ -4,7 +4,7 @@ use super::ending::Reason;
 use super::run_loop::{Harness, Life};
 use super::terminal::Chunk;
 use crate::log_metrics::{Mark, Reading, Skip};
-use crate::protocol::worker::Event;
+use crate::protocol::worker::{CommandNews, Event};
 use std::time::{Duration, Instant};
 
 impl Harness {
@@ -96,6 +96,10 @@ impl Harness {
             }
             for event in events {
                 self.send(&event);
+            }
+            if let Some(left) = reading.time_left.filter(|_| self.progress.total.is_none()) {
+                let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+                self.link.send_unkept(&Event::Command { news: CommandNews::TimeLeft { ms } });
             }
         }
     }

@@ -270,6 +270,7 @@ impl Recorder {
         self.status.parameters = Some(hello.parameters).filter(|known| *known > 0).or(self.status.parameters);
         self.status.total_samples = known(hello.total_units);
         self.status.total_steps = known(hello.total_steps);
+        self.status.ends_ms = None;
         self.status.epoch_samples = known(hello.epoch_units);
         self.status.unit.clone_from(&hello.unit);
         let continued = self.continued.take();

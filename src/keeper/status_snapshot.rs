@@ -54,6 +54,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         eval: None,
         best: None,
         setback: None,
+        ends_ms: None,
         unread: None,
         reduced: None,
         kernels: None,

@@ -6,7 +6,9 @@ mod reader;
 use super::clock::{Epoch, Extent};
 use super::heads::{Form, Head};
 use super::names::{self, Role};
+use super::time_left;
 use reader::Reader;
+use std::time::Duration;
 
 /// Words of a line that begins an epoch.
 const AROUND_EPOCH: [&str; 8] = ["epoch", "time", "start", "starting", "begin", "beginning", "training", "train"];
@@ -31,6 +33,8 @@ pub struct Line {
     pub form: LineForm,
     /// An accuracy was printed with a percent sign, and is a share already.
     pub has_percent: bool,
+    /// The time until the end of the training.
+    pub time_left: Option<Duration>,
     /// Words that are not part of a key.
     pub other_words: Vec<String>,
 }
@@ -44,6 +48,8 @@ pub enum LineForm {
     EndsEpoch,
     /// It names parts of the step, too: several lines may report one.
     OfParts,
+    /// Its count is that of samples.
+    OfSamples,
 }
 
 impl Line {
@@ -68,6 +74,13 @@ impl Line {
             names::add_objective(&mut line.values);
         }
         line
+    }
+
+    /// Reads a line of a stream.
+    pub fn read_whole(text: &str) -> Self {
+        let line = Self::read(text);
+        let counts = line.step.is_some() && !line.is_evaluation && line.reports_metrics();
+        Self { time_left: counts.then(|| time_left::read(text)).flatten(), ..line }
     }
 
     /// Reads what a bar shows beside its count.
@@ -130,7 +143,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::Line;
+    use super::{Line, LineForm};
     use crate::log_metrics::clock::Epoch;
 
     fn read(text: &str) -> (Option<u64>, Option<u64>, Vec<(String, f64)>) {
@@ -193,8 +206,7 @@ mod tests {
             ("Epoch 1 | iter 10 step 5 | loss train: 2.1, val: n/a", (Some(5), None, Some((1.0, None)))),
             ("eta: N/A  iter: 19/1500  total_loss: 5.9", (Some(19), Some(1500), None)),
             ("Round 2/20: loss 0.5", (None, None, Some((2.0, Some(20))))),
-            // Samples, settings, data that is loaded.
-            ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3", (None, None, Some((1.0, None)))),
+            // Settings, data that is loaded.
             ("batch: 16, lr: 0.1, loss: 3", (None, None, None)),
             ("3/4 shards, loss 0.5", (None, None, None)),
             ("Test: [3/8]  Loss 0.5 (0.6)", (None, None, None)),
@@ -203,6 +215,17 @@ mod tests {
             assert_eq!((line.step, line.out_of, epoch(&line)), wanted, "{text}");
             assert!(line.reports_metrics(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_percentage_behind_the_count_of_an_epoch_is_one_of_samples() {
+        for text in
+            ["Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3", "Train Epoch: 1 [   640/ 60000 (  1%)] Loss: 2.3 (2.3)"]
+        {
+            let line = Line::read(text);
+            assert_eq!((line.form, line.step, line.out_of), (LineForm::OfSamples, Some(640), Some(60_000)), "{text}");
+        }
+        assert_eq!(Line::read("Train: 0 [  50/1251 (  4%)]  Loss: 6.93").form, LineForm::Plain);
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl OutputReader {
     pub fn finish_reading(&mut self, readings: &mut Vec<Reading>) {
         self.flush(readings);
         self.content.end_evaluation(readings);
+        self.content.end_samples(readings);
         self.content.flush(readings);
         self.content.drop_doubted(readings);
         let waiting = self.content.progress.take_waiting();

@@ -2,15 +2,22 @@
 //! exceed 1: a perplexity, a word error rate.
 
 use super::names;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Largest share, with the rounding of a mean.
 const MOST: f64 = 1.0 + 1e-6;
 
-/// The metrics of one source that are percentages: one value above 1 shows it.
+/// The accuracies of one source. Once one was a percentage, a value of at most 1 may be either, and one of a bit more than 1 may
+/// always be neither: it is what lies nearer to the value before it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shares {
-    percentages: BTreeSet<String>,
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Known {
+    newest: f64,
+    was_percentage: bool,
 }
 
 impl Shares {
@@ -25,21 +32,29 @@ impl Shares {
         });
     }
 
-    /// Leaves out shares above 100 %.
-    pub fn drop_impossible(values: &mut Vec<(String, f64)>) {
+    /// Notes shares that were printed as such, or with a percent sign; leaves out those above 100 %.
+    pub fn note(&mut self, values: &mut Vec<(String, f64)>) {
         values.retain(|(name, value)| !names::is_accuracy(name) || value.is_nan() || (0.0..=MOST).contains(value));
+        for (name, value) in values.iter().filter(|(name, value)| names::is_accuracy(name) && !value.is_nan()) {
+            self.known.entry(name.clone()).or_default().newest = *value;
+        }
     }
 
     /// Returns a value as it is kept: that of an accuracy is a share; none if it cannot be one.
     pub fn share(&mut self, name: &str, value: f64) -> Option<f64> {
-        if !names::is_accuracy(name) {
+        if !names::is_accuracy(name) || value.is_nan() {
             return Some(value);
         }
-        if value > MOST && value <= 100.0 * MOST && !self.percentages.contains(name) {
-            self.percentages.insert(name.to_owned());
-        }
-        let share = if self.percentages.contains(name) { value / 100.0 } else { value };
-        Some(share).filter(|share| share.is_nan() || (0.0..=MOST).contains(share))
+        let of_hundred = value / 100.0;
+        let known = self.known.get(name).copied();
+        let may_be_percentage = value > MOST || known.is_some_and(|known| known.was_percentage);
+        let is_nearer = known.is_none_or(|known| (known.newest - of_hundred).abs() < (known.newest - value).abs());
+        let is_percentage = may_be_percentage && is_nearer;
+        let share = if is_percentage { of_hundred } else { value };
+        let newest = Some(share).filter(|share| (0.0..=MOST).contains(share))?;
+        let was_percentage = is_percentage || known.is_some_and(|known| known.was_percentage);
+        self.known.insert(name.to_owned(), Known { newest, was_percentage });
+        Some(newest)
     }
 }
 
@@ -70,8 +85,20 @@ mod tests {
         for (name, reported, kept) in [
             ("eval_accuracy", 0.8125, Some(0.8125)),
             ("eval_accuracy", 81.25, Some(0.8125)),
-            ("eval_accuracy", 0.5, Some(0.005)),
+            // Another line prints the share.
+            ("eval_accuracy", 0.8, Some(0.8)),
             ("eval_accuracy", 100.0, Some(1.0)),
+            ("eval_accuracy", 1.0, Some(1.0)),
+            // Neither: a mean of rounded numbers, a bonus.
+            ("eval_accuracy", 1.125, None),
+            ("eval_accuracy", 0.875, Some(0.875)),
+            // No percentage was seen.
+            ("val_accuracy", 0.01, Some(0.01)),
+            ("val_accuracy", 0.5, Some(0.5)),
+            ("train_accuracy", 1.5, Some(0.015)),
+            ("train_accuracy", 0.75, Some(0.0075)),
+            ("train_accuracy", 3.0, Some(0.03)),
+            ("train_accuracy", 40.0, Some(0.4)),
             ("accuracy", 1.0, Some(1.0)),
             ("accuracy", 0.5, Some(0.5)),
             // Answers that were right, not their share.

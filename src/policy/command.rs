@@ -197,6 +197,7 @@ impl Policy {
                 Vec::new()
             }
             CommandNews::Stacks { .. }
+            | CommandNews::TimeLeft { .. }
             | CommandNews::Unread(_)
             | CommandNews::Measured { .. }
             | CommandNews::Fingerprint(_)

@@ -151,6 +151,9 @@ pub struct Status {
     pub total_samples: Option<u64>,
     /// Steps in the whole run on the current rung.
     pub total_steps: Option<u64>,
+    /// For a command whose length is not known: when it ends, by its own account, Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_ms: Option<i64>,
     /// Units in an epoch.
     pub epoch_samples: Option<u64>,
     /// Name of a unit: `samples` or `tokens`.
@@ -245,6 +248,12 @@ pub struct Status {
 }
 
 impl Status {
+    /// Returns the milliseconds until the command ends by its own account.
+    #[must_use]
+    pub fn left_ms(&self, now_ms: i64) -> Option<i64> {
+        self.ends_ms.filter(|_| self.state.is_moving()).map(|end| end.saturating_sub(now_ms).max(0))
+    }
+
     /// Describes how well a command resumes, as far as that is known: `resume exact`.
     #[must_use]
     pub fn describe_resume(&self) -> Option<String> {

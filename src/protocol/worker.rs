@@ -226,6 +226,11 @@ pub enum CommandNews {
         /// Its number, from wherever the command counts.
         epoch: u64,
     },
+    /// The time until the end of the training, as the command tells it; sent where its length is not known.
+    TimeLeft {
+        /// Milliseconds.
+        ms: u64,
+    },
     /// A command that failed wrote outputs that may be checkpoints, and `checkpoints.match` matched nothing.
     Unmatched {
         /// A pattern that matches them.

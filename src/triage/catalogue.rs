@@ -1,11 +1,13 @@
 //! The catalogue of causes: data shipped in `assets/`, preceded by the user's own file.
 
 pub mod entry;
+mod literals;
 
 use super::ends;
 use crate::config::document::{self, DocumentError};
 use crate::untrusted::file::{self, Limit};
 use entry::{CatalogueEntry, check_entries, compile_pattern};
+use literals::Literals;
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -40,10 +42,10 @@ struct UserFile {
 #[derive(Debug)]
 pub struct Catalogue {
     entries: Vec<CatalogueEntry>,
-    set: RegexSet,
-    /// Index of the entry for each pattern of the set.
+    literals: Literals,
+    /// Index of the entry for each pattern.
     owners: Vec<usize>,
-    /// Each pattern as a separate regex, compiled on first use to find where it matches.
+    /// Each pattern, compiled on first use.
     single: Vec<OnceLock<Option<Regex>>>,
     unless: Vec<Option<RegexSet>>,
     before: RegexSet,
@@ -110,6 +112,7 @@ impl Catalogue {
             entry
         }));
         let broken = |error: regex::Error| DocumentError(vec![format!("cannot compile the catalogue: {error}")]);
+        let too_many = || DocumentError(vec!["cannot compile the catalogue: too many patterns".to_owned()]);
         let owners: Vec<usize> =
             entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
         let unless = entries.iter().map(|entry| match entry.unless.as_slice() {
@@ -117,7 +120,7 @@ impl Catalogue {
             some => compile_set(some).map(Some),
         });
         Ok(Self {
-            set: compile_set(entries.iter().flat_map(|entry| &entry.patterns)).map_err(broken)?,
+            literals: Literals::of(entries.iter().flat_map(|entry| &entry.patterns)).ok_or_else(too_many)?,
             unless: unless.collect::<Result<_, _>>().map_err(broken)?,
             single: owners.iter().map(|_| OnceLock::new()).collect(),
             owners,
@@ -131,26 +134,32 @@ impl Catalogue {
     /// else the first.
     #[must_use]
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
-        // Nearly every log line is healthy, and testing only for any match is several times faster.
-        if !self.set.is_match(line) {
-            return None;
-        }
-        // Patterns are in the order of their entries, and the set reports matches in order.
-        let mut hits = self.set.matches(line).into_iter().filter_map(|pattern| {
-            let index = self.owners[pattern];
-            if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
-                return None;
-            }
-            let single = self.single[pattern].get_or_init(|| compile_pattern(&self.set.patterns()[pattern]).ok());
+        // Patterns are in the order of their entries.
+        let mut hits = self.literals.candidates(line).into_iter().filter_map(|pattern| {
+            let entry = &self.entries[self.owners[pattern]];
+            let single = self.single[pattern].get_or_init(|| compile_pattern(self.pattern(pattern)).ok());
             // A line may mention a failure first and report one later: `best_loss=inf loss=nan`.
             let reported = single.as_ref()?.find_iter(line).find(|found| {
                 !self.before.is_match(&line[..found.start()]) && !self.after.is_match(&line[found.end()..])
             })?;
-            Some(Hit { entry: &self.entries[index], at: reported.start() })
+            let unless = self.unless[self.owners[pattern]].as_ref();
+            (!unless.is_some_and(|unless| unless.is_match(line))).then_some(Hit { entry, at: reported.start() })
         });
         let first = hits.next()?;
         // A symptom gives way to a cause found in the same line.
         if first.entry.symptom { hits.find(|hit| !hit.entry.symptom).or(Some(first)) } else { Some(first) }
+    }
+
+    fn pattern(&self, index: usize) -> &str {
+        let entry = self.owners[index];
+        &self.entries[entry].patterns[index - self.owners.partition_point(|owner| *owner < entry)]
+    }
+
+    /// Returns the number of lines that must match an entry in a row.
+    #[must_use]
+    pub fn needs_in_a_row(&self, name: &str) -> u64 {
+        let entry = self.entries.iter().find(|entry| entry.name == name);
+        entry.and_then(|entry| entry.in_a_row).unwrap_or(1)
     }
 
     /// Returns all entries, the user's first.
@@ -166,7 +175,7 @@ fn compile_set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<R
 
 #[cfg(test)]
 mod tests {
-    use super::Catalogue;
+    use super::{Catalogue, compile_pattern};
     use crate::protocol::class::FailureClass;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -178,7 +187,13 @@ mod tests {
         for entry in catalogue.entries() {
             assert!(names.insert(&entry.name), "{} is defined twice", entry.name);
             assert!(!entry.patterns.is_empty() && !entry.meaning.is_empty() && !entry.advice.is_empty());
+            for pattern in &entry.patterns {
+                assert!(compile_pattern(pattern).is_ok(), "{}: {pattern}", entry.name);
+            }
         }
+        let patterns: Vec<&String> = catalogue.entries().iter().flat_map(|entry| &entry.patterns).collect();
+        let by_index = (0..patterns.len()).map(|index| catalogue.pattern(index));
+        assert!(patterns.iter().map(|pattern| pattern.as_str()).eq(by_index));
     }
 
     #[test]

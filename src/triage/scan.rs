@@ -10,12 +10,12 @@ use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
 use super::line::{excerpt, next_line, plain};
-use super::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use super::progress::{LoggedProgress, ProgressReader};
 use super::ranking::{self, Evidence, is_bad_numbers};
 use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
+use crate::log_metrics::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
 use serde::Serialize;
@@ -126,6 +126,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         catalogue,
         scan: Scan::default(),
         kept: BTreeMap::new(),
+        rows: BTreeMap::new(),
         tracebacks: TracebackReader::default(),
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
@@ -139,12 +140,21 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     Ok(reader.finish())
 }
 
+/// Findings of one entry with no two steps between them: the line of the newest, and their number.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    line: u64,
+    count: u64,
+}
+
 /// A log that is being scanned.
 struct Reader<'a> {
     catalogue: &'a Catalogue,
     scan: Scan,
     /// Number of findings by entry, and the place of the newest.
     kept: BTreeMap<String, (usize, usize)>,
+    /// The newest rows of findings, by entry.
+    rows: BTreeMap<String, Row>,
     tracebacks: TracebackReader,
     progress: ProgressReader,
     launcher: Launcher,
@@ -182,6 +192,11 @@ impl Reader<'_> {
     }
 
     fn keep(&mut self, finding: Finding) {
+        let is_broken = |row: &&mut Row| self.progress.went_on_after(row.line);
+        match self.rows.get_mut(&finding.name).filter(|row| !is_broken(row)) {
+            Some(row) => *row = Row { line: finding.line, count: row.count + 1 },
+            None => _ = self.rows.insert(finding.name.clone(), Row { line: finding.line, count: 1 }),
+        }
         let findings = &mut self.scan.findings;
         let (count, newest) = self.kept.entry(finding.name.clone()).or_default();
         *count += 1;
@@ -212,6 +227,8 @@ impl Reader<'_> {
             finished_before: &|line| self.progress.finished_before(line),
         };
         let mut findings = self.scan.findings;
+        let rows = |finding: &Finding| self.rows.get(&finding.name).map_or(0, |row| row.count);
+        findings.retain(|finding| rows(finding) >= self.catalogue.needs_in_a_row(&finding.name));
         findings.sort_by_key(|finding| finding.line);
         self.scan.findings = ranking::rank(findings, &evidence);
         (self.scan.progress, self.scan.divergence) = self.progress.finish();
@@ -269,7 +286,7 @@ fn parse_rank(line: &str) -> Option<u32> {
 /// Returns the catalogue's finding for one line.
 #[must_use]
 pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
-    find_in(&plain(line), number, catalogue)
+    find_in(&plain(line), number, catalogue).filter(|finding| catalogue.needs_in_a_row(&finding.name) == 1)
 }
 
 fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {

@@ -17,7 +17,7 @@ mod fatal;
 mod heading;
 mod own;
 
-use super::prefix::rank_of;
+use crate::log_metrics::prefix::{LinePrefix, rank_of};
 use crate::untrusted::text::clip_line;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
@@ -179,7 +179,7 @@ enum Form {
 #[derive(Debug)]
 struct Traceback {
     /// The text before each of its lines.
-    prefix: String,
+    prefix: LinePrefix,
     form: Form,
     heading: Option<Heading>,
     own: Option<OwnFrame>,
@@ -209,9 +209,10 @@ impl TracebackReader {
         }
         self.drop_text_before_head(text);
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
-        let matching = self.open.iter().enumerate().filter(|(_, traceback)| text.starts_with(&traceback.prefix));
+        let behind = |traceback: &Traceback| Some(text.len() - traceback.prefix.strip(text)?.len());
+        let matching = self.open.iter().enumerate();
         let matching: Vec<(usize, usize)> =
-            matching.map(|(index, traceback)| (index, traceback.prefix.len())).collect();
+            matching.filter_map(|(index, traceback)| Some((index, behind(traceback)?))).collect();
         // A line with a known prefix belongs to that process alone.
         let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else {
             return Part::Outside;
@@ -226,9 +227,10 @@ impl TracebackReader {
     /// Returns the traceback that a line begins.
     fn begin(&mut self, text: &str, number: u64) -> Option<Traceback> {
         let head = heading::find_head(text)?;
-        let heading = if head.is_retold { Some(Heading::Chained) } else { self.headings.take(&head.prefix, number) };
+        let prefix = LinePrefix::read(&head.prefix);
+        let heading = if head.is_retold { Some(Heading::Chained) } else { self.headings.take(&prefix, number) };
         Some(Traceback {
-            prefix: head.prefix,
+            prefix,
             form: if head.is_boxed { Form::Boxed } else { Form::Plain },
             heading,
             own: None,
@@ -249,7 +251,7 @@ impl TracebackReader {
             group.map_or((None, traceback.is_member), |group| (group.own, group.link != Link::None));
         let own = traceback.own.or(group_own);
         let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
-        let mut source = traceback.prefix.trim_end_matches([' ', '|']).to_owned();
+        let mut source = traceback.prefix.name().trim_end_matches([' ', '|']).to_owned();
         let relation = match traceback.heading {
             Some(Heading::Caused) => Link::Caused,
             Some(Heading::Chained) => Link::Handled,
@@ -273,9 +275,9 @@ impl TracebackReader {
     /// Drops what stood before the head on its line, if its first frame does not have it: a progress bar has no line end.
     fn drop_text_before_head(&mut self, text: &str) {
         let newest = self.open.last_mut().filter(|traceback| !traceback.has_frames);
-        if let Some(newest) = newest.filter(|newest| text.starts_with("  File \"") && !text.starts_with(&newest.prefix))
-        {
-            newest.prefix.clear();
+        let is_other = |newest: &&mut Traceback| newest.prefix.strip(text).is_none();
+        if let Some(newest) = newest.filter(|newest| text.starts_with("  File \"") && is_other(newest)) {
+            newest.prefix = LinePrefix::read("");
         }
     }
 

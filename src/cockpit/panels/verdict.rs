@@ -137,11 +137,13 @@ fn time_left(state: &State) -> Option<String> {
     if held || !state.is_moving() || state.is_cut_off() || state.moment.is_some() {
         return None;
     }
-    Some(format!("{} left", age(state.facts.left_ms()?)))
+    Some(format!("{} left", age(state.facts.left_ms(state.now_ms)?)))
 }
 
 fn progress_text(state: &State, width: u16, theme: &Theme) -> Line<'static> {
-    let Some(done) = completed(state) else { return Line::default() };
+    let Some(done) = completed(state) else {
+        return time_left(state).map_or_else(Line::default, |left| Line::from(Span::styled(left, theme.dim)));
+    };
     let mut line = Line::from(Span::styled(percent(done.get()), theme.strong));
     let (gap, and) = if width < 100 { ("  ", ", ") } else { ("   ", "   ") };
     let word = if width < 100 { "in" } else { "elapsed" };

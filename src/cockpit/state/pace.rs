@@ -45,11 +45,13 @@ impl Facts {
         steps.into_iter().map(|steps| f64::from(steps) * 1e3 * count as f64 / span as f64).collect()
     }
 
-    /// Returns the milliseconds until the run's clock reaches its end at the current pace.
+    /// Returns the milliseconds until the run's clock reaches its end at the current pace; where the end is not known, until
+    /// the command ends by its own account.
     #[must_use]
-    pub fn left_ms(&self) -> Option<i64> {
+    pub fn left_ms(&self, now_ms: i64) -> Option<i64> {
         let status = self.status.as_ref()?;
-        let left = status.total_samples?.saturating_sub(status.samples) as f64;
+        let Some(total) = status.total_samples else { return status.left_ms(now_ms) };
+        let left = total.saturating_sub(status.samples) as f64;
         let seconds = left / self.pace()?.units_per_s;
         (seconds.is_finite() && seconds < 1e9).then_some((seconds * 1e3) as i64)
     }

@@ -111,6 +111,7 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         }),
         progress: None,
         setback: None,
+        ends_ms: None,
         unread: None,
         reduced: None,
         kernels: None,

@@ -45,6 +45,25 @@ fn a_bar_and_a_log_line_make_one_step() {
 }
 
 #[test]
+fn the_line_of_step_0_is_a_point_and_no_step() {
+    let mut progress = CommandProgress::new(0, 8, 2, Some(20));
+    progress.take(&reading(Some(0), &[]), ms(1));
+    assert_eq!(progress.flush(), None, "a bar that begins");
+    let first = progress.take(&reading(Some(0), &[("loss", 4.25)]), ms(10));
+    assert!(matches!(&first[..], [Event::Phase { .. }]), "{first:?}");
+    progress.take(&reading(Some(0), &[("lr", 0.5)]), ms(20));
+    let events = progress.take(&reading(Some(10), &[("loss", 3.0)]), ms(30));
+    let [Event::Step(step)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((step.step, step.samples, step.loss, step.lr), (0, 0, Some(4.25), Some(0.5)));
+    progress.flush();
+    assert!(progress.take(&reading(Some(0), &[("loss", 9.0)]), ms(40)).is_empty(), "of another count");
+    assert_eq!((progress.step, progress.first, progress.skips.counts(10)), (10, Some(0), None));
+    let mut resumed = CommandProgress::new(40, 8, 2, None);
+    assert!(resumed.take(&reading(Some(0), &[("loss", 4.25)]), ms(10)).is_empty());
+    assert_eq!(resumed.flush(), None, "the run has steps before it");
+}
+
+#[test]
 fn steps_that_arrive_together_or_are_left_out_share_their_time() {
     let mut progress = CommandProgress::new(40, 1, 1, None);
     let mut times = |steps: &[u64], now: Duration| -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! Records what the companion of a command reports.
 
-use super::{Recorder, known};
+use super::{Recorder, known, now_ms};
 use crate::protocol::companion::CompanionNews;
 use crate::protocol::control::StageName;
 use crate::protocol::ranks::RankRow;
@@ -13,11 +13,17 @@ impl Recorder {
         match news {
             CommandNews::Length { steps, units } => {
                 (self.status.total_steps, self.status.total_samples) = (known(*steps), known(*units));
+                self.status.ends_ms = None;
             }
             CommandNews::Companion(companion) => self.record_companion(companion, now),
             CommandNews::WentBack { step, samples } => self.record_going_back(*step, *samples),
             CommandNews::Resumed { resumed, samples } => self.record_resumed(resumed, *samples),
             CommandNews::Measured { checkpoint, evaluation } => self.record_measured(*checkpoint, *evaluation),
+            CommandNews::TimeLeft { ms } => {
+                let left = i64::try_from(*ms).unwrap_or(i64::MAX);
+                self.status.ends_ms =
+                    Some(now_ms().saturating_add(left)).filter(|_| self.status.total_samples.is_none());
+            }
             CommandNews::Unread(unread) => self.status.unread = Some(unread.clone()),
             CommandNews::Active
             | CommandNews::Stacks { .. }

@@ -27,7 +27,7 @@ const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
 /// Words before a metric that do not change its meaning.
 const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
 /// Numbers that name a run, or its future, not a measurement.
-const LABELS: [&str; 5] = ["v_num", "pid", "rank", "eta", "epoch_loaded"];
+const LABELS: [&str; 8] = ["v_num", "pid", "rank", "eta", "remaining", "remaining_time", "time_left", "epoch_loaded"];
 
 /// A sign behind words, which makes a key of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
                 }
                 // `Train Epoch: 1 [640/60000 (1%)]` counts samples, as PyTorch's examples and OpenCLIP do.
                 if matches!(self.previous, Some(Token::Mark('(', _))) && matches!(self.behind, Some(Before::Epoch(_))) {
-                    self.position = None;
+                    self.line.form = LineForm::OfSamples;
                 }
                 self.end_key();
             }

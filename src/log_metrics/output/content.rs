@@ -1,6 +1,7 @@
 //! Reads the segments of one stream: bars, rows of tables, and lines.
 
 mod evaluation;
+mod samples;
 
 use super::Mark;
 use crate::log_metrics::Reading;
@@ -12,6 +13,8 @@ use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
 use crate::log_metrics::pattern::Pattern;
 use crate::log_metrics::progress::ProgressBars;
+use crate::log_metrics::ranks::{Ranked, Ranks};
+use crate::log_metrics::samples::SampleSteps;
 use crate::log_metrics::screen::End;
 use crate::log_metrics::shares::Shares;
 use crate::log_metrics::skips::Skip;
@@ -42,6 +45,10 @@ pub struct Content {
     /// Lines whose steps are doubted.
     doubted: Vec<Doubted>,
     has_line_steps: bool,
+    ranks: Ranks,
+    samples: SampleSteps,
+    /// The first line that counts samples, and its time: the next one shows its step.
+    first_of_samples: Option<(Line, Option<Duration>)>,
     /// The epoch that a line of its own announced, if the first one came before all steps.
     announced: Option<Epoch>,
     /// A bar was just cleared to write a line above it.
@@ -88,6 +95,9 @@ impl Content {
             lines: LineClock::default(),
             doubted: Vec::new(),
             has_line_steps: false,
+            ranks: Ranks::default(),
+            samples: SampleSteps::default(),
+            first_of_samples: None,
             announced: None,
             is_cleared: false,
             held: Vec::new(),
@@ -123,6 +133,10 @@ impl Content {
             self.take_own(line, readings);
             return;
         }
+        let text = match self.ranks.read(text) {
+            Ranked::Counts(text) => text,
+            Ranked::Other(values) => return self.emit_unplaced(values, readings),
+        };
         match self.boxes.take(text) {
             boxes::Part::Row => return,
             boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),
@@ -157,7 +171,7 @@ impl Content {
                 self.take_line(Line::read(bar.behind), false, readings);
             }
         } else {
-            let line = Line::read(text);
+            let line = Line::read_whole(text);
             // A row of a table reports metrics, whatever their names.
             if maker == Some(Maker::Table) {
                 self.take_report(line, was_cleared, readings);
@@ -209,7 +223,8 @@ impl Content {
 
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
-        let Some(mut line) = self.join_evaluation(line, readings) else { return };
+        let Some(line) = self.join_evaluation(line, readings) else { return };
+        let Some(mut line) = self.count_samples(line, readings) else { return };
         if line.form == LineForm::EndsEpoch {
             // Once the epoch has ended, the data is evaluated.
             line = match self.heading.take() {
@@ -328,7 +343,7 @@ impl Content {
 
     pub(super) fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {
         if line.has_percent {
-            Shares::drop_impossible(&mut line.values);
+            self.shares.note(&mut line.values);
         } else {
             self.shares.normalise(&mut line.values);
         }
@@ -346,6 +361,7 @@ impl Content {
             epoch_size: line.out_of.filter(|_| line.extent.is_epoch() && placed.is_some()),
             is_partial: placed.is_none() && line.progress.is_some() && !line.is_evaluation,
             values: line.values,
+            time_left: line.time_left,
             printed: self.printed,
             skip: None,
         };

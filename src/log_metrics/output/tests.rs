@@ -120,15 +120,35 @@ fn the_forms_of_pytorchs_tutorials() {
     assert_eq!(metric(&readings, "loss"), [(Some(2000), 2.173), (Some(4000), 1.858), (None, 1.46)]);
     let started_over: Vec<_> = readings.iter().map(|reading| reading.count_started_over).collect();
     assert_eq!(started_over, [None, None, Some(2000)], "an epoch has 4000 to 5999 steps");
-    // mnist/main.py counts samples: no step is certain, and the losses are kept for the steps of a companion.
+    // mnist/main.py counts samples: a line alone has no certain step.
     let output =
         b"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3\n\nTest set: Average loss: 0.05, Accuracy: 9850/10000 (98%)\n";
     let readings = read_with(&[], &[output]);
     assert_eq!((metric(&readings, "loss"), metric(&readings, "eval_loss")), (vec![(None, 2.3)], vec![(None, 0.05)]));
+    // The next one shows how many samples a step has.
+    let output = b"Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.5\nTrain Epoch: 1 [640/60000 (1%)]\tLoss: 2.25\n\
+                   Train Epoch: 1 [59520/60000 (99%)]\tLoss: 2\nTest set: Average loss: 0.05, Accuracy: 9850/10000 (98%)\n\
+                   Train Epoch: 2 [0/60000 (0%)]\tLoss: 1.5\n";
+    let readings = read_with(&[], &[output]);
+    assert_eq!(metric(&readings, "loss"), [(Some(0), 2.5), (Some(1), 2.25), (Some(93), 2.0), (Some(94), 1.5)]);
+    assert_eq!(metric(&readings, "eval_loss"), [(Some(93), 0.05)]);
+    assert!(readings.iter().filter_map(|reading| reading.epoch_size).all(|size| size == 94));
+    // A line for each epoch: its epoch is all that is known.
+    let output = b"Train Epoch: 1 [0/60000 (0%)]\tLoss: 2\nTest set: Average loss: 0.5\nTrain Epoch: 2 [0/60000 (0%)]\tLoss: 1\n";
+    let readings = read_with(&[], &[output]);
+    let epochs: Vec<_> = readings.iter().map(|reading| (reading.step, reading.epoch)).collect();
+    assert_eq!(epochs, [(None, Some(1.0)), (None, Some(1.0)), (None, Some(2.0))], "{readings:?}");
     // Neither a shape nor a line without a training loss names an epoch and a step.
     for text in ["[32, 128] shape", "[1, 2, 3] loss: 1", "[a, 2] loss: 1", "[1, 2] val loss: 1"] {
         assert!(read_with(&[], &[text.as_bytes(), b"\n"]).iter().all(|reading| reading.step.is_none()), "{text}");
     }
+}
+
+#[test]
+fn the_time_left_comes_with_the_step_that_tells_it() {
+    let output = b"step 5 loss 2 eta: 0:01:00\nstep 6 loss 1\nVal loss 3, remaining: 5s\n";
+    let left: Vec<_> = read_with(&[], &[output]).iter().map(|reading| (reading.step, reading.time_left)).collect();
+    assert_eq!(left, [(Some(5), Some(Duration::from_mins(1))), (Some(6), None), (Some(6), None)]);
 }
 
 #[test]

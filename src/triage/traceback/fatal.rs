@@ -8,6 +8,7 @@
 //! ```
 
 use super::{Exception, Link, OwnFrame, SHOWN, frame, is_own};
+use crate::log_metrics::prefix::LinePrefix;
 use crate::triage::python_stack::{is_thread, parse_frame};
 use crate::untrusted::text::clip_line;
 
@@ -22,7 +23,7 @@ pub struct FatalReader(Option<Fatal>);
 #[derive(Debug)]
 struct Fatal {
     /// The text before each of its lines.
-    prefix: String,
+    prefix: LinePrefix,
     text: String,
     line: u64,
     own: Option<OwnFrame>,
@@ -35,13 +36,13 @@ impl FatalReader {
     /// Reads a line; reports whether it belongs to the stack.
     pub fn push(&mut self, text: &str, line: u64) -> bool {
         if let Some(at) = HEADS.iter().find_map(|head| text.find(head)) {
-            let (prefix, text) = (text[..at].to_owned(), clip_line(&text[at..], SHOWN));
+            let (prefix, text) = (LinePrefix::read(&text[..at]), clip_line(&text[at..], SHOWN));
             self.0 = Some(Fatal { prefix, text, line, own: None, counts: false, threads: 0 });
             // The line names the failure by itself.
             return false;
         }
         let Some(fatal) = &mut self.0 else { return false };
-        let Some(text) = text.strip_prefix(&fatal.prefix) else { return false };
+        let Some(text) = fatal.prefix.strip(text) else { return false };
         if is_thread(text) {
             fatal.threads += 1;
             fatal.counts = text.starts_with(CURRENT) || fatal.threads == 1;
@@ -58,7 +59,8 @@ impl FatalReader {
 
     /// Returns the crash with the innermost frame in the user's own files.
     pub fn finish(self) -> Option<Exception> {
-        let Fatal { prefix: source, text, line, own, .. } = self.0?;
+        let Fatal { prefix, text, line, own, .. } = self.0?;
+        let source = prefix.name();
         let own = own.map(|own| OwnFrame { exception_line: line, exception: text.clone(), ..own });
         Some(Exception { line, text, source, link: Link::None, is_of_thread: false, own, is_group: false })
     }

@@ -1,5 +1,7 @@
 //! The lines that begin a traceback or say what it follows from.
 
+use crate::log_metrics::prefix::LinePrefix;
+
 /// The first line of a traceback.
 const HEAD: &str = "Traceback (most recent call last)";
 /// Begins the head of an exception group, which is indented like its members.
@@ -99,7 +101,7 @@ impl Heading {
 
 /// Headings whose traceback has not begun.
 #[derive(Debug, Default)]
-pub struct Headings(Vec<(String, u64, Heading)>);
+pub struct Headings(Vec<(LinePrefix, u64, Heading)>);
 
 impl Headings {
     /// Reads a line; reports whether it is a heading.
@@ -108,12 +110,12 @@ impl Headings {
         if self.0.len() == WAITING {
             self.0.remove(0);
         }
-        self.0.push((prefix.to_owned(), number, heading));
+        self.0.push((LinePrefix::read(prefix), number, heading));
         true
     }
 
     /// Takes the heading of the traceback that begins in this line.
-    pub fn take(&mut self, prefix: &str, number: u64) -> Option<Heading> {
+    pub fn take(&mut self, prefix: &LinePrefix, number: u64) -> Option<Heading> {
         let at = self.0.iter().rposition(|(before, _, _)| before == prefix)?;
         let (_, line, heading) = self.0.remove(at);
         (number - line <= NEAR).then_some(heading)

@@ -230,13 +230,29 @@ def cifar():
 
 
 def samples():
-    """pytorch/examples mnist, and mlfoundations/open_clip: the count is that of samples, so only the epoch is certain."""
+    """pytorch/examples mnist: the count is that of samples, and 6400 of them lie between two lines."""
+    steps = -(-60000 // 6400)
     for epoch in range(1, EPOCHS + 1):
         for count in range(0, 60000, 6400):
-            print(f"Train Epoch: {epoch} [{count}/60000 ({count / 600:.0f}%)]\tLoss: {number(6):.6f}")
-        loss, right = number(4), random.randint(9000, 9999)
-        print(f"\nTest set: Average loss: {loss:.4f}, Accuracy: {right}/10000 ({right / 100:.0f}%)\n")
-        truth.write_epoch(epoch, eval_loss=loss, eval_accuracy=right / 10000)
+            loss = number(6)
+            print(f"Train Epoch: {epoch} [{count}/60000 ({count / 600:.0f}%)]\tLoss: {loss:.6f}")
+            truth.write((epoch - 1) * steps + count // 6400, loss=loss, epoch=epoch)
+        mean, right = number(4), random.randint(9000, 9999)
+        print(f"\nTest set: Average loss: {mean:.4f}, Accuracy: {right}/10000 ({right / 100:.0f}%)\n")
+        truth.write(epoch * steps - 1, eval_loss=mean, eval_accuracy=right / 10000)
+
+
+def open_clip():
+    """mlfoundations/open_clip: samples of all GPUs, the first batch and then every hundredth."""
+    batch, size = 4096, 1_000_000
+    steps = -(-size // batch)
+    for epoch in range(2):
+        for step in range(0, steps, 100):
+            loss, rate, count = number(4), number(6, 0, 1), (step + 1) * batch
+            print(f"2024-01-01,10:00:{epoch:02d} | INFO | Train Epoch: {epoch} [{count:>7}/{size} ({100 * count / size:.0f}%)] "
+                  f"Data (t): 0.012 Batch (t): 1.250, 3276.8/s, 3276.8/s/gpu LR: {rate:.6f} Logit Scale: 14.286 "
+                  f"Contrastive_loss: {loss + 1:#.5g} ({loss:#.5g}) Loss: {loss + 1:#.5g} ({loss:#.5g})")
+            truth.write(epoch * steps + step + 1, loss=float(f"{loss + 1:#.5g}"), lr=rate, epoch=epoch)
 
 
 FORMS = {
@@ -245,6 +261,7 @@ FORMS = {
     "pytorch-dcgan": dcgan,
     "pytorch-cifar": cifar,
     "pytorch-mnist": samples,
+    "open-clip": open_clip,
     "torchvision": metric_logger,
     "timm": timm,
     "epoch-batch": batches,

@@ -33,8 +33,8 @@ RECORDINGS = {
     "tqdm-job": (["tqdm_jobs.py", "job"], True, {}),
     **{f"lines-{form}": (["epoch_lines.py", form], True, {}) for form in ["sized", "pairs", "every", "headed", "unnamed"]},
     **{form: (["printed_forms.py", form], True, {}) for form in [
-        "pytorch-tutorial", "pytorch-imagenet", "pytorch-dcgan", "pytorch-cifar", "pytorch-mnist", "torchvision", "timm",
-        "epoch-batch", "mmengine", "mmengine-iterations", "litgpt", "speechbrain", "detectron2", "fastai", "stable-baselines3",
+        "pytorch-tutorial", "pytorch-imagenet", "pytorch-dcgan", "pytorch-cifar", "pytorch-mnist", "open-clip", "torchvision",
+        "timm", "epoch-batch", "mmengine", "mmengine-iterations", "litgpt", "speechbrain", "detectron2", "fastai", "stable-baselines3",
         "cleanrl", "keras-lines"]},
     **{form: (["boosted.py", form], True, {}) for form in ["xgboost", "lightgbm", "catboost"]},
     "lightning-tqdm": (["lightning_fit.py", "tqdm", "none"], True, {}),

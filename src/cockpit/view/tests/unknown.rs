@@ -153,4 +153,8 @@ fn a_command_without_a_ladder_and_of_unknown_length_shows_its_step_alone() {
     let header = shown.lines().next().unwrap();
     assert!(header.contains("full   ") && header.contains("step 700"), "{header}");
     assert!(!header.contains(" of ") && !header.contains("epoch"), "{header}");
+    assert!(!shown.contains(" left"), "{shown}");
+    let status = Status { ends_ms: Some(state.now_ms + 720_000), ..state.status().unwrap().clone() };
+    state.facts.status = Some(status);
+    assert!(draw_text(&state).contains("12 min left"), "the command tells when it ends");
 }

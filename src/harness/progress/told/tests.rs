@@ -136,7 +136,7 @@ fn a_loss_printed_for_step_0_is_that_of_no_update() {
 #[test]
 fn accuracies_of_a_companion_are_shares() {
     let mut progress = told("loop", None, None);
-    for (reported, kept) in [(81.25, 0.8125), (0.5, 0.005)] {
+    for (reported, kept) in [(1.5, 0.015), (0.5, 0.005), (81.25, 0.8125), (0.75, 0.75)] {
         let metrics = [("accuracy".to_owned(), reported), ("wer".to_owned(), 1.25)].into();
         let events = progress.take_told(Event::Eval(Eval { step: 1, metrics, ..Eval::default() }), at(1));
         let [Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
