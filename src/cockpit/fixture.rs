@@ -39,7 +39,6 @@ fn record(name: &str, steps: u64) -> RungRecord {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "every field of a status")]
 pub fn status(state: RunState, step: u64) -> Status {
     Status {
         run: "digits-20261120-140115".to_owned(),
