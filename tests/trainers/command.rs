@@ -285,7 +285,9 @@ fn a_step_that_begins_again_in_each_epoch_is_added_up_or_the_journal_says_why_no
     let said = run("for e in 1 2 3; do for s in 5 10; do echo \"step $s loss 0.5\"; done; done\n");
     assert!(said.contains("finished at step 10") && said.contains("begin again at 5 after step 10"), "{said}");
     let said = run("for s in 64 128 192 256; do echo \"Train Epoch: 1 [$s/6000 (1%)]  Loss: 0.5\"; done\n");
-    assert!(said.contains("the output names losses and no step, so the curve counts epochs"), "{said}");
+    assert!(said.contains("finished at step 4") && !said.contains("no step"), "{said}");
+    let said = run("for s in 1 2 3 4; do echo \"loss 0.5\"; done\n");
+    assert!(said.contains("the output names losses and no step, so the curve stays empty"), "{said}");
 }
 
 #[test]
