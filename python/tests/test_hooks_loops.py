@@ -130,11 +130,12 @@ class Loops(unittest.TestCase):
         ours = self.harness.run("short_name.py")
         self.assertEqual((ours.code, ours.of("note")), (0, []), ours.output)
         self.assertIn("SAME True", ours.output)
-        other = self.harness.run(os.path.join("namesake", "train.py"))
-        self.assertIn("ATTACH False", other.output)
-        text = other.one("note")["text"]
-        self.assertIn("finds another package, {}".format(os.path.join(SCRIPTS, "namesake", "downshift")), text)
-        self.assertIn("import downshift_cockpit as downshift", text)
+        for script in (os.path.join("namesake", "train.py"), "namesake_behind.py"):
+            other = self.harness.run(script)
+            self.assertIn("ATTACH False", other.output)
+            text = other.one("note")["text"]
+            self.assertIn("finds another package, {}".format(os.path.join(SCRIPTS, "namesake", "downshift")), text)
+            self.assertIn("import downshift_cockpit as downshift", text)
 
     def test_a_standby_imports_ahead_and_starts_when_the_gate_closes(self):
         first = self.harness.run("torch_train.py")

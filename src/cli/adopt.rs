@@ -160,7 +160,7 @@ fn run_of_file(args: &AdoptArgs, running: &Running, file: &Path, trainer: &dyn T
     };
     climb_plan::warn(&run, Some(file));
     trust::require_approval(&run, args.trust)?;
-    say(&format!("process {} is kept as {shown} says, {level}: {}", running.pid, level.meaning()));
+    say(&format!("process {} is kept as {shown} says: {}", running.pid, level.meaning()));
     if let Some(difference) = running.describe_difference(&run) {
         say(&format!("{difference}; a restart and a shift train as {shown} says"));
     }

@@ -165,7 +165,7 @@ fn describe_command(run: &Run, command: &CommandSpec) {
     let level = capability_of(Some(command)).level().unwrap_or(Level::Command);
     if let Some(KeptScript { name, kept, .. }) = KeptScript::of(command) {
         let script = text::escape_line(&name);
-        line!("\n{}: {}", Level::Companion, Level::Companion.meaning());
+        line!("\nresume: {}", Level::Companion.meaning());
         match kept {
             Kept::Loop => line!("read from the source: {script} calls downshift.attach, once it runs"),
             Kept::HuggingFace | Kept::Lightning | Kept::Accelerate => line!(
@@ -185,8 +185,10 @@ fn describe_command(run: &Run, command: &CommandSpec) {
         }
         return note_lost_files(command);
     }
-    line!("\n{level}: {}", level.meaning());
-    line!("level 2 with Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach");
+    line!("\nresume: {}", level.meaning());
+    line!(
+        "from its last step, and exactly, with Hugging Face, Lightning, accelerate, or a PyTorch loop that calls downshift.attach"
+    );
     note_lost_files(command);
 }
 

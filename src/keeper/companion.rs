@@ -29,9 +29,8 @@ impl Keeper {
         self.recorder.status.companion = None;
         self.recorder.status.resume = Some(describe_resume(spec, None));
         let level = self.policy.capability().level().unwrap_or(Level::Command);
-        let text = format!(
-            "downshift's helper in the script, which earlier attempts had, is missing: the run is at {level} now"
-        );
+        let text =
+            format!("downshift's helper in the script, which earlier attempts had, is missing: {}", level.meaning());
         self.recorder.note(Severity::Warn, JournalKind::Worker, text);
     }
 

@@ -2,7 +2,6 @@
 
 use super::control::Status;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The source from which the next start of a worker continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,11 +119,5 @@ impl Level {
             Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
             Self::Companion => "a restart continues from the last durable step, a shift saves first",
         }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "level {}", self.number())
     }
 }

@@ -92,7 +92,11 @@ fn each_style_of_script_gets_the_expected_run_file_and_check_accepts_it() {
             "lightning" => Some("train_lightning.py trains with Lightning's Trainer, which downshift keeps"),
             _ => None,
         };
-        assert_eq!(says.contains("\nlevel 2: "), kept.is_some(), "{style}: {says}");
+        assert_eq!(
+            says.contains("\nresume: a restart continues from the last durable step"),
+            kept.is_some(),
+            "{style}: {says}"
+        );
         assert!(kept.is_none_or(|kept| says.contains(kept)), "{style}: {says}");
     }
 }

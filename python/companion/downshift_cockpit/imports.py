@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import os
 import sys
 
@@ -69,13 +70,17 @@ def _report(name, error):
     _note("downshift cannot hook into {}: {}".format(name, wire.describe(error)))
 
 
-def _name_stranger(spec):
-    """Says so when a script's `import downshift` finds another package of that name."""
+def _find_stranger():
+    """Finds another package that a script means by `import downshift`, and says so: the script keeps it."""
     beside = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
-    if origin and not os.path.abspath(origin).startswith(beside + os.sep):
+    rest = [path for path in sys.path if os.path.abspath(path or os.getcwd()) != beside]
+    spec = importlib.machinery.PathFinder.find_spec(ALIAS, rest)
+    origin = spec and spec.origin
+    if origin:
         text = "`import downshift` finds another package, {}: write `import downshift_cockpit as downshift`"
         _note(text.format(origin))
+        return spec
+    return None
 
 
 def _note(text):
@@ -99,12 +104,7 @@ class Finder:
         if name in self._busy:
             return None
         if name == ALIAS:
-            self._busy.add(name)
-            try:
-                _name_stranger(self._find_elsewhere(name, path, target))
-            finally:
-                self._busy.discard(name)
-            return None
+            return _find_stranger()
         if name not in HOOKS:
             return None
         if name == "torch":
