@@ -1,7 +1,6 @@
-//! The project as a whole: layers, documents, commands, the blocks of the book, damaged files, the short campaign.
+//! The project as a whole: layers, documents, commands, the blocks of the book, damaged files.
 
 mod book;
-mod campaign;
 mod commands;
 mod documents;
 #[path = "../helper/mod.rs"]

@@ -1,5 +1,6 @@
 //! Real training: on the CPU, and on the simulated card (examples/soft_card).
 
+mod campaign;
 mod checkpoints;
 mod gpu_kernels;
 #[path = "../helper/mod.rs"]
