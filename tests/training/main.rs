@@ -13,5 +13,4 @@ mod quality;
 mod run;
 mod soft_card;
 mod soft_card_training;
-mod task_weights;
 mod train;

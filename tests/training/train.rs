@@ -24,6 +24,7 @@ mod samples;
 mod search;
 mod shapes;
 mod shift;
+mod task_weights;
 mod tiny;
 
 /// Setup of the shared tests, which run in 32 bits here and in 16 bits elsewhere.

@@ -1,8 +1,6 @@
-//! Fresh weights depend on the seed alone. Runs in its own process, because the CPU backend has one generator
-//! per process.
-#![cfg(feature = "train")]
-#![expect(clippy::unwrap_used, reason = "a test")]
+//! Fresh weights depend on the seed alone.
 
+use super::harness::exclusive;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{
@@ -47,6 +45,7 @@ fn depends_on_the_seed_alone<T: Task + Train<Cpu>>(data: &str, model: &str) {
 
 #[test]
 fn weights_depend_only_on_the_seed() {
+    let _generator = exclusive();
     depends_on_the_seed_alone::<Vision>(r#"{"source": "embedded:digits"}"#, r#"{"channels": 8}"#);
     depends_on_the_seed_alone::<LanguageModel>(r#"{"source": "embedded:text"}"#, r#"{"layers": 1, "width": 16}"#);
 }
