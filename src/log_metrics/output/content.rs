@@ -133,10 +133,19 @@ impl Content {
             self.take_own(line, readings);
             return;
         }
-        let text = match self.ranks.read(text) {
-            Ranked::Counts(text) => text,
-            Ranked::Other(values) => return self.emit_unplaced(values, readings),
-        };
+        match self.ranks.read(text) {
+            Ranked::Counts(text) => self.take_text(text, end, was_cleared, readings),
+            Ranked::Other(values) => self.emit_unplaced(values, readings),
+            Ranked::TakesOver(lines) => {
+                for text in lines {
+                    self.take_text(&text, end, was_cleared, readings);
+                }
+            }
+        }
+    }
+
+    /// Takes the text behind the rank of a process.
+    fn take_text(&mut self, text: &str, end: End, was_cleared: bool, readings: &mut Vec<Reading>) {
         match self.boxes.take(text) {
             boxes::Part::Row => return,
             boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),
