@@ -3,7 +3,7 @@
 
 mod reader;
 
-use super::clock::{Epoch, Extent};
+use super::clock::{Epoch, Extent, Position};
 use super::heads::{Form, Head};
 use super::names::{self, Role};
 use super::time_left;
@@ -86,6 +86,17 @@ impl Line {
     /// Reads what a bar shows beside its count.
     pub fn read_beside_bar(text: &str) -> Self {
         Reader::beside_bar().read(text)
+    }
+
+    /// Returns where it lies in the training, with this count.
+    pub fn position(&self, count: u64) -> Position {
+        Position {
+            count,
+            out_of: self.out_of,
+            // A fraction of an epoch says nothing about where the count begins.
+            epoch: self.epoch.filter(|epoch| epoch.value.fract() == 0.0),
+            extent: self.extent,
+        }
     }
 
     /// Returns the step, and its end, of a line that names nothing else: `Learning iteration 1/101`. Its values follow.

@@ -158,7 +158,7 @@ mod tests {
     use super::{LinePrefix, after_bar, rank_of, text_start, without_launchers, without_stamps};
 
     /// Text before the words of a program.
-    const BEFORE: [&str; 41] = [
+    const BEFORE: [&str; 45] = [
         "",
         "[rank0]: ",
         "[rank0]:",
@@ -182,6 +182,10 @@ mod tests {
         "[pod/trainer-0/pytorch] 2026-11-20T10:11:12.123456789Z ",
         "trainer-7d9f8b5c4-x2x9z pytorch ",
         "trainer-0 pytorch 2026-11-20T10:11:12.123456789Z ",
+        "mnist-worker-0 pytorch ",
+        "fine-tune-x2x9z main ",
+        "llama-0 › main ",
+        "llama-0 main 2026-11-20T10:11:12Z ",
         "trainer-1  | 2026-11-20 10:11:12,345   ",
         "node1: ",
         "ip-10-0-0-2.ec2.internal: ",
@@ -223,6 +227,11 @@ mod tests {
             "[1]    4711 killed     python train.py",
             "RuntimeError: x",
             "a.sh: line 3: x",
+            "resnet-50 model Killed",
+            "gpt-2 run Killed",
+            "checkpoint-45678 is corrupt",
+            "layer-12b weights Killed",
+            "bert-base-768d model Killed",
         ] {
             assert_eq!(text_start(text.as_bytes()), 0, "{text}");
         }

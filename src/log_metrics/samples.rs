@@ -1,5 +1,5 @@
-//! Steps of lines that count samples: `Train Epoch: 1 [640/60000 (1%)]`. Two counts of an epoch show the batch, or how many
-//! batches lie between two lines: the largest number that divides both. It is the step.
+//! Steps of lines that count samples: `Train Epoch: 1 [640/60000 (1%)]`. They do not show the batch: a step is the distance of
+//! two lines, which may be many batches. It is the largest number that divides two counts of an epoch.
 
 /// The count of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Output that names no step, and a pattern that would read it. Names and numbers of the newest line become its groups:
 //! `it=5 L=0.3` is read by `it=(?P<step>\d+) L=(?P<loss>\S+)`.
 
+use super::names;
 use super::pattern::Pattern;
 use regex::Regex;
 
@@ -84,7 +85,9 @@ fn propose(line: &str) -> Option<String> {
     let named = |names: &[&str], pair: &Pair<'_>| names.iter().position(|name| lower(pair) == *name);
     let whole = || pairs.iter().enumerate().filter(|(_, pair)| pair.is_whole);
     let by_name = whole().filter_map(|(at, pair)| Some((named(&STEPS, pair)?, at))).min();
-    let step = by_name.map(|(_, at)| at).or_else(|| whole().map(|(at, _)| at).next())?;
+    let is_metric = |key: &str| names::is_loss(key) || names::has_score(key);
+    let unnamed = || whole().find(|(_, pair)| !is_metric(&pair.key.to_ascii_lowercase())).map(|(at, _)| at);
+    let step = by_name.map(|(_, at)| at).or_else(unnamed)?;
     let loss =
         pairs.iter().enumerate().find(|(at, pair)| *at != step && named(&LOSSES, pair).is_some()).map(|(at, _)| at);
     // A count alone is that of something else, such as files.
@@ -179,7 +182,17 @@ mod tests {
 
     #[test]
     fn a_line_without_a_count_gets_none() {
-        for line in ["loading the model", "took 3.5 s", "10:00:00 done", "", "loss=0.5", "\u{fc}=5", "shard 3 of 30"] {
+        for line in [
+            "Test set: Average loss: 0.5, Accuracy: 900/1000 (90%)",
+            "mse 0.5 map 3",
+            "loading the model",
+            "took 3.5 s",
+            "10:00:00 done",
+            "",
+            "loss=0.5",
+            "\u{fc}=5",
+            "shard 3 of 30",
+        ] {
             assert_eq!(propose(line), None, "{line}");
         }
     }

@@ -6,6 +6,8 @@
 //!        └─▶ ProgressReader ─▶ progress ──┘
 //! ```
 
+mod rows;
+
 use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
 use super::kernel;
@@ -18,6 +20,7 @@ use crate::faults::xid;
 use crate::log_metrics::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
+use rows::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
@@ -140,13 +143,6 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     Ok(reader.finish())
 }
 
-/// Findings of one entry with no two steps between them: the line of the newest, and their number.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    line: u64,
-    count: u64,
-}
-
 /// A log that is being scanned.
 struct Reader<'a> {
     catalogue: &'a Catalogue,
@@ -192,11 +188,11 @@ impl Reader<'_> {
     }
 
     fn keep(&mut self, finding: Finding) {
-        let is_broken = |row: &&mut Row| self.progress.went_on_after(row.line);
-        match self.rows.get_mut(&finding.name).filter(|row| !is_broken(row)) {
-            Some(row) => *row = Row { line: finding.line, count: row.count + 1 },
-            None => _ = self.rows.insert(finding.name.clone(), Row { line: finding.line, count: 1 }),
+        let row = self.rows.entry(finding.name.clone()).or_default();
+        if self.progress.went_on_after(row.line()) {
+            *row = Row::default();
         }
+        row.push(&finding);
         let findings = &mut self.scan.findings;
         let (count, newest) = self.kept.entry(finding.name.clone()).or_default();
         *count += 1;
@@ -227,7 +223,7 @@ impl Reader<'_> {
             finished_before: &|line| self.progress.finished_before(line),
         };
         let mut findings = self.scan.findings;
-        let rows = |finding: &Finding| self.rows.get(&finding.name).map_or(0, |row| row.count);
+        let rows = |finding: &Finding| self.rows.get(&finding.name).map_or(0, Row::events);
         findings.retain(|finding| rows(finding) >= self.catalogue.needs_in_a_row(&finding.name));
         findings.sort_by_key(|finding| finding.line);
         self.scan.findings = ranking::rank(findings, &evidence);

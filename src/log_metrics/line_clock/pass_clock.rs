@@ -178,16 +178,17 @@ impl PassClock {
     /// Takes the first line. What was learnt before the resume holds unless the line contradicts it.
     fn begin(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> LineStep {
         self.pass = Some(Pass::begin(position, epoch));
-        if position.extent.is_epoch() && position.out_of.is_some() {
-            (self.mode, self.size) = (Mode::Within, position.out_of);
-            return self.before_by_name(position, named);
-        }
+        let counts_epoch = position.extent.is_epoch() && position.out_of.is_some();
         match self.learnt.filter(|_| named.is_some()) {
-            Some(Counting::Whole) if self.resumed_from.is_none_or(|from| position.count > from) => {
+            Some(Counting::Whole) if !counts_epoch && self.resumed_from.is_none_or(|from| position.count > from) => {
                 self.mode = Mode::Whole;
             }
             Some(Counting::Within { first_epoch, size: Some(size) }) if position.out_of == Some(size) => {
                 (self.mode, self.base, self.size) = (Mode::Within, Some(first_epoch), Some(size));
+                return self.before_by_name(position, named);
+            }
+            _ if counts_epoch => {
+                (self.mode, self.size) = (Mode::Within, position.out_of);
                 return self.before_by_name(position, named);
             }
             _ => {}

@@ -7,7 +7,7 @@ use super::Mark;
 use crate::log_metrics::Reading;
 use crate::log_metrics::bar::{Bar, Maker};
 use crate::log_metrics::boxes::{self, Boxes};
-use crate::log_metrics::clock::{Epoch, Extent, Placed, Position};
+use crate::log_metrics::clock::{Epoch, Extent, Placed};
 use crate::log_metrics::joiner::Joiner;
 use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
@@ -133,10 +133,19 @@ impl Content {
             self.take_own(line, readings);
             return;
         }
-        let text = match self.ranks.read(text) {
-            Ranked::Counts(text) => text,
-            Ranked::Other(values) => return self.emit_unplaced(values, readings),
-        };
+        match self.ranks.read(text) {
+            Ranked::Counts(text) => self.take_text(text, end, was_cleared, readings),
+            Ranked::Other(values) => self.emit_unplaced(values, readings),
+            Ranked::TakesOver(lines) => {
+                for text in lines {
+                    self.take_text(&text, end, was_cleared, readings);
+                }
+            }
+        }
+    }
+
+    /// Takes the text behind the rank of a process.
+    fn take_text(&mut self, text: &str, end: End, was_cleared: bool, readings: &mut Vec<Reading>) {
         match self.boxes.take(text) {
             boxes::Part::Row => return,
             boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),
@@ -274,7 +283,7 @@ impl Content {
             return self.emit(line, placed, readings);
         }
         self.has_line_steps = true;
-        let position = position_of(count, &line);
+        let position = line.position(count);
         // The rest of a step that was taken within an earlier line.
         let mut line = line;
         if line.form == LineForm::OfParts && self.joiner.step() == Some(count) {
@@ -306,6 +315,11 @@ impl Content {
                 self.emit_summary(line, placed, readings);
             }
             LineStep::Elsewhere | LineStep::Doubtful(_) => self.emit_unplaced(line.values, readings),
+            // The epochs before are not known, and no step came before: the epoch is all that places it.
+            LineStep::Uncertain if line.form == LineForm::OfSamples && self.joiner.step().is_none() => {
+                self.has_line_steps = false;
+                self.emit(Line { step: None, out_of: None, ..line }, None, readings);
+            }
             LineStep::Uncertain => self.joiner.push(
                 Reading {
                     count_started_over: Some(count),
@@ -380,15 +394,5 @@ impl Content {
             self.emit(line, None, readings);
         }
         self.joiner.flush(readings);
-    }
-}
-
-pub(super) fn position_of(count: u64, line: &Line) -> Position {
-    Position {
-        count,
-        out_of: line.out_of,
-        // A fraction of an epoch says nothing about where the count begins.
-        epoch: line.epoch.filter(|epoch| epoch.value.fract() == 0.0),
-        extent: line.extent,
     }
 }

@@ -1,7 +1,7 @@
 //! Output in parts, and how its readings are joined.
 
 use super::{Mark, OutputReader};
-use crate::log_metrics::{Pattern, Reading, Skip, Span, skip_counts};
+use crate::log_metrics::{Counting, Pattern, Reading, Skip, Span, skip_counts};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -141,6 +141,37 @@ fn the_forms_of_pytorchs_tutorials() {
     // Neither a shape nor a line without a training loss names an epoch and a step.
     for text in ["[32, 128] shape", "[1, 2, 3] loss: 1", "[a, 2] loss: 1", "[1, 2] val loss: 1"] {
         assert!(read_with(&[], &[text.as_bytes(), b"\n"]).iter().all(|reading| reading.step.is_none()), "{text}");
+    }
+}
+
+#[test]
+fn counted_samples_go_on_after_a_resume_or_fall_back_to_epochs() {
+    let epochs = |from: u64, to: u64| -> String {
+        let lines = (from..=to).flat_map(|epoch| (0..10).map(move |part| (epoch, part)));
+        lines
+            .map(|(epoch, part)| format!("Train Epoch: {epoch} [{}/6000 ({part}0%)]\tLoss: 0.5\n", part * 640))
+            .collect()
+    };
+    for first in [0, 1] {
+        let mut before = OutputReader::new(&[]);
+        before.push(epochs(first, first + 1).as_bytes(), &mut Vec::new());
+        let learnt = before.counting_news();
+        assert_eq!(learnt, Some(Counting::Within { first_epoch: first, size: Some(10) }));
+        let mut reader = OutputReader::new(&[]).resumed(20).recalling(learnt);
+        let mut readings = Vec::new();
+        reader.push(epochs(first + 2, first + 3).as_bytes(), &mut readings);
+        reader.finish(&mut readings);
+        let steps: Vec<_> = readings.iter().filter_map(|reading| reading.step).collect();
+        assert_eq!(steps, (20..40).collect::<Vec<_>>(), "from epoch {first}");
+    }
+    // Nothing shows the epochs before: a start in epoch 3, with and without a checkpoint.
+    for reader in [OutputReader::new(&[]), OutputReader::new(&[]).resumed(20)] {
+        let (mut reader, mut readings) = (reader, Vec::new());
+        reader.push(epochs(3, 4).as_bytes(), &mut readings);
+        reader.finish(&mut readings);
+        assert_eq!(readings.len(), 20);
+        assert!(readings.iter().all(|reading| reading.step.or(reading.count_started_over).is_none()), "{readings:?}");
+        assert_eq!((readings[0].epoch, readings[19].epoch), (Some(3.0), Some(4.0)));
     }
 }
 

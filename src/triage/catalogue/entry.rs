@@ -27,7 +27,7 @@ pub struct CatalogueEntry {
     /// Whether the first occurrence may be transient, although the class ends a run.
     #[serde(default)]
     pub transient: bool,
-    /// The lines that match in a row, with no two steps between them, before they are a cause.
+    /// The lines of one process that match in a row, with no two steps between them, before they are a cause.
     #[serde(default)]
     pub in_a_row: Option<u64>,
     /// The originator of the end.

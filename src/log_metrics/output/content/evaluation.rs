@@ -1,6 +1,6 @@
 //! Evaluations that take several lines: those that show how far one is, and its summary.
 
-use super::{Content, position_of};
+use super::Content;
 use crate::log_metrics::Reading;
 use crate::log_metrics::clock::Placed;
 use crate::log_metrics::line::Line;
@@ -57,7 +57,7 @@ impl Content {
         if self.progress.is_chosen() || self.own_steps {
             return None;
         }
-        self.lines.place_evaluation(&position_of(count, line))
+        self.lines.place_evaluation(&line.position(count))
     }
 
     /// Emits the summary of an epoch. What the training measured in it, such as a mean loss, is not that of the step.

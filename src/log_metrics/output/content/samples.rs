@@ -38,7 +38,7 @@ impl Content {
 
     fn in_steps(&self, line: Line) -> Line {
         match count_of(&line).and_then(|count| self.samples.place(count)) {
-            Some((step, steps)) => Line { step: Some(step), out_of: Some(steps), form: LineForm::Plain, ..line },
+            Some((step, steps)) => Line { step: Some(step), out_of: Some(steps), ..line },
             None => line,
         }
     }
