@@ -1,12 +1,19 @@
 //! Whether this is the Windows Subsystem for Linux, where the GPU's driver runs in Windows.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+/// `1` or `0`: whether this counts as WSL.
+const VARIABLE: &str = "DOWNSHIFT_WSL";
+
 /// Reports whether this is WSL.
 #[must_use]
 pub fn is_wsl() -> bool {
+    if let Some(given) = env::var_os(VARIABLE) {
+        return given == "1";
+    }
     let names_microsoft = |version: String| version.to_lowercase().contains("microsoft");
     has_dxg() || fs::read_to_string("/proc/version").is_ok_and(names_microsoft)
 }

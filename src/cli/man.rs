@@ -26,6 +26,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 2] = [
             ("DOWNSHIFT_RUNS_DIR", "the folder that contains all runs; --runs-dir overrides it"),
             ("DOWNSHIFT_NVML_PATH", "another NVML library"),
             ("DOWNSHIFT_KERNEL_LOG", "another kernel log"),
+            ("DOWNSHIFT_WSL", "1 or 0: whether this counts as WSL2; found out otherwise"),
             ("DOWNSHIFT_LOG_LIMIT", "bytes after which worker.log moves to worker.log.1; 134217728 otherwise"),
             (
                 "DOWNSHIFT_SHARED_FOLDER",

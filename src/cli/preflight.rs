@@ -12,7 +12,7 @@ use super::settings_copies::describe_change;
 use super::trust;
 use super::undeclared::undeclared_arguments;
 use super::{Failure, line, occupied, plan, say};
-use crate::config::command::deepspeed::check_deepspeed;
+use crate::config::command::deepspeed::{Wrong, check_deepspeed};
 use crate::config::command::files::{changed_on_full, check_copies};
 use crate::config::command::first_launch;
 use crate::config::run::Run;
@@ -131,8 +131,13 @@ impl Preflight {
         for mistake in
             first_launch(run, 0, nodes).iter().flat_map(|start| check_deepspeed(start, nodes, |name| env::var_os(name)))
         {
-            let fix = "correct the DeepSpeed file";
-            self.fail("deepspeed", Failure::new(CONFIG, mistake.to_string()), fix);
+            let (sentence, fix) = (mistake.to_string(), "correct the DeepSpeed file");
+            match mistake.wrong {
+                Wrong::Unreadable(_) => self.checks.push(Check::warn("deepspeed", sentence, fix)),
+                Wrong::Fraction { .. } | Wrong::Product { .. } => {
+                    self.fail("deepspeed", Failure::new(CONFIG, sentence), fix);
+                }
+            }
         }
         for (file, changed) in changed_on_full(run) {
             let fix = "change the knob of `full`, or the settings file, so that both say the same";

@@ -205,14 +205,22 @@ impl SettingsFile {
     /// Returns an error that names the file.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let format = Format::of(path).ok_or_else(|| SettingsError::Format(path.to_owned()))?;
-        let text = file::read_text(path, Limit::Handwritten).map_err(|source| {
+        let syntax = |source| SettingsError::Syntax { path: path.to_owned(), source };
+        Self::parse(Self::read_text(path)?, format).map_err(syntax)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// Returns an error that names the file.
+    pub fn read_text(path: &Path) -> Result<String, SettingsError> {
+        file::read_text(path, Limit::Handwritten).map_err(|source| {
             if source.is_missing() {
                 SettingsError::Missing(path.to_owned())
             } else {
                 SettingsError::Read { path: path.to_owned(), source }
             }
-        })?;
-        Self::parse(text, format).map_err(|source| SettingsError::Syntax { path: path.to_owned(), source })
+        })
     }
 
     /// Parses a text.

@@ -232,7 +232,8 @@ impl Default for Spike {
     }
 }
 
-/// When slow steps count as GPU memory that spilled to the host: a shift to a rung that relieves memory follows.
+/// When slow steps count as GPU memory that spilled to the host, under WSL2: a shift to a rung that helps against lack of memory
+/// follows, or of a command a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spill {

@@ -10,7 +10,7 @@ use crate::config::knobs::Watch;
 use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{DRILL_FILE, Gpu, Host, Reading};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Host, RamUse, Reading};
 use crate::protocol::worker::Level;
 use crate::recipe::learning::Learning;
 use crate::store::run_dir::RunDir;
@@ -132,14 +132,24 @@ impl Alarms {
 
     fn check_ram(&mut self, host: &Host, moment: (&str, Duration)) -> Option<String> {
         self.ram.observe(host);
-        let (share, full) = (host.ram_share()?, self.watch.ram);
-        let grew = match self.ram.largest() {
-            Some(grown) => format!("{grown}; fewer loader processes and less prefetch need less"),
-            None => "no process of this run has grown, so something else on the machine uses it".to_owned(),
-        };
-        let (now_percent, limit) = (share * 100.0, full * 100.0);
-        let text = format!("{now_percent:.0} % of the host's memory is in use; the limit is {limit:.0} %; {grew}");
+        let (ram, full) = (host.tightest_ram()?, self.watch.ram);
+        let share = ram.share();
+        let text = self.describe_ram(host, &ram);
         self.follow_condition("ram", share >= full, share < full - LESS_BY, "host memory almost full", text, moment)
+    }
+
+    /// Says how much of the memory is this run's, and which of its processes has grown.
+    fn describe_ram(&self, host: &Host, ram: &RamUse) -> String {
+        let (now_percent, limit) = (ram.share() * 100.0, self.watch.ram * 100.0);
+        let own = host.ram_worker_bytes.get().map(|own| format!("; this run uses {} of", sentences::bytes(own)));
+        let own = own.unwrap_or_else(|| "; it is not known what this run uses of".to_owned());
+        let grew = self.ram.largest().map(|grown| format!("; {grown}")).unwrap_or_default();
+        format!(
+            "{now_percent:.0} % of {} is in use; the limit is {limit:.0} %{own} {}{grew}; fewer loader processes and less \
+             prefetch need less",
+            ram.bound,
+            sentences::bytes(ram.total)
+        )
     }
 
     fn check_gpu(&mut self, gpu: &Gpu, moment: (&str, Duration)) -> Vec<String> {
@@ -265,26 +275,71 @@ mod tests {
     use crate::config::knobs::Watch;
     use crate::keeper::ram_growth::RamGrowth;
     use crate::notify::{Limit, Outbox};
+    use crate::protocol::probe::{Host, HostMore, Metric, RamProcess};
     use crate::recipe::learning::{Learning, Measured};
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    #[test]
-    fn the_alarm_of_an_unranked_run_clears_once_its_loss_no_longer_rises() {
-        let limit = Limit::new(Duration::from_hours(1), BTreeMap::new(), Duration::ZERO);
-        let outbox = Outbox::start(&Notify { bell: false, desktop: false, ..Notify::default() });
-        let watch = Watch::default();
-        let run = "run".to_owned();
-        let mut alarms = Alarms {
-            run,
-            limit,
-            outbox,
+    fn alarms(watch: Watch) -> Alarms {
+        Alarms {
+            run: "run".to_owned(),
+            limit: Limit::new(Duration::from_hours(1), BTreeMap::new(), Duration::ZERO),
+            outbox: Outbox::start(&Notify { bell: false, desktop: false, ..Notify::default() }),
             due: Vec::new(),
             withheld: None,
             watch,
             ram: RamGrowth::default(),
             ecc_seen: None,
-        };
+        }
+    }
+
+    #[test]
+    fn full_memory_is_named_with_its_bound_and_the_share_of_this_run() {
+        let is = |gib: u64| Metric::Is(gib << 30);
+        for (machine, limit_free, own, wanted) in [
+            (
+                62,
+                Metric::default(),
+                is(60),
+                "97 % of the host's memory is in use; the limit is 90 %; this run uses 60.0 GiB of 64.0 GiB",
+            ),
+            (
+                62,
+                is(7),
+                is(1),
+                "97 % of the host's memory is in use; the limit is 90 %; this run uses 1.0 GiB of 64.0 GiB",
+            ),
+            (
+                10,
+                is(0),
+                is(7),
+                "100 % of the memory that its cgroup allows this run is in use; the limit is 90 %; this run uses 7.0 GiB of 8.0 GiB",
+            ),
+            (62, Metric::default(), Metric::default(), "it is not known what this run uses of 64.0 GiB"),
+        ] {
+            let process = RamProcess { pid: 7, name: "python3".to_owned(), bytes: 60 << 30 };
+            let host = Host {
+                ram_total_bytes: is(64),
+                ram_used_bytes: is(machine),
+                ram_worker_bytes: own,
+                cpu: Metric::default(),
+                disk_free_bytes: Metric::default(),
+                more: HostMore {
+                    ram_limit_bytes: is(8),
+                    ram_limit_free_bytes: limit_free,
+                    ram_processes: Metric::Is(vec![process]),
+                    ..HostMore::default()
+                },
+            };
+            let mut alarms = alarms(Watch { ram: 0.9, ..Watch::default() });
+            let said = alarms.check_ram(&host, ("", Duration::ZERO)).unwrap();
+            assert!(said.contains(wanted) && !said.contains("something else"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_alarm_of_an_unranked_run_clears_once_its_loss_no_longer_rises() {
+        let mut alarms = alarms(Watch::default());
         let mut learning = Learning::default();
         let mut raised = Vec::new();
         for loss in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.8, 0.9, 1.0, 1.1, 1.2] {

@@ -12,6 +12,7 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
 use crate::protocol::probe::{DRILL_FILE, GPU_LOST, Reading};
 use crate::protocol::worker::{FailureClass, Level};
+use crate::wsl::is_wsl;
 
 impl Keeper {
     pub(super) fn handle_reading(&mut self, reading: Box<Reading>) {
@@ -37,7 +38,7 @@ impl Keeper {
             self.recorder.put_fact(ECC_SEEN, seen);
         }
         let card = gpu.and_then(|gpu| self.gpu.users.observe(gpu, &self.recorder.status.rungs));
-        let load = gpu.map(GpuLoad::of);
+        let load = gpu.and_then(|gpu| GpuLoad::of(gpu, is_wsl()));
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());
         let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();

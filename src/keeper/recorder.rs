@@ -167,6 +167,7 @@ impl Recorder {
         reason: &str,
         now: Duration,
     ) -> rusqlite::Result<u64> {
+        self.account_for_attempt();
         let before = self.status.loss.map(|loss| (self.status.step, loss));
         let id = self.record_attempt(rung, rung_name, reason)?;
         self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
@@ -297,8 +298,8 @@ impl Recorder {
     }
 
     fn record_step(&mut self, row: StepRow, now: Duration) {
-        self.account_for_step();
         self.place(row.step);
+        self.account_for_step(row.step);
         // Once the output takes over from a companion that only watches, it tells again of steps that were counted.
         let taken = rungs::steps_taken(self.furthest_step, row.step);
         self.furthest_step = self.furthest_step.max(row.step);

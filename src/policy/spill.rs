@@ -1,5 +1,5 @@
-//! Detects memory of the GPU that spilled to the host. Under Windows and WSL2 the driver moves pages to shared system memory
-//! when the GPU's is full: nothing fails, and every step becomes many times slower.
+//! Detects memory of the GPU that spilled to the host. Under WSL2 the driver of Windows moves pages to shared system memory
+//! when the GPU's is full: nothing fails, and every step becomes many times slower. The driver of Linux reports an error instead.
 //!
 //! ```text
 //! steps ──▶ compute per unit of the clock ──▶ at least FACTOR times its own baseline, for a while
@@ -35,18 +35,21 @@ pub struct GpuLoad {
 }
 
 impl GpuLoad {
-    /// Reads what is known.
+    /// Reads what is known; none where the driver reports full memory, as anywhere but in WSL.
     #[must_use]
-    pub fn of(gpu: &Gpu) -> Self {
+    pub fn of(gpu: &Gpu, is_wsl: bool) -> Option<Self> {
+        if !is_wsl {
+            return None;
+        }
         let total = gpu.vram_total_bytes.get().filter(|total| *total > 0);
         let used = gpu.vram_used_bytes.get().max(gpu.vram_worker_bytes.get());
         let is_hot = gpu.temperature_c.get().zip(gpu.slowdown_c.get()).is_some_and(|(now, limit)| now >= limit);
         let throttle = gpu.throttle.get().unwrap_or_default();
-        Self {
+        Some(Self {
             memory: used.zip(total).map(|(used, total)| used as f64 / total as f64),
             is_capped: is_hot || throttle.thermal || throttle.power || throttle.hardware,
             busy: gpu.utilisation.get(),
-        }
+        })
     }
 }
 
@@ -58,6 +61,7 @@ pub struct SpillWatch {
     last: Option<(Duration, u64)>,
     /// Cost of the first steps: milliseconds per unit of the clock.
     first: Vec<f64>,
+    /// The newest slow steps in a row.
     slow: VecDeque<Sample>,
     slow_since: Option<Duration>,
     told: bool,
@@ -134,6 +138,9 @@ impl SpillWatch {
             self.told &= is_slow;
             return None;
         }
+        if self.slow.len() == BASELINE {
+            self.slow.pop_front();
+        }
         self.slow.push_back(sample);
         let since = *self.slow_since.get_or_insert(then);
         let is_certain = self.slow.len() >= SLOW && now.saturating_sub(since) >= knobs.after.duration();
@@ -157,8 +164,10 @@ fn median(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{GpuLoad, SpillWatch};
+    use super::{BASELINE, GpuLoad, SpillWatch};
     use crate::config::watch;
+    use crate::protocol::blank;
+    use crate::protocol::probe::Metric;
     use crate::protocol::worker::{Phase, Step};
     use std::time::Duration;
 
@@ -232,5 +241,25 @@ mod tests {
         assert_eq!(spills(Some(0.99)), 1);
         assert_eq!(spills(Some(0.1)), 0, "the card waits for data");
         assert_eq!(spills(None), 0, "nothing tells data from compute");
+    }
+
+    #[test]
+    fn a_driver_that_reports_full_memory_spills_nothing() {
+        let mut gpu = blank::gpu();
+        (gpu.vram_total_bytes, gpu.vram_used_bytes) = (Metric::Is(100), Metric::Is(99));
+        assert_eq!(GpuLoad::of(&gpu, false), None);
+        assert_eq!(GpuLoad::of(&gpu, true).and_then(|load| load.memory), Some(0.99));
+    }
+
+    #[test]
+    fn a_training_that_stays_slow_for_days_needs_no_more_memory() {
+        let (mut watch, knobs, mut now) = (SpillWatch::default(), watch::Spill::default(), Duration::ZERO);
+        watch.measured(FULL);
+        for number in 1..=1_000_u64 {
+            now += Duration::from_secs(if number > 40 { 20 } else { 1 });
+            let step = Step { step: number, samples: number, ..Step::default() };
+            watch.step(&step, knobs, now);
+        }
+        assert_eq!(watch.slow.len(), BASELINE);
     }
 }

@@ -63,9 +63,14 @@ impl Policy {
         effects
     }
 
-    /// Shifts to a rung that relieves memory; where there is none, says so. Nothing has failed, so the rung's record is kept clean.
+    /// Shifts to a rung that helps against lack of memory; where there is none, says so. Nothing has failed, so the rung's
+    /// record is kept clean. The clock of a command counts steps or samples, and longer sequences slow those down too: it
+    /// gets a proposal only.
     fn answer_spill(&mut self, why: &str, now: Duration) -> Vec<Effect> {
         let done = match self.nearest_rung(Relief::Memory) {
+            Some(to) if self.capability.is_command() && self.may_end_worker() => {
+                self.propose_move(Move::Shift { to }, why)
+            }
             Some(to) => self.suggest_move(Move::Shift { to }, why, now),
             None => self.note_no_relief(Relief::Memory, "training continues, slowly").into_iter().collect(),
         };

@@ -2,6 +2,7 @@
 
 use super::companion::{CompanionNews, Framework, Grade};
 use super::control::Status;
+use super::probe::{Gpu, GpuMore, Metric};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -13,6 +14,26 @@ pub fn status() -> Status {
         "autopilot": true, "rungs": [], "run_dir": "run",
     }))
     .unwrap()
+}
+
+/// Returns a GPU that reports nothing.
+pub fn gpu() -> Gpu {
+    Gpu {
+        index: 0,
+        name: String::new(),
+        driver: Metric::default(),
+        vram_total_bytes: Metric::default(),
+        vram_used_bytes: Metric::default(),
+        vram_worker_bytes: Metric::default(),
+        temperature_c: Metric::default(),
+        slowdown_c: Metric::default(),
+        utilisation: Metric::default(),
+        power_w: Metric::default(),
+        power_limit_w: Metric::default(),
+        sm_clock_mhz: Metric::default(),
+        throttle: Metric::default(),
+        more: GpuMore::default(),
+    }
 }
 
 /// Returns what is known of a plain loop's companion.

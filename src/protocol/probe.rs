@@ -5,6 +5,7 @@ use super::cause::KernelLine;
 use super::claim::Card;
 use super::gpu_error::{GpuError, GpuProblem};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// File in a run directory that makes the probe simulate a GPU; only for drills.
 pub const DRILL_FILE: &str = "drill.json";
@@ -285,15 +286,52 @@ pub struct RamProcess {
 }
 
 impl Host {
-    /// Returns the share of host memory in use: of the machine, or of the tightest limit of the run's cgroup.
+    /// Returns the memory that is nearest to its end: that of the machine, or of the tightest cgroup of the run.
     #[must_use]
-    pub fn ram_share(&self) -> Option<f64> {
-        let of = |used: u64, total: u64| (total > 0).then(|| used as f64 / total as f64);
+    pub fn tightest_ram(&self) -> Option<RamUse> {
+        let of = |bound, used: u64, total: u64| (total > 0).then_some(RamUse { bound, used, total });
+        let machine = self.ram_used_bytes.get().zip(self.ram_total_bytes.get());
+        let machine = machine.and_then(|(used, total)| of(RamBound::Machine, used, total));
         let limit = self.more.ram_limit_bytes.get().zip(self.more.ram_limit_free_bytes.get());
-        let limited = limit.and_then(|(limit, free)| of(limit.saturating_sub(free), limit));
-        let machine =
-            self.ram_used_bytes.get().zip(self.ram_total_bytes.get()).and_then(|(used, total)| of(used, total));
-        machine.into_iter().chain(limited).reduce(f64::max)
+        let limited = limit.and_then(|(limit, free)| of(RamBound::Cgroup, limit.saturating_sub(free), limit));
+        machine.into_iter().chain(limited).max_by(|one, other| one.share().total_cmp(&other.share()))
+    }
+}
+
+/// Memory of the host in use, below one of its bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RamUse {
+    /// The bound.
+    pub bound: RamBound,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that there are.
+    pub total: u64,
+}
+
+impl RamUse {
+    /// Returns the share in use.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.used as f64 / self.total as f64
+    }
+}
+
+/// Where the memory of the host ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RamBound {
+    /// The memory of the machine.
+    Machine,
+    /// The limit of a cgroup, such as that of a container or a job.
+    Cgroup,
+}
+
+impl fmt::Display for RamBound {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Machine => "the host's memory",
+            Self::Cgroup => "the memory that its cgroup allows this run",
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The keeper charges time to a part as it passes. When steps are lost, their time moves to [`Part::Repeated`].
 
 use super::run_state::RunState;
-use crate::format::{age, counted, took};
+use crate::format::{counted, took};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -159,8 +159,7 @@ impl fmt::Display for TimeSpent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "useful {}", self.useful_text().unwrap_or_else(|| "0 %".to_owned()))?;
         if self.faults > 0 {
-            let lost = i64::try_from(self.lost_to_faults_ms).unwrap_or(i64::MAX);
-            write!(formatter, ", {} lost to {}", age(lost), counted(self.faults, "fault"))?;
+            write!(formatter, ", {} lost to {}", took(self.lost_to_faults_ms), counted(self.faults, "fault"))?;
         }
         Ok(())
     }
@@ -177,17 +176,26 @@ pub struct StepTime {
     pub own_ms: f64,
 }
 
+/// Returns the milliseconds that the steps of a worker's first line took, by those of its second one. The first line stands for as
+/// many steps as the second, but no more than it counts.
+#[must_use]
+pub fn first_line_ms(first: u64, second: u64, second_ms: f64) -> f64 {
+    let steps = second.saturating_sub(first);
+    if steps == 0 { 0.0 } else { second_ms * first.min(steps) as f64 / steps as f64 }
+}
+
 /// Returns the milliseconds that the steps after `after` took, by the rows of one attempt in their order. A row stands for all
 /// steps since the one before it, since a script may print every tenth. A measured step does not count the evaluation or save
 /// before it.
 #[must_use]
 pub fn time_of_steps(rows: &[StepTime], after: u64) -> f64 {
+    let ahead = before_first(rows);
     let of_row = |(place, row): (usize, &StepTime)| {
-        let before = place.checked_sub(1).and_then(|place| rows.get(place));
+        let before = place.checked_sub(1).and_then(|place| rows.get(place)).or(ahead.as_ref());
         let gap = before.map(|before| row.time_ms.saturating_sub(before.time_ms).max(0) as f64);
         let measured = Some(row.own_ms).filter(|own| *own > 0.0);
         let took = match (measured, gap) {
-            (Some(own), Some(gap)) => own.min(gap),
+            (Some(own), Some(gap)) if place > 0 => own.min(gap),
             (own, gap) => own.or(gap).unwrap_or(0.0),
         };
         let first = before.map_or(row.step.saturating_sub(1), |before| before.step);
@@ -199,6 +207,15 @@ pub fn time_of_steps(rows: &[StepTime], after: u64) -> f64 {
         }
     };
     rows.iter().enumerate().map(of_row).sum()
+}
+
+/// Returns when the first line would have begun, by the second one.
+fn before_first(rows: &[StepTime]) -> Option<StepTime> {
+    let [first, second, ..] = rows else { return None };
+    let gap_ms = second.time_ms.saturating_sub(first.time_ms).max(0);
+    let ms = first_line_ms(first.step, second.step, gap_ms as f64);
+    let steps = second.step.saturating_sub(first.step).min(first.step);
+    Some(StepTime { step: first.step - steps, time_ms: first.time_ms.saturating_sub(ms as i64), own_ms: 0.0 })
 }
 
 #[cfg(test)]
@@ -230,6 +247,8 @@ mod tests {
         time.charge(Part::Steps, 9_739_000);
         time.charge(Part::Start, 261_000);
         assert_eq!(time.to_string(), "useful 97.3 %, 11 min lost to 2 faults");
+        time.lost_to_faults_ms = 400;
+        assert_eq!(time.to_string(), "useful 97.3 %, 0.4 s lost to 2 faults");
         let mut nearly = TimeSpent::default();
         nearly.charge(Part::Steps, 9_999_999);
         nearly.charge(Part::Start, 1);
@@ -247,6 +266,9 @@ mod tests {
         // A script prints every tenth step; it goes back to 45.
         let printed = [row(40, 0, 0.0), row(50, 1_000, 0.0), row(60, 2_000, 0.0)];
         assert!((time_of_steps(&printed, 45) - 1_500.0).abs() < 1e-9);
+        // Its first line stands for ten steps as well.
+        assert!((time_of_steps(&printed, 30) - 3_000.0).abs() < 1e-9);
+        assert!((time_of_steps(&[row(1, 500, 0.0), row(100, 99_500, 0.0)], 0) - 100_000.0).abs() < 1e-9);
     }
 
     #[test]

@@ -324,6 +324,16 @@ impl Writer {
         Ok(ms)
     }
 
+    /// Returns the newest step before this one, of the newest attempt that has any.
+    ///
+    /// # Errors
+    /// Returns an error when `SQLite` fails.
+    pub fn step_before(&mut self, step: u64) -> rusqlite::Result<Option<u64>> {
+        let before = "SELECT (SELECT max(step) FROM steps WHERE attempt = attempts.id AND step < ?1) AS before
+                      FROM attempts WHERE before IS NOT NULL ORDER BY id DESC LIMIT 1";
+        self.connection()?.query_row(before, [step as i64], |row| rows::count(row, 0)).optional()
+    }
+
     /// Writes a fact: a small value under a name.
     ///
     /// # Errors

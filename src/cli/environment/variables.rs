@@ -92,13 +92,14 @@ const GIVEN_IN_JOBS: [&str; 7] = [
 /// Variables that say that this is a job.
 const MARKS_JOB: [&str; 6] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID", "FLUX_JOB_ID", "JOB_ID"];
 /// The user's settings among our own variables; the others belong to one process.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
     "DOWNSHIFT_KERNEL_LOG",
     "DOWNSHIFT_LOG_LIMIT",
     "DOWNSHIFT_NVML_PATH",
     "DOWNSHIFT_RUNS_DIR",
     "DOWNSHIFT_SHARED_FOLDER",
     "DOWNSHIFT_WORKER",
+    "DOWNSHIFT_WSL",
 ];
 /// Variables whose value may be shown: none is ever a secret.
 const PUBLIC: [&str; 25] = [

@@ -1,9 +1,10 @@
-//! The user's own DeepSpeed file, checked before a start: its counts are whole numbers, and the batch sizes multiply to the total.
+//! The user's own DeepSpeed file, checked before a start: its sizes are whole numbers, and the batch sizes multiply to the total.
 //! DeepSpeed itself finds both only after it has loaded the model.
 //!
 //! ```text
-//! train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks
+//! train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × data-parallel ranks
 //! ```
+//! The ranks that share a model, by tensor or pipeline parallelism, divide the ranks; how many they are, only the script knows.
 
 use super::CommandLaunch;
 use super::files::FileContent;
@@ -22,16 +23,7 @@ const TOTAL: &str = "train_batch_size";
 const MICRO: &str = "train_micro_batch_size_per_gpu";
 const ACCUMULATION: &str = "gradient_accumulation_steps";
 /// Counts, which DeepSpeed takes as integers only: `4.0` fails.
-const COUNTS: [&str; 8] = [
-    TOTAL,
-    MICRO,
-    ACCUMULATION,
-    "steps_per_print",
-    "zero_optimization.stage",
-    "fp16.initial_scale_power",
-    "fp16.loss_scale_window",
-    "fp16.hysteresis",
-];
+const COUNTS: [&str; 3] = [TOTAL, MICRO, ACCUMULATION];
 /// Sizes, which may be written `5e8`, but have no fraction.
 const SIZES: [&str; 14] = [
     "zero_optimization.allgather_bucket_size",
@@ -70,8 +62,8 @@ pub enum Wrong {
         key: &'static str,
         /// Its value, as written.
         value: String,
-        /// The whole number that was probably meant, if there is one.
-        whole: Option<String>,
+        /// The whole number that was probably meant.
+        whole: String,
     },
     /// The batch sizes do not multiply to the total.
     Product {
@@ -92,8 +84,10 @@ impl fmt::Display for Mistake {
         match &self.wrong {
             Wrong::Unreadable(why) => formatter.write_str(why),
             Wrong::Fraction { key, value, whole } => {
-                write!(formatter, "{place}: `{key}` is {value}, and DeepSpeed takes whole numbers only there")?;
-                whole.as_ref().map_or(Ok(()), |whole| write!(formatter, "; write {whole}"))
+                write!(
+                    formatter,
+                    "{place}: `{key}` is {value}, and DeepSpeed takes whole numbers only there; write {whole}"
+                )
             }
             Wrong::Product { total, micro, accumulation, ranks } => {
                 let product = micro.saturating_mul(*accumulation);
@@ -176,37 +170,35 @@ fn check_file(launch: &CommandLaunch, path: &Path, ranks: Option<u64>) -> Vec<Mi
     mistakes
 }
 
-/// Reads the file, or what the run would write in its place.
+/// Reads the file, or what the run would write in its place. DeepSpeed takes comments and a comma before a bracket, as YAML does.
 fn read(launch: &CommandLaunch, path: &Path) -> Result<SettingsFile, SettingsError> {
     let parse = |text: String| {
         let syntax = |source| SettingsError::Syntax { path: path.to_owned(), source };
-        SettingsFile::parse(text, Format::Json).map_err(syntax)
+        let lenient = |text: &str| SettingsFile::parse(text.to_owned(), Format::Yaml).ok();
+        SettingsFile::parse(text.clone(), Format::Json).or_else(|wrong| lenient(&text).ok_or(wrong)).map_err(syntax)
     };
+    let read = || parse(SettingsFile::read_text(path)?);
     match launch.files.iter().find(|file| file.path == path).map(|file| &file.content) {
         Some(FileContent::Text(text)) => parse(text.clone()),
         Some(copy @ FileContent::Copy { .. }) => match copy.read()? {
             Some(original) => parse(original.patched.text),
-            None => SettingsFile::read(path),
+            None => read(),
         },
-        None => SettingsFile::read(path),
+        None => read(),
     }
 }
 
 /// Returns what is wrong with a count or a size, and its line.
 fn fraction(file: &SettingsFile, key: &'static str, is_count: bool) -> Option<(Wrong, usize)> {
     let (value, written, line) = file.written(key)?;
-    let is_whole = |number: f64| number.is_finite() && number.fract().abs() < f64::EPSILON;
-    let meant = match &value {
-        Value::Number(number) if number.is_i64() || number.is_u64() => return None,
-        Value::Number(number) => number.as_f64(),
-        // "auto" is filled in by transformers.
-        Value::String(text) => Some(text.trim().parse::<f64>().ok()?),
-        _ => None,
-    };
-    if !is_count && value.is_number() && meant.is_some_and(is_whole) {
+    // A text is not judged: transformers fills in "auto", and "4" is converted.
+    let Value::Number(number) = &value else { return None };
+    let meant = number.as_f64().filter(|meant| meant.is_finite())?;
+    let is_whole = meant.fract().abs() < f64::EPSILON;
+    if number.is_i64() || number.is_u64() || (is_whole && !is_count) {
         return None;
     }
-    let whole = meant.filter(|number| number.is_finite()).map(|number| format!("{:.0}", number.trunc()));
+    let whole = format!("{:.0}", meant.trunc());
     Some((Wrong::Fraction { key, value: text::escape_line(written).into_owned(), whole }, line))
 }
 
@@ -217,7 +209,7 @@ fn product(file: &SettingsFile, ranks: Option<u64>) -> Option<(Wrong, usize)> {
     // Where the file leaves it out, DeepSpeed derives it; "auto" is filled in.
     let accumulation = number(ACCUMULATION)?;
     let each = micro.saturating_mul(accumulation);
-    let fits = ranks.map_or(total % each == 0, |ranks| each.saturating_mul(ranks) == total);
+    let fits = total % each == 0 && ranks.is_none_or(|ranks| ranks % (total / each) == 0);
     let line = file.written(TOTAL)?.2;
     (!fits).then_some((Wrong::Product { total, micro, accumulation, ranks }, line))
 }
@@ -246,20 +238,16 @@ mod tests {
     fn a_fraction_where_a_whole_number_must_stand_is_named_with_its_key_and_line() {
         let json = "{\n  \"train_micro_batch_size_per_gpu\": \"auto\",\n  \"zero_optimization\": {\n    \"stage\": 3,\n    \
                     \"reduce_bucket_size\": 5e8,\n    \"stage3_prefetch_bucket_size\": 15099494.4\n  },\n  \
-                    \"gradient_accumulation_steps\": 4.0,\n  \"fp16\": { \"hysteresis\": \"2\" }\n}\n";
+                    \"gradient_accumulation_steps\": 4.0,\n  \"steps_per_print\": 1e9\n}\n";
         assert_eq!(
             said(&TORCHRUN, json),
             [
                 "zero3.json:8: `gradient_accumulation_steps` is 4.0, and DeepSpeed takes whole numbers only there; write 4",
-                "zero3.json:9: `fp16.hysteresis` is \"2\", and DeepSpeed takes whole numbers only there; write 2",
                 "zero3.json:6: `zero_optimization.stage3_prefetch_bucket_size` is 15099494.4, and DeepSpeed takes whole \
                  numbers only there; write 15099494",
             ]
         );
-        assert_eq!(
-            said(&TORCHRUN, &json.replace("15099494.4", "15099494").replace("4.0", "4").replace("\"2\"", "2")),
-            [""; 0]
-        );
+        assert_eq!(said(&TORCHRUN, &json.replace("15099494.4", "15099494").replace("4.0", "4")), [""; 0]);
     }
 
     #[test]
@@ -270,15 +258,17 @@ mod tests {
         let four = ",\n\"gradient_accumulation_steps\": 4";
         assert_eq!(said(&TORCHRUN, &json(32, four)), [""; 0]);
         assert_eq!(
-            said(&TORCHRUN, &json(16, four)),
+            said(&TORCHRUN, &json(48, four)),
             [
-                "zero3.json:2: `train_batch_size` is 16, but 4 × 4 × 2 (micro-batch, accumulation, ranks) are 32; write 32, \
+                "zero3.json:2: `train_batch_size` is 48, but 4 × 4 × 2 (micro-batch, accumulation, ranks) are 32; write 32, \
               or \"auto\" with the Trainer of transformers"
             ]
         );
         let own = ["deepspeed", "--num_gpus", "4", "train.py", "--deepspeed_config=zero3.json"];
-        assert!(said(&own, &json(32, four))[0].contains("4 × 4 × 4"));
-        assert_eq!(said(&own, &json(64, four)), [""; 0]);
+        assert!(said(&own, &json(96, four))[0].contains("4 × 4 × 4"));
+        for (total, what) in [(64, "data-parallel"), (32, "two ranks share a model"), (16, "four share one")] {
+            assert_eq!(said(&own, &json(total, four)), [""; 0], "{what}");
+        }
         // The ranks are not known: the total has to be a multiple.
         let python = ["python", "train.py", "--deepspeed", "zero3.json"];
         assert_eq!(said(&python, &json(48, four)), [""; 0]);
@@ -288,13 +278,22 @@ mod tests {
     }
 
     #[test]
+    fn everything_that_deepspeed_reads_is_taken() {
+        for value in ["1e9", "10.5", "Infinity", "null", "\"10\""] {
+            let json = format!("{{ \"steps_per_print\": {value}, \"train_micro_batch_size_per_gpu\": \"4\" }}");
+            assert_eq!(said(&TORCHRUN, &json), [""; 0], "{value}");
+        }
+        let commented = "{\n  # of one GPU\n  \"train_micro_batch_size_per_gpu\": 4.5,\n}\n";
+        let wrong = said(&TORCHRUN, commented);
+        assert!(wrong.len() == 1 && wrong[0].starts_with("zero3.json:3: `train_micro"), "{wrong:?}");
+        assert_eq!(said(&TORCHRUN, &commented.replace("4.5", "4")), [""; 0]);
+    }
+
+    #[test]
     fn a_broken_file_is_named_and_a_switch_names_none() {
         assert_eq!(said(&["deepspeed", "train.py", "--deepspeed"], "{"), [""; 0]);
-        assert!(
-            said(&TORCHRUN, "{ \"a\": 1, }")[0].starts_with("zero3.json:1:"),
-            "{:?}",
-            said(&TORCHRUN, "{ \"a\": 1, }")
-        );
+        let broken = said(&TORCHRUN, "{ \"a\": [ }");
+        assert!(broken[0].starts_with("zero3.json:1:"), "{broken:?}");
         assert_eq!(said(&["python", "train.py", "--deepspeed", "other.json"], "{}"), [""; 0]);
     }
 }

@@ -36,13 +36,21 @@ impl Recorder {
     /// Takes back steps at the first step of an attempt that did not say where it begins, or did not prove it.
     pub(super) fn place(&mut self, first: u64) {
         let Some(before) = self.before_first_step.take() else { return };
-        let asked = self.row.from_step;
-        let began = asked.unwrap_or_else(|| began_after(first));
+        let asked = self.row.from_step.filter(|asked| *asked > 0);
+        let began = asked.unwrap_or_else(|| self.step_before(first));
         self.take_back_from(before, began);
         if began > 0 && asked.is_none() {
             self.row.from_step = Some(began);
             self.put_attempt();
         }
+    }
+
+    /// Returns the step after which a script began that says only its first one: a script that resumes by itself goes on behind a
+    /// step that an earlier attempt printed.
+    fn step_before(&mut self, first: u64) -> u64 {
+        self.persist();
+        let printed = self.read_store(|store| store.step_before(first)).ok().flatten();
+        printed.unwrap_or(0).max(began_after(first))
     }
 
     pub(super) fn take_back_from(&mut self, before: u64, step: u64) {
@@ -184,5 +192,28 @@ mod tests {
         assert_eq!(train(Event::Command { news: CommandNews::WentBack { step: 0, samples: 0 } }, 1..=5_000).1, 5_000);
         assert_eq!(train(hello(None), 4_991..=5_010), (5_010, 5_010, 5_010), "the script resumed by itself");
         assert_eq!(recorder.row.from_step, Some(4_990), "its attempt did not start at the beginning");
+    }
+
+    #[test]
+    fn a_script_that_resumes_by_itself_goes_on_behind_a_step_that_was_printed() {
+        // Steps of the first attempt, of the next one, and where that one began.
+        let cases = [
+            ((1..=105).step_by(1), 101, 100),
+            ((1..=105).step_by(1), 1, 0),
+            ((1..=105).step_by(1), 106, 105),
+            ((10..=100).step_by(10), 110, 100),
+            ((10..=100).step_by(10), 60, 50),
+            ((10..=100).step_by(10), 10, 0),
+        ];
+        for (printed, first, began) in cases {
+            let (_dir, mut recorder) = begun();
+            let step = |step: u64| Event::Step(Step { step, samples: step, ..Step::default() });
+            recorder.record_event(&hello(None), Duration::ZERO);
+            printed.for_each(|number| recorder.record_event(&step(number), Duration::ZERO));
+            recorder.begin_attempt(0, "full", "restart", Duration::ZERO).unwrap();
+            recorder.record_event(&hello(None), Duration::ZERO);
+            recorder.record_event(&step(first), Duration::ZERO);
+            assert_eq!(recorder.row.from_step.unwrap_or(0), began, "it prints step {first}");
+        }
     }
 }

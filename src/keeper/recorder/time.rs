@@ -2,7 +2,7 @@
 
 use super::{Recorder, now_ms};
 use crate::protocol::control::RunState;
-use crate::protocol::time_spent::Part;
+use crate::protocol::time_spent::{Part, first_line_ms};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -18,7 +18,17 @@ pub(super) struct Stopwatch {
     since_step: BTreeMap<Part, u64>,
     /// A worker ended unasked, and the next one has taken no step yet.
     is_recovering: bool,
+    first_step: Option<FirstStep>,
     written_ms: i64,
+}
+
+/// The first step of a worker that told only by it that it trains: the step is charged to the start, until the next one shows
+/// how long a step takes.
+#[derive(Debug)]
+struct FirstStep {
+    step: u64,
+    start_ms: u64,
+    was_recovering: bool,
 }
 
 impl Recorder {
@@ -59,11 +69,35 @@ impl Recorder {
         }
     }
 
-    /// Notes a step: the time before it was not in vain.
-    pub(super) fn account_for_step(&mut self) {
+    /// Notes the start of a worker.
+    pub(super) fn account_for_attempt(&mut self) {
         self.charge_passed();
         self.stopwatch.since_step.clear();
-        self.stopwatch.is_recovering = false;
+        self.stopwatch.first_step = None;
+    }
+
+    /// Notes a step: the time before it was not in vain.
+    pub(super) fn account_for_step(&mut self, step: u64) {
+        self.charge_passed();
+        let since = std::mem::take(&mut self.stopwatch.since_step);
+        let was_recovering = std::mem::take(&mut self.stopwatch.is_recovering);
+        let ms = |part| since.get(&part).copied().unwrap_or(0);
+        match self.stopwatch.first_step.take() {
+            Some(first) => self.move_first_step(&first, step, ms(Part::Steps)),
+            None if ms(Part::Start) > 0 && ms(Part::Steps) == 0 => {
+                self.stopwatch.first_step = Some(FirstStep { step, start_ms: ms(Part::Start), was_recovering });
+            }
+            None => {}
+        }
+    }
+
+    /// Moves the time of a worker's first step from its start to the steps. The next one tells how long it took.
+    fn move_first_step(&mut self, first: &FirstStep, next: u64, next_ms: u64) {
+        let took = first_line_ms(first.step, next, next_ms as f64).round() as u64;
+        let moved = self.status.time.transfer(Part::Start, Part::Steps, took.min(first.start_ms));
+        if first.was_recovering {
+            self.status.time.lost_to_faults_ms = self.status.time.lost_to_faults_ms.saturating_sub(moved);
+        }
     }
 
     /// Notes that the worker has hung since its last step.
@@ -168,6 +202,41 @@ mod tests {
         assert_eq!(time.faults, 1);
         assert!((34_000..36_000).contains(&time.lost_to_faults_ms), "{time:?}");
         assert_eq!(time.ms(Part::Other), 0);
+    }
+
+    #[test]
+    fn the_first_step_of_a_script_belongs_to_its_steps() {
+        // The step numbers of its first two lines; start with the first step, then 3 s to the second; the steps' share.
+        for (lines, start, steps) in [([1, 2], 4_000, 6_000), ([10, 20], 4_000, 6_000), ([1, 2], 2_000, 5_000)] {
+            let dir = tempfile::TempDir::new().unwrap();
+            let mut recorder = recorder(dir.path());
+            recorder.account(RunState::Starting);
+            recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+            pass(&mut recorder, start);
+            step(&mut recorder, lines[0], 4_000);
+            recorder.account(RunState::Training);
+            pass(&mut recorder, 3_000);
+            step(&mut recorder, lines[1], 7_000);
+            near(&recorder.status.time, Part::Steps, steps);
+            near(&recorder.status.time, Part::Start, start + 3_000 - steps);
+        }
+    }
+
+    #[test]
+    fn steps_that_a_script_takes_again_from_its_beginning_are_lost_to_the_fault() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut recorder = recorder(dir.path());
+        recorder.account(RunState::Training);
+        recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+        pass(&mut recorder, 60_000);
+        (1..=6).for_each(|number| step(&mut recorder, number, i64::try_from(number).unwrap() * 10_000));
+        recorder.record_exit("killed by SIGKILL", true);
+        recorder.begin_attempt(0, "full", "restart", Duration::ZERO).unwrap();
+        recorder.before_first_step = Some(6);
+        step(&mut recorder, 1, 80_000);
+        near(&recorder.status.time, Part::Repeated, 60_000);
+        let lost = recorder.status.time.lost_to_faults_ms;
+        assert!((60_000..61_000).contains(&lost), "{lost}");
     }
 
     #[test]
