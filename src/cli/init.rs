@@ -278,6 +278,6 @@ fn report(found: &Found, declared: &Declared, proposal: &Proposal) {
     let rungs: Vec<&str> = proposal.rungs.iter().map(|rung| rung.name.as_str()).collect();
     line!("ladder: full, {}", rungs.join(", "));
     if proposal.kept().is_some() || proposal.notes.contains(&Note::Attached) {
-        line!("{}: {}", Level::Companion, Level::Companion.meaning());
+        line!("resume: {}", Level::Companion.meaning());
     }
 }

@@ -33,7 +33,7 @@ pub enum Ranked<'a> {
 #[derive(Debug, Default)]
 pub struct Ranks {
     /// The newest step of the rank whose steps count.
-    steps: Option<Step>,
+    steps: Option<Newest>,
     /// The lowest rank that reported values without a step.
     values: Option<u32>,
     /// Lines of other ranks with steps that the one that counts has not reached.
@@ -41,16 +41,16 @@ pub struct Ranks {
     numbers: Numbers,
 }
 
-/// A step that a rank named.
+/// The newest step that a rank named.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct Newest {
     rank: u32,
     step: u64,
     /// The rank has named a loss beside a step.
     has_loss: bool,
 }
 
-impl Step {
+impl Newest {
     /// Reports whether the steps of its rank count instead of those of another one.
     fn outranks(self, other: Self) -> bool {
         let is_lower = self.rank < other.rank && self.step >= other.step;
@@ -79,12 +79,12 @@ impl Ranks {
             }
         }
         match count.filter(|_| !line.is_evaluation && (line.values.is_empty() || line.has_other_than_evaluation())) {
-            Some(step) => self.take_step(Step { rank: rank.number, step, has_loss: names_loss }, rest, line.values),
+            Some(step) => self.take_step(Newest { rank: rank.number, step, has_loss: names_loss }, rest, line.values),
             None => self.take_values(rank.number, rest, line.values),
         }
     }
 
-    fn take_step<'a>(&mut self, mut new: Step, rest: &'a str, values: Vec<(String, f64)>) -> Ranked<'a> {
+    fn take_step<'a>(&mut self, mut new: Newest, rest: &'a str, values: Vec<(String, f64)>) -> Ranked<'a> {
         let Some(newest) = self.steps.filter(|newest| newest.rank != new.rank && !new.outranks(*newest)) else {
             new.has_loss |= self.steps.is_some_and(|newest| newest.rank == new.rank && newest.has_loss);
             self.steps = Some(new);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_rank_that_goes_on_takes_over_from_one_that_fell_silent() {
         let lines = |rank: u32, steps: std::ops::RangeInclusive<u64>| {
-            steps.map(|step| format!("[gpu{rank}] step {step} loss {step}.{rank}\n")).collect::<String>()
+            steps.map(|step| format!("[gpu{rank}] step {step} loss {step}.{rank}\n")).collect::<Vec<_>>().concat()
         };
         let steps = |output: &str| losses(output).iter().filter_map(|(step, _)| *step).collect::<Vec<_>>();
         let found = losses(&(lines(0, 1..=3) + &lines(1, 4..=6)));
@@ -240,13 +240,16 @@ mod tests {
 
     #[test]
     fn epochs_and_folds_before_a_colon_are_no_ranks() {
-        let epochs: String = (0..6).map(|epoch| format!("{epoch}: step 100 loss {}.5\n", 9 - epoch)).collect();
-        assert_eq!(losses(&epochs).last(), Some(&(Some(100), 4.5)), "an epoch each, of as many steps");
-        let folds: String = [0, 1, 2, 0]
+        let epochs: Vec<String> = (0..6).map(|epoch| format!("{epoch}: step 100 loss {}.5\n", 9 - epoch)).collect();
+        assert_eq!(losses(&epochs.concat()).last(), Some(&(Some(100), 4.5)), "an epoch each, of as many steps");
+        let folds: Vec<String> = [0, 1, 2, 0]
             .iter()
             .flat_map(|fold| (1..=3).map(move |step| format!("{fold}: step {step} loss {fold}.{step}\n")))
             .collect();
         let mut ranks = super::Ranks::default();
-        assert!(folds.lines().all(|line| ranks.read(line) == super::Ranked::Counts(line)), "folds one after the other");
+        assert!(
+            folds.concat().lines().all(|line| ranks.read(line) == super::Ranked::Counts(line)),
+            "folds one after the other"
+        );
     }
 }

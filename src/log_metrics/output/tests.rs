@@ -150,7 +150,8 @@ fn counted_samples_go_on_after_a_resume_or_fall_back_to_epochs() {
         let lines = (from..=to).flat_map(|epoch| (0..10).map(move |part| (epoch, part)));
         lines
             .map(|(epoch, part)| format!("Train Epoch: {epoch} [{}/6000 ({part}0%)]\tLoss: 0.5\n", part * 640))
-            .collect()
+            .collect::<Vec<_>>()
+            .concat()
     };
     for first in [0, 1] {
         let mut before = OutputReader::new(&[]);
