@@ -141,14 +141,16 @@ impl Alarms {
     /// Says how much of the memory is this run's, and which of its processes has grown.
     fn describe_ram(&self, host: &Host, ram: &RamUse) -> String {
         let (now_percent, limit) = (ram.share() * 100.0, self.watch.ram * 100.0);
-        let own = host.ram_worker_bytes.get().map(|own| format!("; this run uses {} of", sentences::bytes(own)));
-        let own = own.unwrap_or_else(|| "; it is not known what this run uses of".to_owned());
+        let own = host
+            .ram_worker_bytes
+            .get()
+            .map(|own| format!("; this run uses {} of {}", sentences::bytes(own), sentences::bytes(ram.total)));
+        let own = own.unwrap_or_default();
         let grew = self.ram.largest().map(|grown| format!("; {grown}")).unwrap_or_default();
         format!(
-            "{now_percent:.0} % of {} is in use; the limit is {limit:.0} %{own} {}{grew}; fewer loader processes and less \
+            "{now_percent:.0} % of {} is in use; the limit is {limit:.0} %{own}{grew}; fewer loader processes and less \
              prefetch need less",
-            ram.bound,
-            sentences::bytes(ram.total)
+            ram.bound
         )
     }
 

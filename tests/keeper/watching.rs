@@ -229,7 +229,7 @@ fn almost_full_memory_of_the_host_is_told_once() {
     place.script("{ step_ms: 12, save_ms: 1 }", "watch: { ram: 0.001 }\n");
     let (mut child, _) = place.start(&[]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let full = told(&place, "is in use; the limit is 0 %; this run uses");
+    let full = told(&place, "is in use; the limit is 0 %");
     assert_eq!(full.len(), 1, "{full:?}");
 }
 
