@@ -317,7 +317,12 @@ mod tests {
                 is(7),
                 "100 % of the memory that its cgroup allows this run is in use; the limit is 90 %; this run uses 7.0 GiB of 8.0 GiB",
             ),
-            (62, Metric::default(), Metric::default(), "it is not known what this run uses of 64.0 GiB"),
+            (
+                62,
+                Metric::default(),
+                Metric::default(),
+                "97 % of the host's memory is in use; the limit is 90 %; fewer loader processes",
+            ),
         ] {
             let process = RamProcess { pid: 7, name: "python3".to_owned(), bytes: 60 << 30 };
             let host = Host {
