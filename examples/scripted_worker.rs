@@ -290,7 +290,7 @@ impl Script {
 
     /// Sends a step, and keeps its row for the next checkpoint.
     fn send_step(&mut self, event: &Event) -> Failing<()> {
-        self.rows.extend(StepRow::from_event(event, self.attempt, self.rung, 0).map(Row::Step));
+        self.rows.extend(StepRow::from_event(event, self.attempt, self.rung, unix_ms()).map(Row::Step));
         send_event(event)
     }
 
@@ -311,4 +311,10 @@ fn send_event(event: &Event) -> Failing<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(line::encode(event)?.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Returns the Unix time in milliseconds, which rows carry when no keeper is there to note it.
+fn unix_ms() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }

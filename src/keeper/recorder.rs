@@ -7,6 +7,7 @@ mod going_back;
 mod layers;
 mod measured;
 mod quality;
+mod readings;
 mod resumed;
 mod rungs;
 mod skips;
@@ -25,19 +26,13 @@ use super::sentences;
 use super::shift_timer::ShiftTimer;
 use crate::config::best::Best;
 use crate::protocol::cause::Cause;
-use crate::protocol::control::{
-    CheckpointRow, JournalKind, JournalRow, Passage, ReadingRow, StageName, Status, StepRow, Update,
-};
-use crate::protocol::probe::Reading;
+use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow, Passage, StageName, Status, StepRow, Update};
 use crate::protocol::resumed::Resumed;
 use crate::protocol::samples::FIRST_NON_FINITE;
 use crate::protocol::worker::{Eval, Event, FailureClass, Hello, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
-
-/// Minimum interval between probe readings in the store.
-const STORED_EVERY: Duration = Duration::from_secs(5);
 
 /// Records the run for the store and for listeners.
 pub struct Recorder {
@@ -359,25 +354,6 @@ impl Recorder {
     /// Records why the attempt is in trouble; the journal says how the keeper responds.
     pub fn record_trouble(&mut self, class: FailureClass, evidence: String) {
         self.batch.causes.insert(self.attempt.id, Cause::new(class, vec![evidence]));
-    }
-
-    /// Records a probe reading.
-    pub fn record_reading(&mut self, reading: Reading) {
-        // A worker on the CPU uses none of the GPU that the machine may have.
-        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get()).filter(|bytes| *bytes > 0);
-        let ram = reading.host.ram_worker_bytes.get();
-        if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| self.status.pid_worker.is_some())
-        {
-            record.vram_bytes = record.vram_bytes.max(vram);
-            record.ram_bytes = record.ram_bytes.max(ram);
-        }
-        let row = ReadingRow { time_ms: now_ms(), reading };
-        // Days of readings would fill the disk; listeners get every one.
-        if self.sampled.is_none_or(|at| at.elapsed() >= STORED_EVERY) {
-            self.sampled = Some(Instant::now());
-            self.batch.samples.push(row.clone());
-        }
-        self.updates.push(Update::Reading(Box::new(row)));
     }
 
     /// Marks the status as changed from outside the recorder.

@@ -111,7 +111,7 @@ fn visible_entries(state: &State, entries: &[JournalEntry<'_>], area: Rect) -> R
 fn entry_rows(state: &State, entry: &JournalEntry<'_>, area: Rect) -> Vec<String> {
     let width = usize::from(area.width).saturating_sub(INDENT).max(8);
     match entry {
-        // Who asked for it is for the record, not for the eye.
+        // Requests are kept for the record: one row is enough.
         JournalEntry::Line(row) if is_record(row) => first_rows(&row.text, width, 1),
         JournalEntry::Line(row) => ui::wrap(&row.text, width),
         JournalEntry::Checkpoints(rows) => ui::wrap(&describe_checkpoints(state, rows), width),

@@ -47,16 +47,16 @@ const SIZES: [&str; 14] = [
 pub struct Mistake {
     /// The file, with the line if one value is wrong.
     pub place: String,
-    /// What is wrong.
+    /// The kind of mistake.
     pub wrong: Wrong,
 }
 
-/// What is wrong in a DeepSpeed file.
+/// The kinds of mistakes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
     /// It cannot be read.
     Unreadable(String),
-    /// A value is no whole number.
+    /// A value has a fraction where a whole number must stand.
     Fraction {
         /// Its key.
         key: &'static str,

@@ -74,7 +74,7 @@ proptest! {
         state.screen.view = View::ALL[view];
         for panel in [Panel::Gauges, Panel::Ladder] {
             state.screen.focus = panel;
-            // What a rung helps against is no value.
+            // The ladder names the troubles that a rung helps against.
             let shown = draw_text(&state).replace("faults, NaN", "");
             for lie in ["0 steps/s", "0.00 steps/s", "NaN", "inf", "0 °C", "0 B ", "0.0 GiB", "loss 0"] {
                 prop_assert!(!shown.contains(lie), "{} in {}", lie, shown);
