@@ -10,8 +10,8 @@ use downshift::cockpit::state::facts::History;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
 use downshift::cockpit::view;
 use downshift::config::knobs::Watch;
-use downshift::config::theme::Theme;
 use downshift::protocol::control::StepRow;
+use downshift::theme::Theme;
 use ratatui::{Terminal, backend::TestBackend};
 use std::time::Instant;
 

@@ -13,8 +13,8 @@ mod vocabulary;
 mod worker;
 
 use downshift::config::knobs::Precision;
-use downshift::config::shipped;
 use downshift::protocol::device::DeviceChoice;
+use downshift::shipped;
 use downshift::train::device;
 use serde::Deserialize;
 use std::path::Path;

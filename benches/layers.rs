@@ -7,13 +7,14 @@
 #[path = "help/in_process.rs"]
 mod in_process;
 
-use downshift::burn::backend::{Flex, flex::FlexDevice};
-use downshift::burn::tensor::{Tensor, TensorData};
+use burn::backend::{Flex, flex::FlexDevice};
+use burn::tensor::{Tensor, TensorData};
+use downshift::burn;
 use downshift::config::knobs::Preset;
 use downshift::config::run::{Run, Source};
-use downshift::config::shipped;
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::Event;
+use downshift::shipped;
 use downshift::store::checkpoint;
 use downshift::train::job::{EventSink, StepPulse};
 use downshift::train::layers::{UpdateObserver, layers};

@@ -10,8 +10,8 @@
 
 mod help;
 
-use downshift::config::shipped;
 use downshift::protocol::control::{JournalRow, RunState, Status};
+use downshift::shipped;
 use downshift::store::checkpoint;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;

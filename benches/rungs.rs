@@ -12,7 +12,8 @@ mod worker;
 
 use downshift::config::knobs::Relief;
 use downshift::config::run::Run;
-use downshift::config::{shipped, yaml};
+use downshift::config::yaml;
+use downshift::shipped;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@
 mod help;
 
 use downshift::config::run::{Run, Source};
-use downshift::config::shipped;
+use downshift::shipped;
 use downshift::store::run_dir::RunDir;
 use downshift::train::registry::Registry;
 use help::{Outcome, PROGRAM, Tmux, median, newest, rows_of_worker, wait_for};

@@ -21,23 +21,15 @@ mod export;
 mod faults;
 mod harness;
 mod notify;
-mod outlook;
 mod policy;
-mod process_tree;
 mod quality;
 mod redact;
 mod series;
-mod trainer;
-mod wsl;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at
 // run directories, speak the protocol and draw the cockpit.
 #[doc(hidden)]
 pub mod cockpit;
-#[doc(hidden)]
-pub mod config;
-#[doc(hidden)]
-pub mod format;
 #[doc(hidden)]
 pub mod init;
 #[doc(hidden)]
@@ -47,22 +39,22 @@ pub mod log_metrics;
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]
-pub mod protocol;
+pub mod shipped;
 #[doc(hidden)]
-pub mod recipe;
-#[doc(hidden)]
-pub mod store;
-#[cfg(feature = "train")]
-#[doc(hidden)]
-pub mod train;
+pub mod theme;
 #[doc(hidden)]
 pub mod triage;
-#[doc(hidden)]
-pub mod untrusted;
 
+#[doc(hidden)]
+pub use downshift_core::{config, format, protocol, recipe, store, untrusted};
+use downshift_core::{outlook, process_tree, trainer, wsl};
 #[cfg(feature = "train")]
-pub use burn;
+#[doc(hidden)]
+pub use downshift_trainer as train;
+
 pub use config::problem::Problem;
+#[cfg(feature = "train")]
+pub use downshift_trainer::burn;
 #[cfg(feature = "train")]
 pub use protocol::samples::{Confusion, Sample};
 #[cfg(feature = "train")]

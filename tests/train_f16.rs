@@ -23,7 +23,7 @@ const APART: f64 = 0.0125;
 
 #[cfg(test)]
 fn prepare() {
-    sixteen::prepare(burn::tensor::FloatDType::F16);
+    sixteen::prepare(downshift::burn::tensor::FloatDType::F16);
 }
 
 #[cfg(test)]

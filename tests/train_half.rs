@@ -24,7 +24,7 @@ const APART: f64 = 0.1;
 
 #[cfg(test)]
 fn prepare() {
-    sixteen::prepare(burn::tensor::FloatDType::BF16);
+    sixteen::prepare(downshift::burn::tensor::FloatDType::BF16);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The novel whose words become the tokens.
-const NOVEL: &str = include_str!("../../assets/persuasion.txt");
+const NOVEL: &str = include_str!("../../crates/trainer/assets/persuasion.txt");
 
 /// Builds a tokenizer.json: the words of the novel, padded with filler words to `size`.
 pub fn of_words(size: usize) -> Value {

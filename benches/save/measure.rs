@@ -166,8 +166,9 @@ pub fn bandwidth(bytes: u64, device: &DeviceChoice) -> Result<Bandwidth, String>
 #[cfg(feature = "cuda")]
 mod cuda {
     use super::{Bandwidth, COPIES, median};
+    use burn::backend::cuda::CudaDevice;
     use burn::tensor::{Tensor, backend::Backend};
-    use cubecl::cuda::CudaDevice;
+    use downshift::burn;
     use downshift::train::backends::CudaPlain;
     use std::hint::black_box;
     use std::time::Instant;

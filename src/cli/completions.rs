@@ -3,7 +3,7 @@
 
 use super::init::template;
 use super::{Cli, Failure, Outcome, print_raw};
-use crate::config::shipped;
+use crate::shipped;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::{Arg, Args, Command, CommandFactory, ValueHint};

@@ -2,9 +2,9 @@
 
 use super::bad_value::{BadValue, parse_number};
 use super::{Failure, Outcome, find_run, line};
-use crate::config::theme::Theme;
 use crate::export::plot::{self, ChartOptions, Figure};
 use crate::store::run_dir::write_whole;
+use crate::theme::Theme;
 use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};

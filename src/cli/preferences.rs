@@ -3,8 +3,8 @@
 
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::preferences::Preferences;
-use crate::config::theme::{Theme, ThemeError};
 use crate::store::user_folder::{self, user_folder};
+use crate::theme::{Theme, ThemeError};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};

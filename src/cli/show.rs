@@ -1,7 +1,7 @@
 //! `show`: prints the files that ship inside, with their comments, to be copied.
 
 use super::{Failure, Outcome, line, print_raw};
-use crate::config::shipped::{self, Kind};
+use crate::shipped::{self, Kind};
 use crate::untrusted::text;
 use clap::Args;
 use std::path::PathBuf;

@@ -67,7 +67,7 @@ impl Quantity {
     #[must_use]
     pub fn evaluation_at(self, state: &State, axis: Axis, place: f64) -> Option<(f64, f64)> {
         let name = self.eval_metric(&state.facts.metrics)?;
-        let spot = |row: &EvalRow| evaluation_spot(row).on(axis);
+        let spot = |row: &EvalRow| axis.place(evaluation_spot(row));
         let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.value(name)?)));
         spots.min_by(|a, b| (a.0 - place).abs().total_cmp(&(b.0 - place).abs()))
     }
@@ -195,7 +195,7 @@ pub fn evaluation_columns<'a>(
     let mut columns = vec![Column::default(); width];
     let span = window.end - window.start;
     for row in evals {
-        let place = evaluation_spot(row).on(axis);
+        let place = axis.place(evaluation_spot(row));
         if !(window.start..=window.end).contains(&place) || width == 0 {
             continue;
         }
@@ -223,9 +223,9 @@ mod tests {
         let (first, last) = state.facts.series.spots().unwrap();
         for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
             for quantity in Quantity::ALL {
-                let columns = quantity.columns(&state, axis, first.on(axis)..last.on(axis), 100);
+                let columns = quantity.columns(&state, axis, axis.place(first)..axis.place(last), 100);
                 assert!(columns.iter().any(|column| column.extent.is_some()), "{quantity:?} over {axis:?}");
-                assert!(quantity.value_at(&state, axis, last.on(axis)).is_some(), "{quantity:?} over {axis:?}");
+                assert!(quantity.value_at(&state, axis, axis.place(last)).is_some(), "{quantity:?} over {axis:?}");
             }
         }
     }

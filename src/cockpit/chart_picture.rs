@@ -4,10 +4,10 @@ use super::plot::curve::mean_range;
 use super::quantity::{Quantity, Source};
 use super::state::State;
 use super::state::screen::Panel;
-use crate::config::theme::Theme;
 use crate::export::ExportError;
 use crate::export::plot::{self, ChartOptions, Figure};
 use crate::store::run_dir::{RunDir, write_whole};
+use crate::theme::Theme;
 use std::path::PathBuf;
 
 /// Width and height of a picture, and the pixels of a PNG per unit of them.

@@ -18,7 +18,7 @@ use super::layout::SMALLEST;
 use super::state::State;
 use super::state::screen::Mode;
 use super::ui;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{Frame, layout::Rect};
 
 /// Returns the area available for boxes: between the first and the last line.

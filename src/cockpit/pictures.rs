@@ -13,7 +13,7 @@ pub mod draw;
 pub mod encode;
 
 use crate::cockpit::glyphs::Glyphs;
-use crate::config::theme::Colours;
+use crate::theme::Colours;
 use crate::untrusted::file;
 use image::RgbImage;
 use ratatui::layout::Size;

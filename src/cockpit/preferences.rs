@@ -5,8 +5,8 @@ use super::state::State;
 use super::state::chart::ValueScale;
 use super::state::screen::{Screen, View};
 use super::update::focus_visible_panel;
-use crate::config::theme::Theme;
 use crate::series::Axis;
+use crate::theme::Theme;
 use serde::{Deserialize, Serialize};
 
 /// Remembered preferences.
@@ -116,8 +116,8 @@ mod tests {
     use crate::cockpit::layout::lay_out_state;
     use crate::cockpit::state::chart::ValueScale;
     use crate::cockpit::state::screen::{Screen, View};
-    use crate::config::theme::Theme;
     use crate::series::Axis;
+    use crate::theme::Theme;
 
     #[test]
     fn choices_come_back() {

@@ -295,7 +295,7 @@ impl State {
     #[must_use]
     pub fn curve_ends(&self) -> Option<(f64, f64)> {
         let axis = self.screen.chart.axis;
-        self.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
+        self.facts.series.spots().map(|(first, last)| (axis.place(first), axis.place(last)))
     }
 
     /// Returns how the run continues after its end.

@@ -1,7 +1,7 @@
 //! The surface the event loop draws on: a terminal in production, a recorder in tests.
 
 use super::state::State;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use std::io;
 
 /// A display for frames.

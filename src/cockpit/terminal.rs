@@ -14,7 +14,7 @@ use super::quiet_backend::QuietBackend;
 use super::state::State;
 use super::surface::Surface;
 use super::view;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::terminal::{
     EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,

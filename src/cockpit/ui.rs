@@ -6,7 +6,7 @@ pub use text::{cut, cut_clause, cut_start, pad, pad_left, wrap};
 
 use super::ratio::Ratio;
 use super::verdict::Tone;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},

@@ -5,7 +5,7 @@ use super::overlays;
 use super::panels;
 use super::state::State;
 use super::state::screen::Panel;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::Frame;
 
 /// Draws everything: the present, or the moment shown in the replay.

@@ -11,13 +11,13 @@ mod png;
 mod svg;
 
 use super::ExportError;
-use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
 use crate::series::Series;
 use crate::series::axis::Axis;
 use crate::store::curve::{Piece, Stretch};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::theme::Theme;
 pub use figure::Figure;
 use palette::Palette;
 pub use panel::ChartOptions;

@@ -83,24 +83,22 @@ impl Drop for Foreign {
     /// Ends the pipe of the pane: a pane has one, and the next watch needs it.
     fn drop(&mut self) {
         if let Some(pane) = &self.pane {
-            pane.tmux(&["pipe-pane", "-t", &pane.id]);
+            tmux(pane, &["pipe-pane", "-t", &pane.id]);
         }
     }
 }
 
-impl TmuxPane {
-    /// Makes tmux append the output of the pane to a file. Returns false if it cannot, or the pane has a pipe already.
-    fn begin_pipe(&self, output: &Path) -> bool {
-        let is_free = self.tmux(&["display-message", "-p", "-t", &self.id, "#{pane_pipe}"]).as_deref() == Some("0");
-        let command = format!("cat >> {}", quoted(&output.display().to_string()));
-        is_free && self.tmux(&["pipe-pane", "-t", &self.id, &command]).is_some()
-    }
+/// Makes tmux append the output of a pane to a file. Returns false if it cannot, or the pane has a pipe already.
+fn begin_pipe(pane: &TmuxPane, output: &Path) -> bool {
+    let is_free = tmux(pane, &["display-message", "-p", "-t", &pane.id, "#{pane_pipe}"]).as_deref() == Some("0");
+    let command = format!("cat >> {}", quoted(&output.display().to_string()));
+    is_free && tmux(pane, &["pipe-pane", "-t", &pane.id, &command]).is_some()
+}
 
-    /// Returns what tmux prints, if it succeeds.
-    fn tmux(&self, words: &[&str]) -> Option<String> {
-        let said = Command::new("tmux").args(["-S", &self.socket]).args(words).stdin(Stdio::null()).output().ok()?;
-        said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
-    }
+/// Returns what the tmux of a pane prints, if it succeeds.
+fn tmux(pane: &TmuxPane, words: &[&str]) -> Option<String> {
+    let said = Command::new("tmux").args(["-S", &pane.socket]).args(words).stdin(Stdio::null()).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
 /// Watches an adopted process and reports its end, even if it has already exited.
@@ -112,7 +110,7 @@ pub fn watch(adopted: &ForeignProcess, reports: mpsc::UnboundedSender<Report>) -
     let started = adopted.identity.started;
     // A pipe that somebody else opened meanwhile is left alone.
     let pane =
-        adopted.pane.clone().filter(|pane| adopted.output.as_ref().is_some_and(|output| pane.begin_pipe(output)));
+        adopted.pane.clone().filter(|pane| adopted.output.as_ref().is_some_and(|output| begin_pipe(pane, output)));
     let is_unseen = adopted.output.is_none() || adopted.pane.is_some() && pane.is_none();
     let process = Process { pid, parent: 0, started, cpu_ticks: 0, token: None };
     let handle = process.open();

@@ -90,7 +90,7 @@ impl RankFile {
     /// Reads where a rank stands: its record and its process.
     pub fn read(&self, pid: u32) -> Option<RankReading> {
         let record = self.read_numbers()?;
-        let process = ProcessReading::of(pid).ok();
+        let process = read_process(pid).ok();
         Some(RankReading { pid, record, clock_s: monotonic_now().as_secs_f64(), process, helpers_cpu_s: None })
     }
 }
@@ -158,15 +158,13 @@ pub fn monotonic_now() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-impl ProcessReading {
-    /// Reads a process.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        parse_stat(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
+/// Reads a process.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn read_process(pid: u32) -> io::Result<ProcessReading> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_stat(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn parse_stat(stat: &str) -> Option<ProcessReading> {
@@ -182,7 +180,9 @@ fn parse_stat(stat: &str) -> Option<ProcessReading> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse_stat, remove_left_files};
+    use super::{
+        NUMBERS, ProcessReading, RankFile, Record, monotonic_now, parse_stat, read_process, remove_left_files,
+    };
     use crate::process_tree::ticks_in_seconds;
     use crate::protocol::ranks::{ProcessState, RankPhase};
     use rustix::param::page_size;
@@ -263,6 +263,6 @@ pub(super) mod tests {
         };
         assert_eq!(parse_stat(line), Some(reading));
         assert_eq!(parse_stat("garbage"), None);
-        assert!(ProcessReading::of(std::process::id()).is_ok_and(|own| own.resident_bytes > 0));
+        assert!(read_process(std::process::id()).is_ok_and(|own| own.resident_bytes > 0));
     }
 }

@@ -139,7 +139,7 @@ fn describe_apart(signs: &[Sign], at: usize) -> Option<String> {
 mod tests {
     use super::{LOSSES, MeanLoss, PERSISTS, RECENT, RankMarks, Sign};
     use crate::harness::rank_files::Losses;
-    use crate::protocol::ranks::tests::row;
+    use crate::protocol::blank::rank as row;
     use crate::protocol::ranks::{RankMark, RankPhase, RankRow};
     use std::time::Duration;
 

@@ -261,7 +261,7 @@ impl HangWatch {
 mod tests {
     use super::HangWatch;
     use crate::config::watch::Watch;
-    use crate::protocol::ranks::tests::row;
+    use crate::protocol::blank::rank as row;
     use crate::protocol::ranks::{ProcessState, RankPhase, RankRow};
     use crate::protocol::worker::Phase;
     use std::time::Duration;

@@ -34,26 +34,14 @@ impl Axis {
             Self::Time => "",
         }
     }
-}
 
-impl Spot {
-    /// Returns the position on an axis.
+    /// Returns where a position of the run lies on this axis.
     #[must_use]
-    pub fn on(self, axis: Axis) -> f64 {
-        match axis {
-            Axis::Steps => self.step as f64,
-            Axis::Samples => self.samples as f64,
-            Axis::Time => self.time_ms as f64,
-        }
-    }
-
-    /// Returns the midpoint between this and a later position.
-    #[must_use]
-    pub fn middle(self, later: Self) -> Self {
-        Self {
-            step: self.step + later.step.saturating_sub(self.step) / 2,
-            samples: self.samples + later.samples.saturating_sub(self.samples) / 2,
-            time_ms: self.time_ms + later.time_ms.saturating_sub(self.time_ms) / 2,
+    pub fn place(self, spot: Spot) -> f64 {
+        match self {
+            Self::Steps => spot.step as f64,
+            Self::Samples => spot.samples as f64,
+            Self::Time => spot.time_ms as f64,
         }
     }
 }

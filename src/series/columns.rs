@@ -46,13 +46,13 @@ pub(super) struct Seen {
 
 impl Seen {
     fn from_point(point: &Point, metric: Metric, axis: Axis) -> Self {
-        let place = point.spot.on(axis);
+        let place = axis.place(point.spot);
         let extent = Extent::one(point.value(metric));
         Self { ends: (place, place), last_step: point.spot.step, steps: 1, skipped: u32::from(point.skipped), extent }
     }
 
     fn from_bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
-        let ends = (bucket.first.on(axis), bucket.last.on(axis));
+        let ends = (axis.place(bucket.first), axis.place(bucket.last));
         Self {
             ends,
             last_step: bucket.last.step,
@@ -148,18 +148,18 @@ impl Series {
     /// Returns the step nearest to a position, or the leaf that represents it.
     #[must_use]
     pub fn at(&self, axis: Axis, place: f64) -> Option<CurvePoint> {
-        let off = |spot: Spot| (spot.on(axis) - place).abs();
+        let off = |spot: Spot| (axis.place(spot) - place).abs();
         let nearest = |points: &[Point]| {
             let point = points.iter().min_by(|a, b| off(a.spot).total_cmp(&off(b.spot)))?;
             Some((off(point.spot), Bucket::one(point)))
         };
-        let next = self.leaves.partition_point(|leaf| leaf.last.on(axis) < place);
+        let next = self.leaves.partition_point(|leaf| axis.place(leaf.last) < place);
         let of_leaf = |index: usize| {
             if let Some(points) = self.rows.get(index)? {
                 return nearest(points);
             }
             let leaf = &self.leaves[index];
-            let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
+            let inside = axis.place(leaf.first) <= place && place <= axis.place(leaf.last);
             Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf.clone()))
         };
         let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
@@ -182,14 +182,14 @@ impl Series {
     fn earlier(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32, u64)> {
         let (mut newest_first, mut steps): (Vec<(f32, u32, u64)>, usize) = (Vec::new(), 0);
         let finite = |points: &[Point], into: &mut Vec<(f32, u32, u64)>, room: usize| {
-            let end = points.partition_point(|point| point.spot.on(axis) < place);
+            let end = points.partition_point(|point| axis.place(point.spot) < place);
             let values = points[..end].iter().rev().map(|point| (point.value(metric), 1, point.spot.step));
             let before = into.len();
             into.extend(values.filter(|(value, ..)| value.is_finite()).take(room));
             into.len() - before
         };
         steps += finite(&self.open, &mut newest_first, count);
-        let mut leaf = self.leaves.partition_point(|leaf| leaf.first.on(axis) < place);
+        let mut leaf = self.leaves.partition_point(|leaf| axis.place(leaf.first) < place);
         while leaf > 0 && steps < count {
             leaf -= 1;
             match (&self.rows[leaf], self.leaves[leaf].extent(metric)) {
@@ -214,7 +214,7 @@ impl Series {
         width: usize,
         mut put: impl FnMut(&Seen),
     ) {
-        let within = |point: &&Point| (window.start..=window.end).contains(&point.spot.on(axis));
+        let within = |point: &&Point| (window.start..=window.end).contains(&axis.place(point.spot));
         // Read only what the chart draws: a view has many charts, each with up to a leaf per column.
         let close = |place: usize, put: &mut dyn FnMut(&Seen)| match &self.rows[place] {
             Some(rows) => {
@@ -240,8 +240,8 @@ impl Series {
     }
 
     fn leaves_within(&self, axis: Axis, window: &Range<f64>) -> Range<usize> {
-        let start = self.leaves.partition_point(|leaf| leaf.last.on(axis) < window.start);
-        let end = self.leaves.partition_point(|leaf| leaf.first.on(axis) <= window.end);
+        let start = self.leaves.partition_point(|leaf| axis.place(leaf.last) < window.start);
+        let end = self.leaves.partition_point(|leaf| axis.place(leaf.first) <= window.end);
         start..end.max(start)
     }
 

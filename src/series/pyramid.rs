@@ -151,7 +151,7 @@ impl<const N: usize> Pyramid<N> {
         let rows = self.rows_within(axis, &window);
         let level = self.level_for(rows.len(), width);
         self.walk(rows, level, |bucket| {
-            let from_start = bucket.spot().on(axis) - window.start;
+            let from_start = axis.place(bucket.spot()) - window.start;
             let place = if span > 0.0 { from_start / span * (width - 1) as f64 } else { 0.0 };
             let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
             column.rows = column.rows.saturating_add(bucket.rows);
@@ -167,8 +167,8 @@ impl<const N: usize> Pyramid<N> {
     /// Returns the data nearest to a position: one row, or its bucket if the row has been dropped.
     #[must_use]
     pub fn at(&self, axis: Axis, place: f64) -> Option<Bucket<N>> {
-        let after = self.rows_while(|spot| spot.on(axis) < place).min(self.length.checked_sub(1)?);
-        let off = |row: usize| (self.spot(row).on(axis) - place).abs();
+        let after = self.rows_while(|spot| axis.place(spot) < place).min(self.length.checked_sub(1)?);
+        let off = |row: usize| (axis.place(self.spot(row)) - place).abs();
         let row = if after > 0 && off(after - 1) <= off(after) { after - 1 } else { after };
         match row.checked_sub(self.whole_from()).and_then(|place| self.whole.get(place)) {
             Some(row) => Some(Bucket::from_row(row)),
@@ -177,8 +177,8 @@ impl<const N: usize> Pyramid<N> {
     }
 
     fn rows_within(&self, axis: Axis, window: &Range<f64>) -> Range<usize> {
-        let start = self.rows_while(|spot| spot.on(axis) < window.start);
-        let end = self.rows_while(|spot| spot.on(axis) <= window.end);
+        let start = self.rows_while(|spot| axis.place(spot) < window.start);
+        let end = self.rows_while(|spot| axis.place(spot) <= window.end);
         start..end.max(start)
     }
 

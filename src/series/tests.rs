@@ -172,14 +172,14 @@ proptest! {
         let series = stored(&rows, newest);
         let (first, last) = series.spots().unwrap();
         for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
-            let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
+            let columns = series.columns_on(Metric::Loss, axis, axis.place(first)..axis.place(last), width);
             prop_assert_eq!(&columns, &all_columns(&series, width));
             let step = 1 + (at * (length - 1) as f64) as u64;
             let spot = Point::of(&rows[step as usize - 1], &mut MetricNames::default()).spot;
-            let found = series.at(axis, spot.on(axis)).unwrap();
+            let found = series.at(axis, axis.place(spot)).unwrap();
             let near = if found.steps() == 1 { 0 } else { 64 };
             prop_assert!(found.spot().step.abs_diff(step) <= near);
-            let before = series.before_on(Metric::Loss, axis, spot.on(axis), 256);
+            let before = series.before_on(Metric::Loss, axis, axis.place(spot), 256);
             prop_assert!(before.iter().all(|(value, _)| f64::from(*value) < step as f64 + 64.0));
             prop_assert!(before.is_sorted_by(|a, b| a.0 <= b.0));
         }

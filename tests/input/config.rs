@@ -5,7 +5,7 @@ use downshift::config::knobs::{MomentBits, Watch};
 use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
 use downshift::config::run::{OwnedSections, Refusal, ResolvedSections, Run, Source, TaskSections};
-use downshift::config::shipped;
+use downshift::shipped;
 use std::{fs, path::Path};
 
 /// A task that accepts two keys, like a built-in one.

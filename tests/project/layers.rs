@@ -6,6 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+/// The program and the crate below it, whose modules are rooms.
+const CRATES: [&str; 2] = ["src", "crates/core/src"];
+/// The crate that is one room, `train`.
+const TRAINER: &str = "crates/trainer/src";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Reads the table of modules in ARCHITECTURE.md: each module and the modules it may use. `everything but a, b`
 /// stands for all others; a module that `all may use` is a leaf.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
@@ -45,14 +54,14 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn arrows_point_one_way() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let arrows = arrows();
-    let declared = modules_of_the_crate(&src);
-    assert_eq!(arrows.keys().cloned().collect::<BTreeSet<_>>(), declared, "the table and src/lib.rs");
+    let mut declared: BTreeSet<String> = CRATES.iter().flat_map(|folder| modules_of_the_crate(folder)).collect();
+    declared.insert("train".to_owned());
+    assert_eq!(arrows.keys().cloned().collect::<BTreeSet<_>>(), declared, "the table and the crates");
     let mut found = 0;
     for (module, allowed) in &arrows {
-        for (file, text) in sources(&src, module) {
-            for used in uses(&text) {
+        for (file, text) in sources(module) {
+            for used in uses(module, &text) {
                 if declared.contains(&used) && used != *module {
                     found += 1;
                     assert!(allowed.contains(&used), "{file} uses {used}, which {module} may not");
@@ -63,26 +72,25 @@ fn arrows_point_one_way() {
     assert!(found > 50, "only {found} arrows were seen: the test looks at the wrong place");
 }
 
-/// Returns the modules that src/lib.rs declares.
-fn modules_of_the_crate(src: &Path) -> BTreeSet<String> {
-    let text = fs::read_to_string(src.join("lib.rs")).unwrap_or_default();
+/// Returns the modules that a crate declares.
+fn modules_of_the_crate(folder: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(folder).join("lib.rs")).unwrap_or_default();
     let declared = text.lines().filter_map(|line| line.rsplit_once("mod ")?.1.strip_suffix(';'));
     declared.map(str::to_owned).collect()
 }
 
 #[test]
 fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let rules: [(&str, &str); 4] =
         [("burn::", "train"), ("serde_yaml::", "config/yaml"), ("rusqlite::", "store"), ("nvml_wrapper::", "probe")];
     for (words, home) in rules {
-        for (file, text) in sources(&src, "") {
+        for (file, text) in sources("") {
             // An error of SQLite is named where a query is made.
             let queries = ["keeper", "export", "diagnose", "log_metrics", "untrusted"]
                 .iter()
                 .any(|module| file.starts_with(module));
             let at_home = file.starts_with(home) || words == "rusqlite::" && queries;
-            assert!(at_home || !text.contains(words), "src/{file} uses {words}");
+            assert!(at_home || !text.contains(words), "{file} uses {words}");
         }
     }
 }
@@ -98,16 +106,14 @@ const READ_KERNEL_FILES: [&str; 5] = [
 
 #[test]
 fn files_from_outside_are_read_within_bounds() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let reads = ["fs::read(", "fs::read_to_string(", "File::open(", "ImageReader::open(", "Tokenizer::from_file("];
     let bounded =
         |file: &str| file.starts_with("untrusted/") || READ_KERNEL_FILES.iter().any(|known| file.starts_with(known));
-    for (file, text) in sources(&src, "").into_iter().filter(|(file, _)| !bounded(file) && !file.ends_with("tests.rs"))
-    {
+    for (file, text) in sources("").into_iter().filter(|(file, _)| !bounded(file) && !file.ends_with("tests.rs")) {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for line in code.lines().filter(|line| reads.iter().any(|read| line.contains(read))) {
             let harmless = ["\"/proc", "format!(\"/proc", "\"/sys", "sync_all"].iter().any(|part| line.contains(part));
-            assert!(harmless, "src/{file} reads around untrusted::file: {}", line.trim());
+            assert!(harmless, "{file} reads around untrusted::file: {}", line.trim());
         }
     }
 }
@@ -115,44 +121,52 @@ fn files_from_outside_are_read_within_bounds() {
 /// Text reaches the screen through `ui`, which cuts it with an ellipsis; nothing else draws lines.
 #[test]
 fn only_the_shared_widgets_draw_text() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let drawing = sources(&src, "cockpit");
+    let drawing = sources("cockpit");
     let drawing: Vec<_> =
         drawing.iter().filter(|(file, _)| file.contains("/panels/") || file.contains("/overlays/")).collect();
     assert!(drawing.len() > 20);
     for (file, text) in drawing {
-        assert!(!text.contains("render_widget("), "src/{file} draws past `ui`: nothing cuts its text");
+        assert!(!text.contains("render_widget("), "{file} draws past `ui`: nothing cuts its text");
     }
 }
 
-/// Returns the files of a module (all for an empty name), with their path below src.
-fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
+/// Returns the files of a module (all for an empty name), with their path below the folder of their crate; those of the
+/// trainer begin with `train`.
+fn sources(module: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let mut folders = vec![src.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let below = path.strip_prefix(src).unwrap_or(&path).display().to_string();
-            let code = path.extension().is_some_and(|ending| ending == "rs");
-            let inside =
-                module.is_empty() || below == format!("{module}.rs") || below.starts_with(&format!("{module}/"));
-            if code && inside {
-                found.push((below, fs::read_to_string(path).unwrap_or_default()));
+    for crate_folder in CRATES.into_iter().chain([TRAINER]) {
+        let src = root().join(crate_folder);
+        let mut folders = vec![src.clone()];
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let mut below = path.strip_prefix(&src).unwrap_or(&path).display().to_string();
+                if crate_folder == TRAINER {
+                    below = format!("train/{below}");
+                }
+                let code = path.extension().is_some_and(|ending| ending == "rs");
+                let inside =
+                    module.is_empty() || below == format!("{module}.rs") || below.starts_with(&format!("{module}/"));
+                if code && inside {
+                    found.push((below, fs::read_to_string(path).unwrap_or_default()));
+                }
             }
         }
     }
     found
 }
 
-/// Returns the modules a text refers to as `crate::module`, outside its unit tests.
-fn uses(text: &str) -> BTreeSet<String> {
+/// Returns the rooms that a file of a room refers to, as `crate::room` or `downshift_core::room`, outside its unit tests. In
+/// the trainer, `crate::` leads to its own modules.
+fn uses(module: &str, text: &str) -> BTreeSet<String> {
+    let path = if module == "train" { "downshift_core::" } else { "crate::" };
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut names = BTreeSet::new();
     for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-        for rest in line.split("crate::").skip(1) {
+        for rest in line.split(path).skip(1) {
             names.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
     }

@@ -7,7 +7,7 @@ mod tests {
     use crate::helper::{Place, journal_says};
     use downshift::config::knobs::Relief;
     use downshift::config::run::{AsWritten, Run, Source};
-    use downshift::config::shipped;
+    use downshift::shipped;
     use downshift::store::reader::Reader;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn out_of_memory_on_every_rung_the_keeper_goes_down_to_the_head_alone() {
         let place = Place::real();
-        let text: String = include_str!("../../assets/persuasion.txt").chars().take(5000).collect();
+        let text: String = include_str!("../../crates/trainer/assets/persuasion.txt").chars().take(5000).collect();
         fs::write(place.dir.path().join("short.txt"), text).unwrap();
         let out = place.output(&[
             "run",

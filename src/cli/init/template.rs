@@ -3,8 +3,8 @@
 use super::{run_name, write_new};
 use crate::cli::{Failure, Outcome, line, refuse_existing};
 use crate::config::command::invocation::is_script;
-use crate::config::shipped;
 use crate::config::typed::suggest;
+use crate::shipped;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
 use std::fs;

@@ -5,8 +5,8 @@ use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::cockpit::verdict::alerts::{Alert, alerts};
-use crate::config::theme::Theme;
 use crate::format::age;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

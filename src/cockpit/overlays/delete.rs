@@ -4,8 +4,8 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::{bytes, counted};
+use crate::theme::Theme;
 use ratatui::{Frame, layout::Rect, text::Line};
 
 /// Draws the box.

@@ -5,11 +5,11 @@ use crate::cockpit::panels::log;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, KeyLine, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::{clock, count};
 use crate::outlook::continuation::How;
 use crate::protocol::control::{JournalKind, JournalRow, RunState};
 use crate::protocol::worker::Level;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -5,9 +5,9 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Fault, Outcome, find_fault};
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::{clock, counted, took};
 use crate::protocol::control::JournalRow;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -4,7 +4,7 @@ use crate::cockpit::action::{ActionEntry, Group, TABLE};
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},

@@ -4,9 +4,9 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::{Link, State};
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::{age, count};
 use crate::outlook::continuation::How;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

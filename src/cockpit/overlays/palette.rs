@@ -5,7 +5,7 @@ use crate::cockpit::search::matching_actions;
 use crate::cockpit::state::State;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -8,11 +8,11 @@ use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::knobs::list_troubles;
-use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{Request, RunState, RungRecord, Status, Target};
 use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare_presets, effective_batch, worst_class};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

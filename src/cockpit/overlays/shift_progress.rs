@@ -5,9 +5,9 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::shift_progress::{ShiftProgress, shift_result};
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::{apart, count, figure, took};
 use crate::protocol::control::{Stage, StageName};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

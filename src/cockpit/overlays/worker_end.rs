@@ -5,11 +5,11 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::WorkerEnd;
 use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
 use crate::format::count;
 use crate::outlook::continuation::{Continuation, How};
 use crate::outlook::cost::{Cost, Reached, lost, repeated};
 use crate::protocol::control::{RunState, Status};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -10,12 +10,12 @@ use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, clock, count, figure};
 use crate::protocol::control::EvalRow;
 use crate::protocol::metrics::LOSS;
 use crate::series::Axis;
 use crate::store::summary::Spot;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -69,7 +69,7 @@ fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
     let Some(ends) = state.curve_ends() else { return Vec::new() };
     let chart = state.screen.chart;
     let (start, end) = chart.window(ends);
-    let place = |row: &EvalRow| evaluation_spot(row).on(chart.axis);
+    let place = |row: &EvalRow| chart.axis.place(evaluation_spot(row));
     let evals = state.facts.evals.values().filter_map(|row| Some((place(row), row.eval.loss?)));
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
@@ -78,7 +78,7 @@ fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
 fn visible_best(state: &State) -> Option<(f64, f64)> {
     let (row, chart) = (state.best()?, state.screen.chart);
     let (start, end) = chart.window(state.curve_ends()?);
-    let place = Spot { step: row.step, samples: row.samples, time_ms: row.time_ms }.on(chart.axis);
+    let place = chart.axis.place(Spot { step: row.step, samples: row.samples, time_ms: row.time_ms });
     (start..=end).contains(&place).then_some((place, row.eval_loss?))
 }
 
@@ -139,7 +139,7 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     let place = state.screen.chart.cursor?;
     let at = state.facts.series.at(axis, place)?;
     let shared = state.screen.view == View::Charts && state.screen.full.is_none();
-    let whereabouts = if shared { String::new() } else { name_place(state, axis, at.spot().on(axis)) + "  " };
+    let whereabouts = if shared { String::new() } else { name_place(state, axis, axis.place(at.spot())) + "  " };
     let skipped = if at.is_skipped() && !shared { ", not finite" } else { "" };
     // Evaluations are apart: the nearest one is read, and says where it is.
     if let Some((near, value)) = quantity.evaluation_at(state, axis, place) {

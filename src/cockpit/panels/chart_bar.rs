@@ -16,7 +16,7 @@ use crate::cockpit::state::chart_list::{ChartGroup, Listed};
 use crate::cockpit::state::readings::Gauge;
 use crate::cockpit::state::screen::{Mode, Panel};
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -176,7 +176,7 @@ fn page(state: &State, charts: &[Listed], shown: &Range<usize>, theme: &Theme) -
     let axis = state.screen.chart.axis;
     let at = state.screen.chart.cursor.and_then(|place| state.facts.series.at(axis, place));
     if let Some(at) = at.filter(|_| shown.len() > 1) {
-        let mut line = Line::styled(name_place(state, axis, at.spot().on(axis)), theme.accent);
+        let mut line = Line::styled(name_place(state, axis, axis.place(at.spot())), theme.accent);
         if at.is_skipped() {
             line.push_span(Span::styled(", not finite", theme.warn));
         }

@@ -5,11 +5,11 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::best::Best;
-use crate::config::theme::Theme;
 use crate::format::{age, bytes, count, figure, took};
 use crate::protocol::capability::Level;
 use crate::protocol::control::CheckpointRow;
 use crate::protocol::metrics::LOSS;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -9,10 +9,10 @@ use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
 use crate::series::scale::{Scale, above_zero};
 use crate::series::{Axis, Extent, Series};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -157,7 +157,7 @@ fn draw_curves(
     let over = if chart.axis == Axis::Time { Axis::Steps } else { chart.axis };
     let known: Vec<Option<&Curves<'_>>> = entries.iter().map(|entry| entry.curves.as_ref().ok()).collect();
     let ends = known.iter().flatten().filter_map(|curves| curves.series.spots()).fold(None, |ends, (first, last)| {
-        let (first, last) = (first.on(over), last.on(over));
+        let (first, last) = (over.place(first), over.place(last));
         Some(ends.map_or((first, last), |(low, high): (f64, f64)| (low.min(first), high.max(last))))
     });
     let Some((start, end)) = ends.filter(|_| area.width >= 20 && area.height >= 5) else {

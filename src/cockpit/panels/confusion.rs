@@ -4,9 +4,9 @@ use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{count, percent};
 use crate::protocol::samples::Confusion;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -13,10 +13,10 @@ use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
-use crate::config::theme::Theme;
 use crate::format::learning_rate;
 use crate::series::{Column, Extent};
 use crate::store::summary::Spot;
+use crate::theme::Theme;
 use ratatui::{Frame, buffer::Buffer, layout::Rect, style::Style};
 use std::borrow::Cow;
 
@@ -152,7 +152,7 @@ fn draw_lines(
 /// Returns the lines between neighbouring evaluations, cut off at the edges of a window.
 pub(super) fn evaluation_lines(state: &State, (start, end): (f64, f64)) -> Vec<((f64, f64), (f64, f64))> {
     let axis = state.screen.chart.axis;
-    let all = state.facts.evals.values().filter_map(|row| Some((evaluation_spot(row).on(axis), row.eval.loss?)));
+    let all = state.facts.evals.values().filter_map(|row| Some((axis.place(evaluation_spot(row)), row.eval.loss?)));
     let all: Vec<(f64, f64)> = all.filter(|(_, loss)| loss.is_finite()).collect();
     let cut = |pair: &[(f64, f64)]| {
         let ((left, from), (right, to)) = (pair[0], pair[1]);
@@ -187,7 +187,7 @@ fn column_styles(plot: Geometry, quantity: Quantity, state: &State, theme: &Them
     let rung_at = |cell: u16| {
         let place = start + (end - start) * f64::from(cell) / cells;
         let after =
-            segments.partition_point(|segment| segment.spot.on(plot.axis) <= place + (end - start) / cells / 2.0);
+            segments.partition_point(|segment| plot.axis.place(segment.spot) <= place + (end - start) / cells / 2.0);
         segments[after.saturating_sub(1)].rung
     };
     (0..plot.area.width).map(|cell| theme.line(rung_at(cell))).collect()
@@ -225,7 +225,7 @@ fn draw_marks(frame: &mut Frame<'_>, plot: Geometry, state: &State, theme: &Them
     let buffer = frame.buffer_mut();
     let mut free = plot.area.right() + RIGHT;
     for Mark { spot, name, style } in marks(state, theme).into_iter().rev() {
-        let Some(x) = plot.column(spot.on(plot.axis)) else { continue };
+        let Some(x) = plot.column(plot.axis.place(spot)) else { continue };
         for y in plot.area.y - 1..plot.area.bottom() {
             axis::write_text(buffer, buffer.area, x, y, "┊", theme.mark);
         }
@@ -239,7 +239,7 @@ fn draw_marks(frame: &mut Frame<'_>, plot: Geometry, state: &State, theme: &Them
     }
     for row in state.facts.checkpoints.values().filter(|row| row.kept) {
         let spot = Spot { step: row.step, samples: row.samples, time_ms: row.time_ms };
-        if let Some(x) = plot.column(spot.on(plot.axis)) {
+        if let Some(x) = plot.column(plot.axis.place(spot)) {
             axis::write_text(buffer, buffer.area, x, plot.area.bottom(), "┴", theme.good);
         }
     }

@@ -7,9 +7,9 @@ use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::knobs::Watch;
-use crate::config::theme::Theme;
 use crate::format::in_words;
 use crate::recipe::class::compare_presets;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

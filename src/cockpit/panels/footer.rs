@@ -9,8 +9,8 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

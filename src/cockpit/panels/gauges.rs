@@ -6,7 +6,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -5,9 +5,9 @@ use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::cockpit::verdict::alerts::{Alert, alerts};
-use crate::config::theme::Theme;
 use crate::format::{age, clock, count};
 use crate::protocol::control::{RunState, Status};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -5,10 +5,10 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::journal::{Fault, JournalEntry, Kinds, Outcome, shown_entries};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{brief, clock, count, counted};
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow};
 use crate::protocol::worker::Level;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

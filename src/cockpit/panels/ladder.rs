@@ -5,10 +5,10 @@ use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::knobs::list_troubles;
-use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
 use crate::recipe::class::{compare_presets, effective_batch, ranks, worst_class};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -3,12 +3,12 @@
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{count, counted};
 use crate::protocol::control::LayerRow;
 use crate::protocol::samples::NonFiniteParameter;
 use crate::series::layers::{LayerHistory, Measure};
 use crate::series::scale::Scale;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

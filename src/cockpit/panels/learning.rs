@@ -5,10 +5,10 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::learning::{LearningSummary, Tracked};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::format_accuracy;
-use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, count, counted, figure};
 use crate::protocol::metrics::{ACCURACY, LOSS};
 use crate::recipe::learning::Setback;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

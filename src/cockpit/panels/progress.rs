@@ -3,7 +3,7 @@
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{Frame, layout::Rect};
 
 /// Draws the line.

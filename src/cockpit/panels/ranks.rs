@@ -3,9 +3,9 @@
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{age, brief, bytes, count};
 use crate::protocol::ranks::{ProcessState, RankMark, RankPhase, RankRow, find_laggard, find_spread};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -12,9 +12,9 @@ use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::store::run_summary::RunSummary;
 use crate::store::run_summary::column::Column;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

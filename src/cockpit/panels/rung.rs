@@ -7,9 +7,9 @@ use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::knobs::list_troubles;
-use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::recipe::class::{Class, compare_presets, effective_batch};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

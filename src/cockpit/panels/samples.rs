@@ -12,8 +12,8 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::samples::{SetId, ShownSample};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{age, count, figure, percent};
+use crate::theme::Theme;
 use grid::Grid;
 use ratatui::{
     Frame,

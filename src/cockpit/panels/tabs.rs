@@ -5,7 +5,7 @@ use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::{Frame, layout::Rect, text::Span};
 use unicode_width::UnicodeWidthStr;
 

@@ -5,9 +5,9 @@ use crate::cockpit::layout::SMALLEST;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::verdict;
-use crate::config::theme::Theme;
 use crate::format::count;
 use crate::series::{Axis, Metric};
+use crate::theme::Theme;
 use ratatui::{Frame, layout::Rect, text::Line};
 
 /// Draws the lines that fit.
@@ -42,7 +42,7 @@ fn loss_trace(area: Rect, used: usize, state: &State, theme: &Theme) -> Option<L
         return None;
     }
     let (first, last) = state.facts.series.spots()?;
-    let window = first.on(Axis::Steps)..last.on(Axis::Steps);
+    let window = Axis::Steps.place(first)..Axis::Steps.place(last);
     let columns = state.facts.series.columns_on(Metric::Loss, Axis::Steps, window, usize::from(area.width) * 2);
     let losses: Vec<f64> = columns.iter().filter_map(|column| Some(f64::from(column.extent?.mean))).collect();
     Some(ui::spark(area.width, &losses, theme.smooth)).filter(|_| losses.len() > 1)

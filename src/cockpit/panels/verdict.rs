@@ -5,8 +5,8 @@ use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::state::{Notice, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::{Tone, verdict};
-use crate::config::theme::Theme;
 use crate::format::{age, percent};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -1,7 +1,7 @@
 //! Draws a picture into a frame.
 
 use super::{Picture, PictureKind};
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use image::Rgb;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};

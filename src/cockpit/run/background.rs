@@ -6,9 +6,9 @@ use crate::cockpit::clipboard;
 use crate::cockpit::state::facts::History;
 use crate::cockpit::surface::Surface;
 use crate::cockpit::update::{Effect, HistoryBox, Msg, OtherBox};
-use crate::config::theme::Theme;
 use crate::store::labels::LabelEdit;
 use crate::store::run_dir::RunDir;
+use crate::theme::Theme;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

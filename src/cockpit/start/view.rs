@@ -19,9 +19,9 @@ use crate::cockpit::action::Action;
 use crate::cockpit::plot::braille::sparkline;
 use crate::cockpit::run_cells as cell;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::counted;
 use crate::store::run_summary::RunSummary;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -1,6 +1,6 @@
 use super::{bar, cut, cut_clause, cut_line, cut_start, pad, pad_left, spark, wrap};
 use crate::cockpit::ratio::Ratio;
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use proptest::prelude::*;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};

@@ -44,7 +44,7 @@ pub fn perform_chart_action(state: &mut State, action: ChartAction) -> Vec<Effec
             let mut moved = *chart;
             let (from, to) = (chart.axis, chart.axis.next());
             let series = &state.shown().facts.series;
-            moved.switch_axis(to, ends, |place| series.at(from, place).map(|at| at.spot().on(to)));
+            moved.switch_axis(to, ends, |place| series.at(from, place).map(|at| to.place(at.spot())));
             state.screen.chart = moved;
         }
     }

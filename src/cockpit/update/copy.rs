@@ -71,7 +71,7 @@ fn read_chart(state: &State, quantity: Quantity) -> Option<String> {
         let value = |row: &EvalRow| Some((evaluation_spot(row), row.eval.value(name)?));
         let off = |spot: f64| (spot - place).abs();
         let evals = facts.evals.values().filter_map(value);
-        let (spot, value) = evals.min_by(|a, b| off(a.0.on(axis)).total_cmp(&off(b.0.on(axis))))?;
+        let (spot, value) = evals.min_by(|a, b| off(axis.place(a.0)).total_cmp(&off(axis.place(b.0))))?;
         return Some(format!("{title} {value} at step {}", spot.step));
     }
     let extent = quantity.value_at(state, axis, place)?;

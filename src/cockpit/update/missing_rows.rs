@@ -17,7 +17,7 @@ pub fn request_missing_rows(state: &mut State) -> Option<Effect> {
     }
     let (first, last) = facts.series.spots()?;
     let chart = state.screen.chart;
-    let (start, end) = chart.window((first.on(chart.axis), last.on(chart.axis)));
+    let (start, end) = chart.window((chart.axis.place(first), chart.axis.place(last)));
     // A cell has two columns of dots.
     let range = facts.series.missing(chart.axis, &(start..end), usize::from(state.screen.size.0) * 2)?;
     if facts.rows_asked.as_ref() == Some(&range) {

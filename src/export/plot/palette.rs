@@ -1,6 +1,6 @@
 //! The colours of a plot, from a theme.
 
-use crate::config::theme::Theme;
+use crate::theme::Theme;
 use ratatui::style::{Color, Style};
 
 /// The colours of a plot.

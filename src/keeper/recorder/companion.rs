@@ -88,8 +88,8 @@ impl Recorder {
 mod tests {
     use super::Recorder;
     use crate::protocol::blank;
+    use crate::protocol::blank::rank as row;
     use crate::protocol::ranks::RankPhase;
-    use crate::protocol::ranks::tests::row;
     use crate::store::writer::Writer;
     use std::time::Duration;
 

@@ -5,10 +5,10 @@ use crate::helper::terminal::Terminal;
 use crate::helper::{wait_for, wait_status};
 use downshift::cockpit::action::TABLE;
 use downshift::cockpit::clipboard::osc_52;
-use downshift::config::theme::Theme;
 use downshift::protocol::samples::{Confusion, Sample, SampleSet};
 use downshift::store::run_dir::RunDir;
 use downshift::store::samples;
+use downshift::theme::Theme;
 use ratatui::style::Color;
 
 /// Returns the heading of a panel.

@@ -260,7 +260,7 @@ pub fn read_file(kind: &str, file: &Path) {
     }
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };
     let wrong = match kind {
-        "theme" => downshift::config::theme::Theme::parse(&text).err().map(|error| error.to_string()),
+        "theme" => downshift::theme::Theme::parse(&text).err().map(|error| error.to_string()),
         "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err().map(|error| error.to_string()),
         _ => downshift::config::integrations::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
     };

@@ -2,8 +2,8 @@
 
 use crate::helper::Place;
 use crate::libraries::{CACHE, build_libraries, built_library};
-use downshift::store::kernels::build;
 use downshift::store::run_dir::RunDir;
+use downshift::train::own_kernels::own_kernels_version;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -58,11 +58,12 @@ pub fn place_with_card() -> Place {
 /// differ between checkouts.
 fn prepared_caches() -> PathBuf {
     let ptx = include_bytes!("../../../examples/soft_card/ptx.rs");
-    let marks = include_bytes!("../../../src/store/kernels.rs");
+    let marks = include_bytes!("../../../crates/core/src/store/kernels.rs");
     let folder = env!("CARGO_MANIFEST_DIR").as_bytes();
-    let key =
-        blake3::hash(&[&include_bytes!("../../../Cargo.lock")[..], ptx, marks, build().as_bytes(), folder].concat())
-            .to_hex();
+    let key = blake3::hash(
+        &[&include_bytes!("../../../Cargo.lock")[..], ptx, marks, own_kernels_version().as_bytes(), folder].concat(),
+    )
+    .to_hex();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soft_card_prepared-{}", &key[..12]))
 }
 

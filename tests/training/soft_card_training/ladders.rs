@@ -7,7 +7,7 @@ use super::card::{place_with_card, seed};
 use super::gradients::{Differences, GELU, compare_steps, write_text};
 use crate::helper::Place;
 use downshift::config::run::{AsWritten, Run, Source};
-use downshift::config::shipped;
+use downshift::shipped;
 use std::fs;
 use std::path::Path;
 

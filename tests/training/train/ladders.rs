@@ -4,8 +4,8 @@
 use super::harness::{Told, args, live, registry};
 use downshift::config::knobs::Preset;
 use downshift::config::run::{Run, Source};
-use downshift::config::shipped;
 use downshift::protocol::worker::{DoneReason, Event, Order};
+use downshift::shipped;
 use downshift::store::checkpoint;
 use downshift::train::job::WorkerArgs;
 use std::fs;
@@ -18,7 +18,11 @@ const STEPS: u64 = 2;
 /// Returns a shipped run with so little data that a step takes almost no time.
 fn shipped(name: &str, dir: &Path) -> Run {
     let text = dir.join("short.txt");
-    fs::write(&text, include_str!("../../../assets/persuasion.txt").chars().take(9000).collect::<String>()).unwrap();
+    fs::write(
+        &text,
+        include_str!("../../../crates/trainer/assets/persuasion.txt").chars().take(9000).collect::<String>(),
+    )
+    .unwrap();
     let (file, run_file) = shipped::run_file(Path::new(name)).unwrap();
     let source = if run_file.contains("task: lm") { text.display().to_string() } else { "embedded:digits".to_owned() };
     let overrides = [("data.source", source.as_str()), ("evaluation.every", "never"), ("checkpoint.every", "never")]

@@ -7,6 +7,7 @@ use burn::tensor::{
     Tensor, TensorData,
     backend::{AutodiffBackend, Backend, BackendTypes},
 };
+use downshift::burn;
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::Stream;
 use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};

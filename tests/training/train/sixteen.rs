@@ -3,6 +3,7 @@
 
 use burn::backend::flex::{Flex, FlexDevice};
 use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
+use downshift::burn;
 use std::sync::Once;
 
 /// Makes new tensors use this format for the rest of the process.

@@ -7,6 +7,7 @@ use burn::tensor::{
     Tensor,
     backend::{Backend, BackendTypes},
 };
+use downshift::burn;
 use downshift::train::task::{Task, Train};
 use downshift::train::tasks::lm::LanguageModel;
 use downshift::train::tasks::vision::Vision;

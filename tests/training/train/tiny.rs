@@ -9,6 +9,7 @@ use burn::tensor::{
     Int, Tensor, TensorData, activation,
     backend::{AutodiffBackend, Backend, BackendTypes},
 };
+use downshift::burn;
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::{Purpose, Stream};
 use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};

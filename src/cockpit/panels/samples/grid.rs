@@ -4,8 +4,8 @@ use super::{draw_sample, is_wrong, one_line};
 use crate::cockpit::state::State;
 use crate::cockpit::state::samples::ShownSample;
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{figure, percent};
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -3,9 +3,9 @@
 use crate::cockpit::state::State;
 use crate::cockpit::state::samples::{Beside, SetId, ShownSample};
 use crate::cockpit::ui;
-use crate::config::theme::Theme;
 use crate::format::{count, figure};
 use crate::protocol::samples::Sample;
+use crate::theme::Theme;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -181,7 +181,7 @@ pub fn wrap_text(text: &str, width: u16) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::{render_scrolled, wrap_text};
-    use crate::config::theme::Theme;
+    use crate::theme::Theme;
     use ratatui::text::Line;
     use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 

@@ -1,7 +1,7 @@
 use super::{decode, encode, fit, make_picture};
 use crate::cockpit::fixture::samples::picture;
 use crate::cockpit::pictures::{Picture, PictureError, PictureKind, PictureOrder, PictureSupport, draw};
-use crate::config::theme::{Colours, Theme};
+use crate::theme::{Colours, Theme};
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, Rgba, RgbaImage};
 use ratatui::buffer::{Buffer, CellDiffOption};
 use ratatui::layout::Rect;

@@ -9,9 +9,9 @@ use crate::cockpit::state::chart::ValueScale;
 use crate::cockpit::state::facts::History;
 use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::update::{Msg, update};
-use crate::config::theme::Theme;
 use crate::protocol::control::{RunState, StepRow};
 use crate::series::Axis;
+use crate::theme::Theme;
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::{Terminal, backend::TestBackend};
 

@@ -41,7 +41,7 @@ fn click(state: &mut State, button: MouseButton, column: u16, row: u16) -> Vec<E
 /// Returns the position of a text on the screen.
 fn find_text(state: &State, words: &str) -> (u16, u16) {
     let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    let theme = crate::config::theme::Theme::plain();
+    let theme = crate::theme::Theme::plain();
     terminal.draw(|frame| crate::cockpit::view::render(frame, state, &theme)).unwrap();
     let buffer = terminal.backend().buffer();
     // Search from below: text in the last line may also appear in the journal.

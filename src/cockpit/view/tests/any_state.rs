@@ -6,8 +6,8 @@ use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View, WorkerEnd};
 use crate::cockpit::update::{Msg, update};
-use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
+use crate::theme::Theme;
 use crossterm::event::KeyModifiers;
 use proptest::prelude::*;
 

@@ -8,7 +8,7 @@ use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{HistoryBox, Msg, update};
-use crate::config::theme::{Colours, Theme};
+use crate::theme::{Colours, Theme};
 use insta::assert_snapshot;
 use ratatui::buffer::Buffer;
 use std::fmt::Write;

@@ -4,8 +4,8 @@ use super::{SIZES, draw, draw_text, open_boxes, press_keys, run_conditions, text
 use crate::cockpit::fixture;
 use crate::cockpit::glyphs::replace_with_ascii;
 use crate::cockpit::state::screen::{Mode, View};
-use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
+use crate::theme::Theme;
 use insta::assert_snapshot;
 use ratatui::buffer::Buffer;
 
