@@ -50,7 +50,7 @@ def tokenizer(folder):
     made = Tokenizer(models.BPE(unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=["[UNK]"], show_progress=False)
-    novel = (ROOT / "assets/persuasion.txt").read_text()
+    novel = (ROOT / "crates/trainer/assets/persuasion.txt").read_text()
     made.train_from_iterator(novel[:50000].splitlines(), trainer)
     made.save(str(folder / "tokenizer.json"))
     text = "Sir Walter Elliot, of Kellynch Hall, in Somersetshire"

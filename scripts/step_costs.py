@@ -42,7 +42,7 @@ VOCABULARY = 50_257
 
 
 def write_tokenizer(path):
-    words = sorted(set(re.findall(r"\w+", (ROOT / "assets/persuasion.txt").read_text())))
+    words = sorted(set(re.findall(r"\w+", (ROOT / "crates/trainer/assets/persuasion.txt").read_text())))
     names = ["?", *words] + [f"no-word-{number}" for number in range(VOCABULARY)]
     model = {"type": "WordLevel", "vocab": {name: number for number, name in enumerate(names[:VOCABULARY])}, "unk_token": "?"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}

@@ -1,4 +1,4 @@
-"""Makes assets/tiny-llama: a small Llama that has learnt plain lower-case prose.
+"""Makes crates/trainer/assets/tiny-llama: a small Llama that has learnt plain lower-case prose.
 
 It reads bytes (its 128 tokens are ASCII) and learns the first four fifths of the shipped novel with
 capitals and punctuation taken out, so that a fine-tune has something to add: both.
@@ -17,14 +17,14 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "assets/tiny-llama"
+OUT = ROOT / "crates/trainer/assets/tiny-llama"
 STEPS, BATCH, LENGTH = int(sys.argv[1]) if len(sys.argv) > 1 else 1500, 16, 128
 
 
 def main():
     torch.manual_seed(7)
     torch.set_num_threads(1)
-    text = (ROOT / "assets/persuasion.txt").read_text().lower()
+    text = (ROOT / "crates/trainer/assets/persuasion.txt").read_text().lower()
     text = re.sub(r"[^a-z\n]+", " ", text[: len(text) * 4 // 5])
     tokens = torch.tensor(list(text.encode()))
     config = LlamaConfig(
