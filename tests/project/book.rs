@@ -47,7 +47,7 @@ fn run_blocks(name: &str, text: &str) {
 /// Built-in tasks need the trainer; pages about commands do not.
 #[test]
 fn the_commands_of_the_pages_work() {
-    let without_trainer = ["pytorch.md", "per-epoch.md", "diagnosis.md", "extending.md"];
+    let without_trainer = ["agents.md", "pytorch.md", "per-epoch.md", "diagnosis.md", "extending.md"];
     let mut tested = 0;
     for entry in fs::read_dir(folder()).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
