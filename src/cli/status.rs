@@ -105,11 +105,12 @@ fn status_line_at(status: &Status, now_ms: i64) -> String {
 fn facts(status: &Status, now_ms: i64) -> String {
     let stalled = status.stalled_ms(now_ms).map(|still| format!("stalled: no step for {}", age(still)));
     let state = stalled.as_deref().unwrap_or(status.state.word());
-    let mut line = format!("{}  {state}  {}", status.run, status.rung_name);
+    let mut line = format!("{}  {state}  ", status.run);
     // Without a ladder there is nothing to count.
-    if status.rungs.len() > 1 {
-        let _ = write!(line, " ({} of {} down)", status.rung, status.rungs.len() - 1);
-    }
+    let _ = match status.rungs.len() {
+        0 | 1 => write!(line, "{}", status.rung_name),
+        rungs => write!(line, "rung {} ({} of {rungs})", status.rung_name, status.rung + 1),
+    };
     if let Some(level) = status.describe_resume() {
         let _ = write!(line, "  {level}");
     }
@@ -266,7 +267,8 @@ mod tests {
     #[test]
     fn what_is_not_known_yet_is_not_counted_and_not_called_a_level() {
         let mut status = fixture::status(RunState::Starting, 1204);
-        assert!(status_line(&status).contains("(0 of ") || status_line(&status).contains("(1 of "));
+        let rung = format!("  rung {} ({} of {})  ", status.rung_name, status.rung + 1, status.rungs.len());
+        assert!(status_line(&status).contains(&rung), "{}", status_line(&status));
         assert!(status_line(&status).contains("  step 1 204"), "{}", status_line(&status));
         status.rungs.truncate(1);
         assert!(!status_line(&status).contains("(rung "), "{}", status_line(&status));

@@ -78,7 +78,7 @@ fn write_learning(page: &mut Page<'_>, status: &Status) {
 }
 
 fn write_course(page: &mut Page<'_>, facts: &Facts, status: &Status) {
-    let place = format!("{} of {} down", status.rung, status.rungs.len().saturating_sub(1));
+    let place = format!("{} of {}", status.rung + 1, status.rungs.len());
     page.remarked_pair("rung", &status.rung_name, if status.rungs.len() > 1 { &place } else { "" });
     let faults = facts.causes.len() as u64;
     let counts = [(status.shifts, "shift"), (status.rollbacks, "rollback"), (status.restarts, "restart")];
