@@ -7,6 +7,7 @@ pub mod template;
 
 use super::preflight::missing_script;
 use super::run::load_run_file;
+use super::undeclared::undeclared_words;
 use super::{Failure, Outcome, first_checkpoint, line, profiles, refuse_existing};
 use crate::config::check::check_name;
 use crate::config::command::invocation::Target;
@@ -105,6 +106,11 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
         return Err(Failure::new(2, missing));
     }
     let found = script::find(command, Path::new(""))?;
+    if let Some((option, file)) = user_settings::find_missing(&found.arguments(), Path::new("")) {
+        let here = std::env::current_dir()?;
+        let wrong = format!("{}, which {option} names, is not in {}", text::path(&file), text::path(&here));
+        return Err(Failure::new(2, format!("{wrong}; nothing was written")));
+    }
     let name = run_name(&found.script);
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.yaml")));
     refuse_existing(&file, "--output")?;
@@ -129,6 +135,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     let heading = Heading { name: &name, file: &shown, directory: &directory };
     write_new(&file, &write_run_file(&proposal, &heading))?;
     report(&found, &declared, &proposal);
+    for sentence in undeclared_words(command, Path::new("")) {
+        line!("note: {sentence}");
+    }
     if let Some(known) = &known {
         line!("{known}");
         for own in &known.profile.recovers {
@@ -142,6 +151,9 @@ fn write_proposal(command: &[String], args: &InitArgs, trainer: &dyn Trainer) ->
     line!("\nwrote {shown}; next:");
     line!("  downshift check {shown}    shows every rung before anything starts");
     line!("  downshift run {shown}      starts it, after you have approved what it runs");
+    if proposal.checkpoints.is_some() {
+        line!("  downshift trial {shown}    kills and resumes it for a few steps, and says what a restart loses");
+    }
     Ok(0)
 }
 

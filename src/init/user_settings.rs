@@ -103,6 +103,20 @@ pub fn find(
     found
 }
 
+/// Returns the first settings file that an option names and that is not there, with the option.
+pub fn find_missing(arguments: &[String], folder: &Path) -> Option<(String, PathBuf)> {
+    arguments.iter().enumerate().find_map(|(word, argument)| {
+        let (value, _) = settings_value(arguments, word, argument, &[])?;
+        let option = match argument.split_once('=') {
+            Some((option, _)) => option,
+            None => word.checked_sub(1).map(|before| arguments[before].as_str())?,
+        };
+        let path = Path::new(value);
+        let is_missing = option.starts_with('-') && Format::of(path).is_some() && !folder.join(path).exists();
+        is_missing.then(|| (option.to_owned(), path.to_owned()))
+    })
+}
+
 /// Returns the settings files that a settings file names under an option of which the values count.
 fn nested_files(file: &SettingsFile, folder: &Path, options: &[SettingsOption]) -> Vec<(PathBuf, SettingsFile)> {
     let is_named = |key: &str| {

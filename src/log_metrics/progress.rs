@@ -17,6 +17,9 @@ const EPOCH_BARS: [&str; 2] = ["epoch", "epochs"];
 const PREPARATIONS: [&str; 8] =
     ["scanning", "caching", "loading", "downloading", "tokenizing", "mapping", "encoding", "filtering"];
 
+/// Words of bars that count samples of the data set before it is used: `Adding EOS to train dataset: 100%`.
+const DATA_SETS: [&str; 2] = ["dataset", "datasets"];
+
 /// Bars that are remembered before one is chosen.
 const MAX_CANDIDATES: usize = 8;
 
@@ -123,7 +126,8 @@ impl ProgressBars {
     pub fn draw(&mut self, bar: &Bar<'_>, is_below: bool, frames_loss: bool) -> Option<Redraw> {
         let description = Line::read(bar.description);
         let words = &description.other_words;
-        let is_preparation = words.iter().take(2).any(|word| PREPARATIONS.contains(&word.as_str()));
+        let is_preparation = words.iter().take(2).any(|word| PREPARATIONS.contains(&word.as_str()))
+            || words.iter().any(|word| DATA_SETS.contains(&word.as_str()));
         let is_called_evaluation = words.iter().any(|word| names::is_evaluation(word));
         let line = if is_called_evaluation { Line::read(bar.postfix) } else { bar.line() };
         // Only a training has a learning rate: a job may be called `test`.

@@ -144,7 +144,8 @@ impl Failures {
     }
 
     /// Reports whether an exception, or a cause that may pass, ended two workers in a row at one step. An exception, and a
-    /// checkpoint that cannot be read, must also come back after another checkpoint: the one that was loaded may be to blame.
+    /// checkpoint that cannot be read, must also come back after another checkpoint, or after there was none to go back to: the
+    /// one that was loaded may be to blame.
     pub(super) fn comes_back(&self) -> bool {
         let [now, before] = self.of_workers().take(2).collect::<Vec<_>>()[..] else { return false };
         let is_same = match now.class {
@@ -152,8 +153,11 @@ impl Failures {
             _ => now.may_pass && before.may_pass,
         };
         let is_at_begin = now.step == 0 && now.loaded.is_none();
+        let has_no_other = before.answer == Some(Answer::GoesBack);
         let is_certain = match now.class {
-            FailureClass::Exception | FailureClass::Checkpoint => is_at_begin || now.loaded != before.loaded,
+            FailureClass::Exception | FailureClass::Checkpoint => {
+                is_at_begin || now.loaded != before.loaded || has_no_other
+            }
             _ => now.durable <= before.durable,
         };
         is_same && is_certain && (now.class, now.step) == (before.class, before.step)

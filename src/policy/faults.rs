@@ -78,12 +78,16 @@ impl Policy {
         fault.by_user && self.capability.is_command() && self.limits.times.companion_within.is_none()
     }
 
-    /// Returns the end of the run if its script raised the same exception twice before the first step, or at one step after
-    /// different checkpoints: a mistake in the script, which another start repeats. Else the checkpoint may be the cause, or
-    /// the order of the data.
+    /// Returns the end of the run if its script raised the same exception twice before the first step, at one step after
+    /// different checkpoints, or again after the only checkpoint: a mistake in the script or in how it resumes, which another
+    /// start repeats. Else the checkpoint may be the cause, or the order of the data.
     fn end_of_exceptions(&self, fault: &Fault, comes_back: bool) -> Option<Outcome> {
-        let step = self.position.step.unwrap_or(0);
-        comes_back.then(|| Outcome::NeedsPerson(Reason::SameException { fault: fault.clone(), step }))
+        let (fault, step) = (fault.clone(), self.position.step.unwrap_or(0));
+        let is_at_load = self.position.loaded == Some(step);
+        comes_back.then(|| match is_at_load {
+            true => Outcome::NeedsPerson(Reason::CannotLoad { fault, step }),
+            false => Outcome::NeedsPerson(Reason::SameException { fault, step }),
+        })
     }
 
     /// Puts the checkpoints back that the run went back from in vain.

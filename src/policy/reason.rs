@@ -38,6 +38,14 @@ pub enum Reason {
         /// The step after which it was raised.
         step: u64,
     },
+    /// The script raised the same exception each time that it loaded the only checkpoint.
+    #[error("{fault}, each time while it loads the checkpoint of step {}: correct `checkpoints` and `resume` in the run file, or the script", count(*.step))]
+    CannotLoad {
+        /// The exception.
+        fault: Fault,
+        /// The step of the checkpoint.
+        step: u64,
+    },
     /// No loss was finite since a restart for that reason.
     #[error("{fault}, and no finite loss since the restart; {unrelieved}: {}", .unrelieved.suggestion())]
     NoFiniteLoss {

@@ -51,6 +51,7 @@ fn reasons_of_worker() -> Vec<Reason> {
         Reason::HostMemory(fault(FailureClass::HostOutOfMemory)),
         Reason::SameException { fault: crash(), step: 0 },
         Reason::SameException { fault: crash(), step: 1204 },
+        Reason::CannotLoad { fault: crash(), step: 1200 },
         Reason::UnmatchedOutputs { fault: crash(), pattern: "out/*.pt".to_owned() },
         Reason::UnknownStart(crash()),
         Reason::NothingResumes { fault: crash(), saves: true, again: again(None) },

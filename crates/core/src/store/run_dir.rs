@@ -5,6 +5,7 @@ pub mod name;
 
 pub use error::RunDirError;
 
+use super::claims::Registry;
 use super::lock::{no_link, open_log};
 use crate::config::run::{Run, Source};
 use crate::config::typed::nearest;
@@ -21,6 +22,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
+}
+
+/// Names a run that lives elsewhere, if there is one: the folder may be the wrong one.
+fn none_in(runs: &Path) -> RunDirError {
+    let place = text::path(runs);
+    let living = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
+    let living = living.iter().find_map(|claim| RunDir::open(&claim.run_dir).ok());
+    match living.as_ref().and_then(|run| Some((run.name(), run.path().parent()?))) {
+        Some((run, folder)) => RunDirError::Elsewhere { place, run, elsewhere: text::path(folder) },
+        None => RunDirError::None(place),
+    }
 }
 
 /// Longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints are two directories deeper.
@@ -100,7 +112,7 @@ impl RunDir {
     /// Returns an error when no run matches, or several do.
     pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
         let Some(name) = name else {
-            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(text::path(runs)));
+            return Self::all(runs).into_iter().next().ok_or_else(|| none_in(runs));
         };
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);

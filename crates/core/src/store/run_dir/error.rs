@@ -8,6 +8,18 @@ pub enum RunDirError {
     /// There are no runs.
     #[error("no runs in {0} yet; start one with `downshift run`, or choose another folder with --runs-dir")]
     None(String),
+    /// There are no runs here, but one lives elsewhere.
+    #[error(
+        "no runs in {place}, but {run} lives in {elsewhere}: choose that folder with --runs-dir; `downshift runs --all` lists all that live"
+    )]
+    Elsewhere {
+        /// The place that was searched.
+        place: String,
+        /// The name of a living run.
+        run: String,
+        /// Its folder.
+        elsewhere: String,
+    },
     /// There is no run of this name.
     #[error("no run named `{name}` in {place}; `downshift runs` lists all runs")]
     Unknown {
