@@ -17,6 +17,10 @@ const AROUND_EPOCH: [&str; 8] = ["epoch", "time", "start", "starting", "begin", 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
     pub step: Option<u64>,
+    /// A word for a step names it, not its place in the line.
+    pub names_step: bool,
+    /// That word may count parts of a step.
+    pub is_finer: bool,
     /// The count that the step is out of.
     pub out_of: Option<u64>,
     pub total_steps: Option<u64>,

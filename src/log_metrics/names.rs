@@ -38,6 +38,7 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "total_loss",
             "loss_total",
             "loss/total",
+            "reduced_train_loss",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),

@@ -52,6 +52,10 @@ impl Table {
         // `| epoch | loss |`
         let inside = text.trim().strip_prefix('|').and_then(|text| text.strip_suffix('|'));
         let ruled = inside.map(|inside| inside.replace('|', "  "));
+        // Tabs, and commas without spaces.
+        let is_csv = text.contains(',') && !text.contains(' ');
+        let separated = || text.contains('\t').then(|| text.replace('\t', "  ")).or(is_csv.then(|| text.replace(',', "  ")));
+        let ruled = ruled.or_else(separated);
         let (cells, behind) = split_bar(ruled.as_deref().unwrap_or(text));
         if let Some(header) = Self::header(cells) {
             return Some(Part::Header(header));
@@ -207,6 +211,11 @@ mod tests {
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
         let tqdm = row(&table, "1/100 2.1G 0.5 0.25 1 8 640:  45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]").unwrap();
         assert!(tqdm.ends_with("dfl_loss=1 45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]"), "{tqdm}");
+        let tabs = header("Step\tTraining Loss\tValidation Loss\tWer");
+        let wanted = "step 100 training_loss=0.5 validation_loss=0.6 wer=41.2 ";
+        assert_eq!(row(&tabs, "100\t0.5\t0.6\t41.2").as_deref(), Some(wanted));
+        let commas = header("epoch,train_loss,val_loss");
+        assert_eq!(row(&commas, "1,0.5,0.6").as_deref(), Some("Epoch 1 train_loss=0.5 val_loss=0.6 "));
         let ruled = header("| epoch | loss | val_loss |");
         assert_eq!(row(&ruled, "| 1     | 0.5  | 0.6      |").as_deref(), Some("Epoch 1 loss=0.5 val_loss=0.6 "));
         let wide = header("      Iter       Train Loss   Remaining Time ");

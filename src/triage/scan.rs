@@ -7,6 +7,7 @@
 //! ```
 
 mod rows;
+mod starts;
 
 use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
@@ -22,6 +23,7 @@ use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
 use rows::Row;
 use serde::Serialize;
+use starts::StartReader;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
@@ -133,6 +135,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         tracebacks: TracebackReader::default(),
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
+        starts: StartReader::default(),
         after_exception: 0,
         ends_ignored: false,
     };
@@ -154,6 +157,7 @@ struct Reader<'a> {
     tracebacks: TracebackReader,
     progress: ProgressReader,
     launcher: Launcher,
+    starts: StartReader,
     /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
     after_exception: u64,
     /// Whether the newest traceback changes nothing, and nothing follows it.
@@ -176,11 +180,15 @@ impl Reader<'_> {
         }
         self.ends_ignored = part == Part::Ignored || self.ends_ignored && line.iter().all(u8::is_ascii_whitespace);
         self.progress.push(without_launchers(line), number);
+        self.starts.push(without_launchers(line), number, self.progress.has_begun());
         self.scan.keep_last(line);
         let finding = find_in(line, number, self.catalogue).filter(|_| part != Part::Ignored);
         let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
         if finding.is_some() || is_end {
             self.progress.note_failure(number, is_end);
+            if is_end {
+                self.starts.note_end();
+            }
         }
         if let Some(finding) = finding {
             self.keep(finding);
@@ -217,8 +225,8 @@ impl Reader<'_> {
             exceptions: &exceptions,
             blamed: self.launcher.blamed,
             after_exception: self.after_exception,
-            went_on_after: &|line| self.progress.went_on_after(line),
-            went_on_long_after: &|line| self.progress.went_on_long_after(line),
+            went_on_after: &|line| self.starts.began_after(line) || self.progress.went_on_after(line),
+            went_on_long_after: &|line| self.starts.began_after(line) || self.progress.went_on_long_after(line),
             finished_after: &|line| self.progress.finished_after(line),
             finished_before: &|line| self.progress.finished_before(line),
         };

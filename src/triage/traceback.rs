@@ -164,6 +164,16 @@ pub struct TracebackReader {
     headings: Headings,
     fatal: FatalReader,
     exceptions: Vec<Exception>,
+    /// The traceback that ended last.
+    ended: Option<Ended>,
+}
+
+/// A traceback that has ended.
+#[derive(Debug)]
+struct Ended {
+    prefix: LinePrefix,
+    heading: Option<Heading>,
+    line: u64,
 }
 
 /// The way a traceback is printed.
@@ -207,6 +217,7 @@ impl TracebackReader {
         if self.headings.push(text, number) || self.fatal.push(text, number) {
             return Part::Inside;
         }
+        self.reopen(text, number);
         self.drop_text_before_head(text);
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
         let behind = |traceback: &Traceback| Some(text.len() - traceback.prefix.strip(text)?.len());
@@ -240,8 +251,28 @@ impl TracebackReader {
         })
     }
 
+    /// Goes on with a traceback behind whose exception stand the frames of another process, as those of Ray do:
+    /// `RayTaskError(ValueError): ray::train() (pid=77)`.
+    fn reopen(&mut self, text: &str, number: u64) {
+        let follows = |ended: &Ended| {
+            ended.line + 1 == number && ended.prefix.strip(text).is_some_and(|text| text.starts_with("  File \""))
+        };
+        let Some(ended) = self.ended.take_if(|ended| follows(ended)) else { return };
+        let Some(known) = self.exceptions.pop_if(|last| last.line == ended.line) else { return };
+        self.open.push(Traceback {
+            prefix: ended.prefix,
+            form: Form::Plain,
+            heading: ended.heading,
+            own: known.own,
+            has_frames: true,
+            expects_code: false,
+            is_member: false,
+        });
+    }
+
     /// Takes the exception of a traceback that has ended.
     fn end(&mut self, traceback: Traceback, text: String, line: u64) -> Part {
+        self.ended = Some(Ended { prefix: traceback.prefix.clone(), heading: traceback.heading.clone(), line });
         if traceback.heading == Some(Heading::Ignored) {
             return Part::Ignored;
         }

@@ -15,8 +15,9 @@ const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
 /// Words before a key that do not change its meaning.
-const FILLERS: [&str; 13] = [
+const FILLERS: [&str; 14] = [
     "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "learning",
+    "completed",
 ];
 /// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
 const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
@@ -27,7 +28,20 @@ const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
 /// Words before a metric that do not change its meaning.
 const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
 /// Numbers that name a run, or its future, not a measurement.
-const LABELS: [&str; 8] = ["v_num", "pid", "rank", "eta", "remaining", "remaining_time", "time_left", "epoch_loaded"];
+const LABELS: [&str; 10] = [
+    "v_num",
+    "pid",
+    "rank",
+    "eta",
+    "remaining",
+    "remaining_time",
+    "time_left",
+    "epoch_loaded",
+    "batchsize",
+    "batch_size",
+];
+/// Words before the step of an evaluation: `validation loss at iteration 100`, `eval metrics after step: 100`.
+const BEFORE_STEP: [&str; 2] = ["at", "after"];
 
 /// A sign behind words, which makes a key of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,6 +93,8 @@ pub struct Reader<'a> {
     subject: Option<(&'a str, bool)>,
     names_step: bool,
     epoch_is_round: bool,
+    /// A word in brackets says that what follows was measured in an evaluation.
+    is_of_evaluation: bool,
     /// A bar shows the line beside its count.
     is_beside_bar: bool,
 }
@@ -140,6 +156,9 @@ impl<'a> Reader<'a> {
             }
             Token::Mark('(' | ')', _) => {}
             Token::Other | Token::Mark(..) => {
+                if token == Token::Mark(']', false) {
+                    self.begin_section();
+                }
                 if matches!(token, Token::Mark('-' | '|' | ']', _)) && self.has_nothing() {
                     // The words so far are the time, the logger and the level.
                     self.seen_words = 0;
@@ -154,6 +173,13 @@ impl<'a> Reader<'a> {
 
     fn is_separated(&self) -> bool {
         self.separator != Separator::Nothing
+    }
+
+    /// Reports whether the line began with a loss of training, and names no place.
+    fn measures_training(&self) -> bool {
+        let is_loss = |(key, _): &(String, f64)| names::is_loss(key) && !names::names_place(key);
+        let names_place = self.line.step.is_some() || self.line.epoch.is_some() || self.position.is_some();
+        self.found.first().is_some_and(is_loss) && !names_place && !self.line.is_evaluation && !self.is_beside_bar
     }
 
     fn has_nothing(&self) -> bool {
@@ -188,7 +214,7 @@ impl<'a> Reader<'a> {
             return;
         }
         // `validation loss at iteration 100`: the step is the key, the rest is prose.
-        let is_at = word.eq_ignore_ascii_case("at");
+        let is_at = BEFORE_STEP.iter().any(|known| word.eq_ignore_ascii_case(known));
         if self.is_separated() || is_at {
             self.drop_words();
         }
@@ -228,6 +254,11 @@ impl<'a> Reader<'a> {
                     self.line.epoch = Epoch::read(epoch, None);
                 }
                 self.behind = Some(before);
+                self.set_position(count, out_of);
+            }
+            // `loss: 2.303494  [ 6464/60000]`
+            None if matches!(self.previous, Some(Token::Mark('[', _))) && self.measures_training() => {
+                self.line.form = LineForm::OfSamples;
                 self.set_position(count, out_of);
             }
             None => self.unitless = Some((count, out_of)),
@@ -283,6 +314,7 @@ impl<'a> Reader<'a> {
             self.line.form = LineForm::OfParts;
         }
         self.names_step = !is_finer;
+        (self.line.names_step, self.line.is_finer) = (true, is_finer);
         self.line.step = names::parse_count(text);
         self.line.out_of = out_of.and_then(names::parse_count);
         self.counted = Some(Counted::Step);
@@ -314,7 +346,15 @@ impl<'a> Reader<'a> {
             }
             Some(_) => None,
         };
+        let key = if self.is_of_evaluation && !names::names_place(&key) { format!("val_{key}") } else { key };
         self.found.extend(value.map(|value| (key, value)));
+    }
+
+    /// Takes a word in brackets between values: `[train] loss=0.5, [valid] loss=0.6`.
+    fn begin_section(&mut self) {
+        if let (&[word], Some(Token::Word(_)), false) = (self.words.as_slice(), self.previous, self.found.is_empty()) {
+            self.is_of_evaluation = names::is_evaluation(word);
+        }
     }
 
     /// Returns the key that the words make, and the role of its number; none when they are prose.

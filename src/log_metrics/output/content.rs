@@ -58,6 +58,10 @@ pub struct Content {
     table: Option<Table>,
     boxes: Boxes,
     evaluating: Option<Evaluating>,
+    /// The line above ends in a colon and announces an evaluation; whether it is that of the test set.
+    announces_evaluation: Option<bool>,
+    /// A line named parts of a step beside it, so a count of parts alone is none of steps.
+    counts_parts: bool,
     /// The epoch that a line of its own announced last, until a line ends it.
     heading: Option<Epoch>,
     /// The step, and its end, that a line of its own named last.
@@ -104,6 +108,8 @@ impl Content {
             table: None,
             boxes: Boxes::default(),
             evaluating: None,
+            announces_evaluation: None,
+            counts_parts: false,
             heading: None,
             step_heading: None,
             joiner: Joiner::default(),
@@ -169,9 +175,11 @@ impl Content {
         readings: &mut Vec<Reading>,
     ) {
         if let Some(mut bar) = Bar::read(text) {
-            if bar.maker == Maker::Rich {
-                bar.maker = maker.unwrap_or(bar.maker);
-            }
+            bar.maker = match (bar.maker, maker) {
+                (Maker::Rich, Some(maker)) => maker,
+                (Maker::Tqdm, Some(_)) => Maker::TqdmOfTable,
+                (own, _) => own,
+            };
             self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
             if !self.own_steps && !self.has_line_steps {
                 self.take_bar(&bar, end, readings);
@@ -181,6 +189,9 @@ impl Content {
             }
         } else {
             let line = Line::read_whole(text);
+            if !line.reports_metrics() {
+                self.note_announcement(&line, text);
+            }
             // A row of a table reports metrics, whatever their names.
             if maker == Some(Maker::Table) {
                 self.take_report(line, was_cleared, readings);
@@ -232,6 +243,7 @@ impl Content {
 
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        let line = self.as_announced(line);
         let Some(line) = self.join_evaluation(line, readings) else { return };
         let Some(mut line) = self.count_samples(line, readings) else { return };
         if line.form == LineForm::EndsEpoch {

@@ -2,7 +2,10 @@
 
 use super::Finding;
 use crate::log_metrics::prefix::{rank_of, text_start};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Texts of reductions that are told apart: more than any entry needs in a row.
+const TEXTS: usize = 64;
 
 /// Findings of one entry in a row.
 #[derive(Debug, Default)]
@@ -43,6 +46,8 @@ struct Unranked {
     first: String,
     /// The number of the first ones with the same text.
     alike: u64,
+    /// Those of a scale that was reduced: no process reduces it twice from the same value to the same.
+    reductions: BTreeSet<String>,
 }
 
 impl Unranked {
@@ -52,11 +57,18 @@ impl Unranked {
         }
         self.alike += u64::from(self.alike == self.count && self.first == text);
         self.count += 1;
+        if self.reductions.len() < TEXTS && text.contains("educing") {
+            self.reductions.insert(text.to_owned());
+        }
     }
 
     /// Divides by the processes, which only a text that changes can show.
     fn events(&self) -> u64 {
-        if self.alike < self.count { self.count.div_ceil(self.alike) } else { self.count }
+        match self.reductions.len() as u64 {
+            0 if self.alike < self.count => self.count.div_ceil(self.alike),
+            0 => self.count,
+            reductions => reductions,
+        }
     }
 }
 
@@ -101,6 +113,9 @@ mod tests {
             assert!(names_endless_overflow(&skips(form, 20, 8)), "{form}");
             assert!(names_endless_overflow(&skips(form, 20, 1)), "{form}");
         }
+        let once = "[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to {scale}0";
+        assert!(!names_endless_overflow(&skips(once, 1, 64)), "64 processes");
+        assert!(names_endless_overflow(&skips(once, 20, 64)));
         let fixed = "Gradient overflow.  Skipping step\n".repeat(20);
         assert!(names_endless_overflow(&fixed), "a scale that stays");
     }

@@ -3,7 +3,7 @@
 use super::Content;
 use crate::log_metrics::Reading;
 use crate::log_metrics::clock::Placed;
-use crate::log_metrics::line::Line;
+use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::names;
 use std::time::Duration;
 
@@ -22,7 +22,9 @@ impl Content {
     pub(super) fn join_evaluation(&mut self, line: Line, readings: &mut Vec<Reading>) -> Option<Line> {
         let is_evaluation = line.is_evaluation || !line.has_other_than_evaluation();
         let known = self.evaluating.as_ref().map(|known| known.line.progress);
-        if is_evaluation && line.progress.is_some() {
+        // `step:125/1750 val_loss:4.5`: the training counts.
+        let counts_training = line.names_step && !line.is_evaluation;
+        if is_evaluation && line.progress.is_some() && !counts_training {
             if known.is_some_and(|known| line.progress < known) {
                 self.end_evaluation(readings);
             }
@@ -42,6 +44,25 @@ impl Content {
                 self.end_evaluation(readings);
                 Some(line)
             }
+        }
+    }
+
+    /// Notes whether a line without values announces an evaluation: `Test Error:`.
+    pub(super) fn note_announcement(&mut self, line: &Line, text: &str) {
+        let says_nothing = line.values.is_empty() && line.step.is_none() && line.epoch.is_none();
+        let announces = line.is_evaluation && says_nothing && text.trim_end().ends_with(':');
+        self.announces_evaluation = announces.then_some(line.is_test);
+    }
+
+    /// Reads a line below one that announces an evaluation as its result, and leaves out a count of parts of a step.
+    pub(super) fn as_announced(&mut self, mut line: Line) -> Line {
+        self.counts_parts |= line.form == LineForm::OfParts;
+        if self.counts_parts && line.is_finer && line.form == LineForm::Plain {
+            (line.step, line.out_of) = (None, None);
+        }
+        match self.announces_evaluation.take() {
+            Some(is_test) if line.step.is_none() => Line { is_test, ..line.into_evaluation() },
+            _ => line,
         }
     }
 
