@@ -220,6 +220,11 @@ mod tests {
             ("Epoch 2 of 3, step 3 of 5: loss 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
             ("Epoch 1 | iter 10 step 5 | loss train: 2.1, val: n/a", (Some(5), None, Some((1.0, None)))),
             ("eta: N/A  iter: 19/1500  total_loss: 5.9", (Some(19), Some(1500), None)),
+            ("completed step: 10, seconds: 1.5, loss: 8.125", (Some(10), None, None)),
+            (
+                "Training epoch 0, iteration 9/99 | global_step: 9 | reduced_train_loss: 11.5",
+                (Some(9), Some(99), Some((0.0, None))),
+            ),
             ("Round 2/20: loss 0.5", (None, None, Some((2.0, Some(20))))),
             // Settings, data that is loaded.
             ("batch: 16, lr: 0.1, loss: 3", (None, None, None)),
@@ -256,6 +261,10 @@ mod tests {
             ("valid WER: 12.5", values(&[("eval_wer", 12.5)])),
             ("clip_val_loss: 0.5", values(&[("eval_loss", 0.5)])),
             ("Epoch(val) [1][200] bbox_mAP: 0.5, time: 3.0", values(&[("eval_bbox_map", 0.5)])),
+            (
+                "2epoch results: [train] [valid] loss_ctc=50.5, loss=45.5, cer=0.5",
+                values(&[("eval_loss_ctc", 50.5), ("eval_loss", 45.5), ("eval_cer", 0.5)]),
+            ),
             ("Overall accuracy: 0.5", values(&[("eval_accuracy", 0.5)])),
         ] {
             let line = Line::read(text);

@@ -18,6 +18,7 @@ use super::ranking::{self, Evidence, is_bad_numbers};
 use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
+use crate::log_metrics::TableRows;
 use crate::log_metrics::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
@@ -136,6 +137,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
         starts: StartReader::default(),
+        tables: TableRows::default(),
         after_exception: 0,
         ends_ignored: false,
     };
@@ -158,6 +160,7 @@ struct Reader<'a> {
     progress: ProgressReader,
     launcher: Launcher,
     starts: StartReader,
+    tables: TableRows,
     /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
     after_exception: u64,
     /// Whether the newest traceback changes nothing, and nothing follows it.
@@ -182,7 +185,11 @@ impl Reader<'_> {
         self.progress.push(without_launchers(line), number);
         self.starts.push(without_launchers(line), number, self.progress.has_begun());
         self.scan.keep_last(line);
-        let finding = find_in(line, number, self.catalogue).filter(|_| part != Part::Ignored);
+        let row = self.tables.read(&line[text_start(line)..]);
+        let in_row = || {
+            find_in(row?.as_bytes(), number, self.catalogue).map(|found| Finding { text: excerpt(line, 0), ..found })
+        };
+        let finding = find_in(line, number, self.catalogue).or_else(in_row).filter(|_| part != Part::Ignored);
         let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
         if finding.is_some() || is_end {
             self.progress.note_failure(number, is_end);

@@ -21,6 +21,7 @@ use crate::log_metrics::prefix::{LinePrefix, rank_of};
 use crate::untrusted::text::clip_line;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
+pub use own::frame_of;
 pub(super) use own::is_own;
 use serde::Serialize;
 use std::fmt;
@@ -35,8 +36,6 @@ const LINE: usize = 2_000;
 const SHOWN: usize = 200;
 /// A process of Python that cleans up after the program.
 const HELPER: &str = "multiprocessing/resource_tracker.py";
-/// Lines before a finding in which the traceback that belongs to it may end.
-const NEAR: u64 = 50;
 
 /// A frame in one of the user's own files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -383,22 +382,6 @@ fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
         exception_line: 0,
         exception: String::new(),
     }
-}
-
-/// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
-/// later, else one that ended shortly before. One without own frames has that of the exception it led to.
-#[must_use]
-pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Option<&OwnFrame> {
-    let of_rank = |exception: &&Exception| rank.is_none() || exception.rank().is_none() || exception.rank() == rank;
-    let of_rank = || exceptions.iter().filter(of_rank);
-    let mut from_here = of_rank().skip_while(|exception| exception.line != line);
-    if let Some(exact) = from_here.next() {
-        let led_to = from_here.take_while(|next| next.is_chained() && next.source == exact.source);
-        return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
-    }
-    let own = || of_rank().filter_map(|exception| exception.own.as_ref());
-    let before = own().rfind(|frame| frame.exception_line.saturating_add(NEAR) > line);
-    own().find(|frame| frame.exception_line >= line).or(before)
 }
 
 #[cfg(test)]

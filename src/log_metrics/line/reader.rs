@@ -1,12 +1,14 @@
 //! Reads the keys and numbers of a line, token by token.
 
 mod finish;
+mod key;
 mod sentence;
 
 use super::{Line, LineForm};
 use crate::log_metrics::clock::Epoch;
 use crate::log_metrics::names::{self, Role};
 use crate::log_metrics::token::{Token, tokens};
+use key::is_label;
 
 /// Maximum number of words in a key; more is prose.
 const MAX_WORDS: usize = 6;
@@ -14,32 +16,10 @@ const MAX_WORDS: usize = 6;
 const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
-/// Words before a key that do not change its meaning.
-const FILLERS: [&str; 14] = [
-    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "learning",
-    "completed",
-];
-/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
-const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 /// Wrappers around a printed number.
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Words in place of a number.
 const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
-/// Words before a metric that do not change its meaning.
-const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
-/// Numbers that name a run, or its future, not a measurement.
-const LABELS: [&str; 10] = [
-    "v_num",
-    "pid",
-    "rank",
-    "eta",
-    "remaining",
-    "remaining_time",
-    "time_left",
-    "epoch_loaded",
-    "batchsize",
-    "batch_size",
-];
 /// Words before the step of an evaluation: `validation loss at iteration 100`, `eval metrics after step: 100`.
 const BEFORE_STEP: [&str; 2] = ["at", "after"];
 
@@ -357,34 +337,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the key that the words make, and the role of its number; none when they are prose.
-    fn key(&self) -> Option<(String, Role)> {
-        if self.words.is_empty() || self.words.len() > MAX_WORDS {
-            return None;
-        }
-        let whole = names::sanitise(&self.words.join("_"));
-        let mut fillers = self.words.iter();
-        let (mut is_summary, mut is_mean) = (false, false);
-        while !fillers.as_slice().is_empty() {
-            let key = names::sanitise(&fillers.as_slice().join("_"));
-            let role = names::role(&key);
-            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
-            let is_meant = !is_mean || matches!(role, Role::Known(_));
-            if (role != Role::Own && is_meant && (of_evaluation || !is_summary)) || names::is_batch(&key) {
-                return Some((key, role));
-            }
-            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
-            let Some(word) = fillers.next() else { break };
-            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
-            is_summary |= is_before_evaluation;
-            is_mean |= is_one_of(word, &MEANS);
-            if !is_before_evaluation && !is_one_of(word, &MEANS) && !is_one_of(word, &FILLERS) {
-                break;
-            }
-        }
-        self.is_separated().then_some((whole, Role::Own))
-    }
-
     fn end_key(&mut self) {
         self.drop_words();
     }
@@ -397,9 +349,4 @@ impl<'a> Reader<'a> {
         }
         self.separator = Separator::Nothing;
     }
-}
-
-/// Reports whether this key names a label or the line of a source file, so that its number measures nothing.
-fn is_label(key: &str) -> bool {
-    LABELS.contains(&key) || key.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
 }

@@ -1,6 +1,7 @@
 //! Reads the segments of one stream: bars, rows of tables, and lines.
 
 mod evaluation;
+mod marks;
 mod samples;
 
 use super::Mark;
@@ -26,9 +27,6 @@ use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
 const MAX_HELD: usize = 16;
-/// Marks that wait to be taken; more are those of a reader that nobody asks for them.
-const MAX_MARKS: usize = 4096;
-
 /// The segments of one stream.
 #[derive(Debug)]
 pub struct Content {
@@ -215,7 +213,9 @@ impl Content {
             self.emit(line, redraw.placed, readings);
         }
         self.emit_unplaced(redraw.unplaced, readings);
-        let line = Line { epoch: redraw.epoch, values: redraw.values, ..Line::default() };
+        // Nothing of this epoch is done: the step is the last one of the epoch before.
+        let is_before = bar.count == 0 && redraw.placed.is_some_and(|placed| placed.step > 0);
+        let line = Line { epoch: redraw.epoch.filter(|_| !is_before), values: redraw.values, ..Line::default() };
         self.emit(line, redraw.placed, readings);
     }
 
@@ -348,23 +348,6 @@ impl Content {
         for Doubted { line, .. } in std::mem::take(&mut self.doubted) {
             self.emit_unplaced(line.values, readings);
         }
-    }
-
-    fn mark(&mut self, line: &Line, placed: Option<Placed>) {
-        self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
-        self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
-        if line.has_evaluation() {
-            let step = placed.map(|placed| placed.step).or_else(|| self.joiner.step()).unwrap_or(0);
-            let mark = Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() };
-            self.marks.push((mark, self.printed));
-        }
-    }
-
-    fn add_mark(&mut self, mark: Option<Mark>) {
-        if self.marks.len() >= MAX_MARKS {
-            self.marks.clear();
-        }
-        self.marks.extend(mark.map(|mark| (mark, self.printed)));
     }
 
     pub(super) fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {

@@ -12,9 +12,8 @@ const TEXTS: usize = 64;
 pub struct Row {
     /// The line of the newest one.
     line: u64,
-    /// Their number by rank.
-    ranks: BTreeMap<u32, u64>,
-    unranked: Unranked,
+    /// Those of each rank, and those that name none.
+    processes: BTreeMap<Option<u32>, Lines>,
 }
 
 impl Row {
@@ -27,21 +26,19 @@ impl Row {
     pub fn push(&mut self, finding: &Finding) {
         self.line = finding.line;
         let text = &finding.text[text_start(finding.text.as_bytes())..];
-        match rank_of(&finding.text).or_else(|| named_rank(text)) {
-            Some(rank) => *self.ranks.entry(rank).or_default() += 1,
-            None => self.unranked.push(text),
-        }
+        let rank = rank_of(&finding.text).or_else(|| named_rank(text));
+        self.processes.entry(rank).or_default().push(text);
     }
 
     /// Returns how often it happened: the lines of one process.
     pub fn events(&self) -> u64 {
-        self.ranks.values().copied().max().unwrap_or(0).max(self.unranked.events())
+        self.processes.values().map(Lines::events).max().unwrap_or(0)
     }
 }
 
-/// Findings that name no rank. Processes that print the same text do so one after the other.
+/// Findings of one rank, or of several processes that name none: these print the same text one after the other.
 #[derive(Debug, Default)]
-struct Unranked {
+struct Lines {
     count: u64,
     first: String,
     /// The number of the first ones with the same text.
@@ -50,7 +47,7 @@ struct Unranked {
     reductions: BTreeSet<String>,
 }
 
-impl Unranked {
+impl Lines {
     fn push(&mut self, text: &str) {
         if self.count == 0 {
             text.clone_into(&mut self.first);
