@@ -190,6 +190,10 @@ mod tests {
             ("{\"step\": 10, \"loss\": 2.5}", Some(10), None, values(&[("loss", 2.5)])),
             ("step 4 loss tensor(2.5, grad_fn=<NllLossBackward0>)", Some(4), None, Vec::new()),
             ("step 4 loss: tensor(2.5, grad_fn=<NllLossBackward0>)", Some(4), None, values(&[("loss", 2.5)])),
+            ("Cost after iteration 100: 0.6", Some(100), None, values(&[("loss", 0.6)])),
+            ("Training loss (for one batch) at step 200: 1.5", Some(200), None, values(&[("loss", 1.5)])),
+            ("Validation loss at step 200: 1.5", Some(200), None, values(&[("eval_loss", 1.5)])),
+            ("{'loss': 2.5, 'global_step/max_steps': '5/100'}", Some(5), Some(100), values(&[("loss", 2.5)])),
             ("step=10 reward=3.5 custom=1", Some(10), None, values(&[("reward", 3.5), ("custom", 1.0)])),
             (
                 "Validation: loss 0.5, accuracy: 91.5%",

@@ -20,6 +20,8 @@ const FIRST_WORDS: usize = 3;
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Words in place of a number.
 const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
+/// Words of a loss before its step.
+const LOSSES: [&str; 3] = ["loss", "cost", "error"];
 /// Words before the step of an evaluation: `validation loss at iteration 100`, `eval metrics after step: 100`.
 const BEFORE_STEP: [&str; 2] = ["at", "after"];
 
@@ -72,6 +74,8 @@ pub struct Reader<'a> {
     /// The score that a sentence speaks of, and whether it is that of more than a class.
     subject: Option<(&'a str, bool)>,
     names_step: bool,
+    /// A loss was named before its step: `Cost after iteration 100: 0.6`.
+    names_loss: bool,
     epoch_is_round: bool,
     /// A word in brackets says that what follows was measured in an evaluation.
     is_of_evaluation: bool,
@@ -195,6 +199,9 @@ impl<'a> Reader<'a> {
         }
         // `validation loss at iteration 100`: the step is the key, the rest is prose.
         let is_at = BEFORE_STEP.iter().any(|known| word.eq_ignore_ascii_case(known));
+        if is_at && self.line.step.is_none() {
+            self.names_loss = self.words.iter().any(|word| LOSSES.iter().any(|loss| word.eq_ignore_ascii_case(loss)));
+        }
         if self.is_separated() || is_at {
             self.drop_words();
         }
@@ -216,6 +223,10 @@ impl<'a> Reader<'a> {
             _ if matches!(self.previous, Some(Token::Mark('(', _))) && self.words.is_empty() => {
                 let mean = text.parse::<f64>().ok();
                 self.means.extend(self.found.len().checked_sub(1).zip(mean));
+            }
+            _ if self.words.is_empty() && self.names_loss && self.line.names_step && self.found.is_empty() => {
+                let is_behind_step = matches!(self.previous, Some(Token::Mark(':' | '=', _)));
+                self.found.extend(text.parse().ok().filter(|_| is_behind_step).map(|loss| ("loss".to_owned(), loss)));
             }
             _ => self.take_number(text, None),
         }
@@ -257,6 +268,8 @@ impl<'a> Reader<'a> {
     fn take_number(&mut self, text: &'a str, out_of: Option<&'a str>) {
         let Some((key, role)) = self.key() else { return };
         let is_fraction = out_of.is_some();
+        // `'global_step/max_steps': '5/100'`
+        let role = if is_fraction && names::is_step_of_total(&key) { Role::Step } else { role };
         if is_fraction && role != Role::Epoch && !names::is_accuracy(&key) {
             self.note_progress(text);
         }

@@ -208,6 +208,10 @@ impl Content {
 
     fn take_bar(&mut self, bar: &Bar<'_>, end: End, readings: &mut Vec<Reading>) {
         let frames_loss = self.held.iter().any(Line::has_training_loss);
+        if bar.maker == Maker::Keras && bar.count == bar.out_of {
+            // A count that follows is that of a test.
+            self.heading = None;
+        }
         let Some(redraw) = self.progress.draw(bar, end == End::Up, frames_loss) else { return };
         for line in std::mem::take(&mut self.held) {
             self.emit(line, redraw.placed, readings);

@@ -379,15 +379,6 @@ fn lines_that_were_held_back_keep_the_times_at_which_they_were_printed() {
 }
 
 #[test]
-fn a_count_of_micro_batches_alone_is_no_step() {
-    let output = "Epoch 1 | iter 4 step 2 | loss train: 2.5, val: n/a\nEpoch 1 | iter 8 step 4 | loss train: 2.25, val: n/a\n\
-                  iter 8: val loss 1.75, val time: 30.5 ms\nEpoch 1 | iter 12 step 6 | loss train: 2.0, val: n/a\n";
-    let readings = read_with(&[], &[output.as_bytes()]);
-    assert_eq!(metric(&readings, "eval_loss"), [(Some(4), 1.75)]);
-    assert_eq!(metric(&readings, "loss"), [(Some(2), 2.5), (Some(4), 2.25), (Some(6), 2.0)]);
-}
-
-#[test]
 fn the_last_redraw_of_a_bar_has_the_values_of_its_last_step() {
     let bar =
         |step: u64, loss: f64| format!("\rfit: {:3}%|##  | {step}/4 [00:01<00:01,  2.0it/s, loss={loss}]", 25 * step);

@@ -38,19 +38,13 @@ impl StartReader {
     /// Reads a line and its number; `has_begun`: the log has shown a step.
     pub fn push(&mut self, line: &[u8], number: u64, has_begun: bool) {
         self.has_begun = has_begun;
-        if has_begun && !self.has_ended {
+        if !has_begun && self.first.len() < FIRST {
+            self.first.extend(hash_words(line));
+        }
+        if !has_begun || !self.has_ended || self.first.len() < ENOUGH {
             return;
         }
         let Some(words) = hash_words(line) else { return };
-        if !has_begun {
-            if self.first.len() < FIRST {
-                self.first.push(words);
-            }
-            return;
-        }
-        if self.first.len() < ENOUGH {
-            return;
-        }
         if self.first[self.again] != words {
             self.again = 0;
         }

@@ -88,3 +88,38 @@ impl Content {
         self.emit(line, placed, readings);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::log_metrics::OutputReader;
+
+    /// Returns the steps and values of one metric.
+    fn read(output: &str, name: &str) -> Vec<(Option<u64>, f64)> {
+        let (mut reader, mut readings) = (OutputReader::new(&[]), Vec::new());
+        reader.push(output.as_bytes(), &mut readings);
+        reader.finish(&mut readings);
+        readings.iter().filter_map(|reading| Some((reading.step, reading.value(name)?))).collect()
+    }
+
+    #[test]
+    fn a_count_of_micro_batches_alone_is_no_step() {
+        let output = "Epoch 1 | iter 4 step 2 | loss train: 2.5, val: n/a\nEpoch 1 | iter 8 step 4 | loss train: 2.25, val: n/a\n\
+                      iter 8: val loss 1.75, val time: 30.5 ms\nEpoch 1 | iter 12 step 6 | loss train: 2.0, val: n/a\n";
+        assert_eq!(read(output, "eval_loss"), [(Some(4), 1.75)]);
+        assert_eq!(read(output, "loss"), [(Some(2), 2.5), (Some(4), 2.25), (Some(6), 2.0)]);
+    }
+
+    #[test]
+    fn a_line_above_may_announce_an_evaluation() {
+        let output = "step 10 loss 2.5\nValidation results:\n  loss: 1.5, accuracy: 0.5\nstep 20 loss 2.0\nTesting:\nstep 30 loss 1.75\n";
+        assert_eq!(read(output, "eval_loss"), [(Some(10), 1.5)]);
+        assert_eq!(read(output, "loss"), [(Some(10), 2.5), (Some(20), 2.0), (Some(30), 1.75)]);
+    }
+
+    #[test]
+    fn the_count_of_a_test_below_the_bars_of_keras_is_none_of_the_training() {
+        let output =
+            "Epoch 1/1\n6/6 [==============================] - 5s 2ms/step - loss: 2.5\n2/2 - 1s - loss: 1.5\n";
+        assert_eq!((read(output, "loss"), read(output, "eval_loss")), (vec![(Some(6), 2.5)], vec![(Some(6), 1.5)]));
+    }
+}
