@@ -30,6 +30,8 @@ pub struct Line {
     pub is_evaluation: bool,
     /// Its evaluation is that of the test set.
     pub is_test: bool,
+    /// It says that it is the final one.
+    pub is_final: bool,
     /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
     pub progress: Option<u64>,
     /// The steps that its count covers.

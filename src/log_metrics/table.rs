@@ -142,6 +142,17 @@ impl Table {
 pub struct TableRows(Option<Table>);
 
 impl TableRows {
+    /// Reports whether a line may be a header or a row with a number that is not one, whatever stands before it.
+    #[must_use]
+    pub fn may_read(&self, line: &[u8]) -> bool {
+        let contains = |words: &[u8; 3]| {
+            line.windows(3).any(|part| part[0].eq_ignore_ascii_case(&words[0]) && part.eq_ignore_ascii_case(words))
+        };
+        // Numbers end nearly every line of a training, and no header.
+        let ends_in_words = !line.iter().rev().take(6).any(u8::is_ascii_digit);
+        (ends_in_words && contains(b"oss")) || (self.0.is_some() && contains(b"nan"))
+    }
+
     /// Reads a line. Returns the row if it holds a number that is not one.
     #[must_use]
     pub fn read(&mut self, line: &[u8]) -> Option<String> {

@@ -38,6 +38,8 @@ const BLAMES: &[u8] = b"Root Cause (first observed failure)";
 const EPILOGUES: [&[u8]; 4] = [b"wandb:", b"swanlab:", b"COMET ", b"ClearML "];
 /// Lines at the end of a log that are kept for a failure that nothing explains.
 const KEPT_LAST: usize = 2;
+/// Bytes of them that are kept.
+const LONGEST_LAST: usize = 4096;
 
 /// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -109,18 +111,6 @@ impl Scan {
     pub fn finding_at(&self, frame: &OwnFrame) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.line == frame.exception_line).or_else(|| self.root_cause())
     }
-
-    fn keep_last(&mut self, line: &[u8]) {
-        let drawn = line.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
-        let text = excerpt(drawn, 0);
-        if text.trim().is_empty() {
-            return;
-        }
-        if self.last_lines.len() == KEPT_LAST {
-            self.last_lines.remove(0);
-        }
-        self.last_lines.push((self.lines, text));
-    }
 }
 
 /// Scans a log.
@@ -140,6 +130,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         tables: TableRows::default(),
         after_exception: 0,
         ends_ignored: false,
+        last_lines: Default::default(),
     };
     let mut line = Vec::new();
     while next_line(log, &mut line)? {
@@ -165,6 +156,8 @@ struct Reader<'a> {
     after_exception: u64,
     /// Whether the newest traceback changes nothing, and nothing follows it.
     ends_ignored: bool,
+    /// The last lines that are not blank, with their numbers; 0 where there is none.
+    last_lines: [(u64, Vec<u8>); KEPT_LAST],
 }
 
 impl Reader<'_> {
@@ -172,6 +165,7 @@ impl Reader<'_> {
         self.scan.lines += 1;
         let number = self.scan.lines;
         let unstamped = without_stamps(line);
+        let words = without_launchers(line);
         let part = self.tracebacks.push(unstamped, number);
         let is_summary = self.launcher.push(line, part);
         match part {
@@ -182,10 +176,10 @@ impl Reader<'_> {
             _ => {}
         }
         self.ends_ignored = part == Part::Ignored || self.ends_ignored && line.iter().all(u8::is_ascii_whitespace);
-        self.progress.push(without_launchers(line), number);
-        self.starts.push(without_launchers(line), number, self.progress.has_begun());
-        self.scan.keep_last(line);
-        let row = self.tables.read(&line[text_start(line)..]);
+        self.progress.push(words, number);
+        self.starts.push(words, number, self.progress.has_begun());
+        self.keep_last(line);
+        let row = if self.tables.may_read(line) { self.tables.read(&line[text_start(line)..]) } else { None };
         let in_row = || {
             find_in(row?.as_bytes(), number, self.catalogue).map(|found| Finding { text: excerpt(line, 0), ..found })
         };
@@ -200,6 +194,18 @@ impl Reader<'_> {
         if let Some(finding) = finding {
             self.keep(finding);
         }
+    }
+
+    fn keep_last(&mut self, line: &[u8]) {
+        let drawn = line.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        if drawn.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        self.last_lines.rotate_left(1);
+        let [.., (number, newest)] = &mut self.last_lines;
+        *number = self.scan.lines;
+        newest.clear();
+        newest.extend(&drawn[..drawn.len().min(LONGEST_LAST)]);
     }
 
     fn keep(&mut self, finding: Finding) {
@@ -221,6 +227,8 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Scan {
+        let last = self.last_lines.iter().filter(|(number, _)| *number > 0);
+        self.scan.last_lines = last.map(|(number, line)| (*number, excerpt(line, 0))).collect();
         let mut exceptions = self.tracebacks.finish();
         if exceptions.is_empty() && !self.ends_ignored && !self.progress.finished_after(0) {
             let last = self.scan.last_lines.last();
@@ -257,7 +265,7 @@ impl Reader<'_> {
 
 /// Reports whether a line is blank, or one that trackers and bars print while a program ends.
 fn is_epilogue(line: &[u8]) -> bool {
-    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
     line.iter().all(u8::is_ascii_whitespace)
         || EPILOGUES.iter().any(|words| line.starts_with(words))
         || contains(b"%|")
@@ -277,7 +285,7 @@ struct Launcher {
 impl Launcher {
     /// Reads a line; reports whether it belongs to the summary.
     fn push(&mut self, line: &[u8], part: Part) -> bool {
-        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
         // An exception of the script ends the summary of an earlier start.
         self.is_summary = contains(SUMMARY) || self.is_summary && part != Part::Exception;
         if self.is_summary && self.blamed.is_none() {
@@ -303,8 +311,12 @@ pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Find
 fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
+        let candidates = catalogue.candidates(part);
+        if candidates.is_empty() {
+            return None;
+        }
         let from = |start: usize| {
-            let hit = catalogue.find(&part[start..])?;
+            let hit = catalogue.find_among(&candidates, &part[start..])?;
             Some(build_finding(hit.entry, part, start + hit.at, number))
         };
         let behind = |start: usize| Some(start).filter(|start| *start > 0).and_then(from);

@@ -19,12 +19,18 @@ mod own;
 
 use crate::log_metrics::prefix::{LinePrefix, rank_of};
 use crate::untrusted::text::clip_line;
+use aho_corasick::AhoCorasick;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
 pub use own::frame_of;
 pub(super) use own::is_own;
 use serde::Serialize;
 use std::fmt;
+use std::sync::LazyLock;
+
+/// Text in the lines that begin a traceback or announce one. Nearly every line has none.
+static MARKS: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::new(heading::texts().chain(fatal::HEADS)).ok());
 
 /// Maximum tracebacks that are read at the same time, one a process.
 const OPEN: usize = 64;
@@ -203,6 +209,11 @@ struct Traceback {
 impl TracebackReader {
     /// Reads a line and its number.
     pub fn push(&mut self, line: &[u8], number: u64) -> Part {
+        let is_marked = MARKS.as_ref().is_none_or(|marks| marks.is_match(line));
+        let follows_end = self.ended.as_ref().is_some_and(|ended| ended.line + 1 == number);
+        if !is_marked && self.open.is_empty() && !follows_end && !self.fatal.is_open() {
+            return Part::Outside;
+        }
         let text = String::from_utf8_lossy(&line[..line.len().min(LINE)]);
         let text = text.trim_end();
         if let Some(opened) = self.begin(text, number) {

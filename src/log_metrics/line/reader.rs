@@ -21,7 +21,7 @@ const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float
 /// Words in place of a number.
 const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
 /// Words of a loss before its step.
-const LOSSES: [&str; 3] = ["loss", "cost", "error"];
+const LOSSES: [&str; 2] = ["loss", "cost"];
 /// Words before the step of an evaluation: `validation loss at iteration 100`, `eval metrics after step: 100`.
 const BEFORE_STEP: [&str; 2] = ["at", "after"];
 
@@ -186,6 +186,7 @@ impl<'a> Reader<'a> {
         if self.found.is_empty() && (is_early || is_in_parentheses) && names::is_evaluation(word) {
             self.line.is_evaluation = true;
             self.line.is_test = names::is_test_set(word);
+            self.line.is_final = self.words.iter().any(|word| word.eq_ignore_ascii_case("final"));
         }
         if self.is_separated() && WRAPPERS.contains(&word) {
             return;

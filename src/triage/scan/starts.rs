@@ -14,7 +14,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// First lines of a log that are known again.
-const FIRST: usize = 4;
+const FIRST: usize = 3;
 /// Fewest of them, and fewest letters of one.
 const ENOUGH: usize = 2;
 const LETTERS: usize = 6;
