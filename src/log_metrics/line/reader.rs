@@ -51,6 +51,7 @@ enum Before<'a> {
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Reader<'a> {
     line: Line,
     found: Vec<(String, f64)>,

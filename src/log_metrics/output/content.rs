@@ -29,6 +29,7 @@ use std::time::Duration;
 const MAX_HELD: usize = 16;
 /// The segments of one stream.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Content {
     patterns: Vec<Pattern>,
     /// A pattern names the step: nothing else does.
