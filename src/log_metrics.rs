@@ -55,6 +55,7 @@ pub use output::{Mark, OutputReader};
 pub use pattern::{Pattern, PatternError};
 pub use shares::Shares;
 pub use skips::{Skip, Span, skip_counts};
+pub use table::TableRows;
 pub use unread::UnreadLines;
 
 use std::time::Duration;

@@ -17,6 +17,15 @@ pub enum Maker {
     Rich,
     /// Behind the row of a table.
     Table,
+    /// The same, drawn by tqdm.
+    TqdmOfTable,
+}
+
+impl Maker {
+    /// Reports whether tqdm draws it.
+    pub fn is_tqdm(self) -> bool {
+        matches!(self, Self::Tqdm | Self::TqdmOfTable)
+    }
 }
 
 /// A bar, as drawn once.

@@ -70,12 +70,19 @@ impl Position {
             (Some(from), Some(size)) => from < size,
             (Some(from), None) => self.count >= from,
         };
-        match (epoch, self.epoch) {
+        let by_name = match (epoch, self.epoch) {
             (_, Some(named)) if named.zero_based => Some(0),
             (0 | 1, _) => Some(epoch).filter(|_| is_first),
             (_, Some(named)) if named.count.is_some() => Some(1),
             _ => Some(0).filter(|_| self.extent == Extent::EpochFromZero),
-        }
+        };
+        by_name.or_else(|| self.first_by_checkpoint(epoch, resumed_from?))
+    }
+
+    /// Returns the number of the first epoch, if the training resumed at the end of an epoch: this is the next one.
+    fn first_by_checkpoint(&self, epoch: u64, from: u64) -> Option<u64> {
+        let size = self.out_of.filter(|size| (1..=from).contains(size) && from.is_multiple_of(*size))?;
+        epoch.checked_sub(from / size).filter(|first| *first <= 1 && self.extent != Extent::Training)
     }
 
     /// Reports whether this count is not that of the whole training, which resumed from this step: it is smaller, and ends
@@ -174,6 +181,11 @@ impl Clock {
     fn learn(&mut self, position: &Position, epoch: Option<u64>) {
         if let (Some(epoch), None) = (epoch, self.base) {
             self.base = position.first_epoch(epoch, self.resumed_from);
+        }
+        let ends_before = position.out_of.zip(self.resumed_from).is_some_and(|(end, from)| end <= from);
+        let is_part = ends_before && position.counts_part(self.resumed_from);
+        if self.mode == Mode::Unknown && is_part && epoch.is_some() && self.base.is_some() {
+            self.mode = Mode::Within;
         }
         // A count of a later epoch is none of the whole training anyway.
         let seems_whole = !position.extent.is_epoch() && epoch.is_none_or(|epoch| self.base == Some(epoch));
@@ -295,7 +307,11 @@ mod tests {
         let mut clock = Clock::new(Some(100));
         let mut step =
             |epoch: f64, count: u64| clock.place(&named(epoch, count, Extent::Unknown)).map(|placed| placed.step);
-        assert_eq!([step(3.0, 12), step(4.0, 1)], [None, Some(148)]);
+        assert_eq!([step(3.0, 12), step(4.0, 1)], [Some(110), Some(148)]);
+        // The checkpoint was saved at the end of an epoch: this is the next one, whether the first was 0 or 1.
+        assert_eq!(resumed(80, of(Some(3.0), 2, 40)), Some((82, None)));
+        assert_eq!(resumed(80, of(Some(2.0), 2, 40)), Some((82, None)));
+        assert_eq!(resumed(80, of(Some(5.0), 2, 40)), None, "another number of epochs");
         // Without an epoch, a count that ends before the checkpoint is that of an epoch.
         assert_eq!(resumed(100, of(None, 2, 49)), None);
         assert_eq!(resumed(100, of(None, 80, 300)), Some((80, None)), "it takes steps again");

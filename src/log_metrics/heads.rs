@@ -81,10 +81,16 @@ fn bracketed_round(text: &str) -> Option<Head<'_>> {
     let (inside, rest) = brackets(text)?;
     let step = whole(inside)?;
     let (key, _) = rest.split_once(':')?;
-    let joined = key.trim().replace("'s ", "-");
+    let joined = join_words(key.trim());
     let is_key = joined.contains('-') && !joined.contains(' ') && names::names_place(&names::sanitise(&joined));
-    let rest = if key.contains('\'') { Cow::Owned(rest.replace("'s ", "-")) } else { Cow::Borrowed(rest) };
+    let rest = if key.contains('\'') { Cow::Owned(join_words(rest)) } else { Cow::Borrowed(rest) };
     is_key.then_some(Head { form: Form::Round, epoch: None, step, out_of: None, rest })
+}
+
+/// Joins `valid_0's l2` and, of a cross-validation, `cv_agg's valid l2` or `cv_agg's l2`.
+fn join_words(text: &str) -> String {
+    let text = text.replace("cv_agg's train ", "train-").replace("cv_agg's valid ", "valid-");
+    text.replace("cv_agg's ", "valid-").replace("'s ", "-")
 }
 
 /// `10:  learn: 0.5  test: 0.6  best: 0.6 (10)  total: 12ms` of CatBoost.
@@ -132,6 +138,7 @@ mod tests {
             ("[10] train-rmse:0.5", (Form::Round, None, 10, None)),
             ("[10] validation_0-logloss:0.5", (Form::Round, None, 10, None)),
             ("[10] valid_0's binary_logloss: 0.5", (Form::Round, None, 10, None)),
+            ("[10] cv_agg's valid l2: 2.5 + 0.1", (Form::Round, None, 10, None)),
             ("10: learn: 0.5 total: 12ms", (Form::Round, None, 10, None)),
             ("0: test: 0.5 best: 0.5 (0)", (Form::Round, None, 0, None)),
         ] {

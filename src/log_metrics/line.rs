@@ -15,8 +15,13 @@ const AROUND_EPOCH: [&str; 8] = ["epoch", "time", "start", "starting", "begin", 
 
 /// The content of a line that reports metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Line {
     pub step: Option<u64>,
+    /// A word for a step names it, not its place in the line.
+    pub names_step: bool,
+    /// That word may count parts of a step.
+    pub is_finer: bool,
     /// The count that the step is out of.
     pub out_of: Option<u64>,
     pub total_steps: Option<u64>,
@@ -26,6 +31,8 @@ pub struct Line {
     pub is_evaluation: bool,
     /// Its evaluation is that of the test set.
     pub is_test: bool,
+    /// It says that it is the final one.
+    pub is_final: bool,
     /// A count that it shows with its end, of anything but epochs: an evaluation that does so is under way.
     pub progress: Option<u64>,
     /// The steps that its count covers.
@@ -186,6 +193,10 @@ mod tests {
             ("{\"step\": 10, \"loss\": 2.5}", Some(10), None, values(&[("loss", 2.5)])),
             ("step 4 loss tensor(2.5, grad_fn=<NllLossBackward0>)", Some(4), None, Vec::new()),
             ("step 4 loss: tensor(2.5, grad_fn=<NllLossBackward0>)", Some(4), None, values(&[("loss", 2.5)])),
+            ("Cost after iteration 100: 0.6", Some(100), None, values(&[("loss", 0.6)])),
+            ("Training loss (for one batch) at step 200: 1.5", Some(200), None, values(&[("loss", 1.5)])),
+            ("Validation loss at step 200: 1.5", Some(200), None, values(&[("eval_loss", 1.5)])),
+            ("{'loss': 2.5, 'global_step/max_steps': '5/100'}", Some(5), Some(100), values(&[("loss", 2.5)])),
             ("step=10 reward=3.5 custom=1", Some(10), None, values(&[("reward", 3.5), ("custom", 1.0)])),
             (
                 "Validation: loss 0.5, accuracy: 91.5%",
@@ -216,6 +227,11 @@ mod tests {
             ("Epoch 2 of 3, step 3 of 5: loss 0.5", (Some(3), Some(5), Some((2.0, Some(3))))),
             ("Epoch 1 | iter 10 step 5 | loss train: 2.1, val: n/a", (Some(5), None, Some((1.0, None)))),
             ("eta: N/A  iter: 19/1500  total_loss: 5.9", (Some(19), Some(1500), None)),
+            ("completed step: 10, seconds: 1.5, loss: 8.125", (Some(10), None, None)),
+            (
+                "Training epoch 0, iteration 9/99 | global_step: 9 | reduced_train_loss: 11.5",
+                (Some(9), None, Some((0.0, None))),
+            ),
             ("Round 2/20: loss 0.5", (None, None, Some((2.0, Some(20))))),
             // Settings, data that is loaded.
             ("batch: 16, lr: 0.1, loss: 3", (None, None, None)),
@@ -252,6 +268,10 @@ mod tests {
             ("valid WER: 12.5", values(&[("eval_wer", 12.5)])),
             ("clip_val_loss: 0.5", values(&[("eval_loss", 0.5)])),
             ("Epoch(val) [1][200] bbox_mAP: 0.5, time: 3.0", values(&[("eval_bbox_map", 0.5)])),
+            (
+                "2epoch results: [train] [valid] loss_ctc=50.5, loss=45.5, cer=0.5",
+                values(&[("eval_loss_ctc", 50.5), ("eval_loss", 45.5), ("eval_cer", 0.5)]),
+            ),
             ("Overall accuracy: 0.5", values(&[("eval_accuracy", 0.5)])),
         ] {
             let line = Line::read(text);

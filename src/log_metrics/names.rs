@@ -38,6 +38,8 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "total_loss",
             "loss_total",
             "loss/total",
+            "reduced_train_loss",
+            "batch_loss",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),
@@ -177,6 +179,11 @@ pub fn is_training(word: &str) -> bool {
     TRAINING.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
+/// Reports whether a key names a step and its total: `global_step/max_steps`.
+pub fn is_step_of_total(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(step, total)| is_step(step) && TOTALS.contains(&total))
+}
+
 fn is_step(key: &str) -> bool {
     STEPS.contains(&key)
 }
@@ -205,7 +212,11 @@ fn place(key: &str) -> (Section, &str) {
         _ => None,
     };
     let is_metric = |rest: &str| known(rest).is_some() || is_epoch(rest) || is_step(rest);
-    let before = || key.split_once(['_', '/', '.', '-']).and_then(|(word, rest)| of(word, unnumbered(rest)));
+    let before = || {
+        let (word, rest) = key.split_once(['_', '/', '.', '-'])?;
+        // `test_set_loss`
+        of(word, unnumbered(rest.strip_prefix("set_").unwrap_or(rest)))
+    };
     let after = || {
         let (rest, word) = key.rsplit_once(['/', '_'])?;
         of(word, rest).filter(|_| key[rest.len()..].starts_with('/') || is_metric(rest))
@@ -338,6 +349,7 @@ mod tests {
             ("val_loss", "eval_loss"),
             ("validation/loss", "eval_loss"),
             ("Loss/val", "eval_loss"),
+            ("Test set loss", "eval_loss"),
             ("eval_accuracy", "eval_accuracy"),
             ("learning_rate", "lr"),
             ("lr-AdamW/pg1", "lr"),

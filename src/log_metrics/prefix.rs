@@ -158,7 +158,7 @@ mod tests {
     use super::{LinePrefix, after_bar, rank_of, text_start, without_launchers, without_stamps};
 
     /// Text before the words of a program.
-    const BEFORE: [&str; 45] = [
+    const BEFORE: [&str; 55] = [
         "",
         "[rank0]: ",
         "[rank0]:",
@@ -202,6 +202,16 @@ mod tests {
         "[ 8123.114312] ",
         "ERROR:root:",
         "2026-11-20T10:11:12Z [rank1]: ",
+        "2026-11-20T10:11:12+0000 node1 python[4711]: ",
+        "2026-11-20T10:11:12.123456Z 01O ",
+        "Fri Nov 20 10:11:12 2026[1,0]<stderr>:",
+        "E1120 10:11:12.345678 4711 train.py:88] ",
+        "[2026-11-20T10:11:12.123+0000] {subprocess.py:93} INFO - ",
+        "(worker1, rank=1, pid=4711, ip=10.0.0.2) ",
+        "team/trainer-0[pytorch]: ",
+        "team trainer-7d9f8b5c4-x2x9z pytorch ",
+        "ERROR\t2026-11-20 10:11:12 +0000\tworkerpool0-0\t",
+        "trainer/0 ",
         "trainer-1  | [rank1]: ",
         "node1: [rank1]: ",
     ];
@@ -254,6 +264,8 @@ mod tests {
         assert_eq!(prefix.name(), "trainer-0 pytorch [rank0]: ");
         assert_eq!(LinePrefix::read("").strip("x"), Some("x"));
         assert_eq!(without_stamps(b"[2026-11-20 10:11:12]   File \"a.py\""), b"  File \"a.py\"");
+        assert_eq!(without_stamps(b"[2026-11-20 10:11:12,345] [ERROR]   File \"a.py\""), b"  File \"a.py\"");
+        assert_eq!(without_stamps(b"[2026-11-20 10:11:12] | loss | nan |"), b"| loss | nan |");
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Chosen {
         let extent = match (self.reason, bar.maker) {
             (Reason::Whole, _) => Extent::Training,
             (Reason::Own, _) if epoch.is_some() && epoch == nested => Extent::EpochOfAll,
-            (Reason::Own, Maker::Keras | Maker::Table) if epoch.is_some() => Extent::Epoch,
+            (Reason::Own, Maker::Keras | Maker::Table | Maker::TqdmOfTable) if epoch.is_some() => Extent::Epoch,
             (Reason::Own, _) => Extent::Unknown,
         };
         let position = Position { count: bar.count, out_of: Some(bar.out_of), epoch, extent };
@@ -231,14 +231,15 @@ impl Chosen {
         }
         let is_new = is_changed || repeats_nan;
         // Values at the count where the pass begins: a step has them, and the count does not show it.
-        self.is_iterated |= is_new && bar.maker == Maker::Tqdm && bar.count == self.first && !has_advanced;
+        let within = bar.count == self.first && bar.count < bar.out_of;
+        self.is_iterated |= is_new && bar.maker.is_tqdm() && within && !has_advanced;
         let waiting = std::mem::take(&mut self.waiting);
         let fresh = if is_new { self.show(values) } else { Values::new() };
         // Rich draws from a thread of its own, count and values apart: they agree when they are drawn once more.
         let (is_due, must_wait) = match bar.maker {
             Maker::Rich => (!has_advanced && !is_new, true),
-            Maker::Tqdm if self.is_iterated => (has_advanced && !is_new, !has_advanced),
-            Maker::Tqdm | Maker::Keras | Maker::Table => (false, false),
+            Maker::Tqdm | Maker::TqdmOfTable if self.is_iterated => (has_advanced && !is_new, !has_advanced),
+            Maker::Tqdm | Maker::TqdmOfTable | Maker::Keras | Maker::Table => (false, false),
         };
         match (is_new, must_wait) {
             (true, false) => (fresh, waiting),

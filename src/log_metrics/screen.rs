@@ -97,7 +97,8 @@ impl Screen {
             b'\n' => return Some(End::Line),
             b'\r' => return Some(End::Return),
             0x1b => self.state = State::Escape,
-            b'\t' => self.keep(b' '),
+            // Wide, as between the columns of a table.
+            b'\t' => [b' ', b' '].into_iter().for_each(|space| self.keep(space)),
             // Backspaces only precede a redraw, which a carriage return announces too.
             0..0x20 | 0x7f => {}
             _ => self.keep(byte),
@@ -132,7 +133,7 @@ mod tests {
             ("  5%|", End::Return),
             (" 10%|", End::Up),
             ("bold", End::Return),
-            ("a b", End::Line),
+            ("a  b", End::Line),
             ("link", End::Line),
         ];
         assert_eq!(segments(bytes), wanted.map(|(text, end)| (text.to_owned(), end)));

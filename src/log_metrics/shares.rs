@@ -77,6 +77,8 @@ mod tests {
         let both = "step 10 loss 0.5\nval_loss 0.25\ntest_loss 0.75\n";
         assert_eq!((read(both, "eval_loss"), read(both, "eval_test_loss")), (vec![0.25], vec![0.75]));
         assert_eq!(read("step 10 loss 0.5\ntest_loss 0.75\n", "eval_loss"), [0.75]);
+        let last = "step 10 loss 0.5\nTest: loss 0.25\nFinal test: loss 0.75\n";
+        assert_eq!((read(last, "eval_loss"), read(last, "eval_test_loss")), (vec![0.25], vec![0.75]));
     }
 
     #[test]

@@ -43,8 +43,8 @@ const OTHER: [&str; 14] = [
 ];
 /// Words of a loss scaler, which lowers its scale then.
 const OF_SCALER: [&str; 4] = ["overflow", "overflowed", "scaler", "scale"];
-/// Words of a count since the start.
-const OF_TOTAL: [&str; 2] = ["total", "far"];
+/// Words of a count.
+const OF_TOTAL: [&str; 3] = ["total", "far", "number"];
 
 /// Metrics that count such updates. A count of skipped batches may mean empty ones.
 const METRICS: [(&str, Span); 7] = [
@@ -194,6 +194,8 @@ mod tests {
             "total batches skipped because of nan: 12",
             "info: dropped 3 columns with inf values",
             "overflow: 0, step 12",
+            // NVIDIA/Megatron-LM, megatron/training/training.py
+            "loss scale: 1.0 | number of skipped iterations:   0 | number of nan iterations:   0 |",
             "OOM during training step 3 times in a row, aborting training",
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         ] {

@@ -52,6 +52,9 @@ impl Table {
         // `| epoch | loss |`
         let inside = text.trim().strip_prefix('|').and_then(|text| text.strip_suffix('|'));
         let ruled = inside.map(|inside| inside.replace('|', "  "));
+        // `epoch,loss`
+        let is_csv = text.contains(',') && !text.contains(' ');
+        let ruled = ruled.or_else(|| is_csv.then(|| text.replace(',', "  ")));
         let (cells, behind) = split_bar(ruled.as_deref().unwrap_or(text));
         if let Some(header) = Self::header(cells) {
             return Some(Part::Header(header));
@@ -134,6 +137,43 @@ impl Table {
     }
 }
 
+/// The rows of the tables of a log, with the names of their columns.
+#[derive(Debug, Default)]
+pub struct TableRows(Option<Table>);
+
+impl TableRows {
+    /// Reports whether a line may be a header or a row with a number that is not one, whatever stands before it.
+    #[must_use]
+    pub fn may_read(&self, line: &[u8]) -> bool {
+        let contains = |words: &[u8; 3]| {
+            line.windows(3).any(|part| part[0].eq_ignore_ascii_case(&words[0]) && part.eq_ignore_ascii_case(words))
+        };
+        // Numbers end nearly every line of a training, and no header.
+        let ends_in_words = !line.iter().rev().take(6).any(u8::is_ascii_digit);
+        (ends_in_words && contains(b"oss")) || (self.0.is_some() && contains(b"nan"))
+    }
+
+    /// Reads a line. Returns the row if it holds a number that is not one.
+    #[must_use]
+    pub fn read(&mut self, line: &[u8]) -> Option<String> {
+        let begin = line.iter().position(|byte| !byte.is_ascii_whitespace() && *byte != b'|')?;
+        let may_be_header = FIRST
+            .iter()
+            .any(|name| line[begin..].get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes())));
+        let has_nan = || line[begin..].windows(3).any(|word| word.eq_ignore_ascii_case(b"nan"));
+        if !may_be_header && (self.0.is_none() || !line[begin].is_ascii_digit() || !has_nan()) {
+            return None;
+        }
+        let text = std::str::from_utf8(line).ok()?.replace('\t', "  ");
+        match Table::read(&text, self.0.as_ref())? {
+            Part::Header(table) => self.0 = Some(table),
+            Part::Row(row) => return Some(row),
+            Part::Detail => {}
+        }
+        None
+    }
+}
+
 /// Reports whether a column counts the rows.
 fn counts(name: &str) -> bool {
     matches!(names::role(name), names::Role::Epoch | names::Role::Step)
@@ -207,6 +247,11 @@ mod tests {
         assert!(nan.contains("loss=NaN box_loss=NaN"), "{nan}");
         let tqdm = row(&table, "1/100 2.1G 0.5 0.25 1 8 640:  45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]").unwrap();
         assert!(tqdm.ends_with("dfl_loss=1 45%|████▌     | 7/16 [00:01<00:02, 5.2it/s]"), "{tqdm}");
+        let tabs = header("Step  Training Loss  Validation Loss  Wer");
+        let wanted = "step 100 training_loss=0.5 validation_loss=0.6 wer=41.2 ";
+        assert_eq!(row(&tabs, "100  0.5  0.6  41.2").as_deref(), Some(wanted));
+        let commas = header("epoch,train_loss,val_loss");
+        assert_eq!(row(&commas, "1,0.5,0.6").as_deref(), Some("Epoch 1 train_loss=0.5 val_loss=0.6 "));
         let ruled = header("| epoch | loss | val_loss |");
         assert_eq!(row(&ruled, "| 1     | 0.5  | 0.6      |").as_deref(), Some("Epoch 1 loss=0.5 val_loss=0.6 "));
         let wide = header("      Iter       Train Loss   Remaining Time ");

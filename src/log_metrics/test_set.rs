@@ -7,6 +7,8 @@ use super::line::Line;
 pub struct TestSet {
     /// An evaluation of other data than the test set was printed.
     validates: bool,
+    /// An evaluation was printed that is no final one.
+    evaluates: bool,
 }
 
 impl TestSet {
@@ -16,7 +18,9 @@ impl TestSet {
             return;
         }
         self.validates |= !line.is_test;
-        if !line.is_test || !self.validates {
+        self.evaluates |= !line.is_final;
+        // Scripts call their validation a test, too.
+        if !line.is_test || !(self.validates || line.is_final && self.evaluates) {
             return;
         }
         for (name, _) in &mut line.values {

@@ -130,12 +130,23 @@ impl Catalogue {
         })
     }
 
+    /// Returns the patterns that may match a line, or a part of it, in the order of their entries.
+    #[must_use]
+    pub fn candidates(&self, line: &[u8]) -> Vec<usize> {
+        self.literals.candidates(line)
+    }
+
     /// Returns the entry that a line belongs to: of all that match, the first one that is not a symptom,
     /// else the first.
     #[must_use]
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
-        // Patterns are in the order of their entries.
-        let mut hits = self.literals.candidates(line).into_iter().filter_map(|pattern| {
+        self.find_among(&self.candidates(line), line)
+    }
+
+    /// Does the same with the candidates of the line that a part belongs to.
+    #[must_use]
+    pub fn find_among(&self, candidates: &[usize], line: &[u8]) -> Option<Hit<'_>> {
+        let mut hits = candidates.iter().copied().filter_map(|pattern| {
             let entry = &self.entries[self.owners[pattern]];
             let single = self.single[pattern].get_or_init(|| compile_pattern(self.pattern(pattern)).ok());
             // A line may mention a failure first and report one later: `best_loss=inf loss=nan`.

@@ -223,6 +223,12 @@ impl ProgressReader {
         }
     }
 
+    /// Reports whether it has read a step or a loss.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        !self.advances.is_empty()
+    }
+
     /// Reports whether the training went on after a line.
     #[must_use]
     pub fn went_on_after(&self, line: u64) -> bool {

@@ -71,7 +71,13 @@ pub fn rank(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding>
     let cause = if has_ranks {
         raised.iter().find(|raised| evidence.blamed.is_some() && raised.rank() == evidence.blamed).or(raised.first())
     } else {
-        let last = raised.iter().rfind(|raised| raised.own.is_some()).or(raised.last());
+        let of_script = |raised: &&&Exception| raised.own.is_some();
+        let last = raised.iter().rfind(of_script).or(raised.last());
+        // Ranks that raise the same one after the other: the first is the cause.
+        let last = last.and_then(|last| {
+            let alike = |raised: &&&Exception| raised.rank().is_some() && raised.name() == last.name();
+            raised.iter().find(|raised| last.rank().is_some() && alike(raised)).or(Some(last))
+        });
         last.filter(|_| evidence.after_exception <= LAST)
     };
     findings.extend(cause.map(|raised| describe(raised, has_ranks)));

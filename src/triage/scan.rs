@@ -7,6 +7,7 @@
 //! ```
 
 mod rows;
+mod starts;
 
 use super::catalogue::Catalogue;
 use super::catalogue::entry::{CatalogueEntry, EndedBy};
@@ -17,11 +18,13 @@ use super::ranking::{self, Evidence, is_bad_numbers};
 use super::traceback::{Exception, OwnFrame, Part, TracebackReader, frame_of};
 use crate::faults::response::Response;
 use crate::faults::xid;
+use crate::log_metrics::TableRows;
 use crate::log_metrics::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
 use rows::Row;
 use serde::Serialize;
+use starts::StartReader;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
@@ -35,6 +38,8 @@ const BLAMES: &[u8] = b"Root Cause (first observed failure)";
 const EPILOGUES: [&[u8]; 4] = [b"wandb:", b"swanlab:", b"COMET ", b"ClearML "];
 /// Lines at the end of a log that are kept for a failure that nothing explains.
 const KEPT_LAST: usize = 2;
+/// Bytes of them that are kept.
+const LONGEST_LAST: usize = 4096;
 
 /// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -106,18 +111,6 @@ impl Scan {
     pub fn finding_at(&self, frame: &OwnFrame) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.line == frame.exception_line).or_else(|| self.root_cause())
     }
-
-    fn keep_last(&mut self, line: &[u8]) {
-        let drawn = line.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
-        let text = excerpt(drawn, 0);
-        if text.trim().is_empty() {
-            return;
-        }
-        if self.last_lines.len() == KEPT_LAST {
-            self.last_lines.remove(0);
-        }
-        self.last_lines.push((self.lines, text));
-    }
 }
 
 /// Scans a log.
@@ -133,8 +126,11 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
         tracebacks: TracebackReader::default(),
         progress: ProgressReader::default(),
         launcher: Launcher::default(),
+        starts: StartReader::default(),
+        tables: TableRows::default(),
         after_exception: 0,
         ends_ignored: false,
+        last_lines: Default::default(),
     };
     let mut line = Vec::new();
     while next_line(log, &mut line)? {
@@ -154,10 +150,14 @@ struct Reader<'a> {
     tracebacks: TracebackReader,
     progress: ProgressReader,
     launcher: Launcher,
+    starts: StartReader,
+    tables: TableRows,
     /// Lines after the newest exception that are neither blank nor a part of another traceback or a launcher's summary.
     after_exception: u64,
     /// Whether the newest traceback changes nothing, and nothing follows it.
     ends_ignored: bool,
+    /// The last lines that are not blank, with their numbers; 0 where there is none.
+    last_lines: [(u64, Vec<u8>); KEPT_LAST],
 }
 
 impl Reader<'_> {
@@ -165,6 +165,7 @@ impl Reader<'_> {
         self.scan.lines += 1;
         let number = self.scan.lines;
         let unstamped = without_stamps(line);
+        let words = without_launchers(line);
         let part = self.tracebacks.push(unstamped, number);
         let is_summary = self.launcher.push(line, part);
         match part {
@@ -175,16 +176,36 @@ impl Reader<'_> {
             _ => {}
         }
         self.ends_ignored = part == Part::Ignored || self.ends_ignored && line.iter().all(u8::is_ascii_whitespace);
-        self.progress.push(without_launchers(line), number);
-        self.scan.keep_last(line);
-        let finding = find_in(line, number, self.catalogue).filter(|_| part != Part::Ignored);
+        self.progress.push(words, number);
+        self.starts.push(words, number, self.progress.has_begun());
+        self.keep_last(line);
+        let row = if self.tables.may_read(line) { self.tables.read(&line[text_start(line)..]) } else { None };
+        let in_row = || {
+            find_in(row?.as_bytes(), number, self.catalogue).map(|found| Finding { text: excerpt(line, 0), ..found })
+        };
+        let finding = find_in(line, number, self.catalogue).or_else(in_row).filter(|_| part != Part::Ignored);
         let is_end = finding.as_ref().map_or(part == Part::Exception, |finding| !is_bad_numbers(finding.class));
         if finding.is_some() || is_end {
             self.progress.note_failure(number, is_end);
+            if is_end {
+                self.starts.note_end();
+            }
         }
         if let Some(finding) = finding {
             self.keep(finding);
         }
+    }
+
+    fn keep_last(&mut self, line: &[u8]) {
+        let drawn = line.rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        if drawn.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        self.last_lines.rotate_left(1);
+        let [.., (number, newest)] = &mut self.last_lines;
+        *number = self.scan.lines;
+        newest.clear();
+        newest.extend(&drawn[..drawn.len().min(LONGEST_LAST)]);
     }
 
     fn keep(&mut self, finding: Finding) {
@@ -206,6 +227,8 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Scan {
+        let last = self.last_lines.iter().filter(|(number, _)| *number > 0);
+        self.scan.last_lines = last.map(|(number, line)| (*number, excerpt(line, 0))).collect();
         let mut exceptions = self.tracebacks.finish();
         if exceptions.is_empty() && !self.ends_ignored && !self.progress.finished_after(0) {
             let last = self.scan.last_lines.last();
@@ -217,8 +240,8 @@ impl Reader<'_> {
             exceptions: &exceptions,
             blamed: self.launcher.blamed,
             after_exception: self.after_exception,
-            went_on_after: &|line| self.progress.went_on_after(line),
-            went_on_long_after: &|line| self.progress.went_on_long_after(line),
+            went_on_after: &|line| self.starts.began_after(line) || self.progress.went_on_after(line),
+            went_on_long_after: &|line| self.starts.began_after(line) || self.progress.went_on_long_after(line),
             finished_after: &|line| self.progress.finished_after(line),
             finished_before: &|line| self.progress.finished_before(line),
         };
@@ -242,7 +265,7 @@ impl Reader<'_> {
 
 /// Reports whether a line is blank, or one that trackers and bars print while a program ends.
 fn is_epilogue(line: &[u8]) -> bool {
-    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
     line.iter().all(u8::is_ascii_whitespace)
         || EPILOGUES.iter().any(|words| line.starts_with(words))
         || contains(b"%|")
@@ -262,7 +285,7 @@ struct Launcher {
 impl Launcher {
     /// Reads a line; reports whether it belongs to the summary.
     fn push(&mut self, line: &[u8], part: Part) -> bool {
-        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part == words);
+        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
         // An exception of the script ends the summary of an earlier start.
         self.is_summary = contains(SUMMARY) || self.is_summary && part != Part::Exception;
         if self.is_summary && self.blamed.is_none() {
@@ -288,8 +311,12 @@ pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Find
 fn find_in(plain: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
+        let candidates = catalogue.candidates(part);
+        if candidates.is_empty() {
+            return None;
+        }
         let from = |start: usize| {
-            let hit = catalogue.find(&part[start..])?;
+            let hit = catalogue.find_among(&candidates, &part[start..])?;
             Some(build_finding(hit.entry, part, start + hit.at, number))
         };
         let behind = |start: usize| Some(start).filter(|start| *start > 0).and_then(from);

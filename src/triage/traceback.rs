@@ -19,11 +19,18 @@ mod own;
 
 use crate::log_metrics::prefix::{LinePrefix, rank_of};
 use crate::untrusted::text::clip_line;
+use aho_corasick::AhoCorasick;
 use fatal::FatalReader;
 use heading::{Heading, Headings};
+pub use own::frame_of;
 pub(super) use own::is_own;
 use serde::Serialize;
 use std::fmt;
+use std::sync::LazyLock;
+
+/// Text in the lines that begin a traceback or announce one. Nearly every line has none.
+static MARKS: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::new(heading::texts().chain(fatal::HEADS)).ok());
 
 /// Maximum tracebacks that are read at the same time, one a process.
 const OPEN: usize = 64;
@@ -35,8 +42,6 @@ const LINE: usize = 2_000;
 const SHOWN: usize = 200;
 /// A process of Python that cleans up after the program.
 const HELPER: &str = "multiprocessing/resource_tracker.py";
-/// Lines before a finding in which the traceback that belongs to it may end.
-const NEAR: u64 = 50;
 
 /// A frame in one of the user's own files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -164,6 +169,16 @@ pub struct TracebackReader {
     headings: Headings,
     fatal: FatalReader,
     exceptions: Vec<Exception>,
+    /// The traceback that ended last.
+    ended: Option<Ended>,
+}
+
+/// A traceback that has ended.
+#[derive(Debug)]
+struct Ended {
+    prefix: LinePrefix,
+    heading: Option<Heading>,
+    line: u64,
 }
 
 /// The way a traceback is printed.
@@ -194,6 +209,11 @@ struct Traceback {
 impl TracebackReader {
     /// Reads a line and its number.
     pub fn push(&mut self, line: &[u8], number: u64) -> Part {
+        let is_marked = MARKS.as_ref().is_none_or(|marks| marks.is_match(line));
+        let follows_end = self.ended.as_ref().is_some_and(|ended| ended.line + 1 == number);
+        if !is_marked && self.open.is_empty() && !follows_end && !self.fatal.is_open() {
+            return Part::Outside;
+        }
         let text = String::from_utf8_lossy(&line[..line.len().min(LINE)]);
         let text = text.trim_end();
         if let Some(opened) = self.begin(text, number) {
@@ -207,6 +227,7 @@ impl TracebackReader {
         if self.headings.push(text, number) || self.fatal.push(text, number) {
             return Part::Inside;
         }
+        self.reopen(text, number);
         self.drop_text_before_head(text);
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
         let behind = |traceback: &Traceback| Some(text.len() - traceback.prefix.strip(text)?.len());
@@ -240,8 +261,28 @@ impl TracebackReader {
         })
     }
 
+    /// Goes on with a traceback behind whose exception stand the frames of another process, as those of Ray do:
+    /// `RayTaskError(ValueError): ray::train() (pid=77)`.
+    fn reopen(&mut self, text: &str, number: u64) {
+        let follows = |ended: &Ended| {
+            ended.line + 1 == number && ended.prefix.strip(text).is_some_and(|text| text.starts_with("  File \""))
+        };
+        let Some(ended) = self.ended.take_if(|ended| follows(ended)) else { return };
+        let Some(known) = self.exceptions.pop_if(|last| last.line == ended.line) else { return };
+        self.open.push(Traceback {
+            prefix: ended.prefix,
+            form: Form::Plain,
+            heading: ended.heading,
+            own: known.own,
+            has_frames: true,
+            expects_code: false,
+            is_member: false,
+        });
+    }
+
     /// Takes the exception of a traceback that has ended.
     fn end(&mut self, traceback: Traceback, text: String, line: u64) -> Part {
+        self.ended = Some(Ended { prefix: traceback.prefix.clone(), heading: traceback.heading.clone(), line });
         if traceback.heading == Some(Heading::Ignored) {
             return Part::Ignored;
         }
@@ -352,22 +393,6 @@ fn frame(file: &str, line: u64, function: &str) -> OwnFrame {
         exception_line: 0,
         exception: String::new(),
     }
-}
-
-/// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
-/// later, else one that ended shortly before. One without own frames has that of the exception it led to.
-#[must_use]
-pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Option<&OwnFrame> {
-    let of_rank = |exception: &&Exception| rank.is_none() || exception.rank().is_none() || exception.rank() == rank;
-    let of_rank = || exceptions.iter().filter(of_rank);
-    let mut from_here = of_rank().skip_while(|exception| exception.line != line);
-    if let Some(exact) = from_here.next() {
-        let led_to = from_here.take_while(|next| next.is_chained() && next.source == exact.source);
-        return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
-    }
-    let own = || of_rank().filter_map(|exception| exception.own.as_ref());
-    let before = own().rfind(|frame| frame.exception_line.saturating_add(NEAR) > line);
-    own().find(|frame| frame.exception_line >= line).or(before)
 }
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ fn bars_give_the_values_of_the_steps_that_they_drew() {
         ("lightning-tqdm", "output", 48, 48),
         ("lightning-rich", "output", 3, 48),
         ("ultralytics", "output", 6, 6),
+        ("ultralytics-tqdm", "output", 12, 12),
         ("keras", "output", 9, 36),
         ("keras-pipes", "stdout", 11, 36),
     ] {
@@ -236,6 +237,10 @@ fn forms_without_a_word_for_the_step_are_read_exactly() {
         "pytorch-imagenet",
         "pytorch-dcgan",
         "pytorch-cifar",
+        "pytorch-quickstart",
+        "modded-nanogpt",
+        "maxtext",
+        "notebook-table",
         "pytorch-mnist",
         "open-clip",
         "torchvision",
@@ -267,7 +272,7 @@ fn micro_batches_are_no_steps() {
 
 #[test]
 fn where_no_step_is_known_the_epoch_places_the_values() {
-    for name in ["speechbrain", "fastai"] {
+    for name in ["speechbrain", "fastai", "comma-rows"] {
         let (readings, truth) = (read_output(name, "output"), truth(name, |value| value));
         assert!(readings.iter().all(|reading| reading.step.is_none()), "{name}");
         let found = by_place(&readings, &truth, |reading| reading.epoch.map(|epoch| epoch as u64));

@@ -1,12 +1,14 @@
 //! Reads the keys and numbers of a line, token by token.
 
 mod finish;
+mod key;
 mod sentence;
 
 use super::{Line, LineForm};
 use crate::log_metrics::clock::Epoch;
 use crate::log_metrics::names::{self, Role};
 use crate::log_metrics::token::{Token, tokens};
+use key::is_label;
 
 /// Maximum number of words in a key; more is prose.
 const MAX_WORDS: usize = 6;
@@ -14,20 +16,14 @@ const MAX_WORDS: usize = 6;
 const MAX_KEYS: usize = 2 * names::MAX_NAMES;
 /// A line says within its first words whether it reports an evaluation.
 const FIRST_WORDS: usize = 3;
-/// Words before a key that do not change its meaning.
-const FILLERS: [&str; 13] = [
-    "info", "debug", "warning", "root", "the", "with", "and", "current", "now", "main", "train", "training", "learning",
-];
-/// Words before the key of an evaluation that do not change its meaning; an `epoch loss` is not that of a step.
-const BEFORE_EVALUATION: [&str; 2] = ["epoch", "final"];
 /// Wrappers around a printed number.
 const WRAPPERS: [&str; 7] = ["tensor", "array", "float", "np.float64", "np.float32", "numpy.float64", "item"];
 /// Words in place of a number.
 const UNKNOWN: [&str; 4] = ["n/a", "na", "none", "null"];
-/// Words before a metric that do not change its meaning.
-const MEANS: [&str; 4] = ["overall", "average", "avg", "mean"];
-/// Numbers that name a run, or its future, not a measurement.
-const LABELS: [&str; 8] = ["v_num", "pid", "rank", "eta", "remaining", "remaining_time", "time_left", "epoch_loaded"];
+/// Words of a loss before its step.
+const LOSSES: [&str; 2] = ["loss", "cost"];
+/// Words before the step of an evaluation: `validation loss at iteration 100`, `eval metrics after step: 100`.
+const BEFORE_STEP: [&str; 2] = ["at", "after"];
 
 /// A sign behind words, which makes a key of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +51,7 @@ enum Before<'a> {
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Reader<'a> {
     line: Line,
     found: Vec<(String, f64)>,
@@ -78,7 +75,11 @@ pub struct Reader<'a> {
     /// The score that a sentence speaks of, and whether it is that of more than a class.
     subject: Option<(&'a str, bool)>,
     names_step: bool,
+    /// A loss was named before its step: `Cost after iteration 100: 0.6`.
+    names_loss: bool,
     epoch_is_round: bool,
+    /// A word in brackets says that what follows was measured in an evaluation.
+    is_of_evaluation: bool,
     /// A bar shows the line beside its count.
     is_beside_bar: bool,
 }
@@ -140,6 +141,9 @@ impl<'a> Reader<'a> {
             }
             Token::Mark('(' | ')', _) => {}
             Token::Other | Token::Mark(..) => {
+                if token == Token::Mark(']', false) {
+                    self.begin_section();
+                }
                 if matches!(token, Token::Mark('-' | '|' | ']', _)) && self.has_nothing() {
                     // The words so far are the time, the logger and the level.
                     self.seen_words = 0;
@@ -154,6 +158,13 @@ impl<'a> Reader<'a> {
 
     fn is_separated(&self) -> bool {
         self.separator != Separator::Nothing
+    }
+
+    /// Reports whether the line began with a loss of training, and names no place.
+    fn measures_training(&self) -> bool {
+        let is_loss = |(key, _): &(String, f64)| names::is_loss(key) && !names::names_place(key);
+        let names_place = self.line.step.is_some() || self.line.epoch.is_some() || self.position.is_some();
+        self.found.first().is_some_and(is_loss) && !names_place && !self.line.is_evaluation && !self.is_beside_bar
     }
 
     fn has_nothing(&self) -> bool {
@@ -176,6 +187,7 @@ impl<'a> Reader<'a> {
         if self.found.is_empty() && (is_early || is_in_parentheses) && names::is_evaluation(word) {
             self.line.is_evaluation = true;
             self.line.is_test = names::is_test_set(word);
+            self.line.is_final = self.words.iter().any(|word| word.eq_ignore_ascii_case("final"));
         }
         if self.is_separated() && WRAPPERS.contains(&word) {
             return;
@@ -188,7 +200,10 @@ impl<'a> Reader<'a> {
             return;
         }
         // `validation loss at iteration 100`: the step is the key, the rest is prose.
-        let is_at = word.eq_ignore_ascii_case("at");
+        let is_at = BEFORE_STEP.iter().any(|known| word.eq_ignore_ascii_case(known));
+        if is_at && self.line.step.is_none() {
+            self.names_loss = self.words.iter().any(|word| LOSSES.iter().any(|loss| word.eq_ignore_ascii_case(loss)));
+        }
         if self.is_separated() || is_at {
             self.drop_words();
         }
@@ -211,6 +226,10 @@ impl<'a> Reader<'a> {
                 let mean = text.parse::<f64>().ok();
                 self.means.extend(self.found.len().checked_sub(1).zip(mean));
             }
+            _ if self.words.is_empty() && self.names_loss && self.line.names_step && self.found.is_empty() => {
+                let is_behind_step = matches!(self.previous, Some(Token::Mark(':' | '=', _)));
+                self.found.extend(text.parse().ok().filter(|_| is_behind_step).map(|loss| ("loss".to_owned(), loss)));
+            }
             _ => self.take_number(text, None),
         }
         self.end_key();
@@ -230,6 +249,11 @@ impl<'a> Reader<'a> {
                 self.behind = Some(before);
                 self.set_position(count, out_of);
             }
+            // `loss: 2.303494  [ 6464/60000]`
+            None if matches!(self.previous, Some(Token::Mark('[', _))) && self.measures_training() => {
+                self.line.form = LineForm::OfSamples;
+                self.set_position(count, out_of);
+            }
             None => self.unitless = Some((count, out_of)),
         }
     }
@@ -246,6 +270,8 @@ impl<'a> Reader<'a> {
     fn take_number(&mut self, text: &'a str, out_of: Option<&'a str>) {
         let Some((key, role)) = self.key() else { return };
         let is_fraction = out_of.is_some();
+        // `'global_step/max_steps': '5/100'`
+        let role = if is_fraction && names::is_step_of_total(&key) { Role::Step } else { role };
         if is_fraction && role != Role::Epoch && !names::is_accuracy(&key) {
             self.note_progress(text);
         }
@@ -283,6 +309,7 @@ impl<'a> Reader<'a> {
             self.line.form = LineForm::OfParts;
         }
         self.names_step = !is_finer;
+        (self.line.names_step, self.line.is_finer) = (true, is_finer);
         self.line.step = names::parse_count(text);
         self.line.out_of = out_of.and_then(names::parse_count);
         self.counted = Some(Counted::Step);
@@ -314,35 +341,15 @@ impl<'a> Reader<'a> {
             }
             Some(_) => None,
         };
+        let key = if self.is_of_evaluation && !names::names_place(&key) { format!("val_{key}") } else { key };
         self.found.extend(value.map(|value| (key, value)));
     }
 
-    /// Returns the key that the words make, and the role of its number; none when they are prose.
-    fn key(&self) -> Option<(String, Role)> {
-        if self.words.is_empty() || self.words.len() > MAX_WORDS {
-            return None;
+    /// Takes a word in brackets between values: `[train] loss=0.5, [valid] loss=0.6`.
+    fn begin_section(&mut self) {
+        if let (&[word], Some(Token::Word(_)), false) = (self.words.as_slice(), self.previous, self.found.is_empty()) {
+            self.is_of_evaluation = names::is_evaluation(word);
         }
-        let whole = names::sanitise(&self.words.join("_"));
-        let mut fillers = self.words.iter();
-        let (mut is_summary, mut is_mean) = (false, false);
-        while !fillers.as_slice().is_empty() {
-            let key = names::sanitise(&fillers.as_slice().join("_"));
-            let role = names::role(&key);
-            let of_evaluation = matches!(&role, Role::Known(name) if names::is_of_evaluation(name));
-            let is_meant = !is_mean || matches!(role, Role::Known(_));
-            if (role != Role::Own && is_meant && (of_evaluation || !is_summary)) || names::is_batch(&key) {
-                return Some((key, role));
-            }
-            let is_one_of = |word: &&str, list: &[&str]| list.iter().any(|filler| word.eq_ignore_ascii_case(filler));
-            let Some(word) = fillers.next() else { break };
-            let is_before_evaluation = is_one_of(word, &BEFORE_EVALUATION);
-            is_summary |= is_before_evaluation;
-            is_mean |= is_one_of(word, &MEANS);
-            if !is_before_evaluation && !is_one_of(word, &MEANS) && !is_one_of(word, &FILLERS) {
-                break;
-            }
-        }
-        self.is_separated().then_some((whole, Role::Own))
     }
 
     fn end_key(&mut self) {
@@ -357,9 +364,4 @@ impl<'a> Reader<'a> {
         }
         self.separator = Separator::Nothing;
     }
-}
-
-/// Reports whether this key names a label or the line of a source file, so that its number measures nothing.
-fn is_label(key: &str) -> bool {
-    LABELS.contains(&key) || key.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
 }

@@ -194,7 +194,14 @@ impl PassClock {
             _ => {}
         }
         let is_part = position.epoch.is_none() && position.counts_part(self.resumed_from);
-        if is_part { self.lose() } else { self.at(position, named) }
+        match epoch.filter(|_| self.base.is_some() && position.out_of.is_some()) {
+            Some(epoch) if is_part => {
+                (self.mode, self.size) = (Mode::Within, position.out_of);
+                self.before_by_name(position, Some(epoch))
+            }
+            _ if is_part => self.lose(),
+            _ => self.at(position, named),
+        }
     }
 
     /// Reports whether a line with another total still belongs to the count: a total that appears or grows.

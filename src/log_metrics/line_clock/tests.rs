@@ -284,3 +284,16 @@ fn enormous_counts_do_not_overflow() {
         clock.place(&Position { count, ..Position::default() }, None);
     }
 }
+
+#[test]
+fn a_resume_at_the_end_of_an_epoch_shows_the_epochs_before() {
+    let resumed = |from: u64| {
+        let mut clock = LineClock::default();
+        clock.resume(from);
+        [(20, 2), (40, 2), (20, 3)].map(|(count, epoch)| place(&mut clock, (None, count, Some(100)), Some(epoch)))
+    };
+    assert_eq!(resumed(100), [120, 140, 220], "the first epoch was 1");
+    assert_eq!(resumed(200), [220, 240, 320], "it was 0");
+    assert_eq!(resumed(150), [-2, -2, -2], "within an epoch");
+    assert_eq!(resumed(500), [-2, -2, -2], "of another length");
+}

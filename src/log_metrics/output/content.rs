@@ -1,6 +1,7 @@
 //! Reads the segments of one stream: bars, rows of tables, and lines.
 
 mod evaluation;
+mod marks;
 mod samples;
 
 use super::Mark;
@@ -26,11 +27,9 @@ use std::time::Duration;
 
 /// Lines without a step that wait for the bar below them.
 const MAX_HELD: usize = 16;
-/// Marks that wait to be taken; more are those of a reader that nobody asks for them.
-const MAX_MARKS: usize = 4096;
-
 /// The segments of one stream.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Content {
     patterns: Vec<Pattern>,
     /// A pattern names the step: nothing else does.
@@ -58,6 +57,10 @@ pub struct Content {
     table: Option<Table>,
     boxes: Boxes,
     evaluating: Option<Evaluating>,
+    /// The line above ends in a colon and announces an evaluation; whether it is that of the test set.
+    announces_evaluation: Option<bool>,
+    /// A line named parts of a step beside it, so a count of parts alone is none of steps.
+    counts_parts: bool,
     /// The epoch that a line of its own announced last, until a line ends it.
     heading: Option<Epoch>,
     /// The step, and its end, that a line of its own named last.
@@ -104,6 +107,8 @@ impl Content {
             table: None,
             boxes: Boxes::default(),
             evaluating: None,
+            announces_evaluation: None,
+            counts_parts: false,
             heading: None,
             step_heading: None,
             joiner: Joiner::default(),
@@ -169,9 +174,11 @@ impl Content {
         readings: &mut Vec<Reading>,
     ) {
         if let Some(mut bar) = Bar::read(text) {
-            if bar.maker == Maker::Rich {
-                bar.maker = maker.unwrap_or(bar.maker);
-            }
+            bar.maker = match (bar.maker, maker) {
+                (Maker::Rich, Some(maker)) => maker,
+                (Maker::Tqdm, Some(_)) => Maker::TqdmOfTable,
+                (own, _) => own,
+            };
             self.bar = Some((bar.count, bar.out_of)).filter(|_| bar.is_complete).or(self.bar);
             if !self.own_steps && !self.has_line_steps {
                 self.take_bar(&bar, end, readings);
@@ -181,6 +188,9 @@ impl Content {
             }
         } else {
             let line = Line::read_whole(text);
+            if !line.reports_metrics() {
+                self.note_announcement(&line, text);
+            }
             // A row of a table reports metrics, whatever their names.
             if maker == Some(Maker::Table) {
                 self.take_report(line, was_cleared, readings);
@@ -199,12 +209,18 @@ impl Content {
 
     fn take_bar(&mut self, bar: &Bar<'_>, end: End, readings: &mut Vec<Reading>) {
         let frames_loss = self.held.iter().any(Line::has_training_loss);
+        if bar.maker == Maker::Keras && bar.count == bar.out_of {
+            // A count that follows is that of a test.
+            self.heading = None;
+        }
         let Some(redraw) = self.progress.draw(bar, end == End::Up, frames_loss) else { return };
         for line in std::mem::take(&mut self.held) {
             self.emit(line, redraw.placed, readings);
         }
         self.emit_unplaced(redraw.unplaced, readings);
-        let line = Line { epoch: redraw.epoch, values: redraw.values, ..Line::default() };
+        // Nothing of this epoch is done: the step is the last one of the epoch before.
+        let is_before = bar.count == 0 && redraw.placed.is_some_and(|placed| placed.step > 0);
+        let line = Line { epoch: redraw.epoch.filter(|_| !is_before), values: redraw.values, ..Line::default() };
         self.emit(line, redraw.placed, readings);
     }
 
@@ -232,6 +248,7 @@ impl Content {
 
     /// Takes a line that reports metrics.
     fn take_report(&mut self, line: Line, was_cleared: bool, readings: &mut Vec<Reading>) {
+        let line = self.as_announced(line);
         let Some(line) = self.join_evaluation(line, readings) else { return };
         let Some(mut line) = self.count_samples(line, readings) else { return };
         if line.form == LineForm::EndsEpoch {
@@ -336,23 +353,6 @@ impl Content {
         for Doubted { line, .. } in std::mem::take(&mut self.doubted) {
             self.emit_unplaced(line.values, readings);
         }
-    }
-
-    fn mark(&mut self, line: &Line, placed: Option<Placed>) {
-        self.epoch = line.epoch.and_then(Epoch::index).or(self.epoch);
-        self.add_mark(placed.map(|placed| Mark::Step(placed.step)));
-        if line.has_evaluation() {
-            let step = placed.map(|placed| placed.step).or_else(|| self.joiner.step()).unwrap_or(0);
-            let mark = Mark::Evaluation { step, epoch: self.epoch, names_step: line.step.is_some() };
-            self.marks.push((mark, self.printed));
-        }
-    }
-
-    fn add_mark(&mut self, mark: Option<Mark>) {
-        if self.marks.len() >= MAX_MARKS {
-            self.marks.clear();
-        }
-        self.marks.extend(mark.map(|mark| (mark, self.printed)));
     }
 
     pub(super) fn emit(&mut self, mut line: Line, placed: Option<Placed>, readings: &mut Vec<Reading>) {

@@ -377,3 +377,13 @@ fn lines_that_were_held_back_keep_the_times_at_which_they_were_printed() {
     assert_eq!(marks[2..4], held.map(|(step, time)| (Mark::Step(step), time)));
     assert_eq!(marks[4], (Mark::Step(500_020), None), "it comes at once");
 }
+
+#[test]
+fn the_last_redraw_of_a_bar_has_the_values_of_its_last_step() {
+    let bar =
+        |step: u64, loss: f64| format!("\rfit: {:3}%|##  | {step}/4 [00:01<00:01,  2.0it/s, loss={loss}]", 25 * step);
+    let output = [(0, 2.5), (1, 2.25), (2, 2.0), (4, 1.5)].map(|(step, loss)| bar(step, loss)).concat();
+    assert_eq!(metric(&read_with(&[], &[output.as_bytes()]), "loss").last(), Some(&(Some(4), 1.5)));
+    // A short epoch is drawn at its end alone.
+    assert_eq!(metric(&read_with(&[], &[bar(4, 1.5).as_bytes()]), "loss"), [(Some(4), 1.5)]);
+}

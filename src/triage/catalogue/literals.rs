@@ -39,7 +39,8 @@ impl Literals {
                 None => others.push(index),
             }
         }
-        let kind = Some(AhoCorasickKind::DFA);
+        // A table of all transitions would take most of the memory of the program.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
         let texts = AhoCorasick::builder().ascii_case_insensitive(true).kind(kind).build(&texts).ok()?;
         Some(Self { texts, owners, others })
     }

@@ -2,16 +2,18 @@
 
 use super::Finding;
 use crate::log_metrics::prefix::{rank_of, text_start};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Texts of reductions that are told apart: more than any entry needs in a row.
+const TEXTS: usize = 64;
 
 /// Findings of one entry in a row.
 #[derive(Debug, Default)]
 pub struct Row {
     /// The line of the newest one.
     line: u64,
-    /// Their number by rank.
-    ranks: BTreeMap<u32, u64>,
-    unranked: Unranked,
+    /// Those of each rank, and those that name none.
+    processes: BTreeMap<Option<u32>, Lines>,
 }
 
 impl Row {
@@ -24,39 +26,46 @@ impl Row {
     pub fn push(&mut self, finding: &Finding) {
         self.line = finding.line;
         let text = &finding.text[text_start(finding.text.as_bytes())..];
-        match rank_of(&finding.text).or_else(|| named_rank(text)) {
-            Some(rank) => *self.ranks.entry(rank).or_default() += 1,
-            None => self.unranked.push(text),
-        }
+        let rank = rank_of(&finding.text).or_else(|| named_rank(text));
+        self.processes.entry(rank).or_default().push(text);
     }
 
     /// Returns how often it happened: the lines of one process.
     pub fn events(&self) -> u64 {
-        self.ranks.values().copied().max().unwrap_or(0).max(self.unranked.events())
+        self.processes.values().map(Lines::events).max().unwrap_or(0)
     }
 }
 
-/// Findings that name no rank. Processes that print the same text do so one after the other.
+/// Findings of one rank, or of several processes that name none: these print the same text one after the other.
 #[derive(Debug, Default)]
-struct Unranked {
+struct Lines {
     count: u64,
     first: String,
     /// The number of the first ones with the same text.
     alike: u64,
+    /// Those of a scale that was reduced: no process reduces it twice from the same value to the same.
+    reductions: BTreeSet<String>,
 }
 
-impl Unranked {
+impl Lines {
     fn push(&mut self, text: &str) {
         if self.count == 0 {
             text.clone_into(&mut self.first);
         }
         self.alike += u64::from(self.alike == self.count && self.first == text);
         self.count += 1;
+        if self.reductions.len() < TEXTS && text.contains("educing") {
+            self.reductions.insert(text.to_owned());
+        }
     }
 
     /// Divides by the processes, which only a text that changes can show.
     fn events(&self) -> u64 {
-        if self.alike < self.count { self.count.div_ceil(self.alike) } else { self.count }
+        match self.reductions.len() as u64 {
+            0 if self.alike < self.count => self.count.div_ceil(self.alike),
+            0 => self.count,
+            reductions => reductions,
+        }
     }
 }
 
@@ -101,6 +110,9 @@ mod tests {
             assert!(names_endless_overflow(&skips(form, 20, 8)), "{form}");
             assert!(names_endless_overflow(&skips(form, 20, 1)), "{form}");
         }
+        let once = "[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to {scale}0";
+        assert!(!names_endless_overflow(&skips(once, 1, 64)), "64 processes");
+        assert!(names_endless_overflow(&skips(once, 20, 64)));
         let fixed = "Gradient overflow.  Skipping step\n".repeat(20);
         assert!(names_endless_overflow(&fixed), "a scale that stays");
     }

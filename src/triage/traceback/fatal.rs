@@ -13,7 +13,7 @@ use crate::triage::python_stack::{is_thread, parse_frame};
 use crate::untrusted::text::clip_line;
 
 /// Begin the stack on Unix and on Windows.
-const HEADS: [&str; 2] = ["Fatal Python error: ", "Windows fatal exception: "];
+pub const HEADS: [&str; 2] = ["Fatal Python error: ", "Windows fatal exception: "];
 const CURRENT: &str = "Current thread ";
 
 /// Reads the newest crash of a log.
@@ -33,6 +33,11 @@ struct Fatal {
 }
 
 impl FatalReader {
+    /// Reports whether lines of a stack may follow.
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Reads a line; reports whether it belongs to the stack.
     pub fn push(&mut self, text: &str, line: u64) -> bool {
         if let Some(at) = HEADS.iter().find_map(|head| text.find(head)) {

@@ -24,6 +24,9 @@ const IGNORED: [&str; 5] = [
     "exception was never retrieved",
     "Exception in callback ",
 ];
+/// Begin the name of a child process and that of a thread.
+const PROCESS: &str = "Process ";
+const THREAD: &str = "Exception in thread ";
 /// Lines between a heading and its traceback, and headings that wait for one.
 const NEAR: u64 = 8;
 const WAITING: usize = 64;
@@ -39,6 +42,11 @@ pub struct Head {
     pub is_member: bool,
     /// Whether it is drawn as a box.
     pub is_boxed: bool,
+}
+
+/// Returns the texts of which every head and heading holds one.
+pub fn texts() -> impl Iterator<Item = &'static str> {
+    [HEAD, RULE, PROCESS, THREAD].into_iter().chain(LINKS.iter().map(|(link, _)| *link)).chain(IGNORED)
 }
 
 /// Reads the first line of a traceback.
@@ -90,11 +98,11 @@ impl Heading {
             return Some((&text[..at], Self::Ignored));
         }
         let child = text.strip_suffix(':')?;
-        let process = child.rfind("Process ").filter(|at| !child[at + "Process ".len()..].contains(' '));
+        let process = child.rfind(PROCESS).filter(|at| !child[at + PROCESS.len()..].contains(' '));
         if let Some(at) = process {
             return Some((&child[..at], Self::Process(child[at..].to_owned())));
         }
-        let at = child.find("Exception in thread ")?;
+        let at = child.find(THREAD)?;
         Some((&child[..at], Self::Thread(child[at..].to_owned())))
     }
 }

@@ -1,6 +1,10 @@
-//! Which files of a traceback are the user's own.
+//! Which files of a traceback are the user's own, and which of its frames a line of the log belongs to.
 
+use super::{Exception, OwnFrame};
 use std::borrow::Cow;
+
+/// Lines before a finding in which the traceback that belongs to it may end.
+const NEAR: u64 = 50;
 
 /// Where files that are not the user's own lie: installed packages, and downshift's companion.
 const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/downshift/companion-", ".exe/__main__.py"];
@@ -41,6 +45,22 @@ pub fn is_own(file: &str) -> bool {
             .rsplit_once("/lib/")
             .is_some_and(|(_, rest)| rest.split(['/', '.']).next().is_some_and(|module| OF_PYTHON.contains(&module)));
     !(file.starts_with('<') || installed || program || library || of_python)
+}
+
+/// Returns the frame of the traceback that a line of the log, printed by this rank, belongs to: the one that ends there or
+/// later, else one that ended shortly before. One without own frames has that of the exception it led to.
+#[must_use]
+pub fn frame_of(exceptions: &[Exception], line: u64, rank: Option<u32>) -> Option<&OwnFrame> {
+    let of_rank = |exception: &&Exception| rank.is_none() || exception.rank().is_none() || exception.rank() == rank;
+    let of_rank = || exceptions.iter().filter(of_rank);
+    let mut from_here = of_rank().skip_while(|exception| exception.line != line);
+    if let Some(exact) = from_here.next() {
+        let led_to = from_here.take_while(|next| next.is_chained() && next.source == exact.source);
+        return exact.own.as_ref().or_else(|| led_to.filter_map(|next| next.own.as_ref()).last());
+    }
+    let own = || of_rank().filter_map(|exception| exception.own.as_ref());
+    let before = own().rfind(|frame| frame.exception_line.saturating_add(NEAR) > line);
+    own().find(|frame| frame.exception_line >= line).or(before)
 }
 
 #[cfg(test)]

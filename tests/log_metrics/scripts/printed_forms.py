@@ -255,7 +255,90 @@ def open_clip():
             truth.write(epoch * steps + step + 1, loss=float(f"{loss + 1:#.5g}"), lr=rate, epoch=epoch)
 
 
+def quickstart():
+    """pytorch/tutorials quickstart_tutorial.py: the count of samples stands behind the loss, a heading before the evaluation."""
+    steps = -(-60000 // 64)
+    for epoch in range(1, EPOCHS + 1):
+        print(f"Epoch {epoch}\n-------------------------------")
+        for batch in range(0, steps, 100):
+            loss = number(6)
+            print(f"loss: {loss:>7f}  [{(batch + 1) * 64:>5d}/{60000:>5d}]")
+            truth.write((epoch - 1) * steps + batch + 1, loss=loss, epoch=epoch)
+        right, mean = number(1, 0, 99), number(6)
+        print(f"Test Error: \n Accuracy: {right:>0.1f}%, Avg loss: {mean:>8f} \n")
+        truth.write((epoch - 1) * steps + batch + 1, eval_accuracy=right / 100, eval_loss=mean)
+
+
+def speedrun():
+    """KellerJordan/modded-nanogpt: steps without a loss, and evaluations whose count is that of the training."""
+    for step in range(1, 376):
+        if step % 125 == 0:
+            loss = number(4)
+            print(f"step:{step}/1750 val_loss:{loss:.4f} train_time:{step * 123}ms step_avg:{123.4:.2f}ms")
+            truth.write(step, eval_loss=loss)
+        elif step % 25 == 0:
+            print(f"step:{step}/1750 train_time:{step * 123}ms step_avg:{123.4:.2f}ms")
+
+
+def maxtext():
+    """AI-Hypercomputer/maxtext."""
+    for step in range(12):
+        loss = number(3)
+        print(f"completed step: {step}, seconds: 1.234, TFLOP/s/device: 120.100, Tokens/s/device: 4000.100, total_weights: 8192, "
+              f"loss: {loss:.3f}")
+        truth.write(step, loss=loss)
+    mean = number(3)
+    print(f"eval metrics after step: 11, loss={mean:.3f}, total_weights=4096.0")
+    truth.write(11, eval_loss=mean)
+
+
+def notebook():
+    """Hugging Face's Trainer in a notebook that is run as a script: a table with tabs."""
+    print("Step\tTraining Loss\tValidation Loss\tWer")
+    for step in range(100, 500, 100):
+        train, valid, wer = number(6), number(6), number(6, 1, 99)
+        print(f"{step}\t{train:.6f}\t{valid:.6f}\t{wer:.6f}")
+        truth.write(step, train_loss=train, eval_loss=valid, eval_wer=wer)
+
+
+def comma_rows():
+    """A script that prints its table with commas."""
+    print("epoch,train_loss,val_loss,val_acc")
+    for epoch in range(1, EPOCHS + 1):
+        train, valid, accuracy = number(), number(), number(4, 0, 1)
+        print(f"{epoch},{train},{valid},{accuracy}")
+        truth.write_epoch(epoch, loss=train, eval_loss=valid, eval_accuracy=accuracy)
+
+
+def ultralytics_tqdm():
+    """ultralytics/yolov5, and Ultralytics before its own bar: tqdm behind the row, redrawn within each batch and after it."""
+    batches = 4
+    for epoch in range(1, EPOCHS + 1):
+        print(f"\n{'Epoch':>11}{'GPU_mem':>11}{'box_loss':>11}{'cls_loss':>11}{'dfl_loss':>11}{'Instances':>11}{'Size':>11}")
+        row, losses = "", (0, 0, 0)
+        for batch in range(batches + 1):
+            print(f"\r{row}: {25 * batch:3d}%|{'#' * batch:<4}| {batch}/{batches} [00:0{batch}<00:03,  2.20it/s]", end="")
+            if batch > 0:
+                truth.write((epoch - 1) * batches + batch, box_loss=losses[0], cls_loss=losses[1], dfl_loss=losses[2], epoch=epoch,
+                            total_steps=EPOCHS * batches)
+            if batch < batches:
+                losses = number(3), number(3), number(3)
+                row = f"{f'{epoch}/{EPOCHS}':>11}{'3.41G':>11}" + "".join(f"{loss:>11.4g}" for loss in losses) + f"{226:>11}{640:>11}"
+                print(f"\r{row}: {25 * batch:3d}%|{'#' * batch:<4}| {batch}/{batches} [00:0{batch}<00:03,  2.20it/s]", end="")
+        print(f"\n{'Class':>22}{'Images':>11}{'Instances':>11}{'Box(P':>11}{'R':>11}{'mAP50':>11}{'mAP50-95)':>11}: "
+              f"100%|####| 1/1 [00:01<00:00,  3.10it/s]")
+        score = number(3, 0, 1)
+        print(f"{'all':>22}{128:>11}{929:>11}{0.711:>11.3g}{0.621:>11.3g}{score:>11.3g}{0.471:>11.3g}")
+        truth.write(epoch * batches, eval_map50=float(f"{score:.3g}"))
+
+
 FORMS = {
+    "pytorch-quickstart": quickstart,
+    "modded-nanogpt": speedrun,
+    "maxtext": maxtext,
+    "notebook-table": notebook,
+    "comma-rows": comma_rows,
+    "ultralytics-tqdm": ultralytics_tqdm,
     "pytorch-tutorial": tutorial,
     "pytorch-imagenet": imagenet,
     "pytorch-dcgan": dcgan,

@@ -35,7 +35,7 @@ RECORDINGS = {
     **{form: (["printed_forms.py", form], True, {}) for form in [
         "pytorch-tutorial", "pytorch-imagenet", "pytorch-dcgan", "pytorch-cifar", "pytorch-mnist", "open-clip", "torchvision",
         "timm", "epoch-batch", "mmengine", "mmengine-iterations", "litgpt", "speechbrain", "detectron2", "fastai", "stable-baselines3",
-        "cleanrl", "keras-lines"]},
+        "cleanrl", "keras-lines", "pytorch-quickstart", "modded-nanogpt", "maxtext", "notebook-table", "comma-rows", "ultralytics-tqdm"]},
     **{form: (["boosted.py", form], True, {}) for form in ["xgboost", "lightgbm", "catboost"]},
     "lightning-tqdm": (["lightning_fit.py", "tqdm", "none"], True, {}),
     "lightning-rich": (["lightning_fit.py", "rich", "none"], True, {}),

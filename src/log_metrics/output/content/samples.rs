@@ -2,13 +2,14 @@
 
 use super::Content;
 use crate::log_metrics::Reading;
-use crate::log_metrics::clock::Epoch;
+use crate::log_metrics::clock::{Epoch, Extent};
 use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::samples::Count;
 
 impl Content {
     /// Gives a line that counts samples its step; returns none if it waits. Any other line stays as it is.
     pub(super) fn count_samples(&mut self, line: Line, readings: &mut Vec<Reading>) -> Option<Line> {
+        let line = self.in_announced_epoch(line);
         let Some(count) = count_of(&line) else {
             self.end_samples(readings);
             return Some(line);
@@ -33,6 +34,15 @@ impl Content {
     pub(in crate::log_metrics::output) fn end_samples(&mut self, readings: &mut Vec<Reading>) {
         if let Some((line, _)) = self.first_of_samples.take() {
             self.emit(line, None, readings);
+        }
+    }
+
+    /// Gives a line without an epoch the one that a line above announces. Without any, its count is that of something else.
+    fn in_announced_epoch(&self, line: Line) -> Line {
+        match self.heading {
+            _ if line.form != LineForm::OfSamples || line.epoch.is_some() => line,
+            Some(epoch) => Line { epoch: Some(epoch), extent: Extent::Epoch, ..line },
+            None => Line { step: None, out_of: None, form: LineForm::Plain, ..line },
         }
     }
 
