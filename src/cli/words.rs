@@ -15,13 +15,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Words of other tools, and the command that does the same.
-const SYNONYMS: [(&[&str], &str); 11] = [
+const SYNONYMS: [(&[&str], &str); 12] = [
     (&["diagnose", "diagnosis", "debug", "explain", "why"], "triage"),
     (&["log", "logs", "tail", "top", "monitor", "dashboard", "ui", "tui", "view", "open"], "attach"),
     (&["ls", "list", "ps", "history"], "runs"),
     (&["rm", "remove", "clean"], "delete"),
     (&["kill", "cancel", "end", "quit"], "stop"),
     (&["train", "start", "launch"], "run"),
+    (&["enqueue", "hold", "unhold", "reorder", "move"], "queue"),
     (&["continue", "recover"], "resume"),
     (&["validate", "lint", "verify"], "check"),
     (&["new", "create"], "init"),
@@ -173,8 +174,8 @@ mod tests {
             ("--runs-dir", "`--runs-dir <DIR>` needs a value; see: downshift --help"),
             ("run --device", "run: `--device <DEVICE>` needs a value; see: downshift run --help"),
             (
-                "run python train.py",
-                "run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
+                "init python train.py",
+                "init: unexpected `train.py`; a command of your own goes after `--`, as in: downshift init -- \
                  python train.py",
             ),
         ] {

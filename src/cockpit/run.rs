@@ -26,6 +26,7 @@ use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
 use crate::store::continuation::commands;
 use crate::store::foreign::ForeignProcess;
+use crate::protocol::claim::QueueChange;
 use crate::store::labels::LabelEdit;
 use crate::store::removal::RunSize;
 use crate::store::run_dir::RunDir;
@@ -73,6 +74,8 @@ pub struct Changes {
     pub measure: Arc<dyn Fn(&str) -> RunSize + Send + Sync>,
     /// Deletes a run.
     pub delete: Arc<dyn Fn(&str) -> RunChange + Send + Sync>,
+    /// Changes a run's place in the queue.
+    pub queue: Arc<dyn Fn(&str, QueueChange) -> RunChange + Send + Sync>,
 }
 
 /// Readers of on-disk data; each is called on a blocking thread.

@@ -2,6 +2,7 @@
 
 use super::verdict::{Tone, format_accuracy, summarize_eval};
 use crate::format::{age, count, figure, percent};
+use crate::protocol::claim::Wait;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics::{ACCURACY, LOSS};
 use crate::protocol::time_spent::TimeSpent;
@@ -27,11 +28,22 @@ pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
     }
 }
 
-/// Returns the state in words: `training`, or `stalled 47 s` if a step takes longer than usual.
+/// Returns the state in words: `training`, `stalled 47 s` if a step takes longer than usual, or the place in the queue.
 #[must_use]
 pub fn state(run: &RunSummary, now_ms: i64) -> String {
     let stalled_ms = run.status.as_ref().and_then(|status| status.stalled_ms(now_ms));
-    stalled_ms.map_or_else(|| state_word(run).to_owned(), |still| format!("stalled {}", age(still)))
+    let stalled = stalled_ms.map(|still| format!("stalled {}", age(still)));
+    stalled.or_else(|| queued(run)).unwrap_or_else(|| state_word(run).to_owned())
+}
+
+/// Returns the place of a waiting run: `waiting, number 2`.
+fn queued(run: &RunSummary) -> Option<String> {
+    Some(match run.place?.wait {
+        Wait::Number(1) => "waiting, next".to_owned(),
+        Wait::Number(number) => format!("waiting, number {number}"),
+        Wait::Later => "waiting for a run".to_owned(),
+        Wait::Held => "held in the queue".to_owned(),
+    })
 }
 
 /// Returns the state as published, whatever the clock says.

@@ -200,6 +200,8 @@ impl Start {
             }
             Msg::Runs(mut runs) => {
                 runs.retain(|run| !run.labels.archived);
+                // Runs of the queue stand behind those that train, in its order.
+                runs.sort_by_key(|run| run.place.map(|place| place.rank));
                 let runs = Some(runs);
                 if self.runs == runs {
                     return Next::Wait;

@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! ~/.local/state/downshift/claims/lock              held while a run decides
+//!                                /order.json        the order of the queue, which outlives a boot
 //!                                /BOOT/RUN.lock     the claim of one run, locked by its keeper
 //! ```
 //! A claim counts while its run has a keeper, a parent that restarts the keeper, or a worker. So it survives the death
 //! of a keeper, and a stale claim blocks no run.
+
+mod order;
 
 use super::identity::Identity;
 use super::lock::{self, Lock, LockError, Record};
 use super::owners;
 use super::run_dir::RunDir;
 use super::user_folder::{self, user_folder};
-use crate::protocol::claim::{Claim, ClaimRequest, Devices, Stage, Waiting};
+use crate::protocol::claim::{Claim, ClaimRequest, Devices, Move, Place, Stage, Wait, Waiting};
+use order::Order;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +45,17 @@ pub struct Membership {
     claim: Claim,
 }
 
+/// Reason why a run has no other place in the queue.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// It does not wait.
+    #[error("{0} does not wait in the queue; `downshift queue` lists the runs that do")]
+    NotWaiting(String),
+    /// The order cannot be stored.
+    #[error("the order of the queue cannot be stored: {0}")]
+    Io(#[from] io::Error),
+}
+
 impl Registry {
     /// Returns the registry of this user; none if the user has no folder for state.
     #[must_use]
@@ -55,7 +71,48 @@ impl Registry {
     #[must_use]
     pub fn living(&self) -> Vec<Claim> {
         let _alone = self.decide_alone();
-        self.living_except(None)
+        self.living_except(None, &Order::read(&self.root))
+    }
+
+    /// Puts runs that are about to start at the end of the queue, in this order and with none in between.
+    ///
+    /// # Errors
+    /// Returns an error when the order cannot be stored.
+    pub fn enqueue(&self, runs: &[RunDir]) -> io::Result<()> {
+        user_folder::create(&self.root)?;
+        let _alone = self.decide_alone();
+        let mut order = Order::read(&self.root);
+        runs.iter().for_each(|run| order.append(run.path()));
+        order.write()
+    }
+
+    /// Moves a waiting run among those that wait for one of the same devices. Returns its new place, from 1.
+    ///
+    /// # Errors
+    /// Returns an error when the run does not wait, or the order cannot be stored.
+    pub fn move_run(&self, run: &RunDir, to: Move) -> Result<usize, MoveError> {
+        let _alone = self.decide_alone();
+        let mut order = Order::read(&self.root);
+        let mut waiting = self.living_except(None, &order);
+        waiting.retain(is_waiting);
+        let own = waiting.iter().position(|claim| claim.run_dir == run.path());
+        let own = own.map(|own| waiting.swap_remove(own)).ok_or_else(|| MoveError::NotWaiting(run.name()))?;
+        // Held runs let others pass, so they count for no place.
+        waiting.retain(|claim| claim.stage != Stage::Rests && claim.devices.overlap(&own.devices));
+        waiting.sort_by_key(|claim| claim.ticket);
+        let ahead = waiting.iter().filter(|claim| claim.ticket < own.ticket).count();
+        let ahead = to.new_ahead(ahead, waiting.len());
+        let (before, after) = (waiting.get(ahead), ahead.checked_sub(1).and_then(|last| waiting.get(last)));
+        order.put_between(run.path(), after.map(|claim| &*claim.run_dir), before.map(|claim| &*claim.run_dir));
+        order.write()?;
+        Ok(ahead + 1)
+    }
+
+    /// Returns the run directories in the order of the queue, those that hold their devices first. It may have runs that a
+    /// reboot ended, and others that are gone.
+    #[must_use]
+    pub fn order(&self) -> Vec<PathBuf> {
+        Order::read(&self.root).into_runs()
     }
 
     /// Adds a run. Its keeper calls this; the claim of an earlier keeper of the run stays in force.
@@ -91,7 +148,7 @@ impl Registry {
     }
 
     /// Returns the claims of all living runs but the one in this file. Deletes those of dead runs.
-    fn living_except(&self, own: Option<&Path>) -> Vec<Claim> {
+    fn living_except(&self, own: Option<&Path>, order: &Order) -> Vec<Claim> {
         let entries = fs::read_dir(&self.claims).into_iter().flatten().flatten();
         let files = entries.map(|entry| entry.path()).filter(|path| Some(path.as_path()) != own);
         files
@@ -101,10 +158,34 @@ impl Registry {
                 if claim.is_none() {
                     fs::remove_file(&path).ok();
                 }
-                claim
+                claim.map(|claim| Claim { ticket: order.ticket(&claim.run_dir), ..claim })
             })
             .collect()
     }
+}
+
+/// Reports whether a run waits for its devices, or is held.
+fn is_waiting(claim: &Claim) -> bool {
+    match claim.stage {
+        Stage::Holds => false,
+        Stage::Queued | Stage::Later => true,
+        Stage::Rests => claim.ticket > 0,
+    }
+}
+
+/// Returns the place of a run in the queue, if it waits; `all`: the claims of all living runs.
+#[must_use]
+pub fn place_of(run: &Path, all: &[Claim]) -> Option<Place> {
+    let own = all.iter().find(|claim| claim.run_dir == run).filter(|claim| is_waiting(claim))?;
+    let is_ahead = |other: &&Claim| {
+        other.stage == Stage::Queued && other.ticket < own.ticket && other.devices.overlap(&own.devices)
+    };
+    let wait = match own.stage {
+        Stage::Rests => Wait::Held,
+        Stage::Later => Wait::Later,
+        Stage::Queued | Stage::Holds => Wait::Number(1 + all.iter().filter(is_ahead).count()),
+    };
+    Some(Place { rank: own.ticket, wait })
 }
 
 fn is_alive(record: &Record, claim: &Claim) -> bool {
@@ -128,14 +209,14 @@ impl Membership {
     /// Returns an error when the claim cannot be stored; nothing has changed then.
     pub fn claim(&mut self, request: &ClaimRequest, first: Option<String>) -> Result<Option<Waiting>, LockError> {
         let _alone = self.registry.decide_alone();
-        let others = self.registry.living_except(Some(&self.path));
         let before = self.claim.clone();
+        let mut order = Order::read(&self.registry.root);
+        order.append(&self.claim.run_dir);
+        let others = self.registry.living_except(Some(&self.path), &order);
         if self.claim.devices != request.devices {
             (self.claim.devices, self.claim.stage) = (request.devices.clone(), Stage::Rests);
         }
-        if self.claim.ticket == 0 {
-            self.claim.ticket = 1 + others.iter().map(|other| other.ticket).max().unwrap_or(0);
-        }
+        self.claim.ticket = order.ticket(&self.claim.run_dir);
         let waiting = match first {
             Some(name) => Some(Waiting::Run(name)),
             None => self.claim.obstacle(&others).filter(|_| !request.another),
@@ -145,23 +226,41 @@ impl Membership {
             Some(Waiting::Run(_)) => Stage::Later,
             Some(Waiting::Devices { .. }) => Stage::Queued,
         };
-        self.write().inspect_err(|_| self.claim = before)?;
+        if self.claim.stage == Stage::Holds {
+            // After a reboot, it comes before those that waited for it.
+            order.put_first(&self.claim.run_dir);
+        }
+        let stored = order.write().map_err(LockError::from).and_then(|()| self.write());
+        stored.inspect_err(|_| self.claim = before)?;
         Ok(waiting)
     }
 
-    /// Gives the devices up, but stays in the registry.
+    /// Gives the devices up, but stays in the registry. A run that waited for them keeps its place.
     ///
     /// # Errors
     /// Returns an error when this cannot be stored.
     pub fn rest(&mut self) -> Result<(), LockError> {
         let _alone = self.registry.decide_alone();
-        (self.claim.stage, self.claim.ticket) = (Stage::Rests, 0);
+        if self.claim.stage == Stage::Holds {
+            self.give_up_place()?;
+        }
+        self.claim.stage = Stage::Rests;
         self.write()
     }
 
-    /// Leaves the registry.
-    pub fn leave(self) {
+    fn give_up_place(&self) -> io::Result<()> {
+        let mut order = Order::read(&self.registry.root);
+        order.remove(&self.claim.run_dir);
+        order.write()
+    }
+
+    /// Leaves the registry. A run that `returns` after a reboot keeps its place in the queue.
+    pub fn leave(self, returns: bool) {
         let _alone = self.registry.decide_alone();
+        if !returns {
+            // A place that is left behind holds up no run.
+            self.give_up_place().ok();
+        }
         fs::remove_file(&self.path).ok();
         // Fails while other runs have claims.
         fs::remove_dir(&self.registry.claims).ok();
@@ -179,8 +278,8 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
-    use super::{Membership, Registry};
-    use crate::protocol::claim::{Card, ClaimRequest, Devices, Stage};
+    use super::{Membership, MoveError, Registry, place_of};
+    use crate::protocol::claim::{Card, ClaimRequest, Devices, Move, Stage, Wait};
     use crate::store::owners;
     use crate::store::run_dir::RunDir;
     use std::fs;
@@ -245,9 +344,9 @@ mod tests {
         // A run that comes back from a pause is last in the queue.
         assert_eq!(told(&mut first, &wish(0)).unwrap(), "second holds cuda:0; number 2 in the queue, after third");
         assert_eq!(told(&mut first, &ClaimRequest { another: true, ..wish(0) }), None);
-        second.leave();
+        second.leave(false);
         assert_eq!(told(&mut third, &wish(0)).unwrap(), "first holds cuda:0; next in the queue");
-        first.leave();
+        first.leave(false);
         assert_eq!(told(&mut third, &wish(0)), None);
     }
 
@@ -286,8 +385,80 @@ mod tests {
         parent.release();
         assert_eq!(told(&mut other, &wish(0)), None);
         assert_eq!(place.living(), [("other".to_owned(), Stage::Holds)]);
-        other.leave();
+        other.leave(false);
         assert!(!place.registry.claims.exists() && !Path::new(&file).exists());
+    }
+
+    /// Returns the names of the waiting runs in their order, with their places.
+    fn queue(place: &Place) -> Vec<(String, Wait)> {
+        let all = place.registry.living();
+        let mut waiting: Vec<_> =
+            all.iter().filter_map(|claim| Some((place_of(&claim.run_dir, &all)?, claim.run_name()))).collect();
+        waiting.sort_by_key(|(place, _)| place.rank);
+        waiting.into_iter().map(|(place, name)| (name, place.wait)).collect()
+    }
+
+    #[test]
+    fn a_waiting_run_moves_among_those_that_want_its_devices() {
+        let place = Place::new();
+        let mut holder = place.join("holder");
+        assert_eq!(told(&mut holder, &wish(0)), None);
+        let mut members: Vec<Membership> = ["a", "b", "c"].map(|name| place.join(name)).into();
+        let mut elsewhere = place.join("elsewhere");
+        place.registry.enqueue(&[place.run("a"), place.run("b"), place.run("elsewhere"), place.run("c")]).unwrap();
+        let mut holder_of_one = place.join("one");
+        assert_eq!(told(&mut holder_of_one, &wish(1)), None);
+        assert!(told(&mut elsewhere, &wish(1)).is_some());
+        // The order is that of the queue, not of the keepers.
+        members.iter_mut().rev().for_each(|member| assert!(told(member, &wish(0)).is_some()));
+        let named = |list: &[(&str, usize)]| -> Vec<_> {
+            list.iter().map(|(name, number)| ((*name).to_owned(), Wait::Number(*number))).collect()
+        };
+        assert_eq!(queue(&place), named(&[("a", 1), ("b", 2), ("elsewhere", 1), ("c", 3)]));
+        let moved = |name: &str, to| place.registry.move_run(&place.run(name), to).unwrap();
+        assert_eq!(moved("c", Move::Up), 2);
+        assert_eq!(queue(&place), named(&[("a", 1), ("c", 2), ("b", 3), ("elsewhere", 1)]));
+        assert_eq!((moved("b", Move::First), moved("a", Move::Last), moved("a", Move::Down)), (1, 3, 3));
+        assert_eq!(queue(&place), named(&[("b", 1), ("c", 2), ("a", 3), ("elsewhere", 1)]));
+        assert_eq!(moved("b", Move::To(2)), 2);
+        for stuck in ["holder", "nobody"] {
+            assert!(matches!(place.registry.move_run(&place.run(stuck), Move::First), Err(MoveError::NotWaiting(_))));
+        }
+        holder.leave(false);
+        assert!(told(&mut members[0], &wish(0)).is_some() && told(&mut members[1], &wish(0)).is_some());
+        assert_eq!(told(&mut members[2], &wish(0)), None, "c is first now");
+    }
+
+    #[test]
+    fn a_held_run_keeps_its_place_and_lets_others_pass() {
+        let place = Place::new();
+        let (mut holder, mut held, mut last) = (place.join("holder"), place.join("held"), place.join("last"));
+        assert_eq!(told(&mut holder, &wish(0)), None);
+        assert!(told(&mut held, &wish(0)).is_some() && told(&mut last, &wish(0)).is_some());
+        held.rest().unwrap();
+        assert_eq!(queue(&place), [("held".to_owned(), Wait::Held), ("last".to_owned(), Wait::Number(1))]);
+        assert_eq!(told(&mut last, &wish(0)).unwrap(), "holder holds cuda:0; next in the queue");
+        assert_eq!(told(&mut held, &wish(0)).unwrap(), "holder holds cuda:0; next in the queue");
+        held.rest().unwrap();
+        assert_eq!(place.registry.move_run(&place.run("held"), Move::Last).unwrap(), 2);
+        assert_eq!(told(&mut held, &wish(0)).unwrap(), "holder holds cuda:0; number 2 in the queue, after last");
+    }
+
+    #[test]
+    fn the_order_outlives_the_runs_that_a_shutdown_ends() {
+        let place = Place::new();
+        let names = ["a", "b", "c"];
+        let mut members: Vec<Membership> = names.map(|name| place.join(name)).into();
+        members.iter_mut().for_each(|member| drop(told(member, &wish(0))));
+        place.registry.move_run(&place.run("c"), Move::First).unwrap();
+        members.into_iter().for_each(|member| member.leave(true));
+        let order: Vec<_> = place.registry.order().iter().map(|path| crate::protocol::claim::run_name(path)).collect();
+        assert_eq!(order, ["a", "c", "b"], "the one that held the card is first");
+        let mut members: Vec<Membership> = names.map(|name| place.join(name)).into();
+        members.iter_mut().for_each(|member| drop(told(member, &wish(0))));
+        assert_eq!(told(&mut members[1], &wish(0)).unwrap(), "a holds cuda:0; number 2 in the queue, after c");
+        members.into_iter().for_each(|member| member.leave(false));
+        assert!(place.registry.order().is_empty());
     }
 
     #[test]

@@ -50,7 +50,15 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::Journal => &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter],
         Panel::Log => &[Action::Filter, Action::Down],
         Panel::RunList | Panel::Difference => {
-            &[Action::Confirm, Action::Menu, Action::Toggle, Action::Filter, Action::Sort]
+            &[
+                Action::Confirm,
+                Action::Sooner,
+                Action::Later,
+                Action::Menu,
+                Action::Toggle,
+                Action::Filter,
+                Action::Sort,
+            ]
         }
         Panel::Compare => &[Action::PageDown, Action::Chart(ChartAction::Axis)],
         Panel::Samples if has_matrix => {
@@ -138,6 +146,8 @@ fn useful_actions(state: &State) -> Vec<Action> {
 fn acts_here(state: &State, action: Action) -> bool {
     match (action, state.screen.focus) {
         (Action::Confirm, Panel::Samples | Panel::Layers) => true,
+        // Most runs are in no queue.
+        (Action::Sooner | Action::Later, _) => state.is_possible(action),
         (Action::Confirm, _) => state.opened_by_enter().is_ok(),
         (Action::PageDown, Panel::Chart(_)) => state.screen.view == View::Charts && has_more_charts(state),
         (Action::PageDown, Panel::Samples) => has_more_samples(state),

@@ -7,7 +7,7 @@ use std::cmp::{Ordering, Reverse};
 /// A column that runs can be sorted by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Column {
-    /// The start: the newest first.
+    /// The start: runs of the queue, in its order, then the newest first.
     #[default]
     Started,
     /// The name, in alphabetical order.
@@ -90,9 +90,13 @@ impl Column {
     #[must_use]
     pub fn compare(self, a: &RunSummary, b: &RunSummary, now_ms: i64) -> Ordering {
         match self {
-            Self::Started => Reverse(start_ms(a)).cmp(&Reverse(start_ms(b))),
+            Self::Started => {
+                known_first(queue_rank(a), queue_rank(b)).then_with(|| Reverse(start_ms(a)).cmp(&Reverse(start_ms(b))))
+            }
             Self::Name => a.name.cmp(&b.name),
-            Self::State => state_rank(a).cmp(&state_rank(b)),
+            Self::State => {
+                state_rank(a).cmp(&state_rank(b)).then_with(|| known_first(queue_rank(a), queue_rank(b)))
+            }
             Self::Duration => Reverse(a.duration_ms(now_ms)).cmp(&Reverse(b.duration_ms(now_ms))),
             Self::Useful => useful(b).total_cmp(&useful(a)),
             Self::Steps => Reverse(step(a)).cmp(&Reverse(step(b))),
@@ -111,6 +115,10 @@ impl Column {
 /// Returns the start; of a run that still waits for its first worker, the time of its run file.
 fn start_ms(run: &RunSummary) -> Option<i64> {
     run.times.started_ms.or(run.created_ms)
+}
+
+fn queue_rank(run: &RunSummary) -> Option<u64> {
+    run.place.map(|place| place.rank)
 }
 
 fn step(run: &RunSummary) -> Option<u64> {
