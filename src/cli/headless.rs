@@ -107,7 +107,20 @@ impl<'a> Follower<'a> {
         let standstill = Standstill::default();
         let (asked, status, noticed, told_still) = (None, None, false, false);
         let behind = Vec::new();
-        Self { dir, behind, since_ms, printed, progress, interval, asked, status, bound, noticed, standstill, told_still }
+        Self {
+            dir,
+            behind,
+            since_ms,
+            printed,
+            progress,
+            interval,
+            asked,
+            status,
+            bound,
+            noticed,
+            standstill,
+            told_still,
+        }
     }
 
     async fn follow(&mut self, signals: &mut Signals) -> Outcome {

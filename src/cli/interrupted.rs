@@ -46,8 +46,13 @@ pub struct Interrupted {
 /// The state of a run after the boot.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It was alive when the machine went down; holds the durable step.
-    Interrupted(Option<u64>),
+    /// It was alive when the machine went down.
+    Interrupted {
+        /// The durable step.
+        durable: Option<u64>,
+        /// It waited for its first turn on a device.
+        waited: bool,
+    },
     /// It has a keeper.
     Alive,
     /// It was paused, and stays paused.
@@ -120,12 +125,13 @@ impl Report {
             Found::Paused => {
                 self.tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
             }
-            Found::Interrupted(durable) => match go_on(&dir) {
+            Found::Interrupted { durable, waited } => match go_on(&dir) {
                 Ok(()) => {
                     // The next one must find it in the queue.
                     wait_for_claim(&dir);
                     let step = durable.map(|step| format!("step {}", count(step)));
-                    self.tell(&dir, &format!("continues from {}", step.as_deref().unwrap_or("the beginning")));
+                    let begun = || format!("continues from {}", step.as_deref().unwrap_or("the beginning"));
+                    self.tell(&dir, &if waited { "waits for its turn again".to_owned() } else { begun() });
                     self.resumed.push(dir);
                 }
                 Err(failure) => self.tell_failure(&dir, &format!("cannot continue: {}", failure.message)),
@@ -190,13 +196,14 @@ pub(super) fn find_state(dir: &RunDir) -> Found {
     };
     // The worker may have saved after its keeper was gone.
     let durable = || live_status(dir).and_then(|status| status.durable_step);
+    let interrupted = || Found::Interrupted { durable: durable(), waited: status.attempts == 0 };
     match status.state {
         RunState::Paused => Found::Paused,
         _ if owners::unwritten_end(dir).is_some_and(|ending| ending.wish) => Found::Over,
         // A shutdown sends SIGTERM to every process before it takes the machine down.
-        RunState::Stopped if ended_with_the_machine(&reader) => Found::Interrupted(durable()),
+        RunState::Stopped if ended_with_the_machine(&reader) => interrupted(),
         state if state.is_over() => Found::Over,
-        _ => Found::Interrupted(durable()),
+        _ => interrupted(),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use super::poll::poll_within;
 use super::{Failure, Format, Outcome, client, find_run, line, runs};
+use crate::cockpit::run_cells as cell;
 use crate::cockpit::update::ChangeError;
 use crate::protocol::claim::{Move, Place, QueueChange, UnknownMove, Wait};
 use crate::protocol::control::Request;
-use crate::store::claims::{MoveError, Registry, place_of};
+use crate::store::claims::{MoveError, Registry, check_waits, place_of};
 use crate::store::run_dir::RunDir;
+use crate::store::run_summary::RunSummary;
+use crate::untrusted::text;
 use clap::{Args, Subcommand};
 use std::path::Path;
 use std::time::Duration;
@@ -62,7 +65,8 @@ fn parse_move(text: &str) -> Result<Move, UnknownMove> {
 
 pub fn queue(args: &QueueArgs, runs: &Path) -> Outcome {
     let (run, what) = match &args.action {
-        None => return runs::print_living(args.format, runs),
+        None if args.format == Format::Json => return runs::print_living(args.format, runs),
+        None => return print_queue(runs),
         Some(QueueAction::Move { run, to }) => (run, QueueChange::Move(*to)),
         Some(QueueAction::Hold { run }) => (run, QueueChange::Hold),
         Some(QueueAction::Release { run }) => (run, QueueChange::Release),
@@ -70,6 +74,37 @@ pub fn queue(args: &QueueArgs, runs: &Path) -> Outcome {
     };
     let dir = find_run(runs, Some(run))?;
     line!("{}: {}", dir.name(), change(&dir, what)?);
+    Ok(0)
+}
+
+/// Prints the runs that have their devices, then those that wait, in their order.
+fn print_queue(runs: &Path) -> Outcome {
+    let living = runs::living(runs);
+    if living.is_empty() {
+        line!("no run is alive; `downshift run a.yaml b.yaml` queues several");
+    }
+    let claims = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
+    let here = runs.canonicalize().unwrap_or_else(|_| runs.to_owned());
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let row = |(dir, run): &(RunDir, RunSummary)| {
+        let devices = claims.iter().find(|claim| claim.run_dir == dir.path()).map(|claim| claim.devices.to_string());
+        let begun = run.status.as_ref().is_some_and(|status| status.step > 0);
+        let progress =
+            if begun { format!("step {} {}", cell::steps(run), cell::done_text(run)) } else { String::new() };
+        let folder =
+            dir.path().parent().filter(|folder| **folder != here).map(|folder| format!("in {}", text::path(folder)));
+        let devices = devices.unwrap_or_default();
+        [
+            cell::state(run, now_ms),
+            run.name.clone(),
+            devices,
+            progress.trim_end().to_owned(),
+            folder.unwrap_or_default(),
+        ]
+        .to_vec()
+    };
+    let rows: Vec<Vec<String>> = living.iter().map(row).collect();
+    runs::align(&rows).iter().for_each(|row| line!("{row}"));
     Ok(0)
 }
 
@@ -81,17 +116,16 @@ pub fn change_for_cockpit(dir: &RunDir, what: QueueChange) -> Result<String, Cha
 
 /// Changes the place of a waiting run. Returns the answer.
 fn change(dir: &RunDir, what: QueueChange) -> Result<String, Failure> {
-    let registry = Registry::of_user();
-    let place = || registry.as_ref().and_then(|registry| place_of(dir.path(), &registry.living()));
-    let not_waiting = || MoveError::NotWaiting(dir.name());
-    let Some(Place { wait, .. }) = place() else { return Err(not_waiting().into()) };
+    let registry = Registry::of_user().ok_or_else(|| MoveError::NotWaiting(dir.name()))?;
+    let place = || place_of(dir.path(), &registry.living());
+    let Place { wait, .. } = check_waits(dir, &registry.living())?;
     let settle = |is_done: &dyn Fn(Option<Place>) -> bool| {
         poll_within(SETTLING, INTERVAL, || Some(place()).filter(|place| is_done(*place))).flatten()
     };
     let is_held = |place: Option<Place>| place.is_some_and(|place| place.wait == Wait::Held);
     match (what, wait) {
         (QueueChange::Move(to), _) => {
-            let number = registry.as_ref().ok_or_else(not_waiting)?.move_run(dir, to)?;
+            let number = registry.move_run(dir, to)?;
             let held = if wait == Wait::Held { "held, " } else { "" };
             Ok(format!("{held}{}", number_word(number)))
         }

@@ -74,7 +74,7 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     // A row that wraps is hard to tell from two.
     let width = terminal_width().unwrap_or(usize::MAX);
     table::fit(&mut rows, width);
-    for row in table::align(&rows) {
+    for row in align(&rows) {
         line!("{}", cut(&row, width));
     }
     Ok(0)
@@ -88,14 +88,15 @@ fn print_json(shown: &[(RunDir, RunSummary)], now_ms: i64) -> Outcome {
 
 /// Summarizes these runs, with their places in the queue.
 pub fn summarize_all(runs: Vec<RunDir>) -> Vec<(RunDir, RunSummary)> {
-    let mut all: Vec<_> = runs.into_iter().map(|run| (run.clone(), summarize_run(&run, current_status(&run)))).collect();
+    let mut all: Vec<_> =
+        runs.into_iter().map(|run| (run.clone(), summarize_run(&run, current_status(&run)))).collect();
     find_places(all.iter_mut().map(|(dir, run)| (&*dir, run)));
     all
 }
 
-/// Prints every living run and its folder: those that train first, then the queue in its order. A run whose keeper
+/// Returns every living run: those that have their devices, then the queue in its order, then paused ones. A run whose keeper
 /// could not register is found in its own runs directory only.
-pub fn print_living(format: Format, runs: &Path) -> Outcome {
+pub fn living(runs: &Path) -> Vec<(RunDir, RunSummary)> {
     let mut claims = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
     claims.sort_by_key(|claim| {
         let rank = match claim.stage {
@@ -111,13 +112,19 @@ pub fn print_living(format: Format, runs: &Path) -> Outcome {
     let unregistered: Vec<RunDir> =
         living_runs(runs).into_iter().map(|run| run.dir).filter(|run| !living.contains(run)).collect();
     living.extend(unregistered);
+    summarize_all(living)
+}
+
+/// Prints every living run and its folder.
+pub fn print_living(format: Format, runs: &Path) -> Outcome {
+    let living = living(runs);
     if format == Format::Json {
-        return print_json(&summarize_all(living), jiff::Timestamp::now().as_millisecond());
+        return print_json(&living, jiff::Timestamp::now().as_millisecond());
     }
     if living.is_empty() {
         line!("no run is alive; start one with `downshift run`");
     }
-    for (dir, run) in summarize_all(living) {
+    for (dir, run) in living {
         let folder = dir.path().parent().map(text::path).unwrap_or_default();
         line!("{}  in {folder}", describe(&dir, &run));
     }
@@ -127,7 +134,11 @@ pub fn print_living(format: Format, runs: &Path) -> Outcome {
 fn describe(dir: &RunDir, run: &RunSummary) -> String {
     let Some(status) = &run.status else { return describe_unknown(dir) };
     let held = run.place.is_some_and(|place| place.wait == Wait::Held);
-    let held = if held { format!(", held in the queue; `{}` lets it on", dir.command("queue release")) } else { String::new() };
+    let held = if held {
+        format!(", held in the queue; `{}` lets it on", dir.command("queue release"))
+    } else {
+        String::new()
+    };
     status::status_line(status) + &held
 }
 

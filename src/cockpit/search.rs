@@ -19,7 +19,10 @@ const SYNONYMS: &[(Action, &[&str])] = &[
     (Action::Later, &["move down", "reorder", "last"]),
     (Action::WriteChart(PictureFormat::Svg), &["save picture", "plot", "image", "download", "write"]),
     (Action::WriteChart(PictureFormat::Png), &["save picture", "plot", "image", "screenshot", "write"]),
-    (Action::View(View::Runs), &["delete", "resume", "branch", "archive", "list", "experiments", "switch run", "queue"]),
+    (
+        Action::View(View::Runs),
+        &["delete", "resume", "branch", "archive", "list", "experiments", "switch run", "queue"],
+    ),
     (Action::View(View::Log), &["output", "stdout", "errors", "events", "history"]),
     (Action::View(View::Health), &["temperature", "memory", "vram", "nvidia-smi", "disk"]),
     (Action::View(View::Charts), &["metrics", "plots", "graphs", "curves"]),

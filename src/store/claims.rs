@@ -51,6 +51,14 @@ pub enum MoveError {
     /// It does not wait.
     #[error("{0} does not wait in the queue; `downshift queue` lists the runs that do")]
     NotWaiting(String),
+    /// It has its devices.
+    #[error("{run} has its turn already; `{pause}` frees its device for the next run")]
+    Holds {
+        /// Its name.
+        run: String,
+        /// The command that pauses it.
+        pause: String,
+    },
     /// The order cannot be stored.
     #[error("the order of the queue cannot be stored: {0}")]
     Io(#[from] io::Error),
@@ -94,6 +102,7 @@ impl Registry {
         let _alone = self.decide_alone();
         let mut order = Order::read(&self.root);
         let mut waiting = self.living_except(None, &order);
+        check_waits(run, &waiting)?;
         waiting.retain(is_waiting);
         let own = waiting.iter().position(|claim| claim.run_dir == run.path());
         let own = own.map(|own| waiting.swap_remove(own)).ok_or_else(|| MoveError::NotWaiting(run.name()))?;
@@ -171,6 +180,18 @@ fn is_waiting(claim: &Claim) -> bool {
         Stage::Queued | Stage::Later => true,
         Stage::Rests => claim.ticket > 0,
     }
+}
+
+/// Checks that a run waits in the queue; `all`: the claims of all living runs.
+///
+/// # Errors
+/// Returns an error when it does not.
+pub fn check_waits(run: &RunDir, all: &[Claim]) -> Result<Place, MoveError> {
+    let holds = |claim: &Claim| claim.run_dir == run.path() && claim.stage == Stage::Holds;
+    place_of(run.path(), all).ok_or_else(|| match all.iter().any(holds) {
+        true => MoveError::Holds { run: run.name(), pause: run.command("pause") },
+        false => MoveError::NotWaiting(run.name()),
+    })
 }
 
 /// Returns the place of a run in the queue, if it waits; `all`: the claims of all living runs.
@@ -421,9 +442,11 @@ mod tests {
         assert_eq!((moved("b", Move::First), moved("a", Move::Last), moved("a", Move::Down)), (1, 3, 3));
         assert_eq!(queue(&place), named(&[("b", 1), ("c", 2), ("a", 3), ("elsewhere", 1)]));
         assert_eq!(moved("b", Move::To(2)), 2);
-        for stuck in ["holder", "nobody"] {
-            assert!(matches!(place.registry.move_run(&place.run(stuck), Move::First), Err(MoveError::NotWaiting(_))));
-        }
+        let refused = |name: &str| place.registry.move_run(&place.run(name), Move::First).unwrap_err();
+        assert!(
+            matches!(refused("holder"), MoveError::Holds { .. })
+                && matches!(refused("nobody"), MoveError::NotWaiting(_))
+        );
         holder.leave(false);
         assert!(told(&mut members[0], &wish(0)).is_some() && told(&mut members[1], &wish(0)).is_some());
         assert_eq!(told(&mut members[2], &wish(0)), None, "c is first now");

@@ -20,7 +20,8 @@ pub(super) async fn follow_all(dirs: &[RunDir]) -> Outcome {
     let mut left: VecDeque<(usize, &RunDir)> = dirs.iter().enumerate().collect();
     let mut codes = vec![FINISHED; dirs.len()];
     while !left.is_empty() {
-        let Some((number, dir)) = left.iter().position(|(_, dir)| !waits(dir)).and_then(|place| left.remove(place)) else {
+        let Some((number, dir)) = left.iter().position(|(_, dir)| !waits(dir)).and_then(|place| left.remove(place))
+        else {
             tokio::select! {
                 () = sleep(INTERVAL) => {}
                 _ = signals.next() => remove(&left.iter().map(|(_, dir)| *dir).collect::<Vec<_>>()),
@@ -46,7 +47,9 @@ fn waits(dir: &RunDir) -> bool {
 pub(super) fn remove(waiting: &[&RunDir]) {
     for dir in waiting.iter().rev() {
         match client::send_request(dir, &Request::Stop) {
-            Ok(_) => print_now(&format!("{} is out of the queue; `{}` puts it back", dir.name(), dir.command("resume"))),
+            Ok(_) => {
+                print_now(&format!("{} is out of the queue; `{}` puts it back", dir.name(), dir.command("resume")))
+            }
             Err(failure) => say(&failure.message),
         }
     }

@@ -72,7 +72,8 @@ fn remark(dir: &RunDir, status: &Status) -> String {
         parts.extend(status.why.clone());
     }
     let faults = status.rungs.iter().filter_map(|rung| Some((rung, rung.fault.as_ref()?)));
-    let met = faults.map(|(rung, (fault, step))| format!("{fault} on {} at step {}", rung.name, crate::format::count(*step)));
+    let met =
+        faults.map(|(rung, (fault, step))| format!("{fault} on {} at step {}", rung.name, crate::format::count(*step)));
     if status.shifts > 0 {
         let now = format!("on {} after {}", status.rung_name, counted(status.shifts, "shift"));
         parts.push(std::iter::once(now).chain(met).collect::<Vec<_>>().join(", "));
@@ -90,16 +91,16 @@ fn lost(status: &Status) -> String {
     longest.filter(|(ms, _)| *ms >= 1000).map(|(ms, part)| format!("{} {}", part.name(), took(ms))).unwrap_or_default()
 }
 
-/// Counts the runs by state: `3 finished, 1 needs attention`.
+/// Counts the runs by state: `3 finished, 1 set aside`.
 fn tally(rows: &[Row]) -> String {
     let mut counts: BTreeMap<(u8, &str), usize> = BTreeMap::new();
     for row in rows {
-        let rank = match row.state {
-            RunState::Finished => 0,
-            RunState::NeedsPerson | RunState::Failed | RunState::Interrupted => 1,
-            _ => 2,
+        let word = match row.state {
+            RunState::Finished => (0, "finished"),
+            RunState::NeedsPerson | RunState::Failed => (1, "set aside"),
+            state => (2, state.word()),
         };
-        *counts.entry((rank, row.state.word())).or_default() += 1;
+        *counts.entry(word).or_default() += 1;
     }
     counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
 }

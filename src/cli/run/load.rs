@@ -117,7 +117,8 @@ pub(super) fn run_files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let shown = text::path(folder);
     let unreadable = |error: std::io::Error| Failure::config(format!("{shown}: {error}"));
     let entries = folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
-    let is_run_file = |path: &PathBuf| path.is_file() && path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let is_run_file =
+        |path: &PathBuf| path.is_file() && path.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let mut files: Vec<PathBuf> = entries.iter().map(std::fs::DirEntry::path).filter(is_run_file).collect();
     files.sort();
     if files.is_empty() {

@@ -26,12 +26,7 @@ const CLAIMING: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Queues the runs of these files and folders, and follows them.
-pub(super) fn begin_queue(
-    configs: &[PathBuf],
-    options: &RunOptions,
-    runs: &Path,
-    trainer: &dyn Trainer,
-) -> Outcome {
+pub(super) fn begin_queue(configs: &[PathBuf], options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     refuse_options(options)?;
     refuse_command(configs)?;
     let options = RunOptions { sharing: Sharing { wait_for_card: true, another: false }, ..options.clone() };
@@ -65,7 +60,8 @@ fn refuse_options(options: &RunOptions) -> Result<(), Failure> {
 fn refuse_command(configs: &[PathBuf]) -> Result<(), Failure> {
     let is_known = |path: &PathBuf| path.exists() || shipped::run_file(path).is_some() || path.extension().is_some();
     let [program, ..] = configs else { return Ok(()) };
-    let Some(word) = configs.iter().find(|path| is_script(path)).or_else(|| (!is_known(program)).then_some(program)) else {
+    let Some(word) = configs.iter().find(|path| is_script(path)).or_else(|| (!is_known(program)).then_some(program))
+    else {
         return Ok(());
     };
     let (shown, example) = (text::path(word), "downshift run -- python train.py");
@@ -122,7 +118,9 @@ fn start_all(created: Vec<(RunDir, Launch)>) -> Result<Vec<RunDir>, Failure> {
     if let Some(registry) = Registry::of_user()
         && let Err(error) = registry.enqueue(&dirs)
     {
-        crate::cli::say(&format!("the order of the queue cannot be stored, so the runs wait in the order of their start: {error}"));
+        crate::cli::say(&format!(
+            "the order of the queue cannot be stored, so the runs wait in the order of their start: {error}"
+        ));
     }
     for (at, (dir, launch)) in created.iter().enumerate() {
         start_keeper(dir, Some(launch), NextStart::first(dir)).map_err(|failure| {
@@ -139,7 +137,8 @@ pub fn wait_for_claim(dir: &RunDir) {
     let Some(registry) = Registry::of_user() else { return };
     let has_claimed = || {
         let claimed = |stage| matches!(stage, Stage::Holds | Stage::Queued | Stage::Later);
-        registry.living().iter().any(|claim| claim.run_dir == dir.path() && claimed(claim.stage)) || !owners::is_kept(dir)
+        registry.living().iter().any(|claim| claim.run_dir == dir.path() && claimed(claim.stage))
+            || !owners::is_kept(dir)
     };
     poll_within(CLAIMING, INTERVAL, || has_claimed().then_some(()));
 }

@@ -49,17 +49,15 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::Ladder | Panel::Rung | Panel::Checkpoints => &[Action::Down, Action::Confirm],
         Panel::Journal => &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter],
         Panel::Log => &[Action::Filter, Action::Down],
-        Panel::RunList | Panel::Difference => {
-            &[
-                Action::Confirm,
-                Action::Sooner,
-                Action::Later,
-                Action::Menu,
-                Action::Toggle,
-                Action::Filter,
-                Action::Sort,
-            ]
-        }
+        Panel::RunList | Panel::Difference => &[
+            Action::Confirm,
+            Action::Sooner,
+            Action::Later,
+            Action::Menu,
+            Action::Toggle,
+            Action::Filter,
+            Action::Sort,
+        ],
         Panel::Compare => &[Action::PageDown, Action::Chart(ChartAction::Axis)],
         Panel::Samples if has_matrix => {
             &[Action::Chart(ChartAction::Left), Action::NextPanel, Action::Down, Action::Confirm, Action::PageDown]

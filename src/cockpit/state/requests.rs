@@ -175,7 +175,9 @@ impl State {
             Action::Alerts => !self.alerts.is_empty(),
             Action::Sort | Action::ReverseSort => self.screen.view == View::Runs,
             Action::Sooner | Action::Later => {
-                self.screen.view == View::Runs && !self.read_only && self.runs.chosen().is_some_and(|row| row.place.is_some())
+                self.screen.view == View::Runs
+                    && !self.read_only
+                    && self.runs.chosen().is_some_and(|row| row.place.is_some())
             }
             _ => !action.is_request() || self.request_refusal().is_none(),
         }

@@ -94,9 +94,7 @@ impl Column {
                 known_first(queue_rank(a), queue_rank(b)).then_with(|| Reverse(start_ms(a)).cmp(&Reverse(start_ms(b))))
             }
             Self::Name => a.name.cmp(&b.name),
-            Self::State => {
-                state_rank(a).cmp(&state_rank(b)).then_with(|| known_first(queue_rank(a), queue_rank(b)))
-            }
+            Self::State => state_rank(a).cmp(&state_rank(b)).then_with(|| known_first(queue_rank(a), queue_rank(b))),
             Self::Duration => Reverse(a.duration_ms(now_ms)).cmp(&Reverse(b.duration_ms(now_ms))),
             Self::Useful => useful(b).total_cmp(&useful(a)),
             Self::Steps => Reverse(step(a)).cmp(&Reverse(step(b))),
