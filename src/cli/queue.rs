@@ -133,7 +133,7 @@ fn change(dir: &RunDir, what: QueueChange) -> Result<String, Failure> {
         (QueueChange::Hold, _) => {
             client::send_request(dir, &Request::Pause)?;
             settle(&is_held);
-            Ok(format!("held: others pass it; `{}` lets it on", dir.command("queue release")))
+            Ok("held: others pass it until it is released".to_owned())
         }
         (QueueChange::Release, Wait::Held) => {
             client::send_request(dir, &Request::Resume)?;

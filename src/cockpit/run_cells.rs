@@ -160,8 +160,9 @@ pub fn tags(run: &RunSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{best, started, tags};
+    use super::{best, started, state, tags};
     use crate::cockpit::fixture::{self, NOW};
+    use crate::protocol::claim::{Place, Wait};
     use crate::protocol::control::{Best, RunState};
     use crate::store::labels::Tag;
     use crate::store::run_summary::{RunSummary, Times};
@@ -191,6 +192,22 @@ mod tests {
         assert_eq!(shown(named("loss", 0.298)), "validation loss 0.298");
         assert_eq!(shown(named("val/fid", 12.5)), "val/fid 12.50");
         assert_eq!(shown(None), "last accuracy 93.4 %", "the newest evaluation");
+    }
+
+    #[test]
+    fn a_waiting_run_shows_its_place() {
+        let status = fixture::status(RunState::AwaitingCard, 0);
+        let mut run = RunSummary { status: Some(status), ..RunSummary::default() };
+        assert_eq!(state(&run, NOW), "waiting for its turn", "the queue is not known");
+        for (wait, text) in [
+            (Wait::Number(1), "waiting, next"),
+            (Wait::Number(12), "waiting, number 12"),
+            (Wait::Later, "waiting for a run"),
+            (Wait::Held, "held in the queue"),
+        ] {
+            run.place = Some(Place { rank: 1, wait });
+            assert_eq!(state(&run, NOW), text);
+        }
     }
 
     #[test]

@@ -51,9 +51,9 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::Log => &[Action::Filter, Action::Down],
         Panel::RunList | Panel::Difference => &[
             Action::Confirm,
+            Action::Menu,
             Action::Sooner,
             Action::Later,
-            Action::Menu,
             Action::Toggle,
             Action::Filter,
             Action::Sort,
