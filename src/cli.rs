@@ -297,9 +297,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     };
     let trainer = &WithCommands { trainer: if trainer::is_elsewhere() { &AsWritten } else { trainer }, find_gpu };
     let runs = &cli.place.runs_dir;
-    if let Err(wrong) = check_override() {
-        say(&wrong.to_string());
-        return ExitCode::from(2);
+    if let Some(code) = refuse_override() {
+        return code;
     }
     let outcome = match cli.command {
         None => start::start(&cli.run, runs, trainer),
@@ -351,6 +350,13 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
     report_end(outcome)
+}
+
+/// Refuses a wrong override of the kinds of file systems.
+fn refuse_override() -> Option<ExitCode> {
+    let wrong = check_override().err()?;
+    say(&wrong.to_string());
+    Some(ExitCode::from(2))
 }
 
 /// Reports a failure on stderr; returns the exit code.

@@ -66,7 +66,10 @@ fn parse_move(text: &str) -> Result<Move, UnknownMove> {
 pub fn queue(args: &QueueArgs, runs: &Path) -> Outcome {
     let (run, what) = match &args.action {
         None if args.format == Format::Json => return runs::print_living(args.format, runs),
-        None => return print_queue(runs),
+        None => {
+            print_queue(runs);
+            return Ok(0);
+        }
         Some(QueueAction::Move { run, to }) => (run, QueueChange::Move(*to)),
         Some(QueueAction::Hold { run }) => (run, QueueChange::Hold),
         Some(QueueAction::Release { run }) => (run, QueueChange::Release),
@@ -78,7 +81,7 @@ pub fn queue(args: &QueueArgs, runs: &Path) -> Outcome {
 }
 
 /// Prints the runs that have their devices, then those that wait, in their order.
-fn print_queue(runs: &Path) -> Outcome {
+fn print_queue(runs: &Path) {
     let living = runs::living(runs);
     if living.is_empty() {
         line!("no run is alive; `downshift run a.yaml b.yaml` queues several");
@@ -104,8 +107,9 @@ fn print_queue(runs: &Path) -> Outcome {
         .to_vec()
     };
     let rows: Vec<Vec<String>> = living.iter().map(row).collect();
-    runs::align(&rows).iter().for_each(|row| line!("{row}"));
-    Ok(0)
+    for row in runs::align(&rows) {
+        line!("{row}");
+    }
 }
 
 /// Does the same for the cockpit.

@@ -30,12 +30,11 @@ pub struct ReportArgs {
 
 pub fn report(args: &ReportArgs, runs: &Path) -> Outcome {
     let taken = Taken { now_ms: Timestamp::now().as_millisecond(), zone: TimeZone::system() };
-    let (name, page) = match args.since {
-        Some(since) => ("runs".to_owned(), several::report(runs, since, &taken)?),
-        None => {
-            let run = find_run(runs, args.which.run.as_deref())?;
-            (run.name(), write_page(&run, current_status(&run), &taken)?)
-        }
+    let (name, page) = if let Some(since) = args.since {
+        ("runs".to_owned(), several::report(runs, since, &taken)?)
+    } else {
+        let run = find_run(runs, args.which.run.as_deref())?;
+        (run.name(), write_page(&run, current_status(&run), &taken)?)
     };
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}-report.html")));
     write_whole(&out, page.as_bytes()).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&out))))?;

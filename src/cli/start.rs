@@ -85,7 +85,7 @@ fn read_line(line: &str, trainer: &dyn Trainer) -> Typed {
         },
         Ok(Some(Command::Run(_))) if words.iter().any(|word| word == "--") => Typed::Command { command: rest(), words },
         Ok(Some(Command::Run(args))) => {
-            let files: Vec<String> = args.config.iter().map(|path| crate::untrusted::text::path(path).into()).collect();
+            let files: Vec<String> = args.config.iter().map(|path| crate::untrusted::text::path(path)).collect();
             let file = if files.is_empty() { "digits".to_owned() } else { files.join(", ") };
             Typed::RunFile { file, words }
         }

@@ -65,6 +65,9 @@ pub struct Others {
 /// Changes the labels of a run.
 pub type LabelChange = Arc<dyn Fn(&str, &LabelEdit) -> RunChange + Send + Sync>;
 
+/// Changes a run's place in the queue.
+pub type PlaceChange = Arc<dyn Fn(&str, QueueChange) -> RunChange + Send + Sync>;
+
 /// The changes of runs that the user can ask for.
 #[derive(Clone)]
 pub struct Changes {
@@ -75,7 +78,7 @@ pub struct Changes {
     /// Deletes a run.
     pub delete: Arc<dyn Fn(&str) -> RunChange + Send + Sync>,
     /// Changes a run's place in the queue.
-    pub queue: Arc<dyn Fn(&str, QueueChange) -> RunChange + Send + Sync>,
+    pub queue: PlaceChange,
 }
 
 /// Readers of on-disk data; each is called on a blocking thread.

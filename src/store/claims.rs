@@ -90,7 +90,9 @@ impl Registry {
         user_folder::create(&self.root)?;
         let _alone = self.decide_alone();
         let mut order = Order::read(&self.root);
-        runs.iter().for_each(|run| order.append(run.path()));
+        for run in runs {
+            order.append(run.path());
+        }
         order.write()
     }
 
@@ -188,9 +190,11 @@ fn is_waiting(claim: &Claim) -> bool {
 /// Returns an error when it does not.
 pub fn check_waits(run: &RunDir, all: &[Claim]) -> Result<Place, MoveError> {
     let holds = |claim: &Claim| claim.run_dir == run.path() && claim.stage == Stage::Holds;
-    place_of(run.path(), all).ok_or_else(|| match all.iter().any(holds) {
-        true => MoveError::Holds { run: run.name(), pause: run.command("pause") },
-        false => MoveError::NotWaiting(run.name()),
+    place_of(run.path(), all).ok_or_else(|| {
+        if all.iter().any(holds) {
+            return MoveError::Holds { run: run.name(), pause: run.command("pause") };
+        }
+        MoveError::NotWaiting(run.name())
     })
 }
 
@@ -431,7 +435,9 @@ mod tests {
         assert_eq!(told(&mut holder_of_one, &wish(1)), None);
         assert!(told(&mut elsewhere, &wish(1)).is_some());
         // The order is that of the queue, not of the keepers.
-        members.iter_mut().rev().for_each(|member| assert!(told(member, &wish(0)).is_some()));
+        for member in members.iter_mut().rev() {
+            assert!(told(member, &wish(0)).is_some());
+        }
         let named = |list: &[(&str, usize)]| -> Vec<_> {
             list.iter().map(|(name, number)| ((*name).to_owned(), Wait::Number(*number))).collect()
         };
@@ -472,15 +478,23 @@ mod tests {
         let place = Place::new();
         let names = ["a", "b", "c"];
         let mut members: Vec<Membership> = names.map(|name| place.join(name)).into();
-        members.iter_mut().for_each(|member| drop(told(member, &wish(0))));
+        for member in &mut members {
+            told(member, &wish(0));
+        }
         place.registry.move_run(&place.run("c"), Move::First).unwrap();
-        members.into_iter().for_each(|member| member.leave(true));
+        for member in members {
+            member.leave(true);
+        }
         let order: Vec<_> = place.registry.order().iter().map(|path| crate::protocol::claim::run_name(path)).collect();
         assert_eq!(order, ["a", "c", "b"], "the one that held the card is first");
         let mut members: Vec<Membership> = names.map(|name| place.join(name)).into();
-        members.iter_mut().for_each(|member| drop(told(member, &wish(0))));
+        for member in &mut members {
+            told(member, &wish(0));
+        }
         assert_eq!(told(&mut members[1], &wish(0)).unwrap(), "a holds cuda:0; number 2 in the queue, after c");
-        members.into_iter().for_each(|member| member.leave(false));
+        for member in members {
+            member.leave(false);
+        }
         assert!(place.registry.order().is_empty());
     }
 

@@ -1,6 +1,8 @@
 //! Several run files at once: a night with faults and a reboot, the order of the queue, and what is refused. The real
 //! program with the scripted worker and a fake NVML library with two cards.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test: what is missing fails it")]
+
 use crate::devices::{begin, stop, text, trains, two_cards, waits};
 use crate::helper::{Place, cut_power, journal_says, send_signal, wait_for, wait_parent_end, wait_state, wait_status};
 use downshift::protocol::control::RunState;
@@ -25,7 +27,7 @@ fn write_file(place: &Place, name: &str, model: &str, steps: u64) {
 fn queue(place: &Place, words: &[&str]) -> Child {
     let words = [&["run"][..], words, &["--headless", "--trust", "--device", "cuda:0"]].concat();
     let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
-    place.command(&words).stdout(out).stderr(Stdio::piped()).spawn().unwrap()
+    place.command(&words).stdout(out).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn find(place: &Place, name: &str) -> RunDir {
@@ -99,9 +101,14 @@ fn after_a_night_with_faults_and_a_reboot_three_runs_are_done_and_one_is_set_asi
     let said = place.succeed(&["report", "--since", "1h", "--out", "night.html"]);
     let page = fs::read_to_string(place.dir.path().join("night.html")).unwrap();
     assert!(said.contains(": 3 finished, 1 set aside") && page.contains(": 3 finished, 1 set aside"), "{said}");
-    for (name, part) in [("a", "useful "), ("a", "on accumulate after 1 shift"), ("c", "No module named 'kohya'")] {
-        let row = said.lines().find(|line| line.starts_with(&format!("{name}-"))).unwrap();
-        assert!(row.contains(part), "{row}");
+    for (name, part, remark) in [
+        ("a", "useful ", "1 shift, now on accumulate: out of device memory"),
+        ("b", "validation loss 0.100", "now on safe"),
+        ("c", "failed", "No module named 'kohya'"),
+    ] {
+        let mut lines = said.lines().skip_while(|line| !line.starts_with(&format!("{name}-")));
+        let (row, below) = (lines.next().unwrap(), lines.next().unwrap());
+        assert!(row.contains(part) && below.contains(remark), "{said}");
     }
     assert!(page.contains("No module named 'kohya'") && page.contains("<polyline"), "{page}");
 }

@@ -48,7 +48,7 @@ pub(super) fn remove(waiting: &[&RunDir]) {
     for dir in waiting.iter().rev() {
         match client::send_request(dir, &Request::Stop) {
             Ok(_) => {
-                print_now(&format!("{} is out of the queue; `{}` puts it back", dir.name(), dir.command("resume")))
+                print_now(&format!("{} is out of the queue; `{}` puts it back", dir.name(), dir.command("resume")));
             }
             Err(failure) => say(&failure.message),
         }

@@ -5,15 +5,18 @@ use crate::cli::{Failure, line};
 use crate::cockpit::run_cells as cell;
 use crate::export::report::Taken;
 use crate::export::report::several::{Overview, Row, write_overview};
-use crate::format::{counted, took};
+use crate::format::{count, counted, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::time_spent::Part;
 use crate::store::run_dir::RunDir;
 use crate::store::run_summary::RunSummary;
-use crate::untrusted::text;
+use crate::untrusted::text::{self, clip_line};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+
+/// Most characters of a clause of a remark.
+const CLAUSE: usize = 100;
 
 /// Prints the runs of a folder that lived since then, and returns the page.
 pub(super) fn report(runs: &Path, since: Duration, taken: &Taken) -> Result<String, Failure> {
@@ -33,7 +36,12 @@ pub(super) fn report(runs: &Path, since: Duration, taken: &Taken) -> Result<Stri
     let title = format!("since {}: {}", taken.moment(begin_ms), tally(&rows));
     line!("{title}");
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
-    align(&cells).iter().for_each(|row| line!("{row}"));
+    for (cells, row) in align(&cells).iter().zip(&rows) {
+        line!("{cells}");
+        if !row.remark.is_empty() {
+            line!("    {}", text::escape_line(&row.remark));
+        }
+    }
     Ok(write_overview(&Overview { title: &title, rows: &rows, run: &lived[0].0, taken }))
 }
 
@@ -61,22 +69,21 @@ fn row(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Option<Row> {
 
 /// Returns what a reader in the morning must know: why the run was set aside and what to do, or what it took to finish.
 fn remark(dir: &RunDir, status: &Status) -> String {
-    let is_aside = matches!(status.state, RunState::NeedsPerson | RunState::Failed | RunState::Interrupted);
     let mut parts = Vec::new();
-    if is_aside {
-        // The first clause names the cause.
-        let cause = status.why.as_deref().and_then(|why| why.split("; ").next());
-        parts.extend(cause.map(str::to_owned));
-        parts.push(format!("`{}`", dir.command("triage")));
-    } else {
-        parts.extend(status.why.clone());
+    match status.state {
+        RunState::NeedsPerson | RunState::Failed => {
+            // The first clauses name the cause, the others the way out.
+            let why = status.why.as_deref().unwrap_or_default();
+            parts.extend(why.split("; ").take(2).map(|clause| clip_line(clause, CLAUSE)));
+            parts.push(format!("`{}`", dir.command("triage")));
+        }
+        _ => parts.extend(status.why.clone()),
     }
-    let faults = status.rungs.iter().filter_map(|rung| Some((rung, rung.fault.as_ref()?)));
-    let met =
-        faults.map(|(rung, (fault, step))| format!("{fault} on {} at step {}", rung.name, crate::format::count(*step)));
     if status.shifts > 0 {
-        let now = format!("on {} after {}", status.rung_name, counted(status.shifts, "shift"));
-        parts.push(std::iter::once(now).chain(met).collect::<Vec<_>>().join(", "));
+        let first = status.rungs.iter().find_map(|rung| rung.fault.as_ref());
+        let cause = first.map(|(fault, step)| format!(": {} at step {}", clip_line(fault, CLAUSE), count(*step)));
+        let shifts = format!("{}, now on {}", counted(status.shifts, "shift"), status.rung_name);
+        parts.push(shifts + &cause.unwrap_or_default());
     } else if status.restarts > 0 {
         parts.push(counted(status.restarts, "restart"));
     }

@@ -11,6 +11,8 @@ use crate::untrusted::file::{self, Limit, ReadError};
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};
 
+const PICTURES: &str = "; to train on a folder of pictures, begin with `downshift init pictures`";
+
 /// Loads a run file, or a shipped one of that name, for training on `device`.
 pub fn load_run_file(
     config: Option<&Path>,
@@ -35,9 +37,8 @@ pub fn load_run_file(
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. }))
             if !path.is_dir() || shipped::run_file(path).is_none() =>
         {
-            let pictures = "; to train on a folder of pictures, begin with `downshift init pictures`";
             let has_folders = || path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
-            let of_folder = || has_folders().then(|| pictures.to_owned());
+            let of_folder = || has_folders().then(|| PICTURES.to_owned());
             let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
             return Err(Failure::config(format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
         }
@@ -123,8 +124,7 @@ pub(super) fn run_files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     files.sort();
     if files.is_empty() {
         let has_folders = entries.iter().any(|entry| entry.path().is_dir());
-        let pictures = "; to train on a folder of pictures, begin with `downshift init pictures`";
-        let pictures = if has_folders { pictures } else { "" };
+        let pictures = if has_folders { PICTURES } else { "" };
         return Err(Failure::config(format!("{shown}: no run file (*.yaml) in this folder{pictures}")));
     }
     Ok(files)

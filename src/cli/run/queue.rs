@@ -35,7 +35,7 @@ pub(super) fn begin_queue(configs: &[PathBuf], options: &RunOptions, runs: &Path
         line!("{}:", text::path(&file));
         ready.push(check(&file, &options, runs, trainer).map_err(|failure| nothing_queued(&file, failure))?);
     }
-    let started = start_all(create_all(ready, &options, runs)?)?;
+    let started = start_all(&create_all(ready, &options, runs)?)?;
     print_queue(&started);
     if options.headless || !has_terminal() {
         return headless::follow_all(&started);
@@ -104,7 +104,9 @@ fn create_all(ready: Vec<Ready>, options: &RunOptions, runs: &Path) -> Result<Ve
             Ok(run) => created.push(run),
             Err(failure) => {
                 // None of them has begun.
-                created.iter().for_each(|(dir, _)| drop(std::fs::remove_dir_all(dir.path())));
+                for (dir, _) in created {
+                    std::fs::remove_dir_all(dir.path()).ok();
+                }
                 return Err(Failure::new(failure.code, format!("{}; nothing was queued", failure.message)));
             }
         }
@@ -113,7 +115,7 @@ fn create_all(ready: Vec<Ready>, options: &RunOptions, runs: &Path) -> Result<Ve
 }
 
 /// Starts a keeper for each run. Its place is settled before, so it does not depend on which keeper is the first to ask.
-fn start_all(created: Vec<(RunDir, Launch)>) -> Result<Vec<RunDir>, Failure> {
+fn start_all(created: &[(RunDir, Launch)]) -> Result<Vec<RunDir>, Failure> {
     let dirs: Vec<RunDir> = created.iter().map(|(dir, _)| dir.clone()).collect();
     if let Some(registry) = Registry::of_user()
         && let Err(error) = registry.enqueue(&dirs)

@@ -52,7 +52,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns its cells as text, for a terminal.
+    /// Returns its cells as text, for a terminal; the remark stands below them.
     #[must_use]
     pub fn cells(&self) -> Vec<String> {
         let named = |name: &str, value: &str| if value.is_empty() { String::new() } else { format!("{name}{value}") };
@@ -63,7 +63,6 @@ impl Row {
             named("useful ", &self.useful),
             named("step ", &self.steps),
             self.best.clone(),
-            if self.remark.is_empty() { String::new() } else { format!("({})", self.remark) },
         ]
     }
 }
