@@ -99,10 +99,12 @@ impl fmt::Display for Typed {
         match self {
             Self::Empty => write!(formatter, "python a.py · run a.yaml b.yaml · init -- python a.py"),
             Self::Command { command, .. } => write!(formatter, "starts {}", join(command)),
-            Self::RunFile { files, .. } => {
-                let does = if files.len() > 1 { "queues" } else { "starts" };
-                write!(formatter, "{does} {}; asks first for commands and libraries", files.join(", "))
-            }
+            Self::RunFile { files, .. } => match &files[..] {
+                [file] => write!(formatter, "starts the run file {file}; asks first if it names commands or libraries"),
+                files => {
+                    write!(formatter, "queues {}; asks first if they name commands or libraries", files.join(", "))
+                }
+            },
             Self::Init { command, .. } => {
                 write!(formatter, "proposes a run file for {}; starts nothing", join(command))
             }
