@@ -6,6 +6,7 @@
 use crate::devices::{begin, stop, text, trains, two_cards, waits};
 use crate::helper::{Place, cut_power, journal_says, send_signal, wait_for, wait_parent_end, wait_state, wait_status};
 use downshift::protocol::control::RunState;
+use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
 use rustix::process::Signal;
 use std::fs;
@@ -81,6 +82,7 @@ fn after_a_night_with_faults_and_a_reboot_three_runs_are_done_and_one_is_set_asi
     cut_power(&place.processes());
     evening.kill().unwrap();
     evening.wait().unwrap();
+    wait_for("the end of every keeper", || [&b, &c, &d].iter().all(|run| !owners::is_kept(run)).then_some(()));
     assert!(place.succeed(&["runs"]).contains("interrupted"));
     let words = autostart_words(&place);
     let said = place.succeed(&words.iter().map(String::as_str).collect::<Vec<_>>());
