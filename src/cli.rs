@@ -41,6 +41,7 @@ mod preferences;
 mod preflight;
 mod prepare;
 mod profiles;
+mod queue;
 mod report;
 mod request;
 mod resume;
@@ -119,7 +120,7 @@ struct WhichAlive {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a run with a detached keeper and open the cockpit on it
+    /// Start a run with a detached keeper and open the cockpit on it; several run files are queued
     Run(run::RunArgs),
     /// Write or submit a Slurm job that keeps a run across requeues
     Sbatch(sbatch::SbatchArgs),
@@ -133,6 +134,8 @@ enum Command {
     Tag(labels::TagArgs),
     /// Set or print the note of a run
     Note(labels::NoteArgs),
+    /// List the runs that wait for a device, move them, hold them or remove them
+    Queue(queue::QueueArgs),
     /// Leave runs out of the lists, until --undo
     Archive(labels::ArchiveArgs),
     /// Delete runs that have ended, with their checkpoints; asks first
@@ -294,9 +297,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     };
     let trainer = &WithCommands { trainer: if trainer::is_elsewhere() { &AsWritten } else { trainer }, find_gpu };
     let runs = &cli.place.runs_dir;
-    if let Err(wrong) = check_override() {
-        say(&wrong.to_string());
-        return ExitCode::from(2);
+    if let Some(code) = refuse_override() {
+        return code;
     }
     let outcome = match cli.command {
         None => start::start(&cli.run, runs, trainer),
@@ -307,6 +309,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Runs(args)) => runs::print_list(&args, runs),
         Some(Command::Tag(args)) => labels::tag(&args, runs),
         Some(Command::Note(args)) => labels::note(&args, runs),
+        Some(Command::Queue(args)) => queue::queue(&args, runs),
         Some(Command::Archive(args)) => labels::archive(&args, runs),
         Some(Command::Delete(args)) => delete::delete(&args, runs),
         Some(Command::Status(args)) => status::print_status(&args, runs),
@@ -347,6 +350,13 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
     report_end(outcome)
+}
+
+/// Refuses a wrong override of the kinds of file systems.
+fn refuse_override() -> Option<ExitCode> {
+    let wrong = check_override().err()?;
+    say(&wrong.to_string());
+    Some(ExitCode::from(2))
 }
 
 /// Reports a failure on stderr; returns the exit code.

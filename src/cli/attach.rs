@@ -1,7 +1,7 @@
 //! `attach`: opens the cockpit on a run.
 
 use super::preferences::{self, UserFiles};
-use super::{Failure, Outcome, Which, errand, find_run, say};
+use super::{Failure, Outcome, Which, errand, find_run, queue, say};
 use crate::cockpit::action::Action;
 use crate::cockpit::connect::KeeperSource;
 use crate::cockpit::errand::Errand;
@@ -96,7 +96,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
         command: run.command,
         watch: run.watch,
         themes: own.themes.into_iter().map(|theme| theme.reduced_to(colours)).collect(),
-        sources: readers::run_sources(dir, runs),
+        sources: readers::run_sources(dir, runs, queue::change_for_cockpit),
         keys: own.keys,
         read_only,
         glyphs,

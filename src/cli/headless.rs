@@ -2,6 +2,7 @@
 //! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
 mod ending;
+mod several;
 mod signals;
 
 use super::{Failure, Outcome, client};
@@ -68,8 +69,17 @@ pub fn follow_bound(
     Ok(JobEnd { code, noticed: follower.noticed })
 }
 
+/// Follows several runs to their ends, each once it has begun. Returns the exit code of the first one, in their order, that
+/// did not finish; an interrupt ends them all.
+pub fn follow_all(dirs: &[RunDir]) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(several::follow_all(dirs))
+}
+
 struct Follower<'a> {
     dir: &'a RunDir,
+    /// Runs that wait behind it: an interrupt takes them out of the queue.
+    behind: Vec<&'a RunDir>,
     /// Start of the events to print, Unix milliseconds; older journal lines are not news.
     since_ms: i64,
     /// The last journal line that was printed.
@@ -96,7 +106,21 @@ impl<'a> Follower<'a> {
         let interval = dir.run().map_or(Watch::default().log_interval, |run| run.watch.log_interval);
         let standstill = Standstill::default();
         let (asked, status, noticed, told_still) = (None, None, false, false);
-        Self { dir, since_ms, printed, progress, interval, asked, status, bound, noticed, standstill, told_still }
+        let behind = Vec::new();
+        Self {
+            dir,
+            behind,
+            since_ms,
+            printed,
+            progress,
+            interval,
+            asked,
+            status,
+            bound,
+            noticed,
+            standstill,
+            told_still,
+        }
     }
 
     async fn follow(&mut self, signals: &mut Signals) -> Outcome {
@@ -234,6 +258,7 @@ impl<'a> Follower<'a> {
                 print_now("a further SIGTERM does not end the run sooner; SIGINT or a request to stop does");
             }
             self.asked = Some(Instant::now());
+            several::remove(&std::mem::take(&mut self.behind));
             if self.bound.is_some() {
                 // A request to stop would be yours, and may reach the keeper of another start.
                 self.pass_on(signal);

@@ -3,13 +3,14 @@
 use super::elsewhere::{is_of_this_machine, take_over_ended};
 use super::environment::{NextStart, Precedence};
 use super::poll::poll;
-use super::run::{has_room_to_go_on, start_keeper};
+use super::run::{has_room_to_go_on, start_keeper, wait_for_claim};
 use super::trust::{self, Trust};
 use super::{Failure, line, say};
 use crate::format::count;
 use crate::keeper::ENDED_BY_SIGNAL;
 use crate::protocol::control::RunState;
 use crate::store::checkpoint;
+use crate::store::claims::Registry;
 use crate::store::command_line::record_command_line;
 use crate::store::identity::Identity;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
@@ -45,8 +46,13 @@ pub struct Interrupted {
 /// The state of a run after the boot.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It was alive when the machine went down; holds the durable step.
-    Interrupted(Option<u64>),
+    /// It was alive when the machine went down.
+    Interrupted {
+        /// The durable step.
+        durable: Option<u64>,
+        /// It waited for its first turn on a device.
+        waited: bool,
+    },
     /// It has a keeper.
     Alive,
     /// It was paused, and stays paused.
@@ -62,10 +68,8 @@ pub(super) enum Found {
 pub fn resume_all(runs: &Path, args: Interrupted) -> u8 {
     let folders = if args.everywhere { all_folders(runs) } else { vec![runs.to_owned()] };
     let mut report = Report::default();
-    for folder in &folders {
-        for dir in RunDir::all(folder).into_iter().rev() {
-            report.resume_one(dir);
-        }
+    for dir in in_order_of_queue(&folders) {
+        report.resume_one(dir);
     }
     if report.told == 0 {
         let folders: Vec<String> = folders.iter().map(|folder| text::path(folder)).collect();
@@ -75,6 +79,15 @@ pub fn resume_all(runs: &Path, args: Interrupted) -> u8 {
         wait_for(report.resumed);
     }
     u8::from(report.failed > 0)
+}
+
+/// Returns the runs of these folders: those of the queue in its order, whichever held the device first, then the others, the
+/// oldest first.
+fn in_order_of_queue(folders: &[PathBuf]) -> Vec<RunDir> {
+    let mut all: Vec<RunDir> = folders.iter().flat_map(|folder| RunDir::all(folder).into_iter().rev()).collect();
+    let order = Registry::of_user().map(|registry| registry.order()).unwrap_or_default();
+    all.sort_by_key(|dir| order.iter().position(|queued| queued == dir.path()).unwrap_or(usize::MAX));
+    all
 }
 
 /// Returns this folder and every other one that the user has used. Names those that are not there.
@@ -112,10 +125,13 @@ impl Report {
             Found::Paused => {
                 self.tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
             }
-            Found::Interrupted(durable) => match go_on(&dir) {
+            Found::Interrupted { durable, waited } => match go_on(&dir) {
                 Ok(()) => {
+                    // The next one must find it in the queue.
+                    wait_for_claim(&dir);
                     let step = durable.map(|step| format!("step {}", count(step)));
-                    self.tell(&dir, &format!("continues from {}", step.as_deref().unwrap_or("the beginning")));
+                    let begun = || format!("continues from {}", step.as_deref().unwrap_or("the beginning"));
+                    self.tell(&dir, &if waited { "waits for its turn again".to_owned() } else { begun() });
                     self.resumed.push(dir);
                 }
                 Err(failure) => self.tell_failure(&dir, &format!("cannot continue: {}", failure.message)),
@@ -180,13 +196,14 @@ pub(super) fn find_state(dir: &RunDir) -> Found {
     };
     // The worker may have saved after its keeper was gone.
     let durable = || live_status(dir).and_then(|status| status.durable_step);
+    let interrupted = || Found::Interrupted { durable: durable(), waited: status.attempts == 0 };
     match status.state {
         RunState::Paused => Found::Paused,
         _ if owners::unwritten_end(dir).is_some_and(|ending| ending.wish) => Found::Over,
         // A shutdown sends SIGTERM to every process before it takes the machine down.
-        RunState::Stopped if ended_with_the_machine(&reader) => Found::Interrupted(durable()),
+        RunState::Stopped if ended_with_the_machine(&reader) => interrupted(),
         state if state.is_over() => Found::Over,
-        _ => Found::Interrupted(durable()),
+        _ => interrupted(),
     }
 }
 

@@ -1,34 +1,32 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
+mod load;
+mod queue;
+mod ready;
+
 use super::bad_value::parse_override;
-use super::devices::{Sharing, worker_device};
+use super::devices::Sharing;
 use super::environment::NextStart;
-use super::first_checkpoint::{self, FirstCheckpoint};
 use super::headless::JobSignals;
 use super::job::{self, JobName};
-use super::occupied::{self, Answer};
-use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
 use super::typed_run::{sections_of_profile, typed_run};
-use super::{Failure, Faults, Outcome, attach, client, climb_plan, find_run, headless, prepare, say};
-use crate::config::command::invocation::is_script;
-use crate::config::run::{Run, Source};
-use crate::config::typed::{nearest, suggest};
+use super::{Failure, Faults, Outcome, attach, client, climb_plan, headless, say};
+use crate::config::run::Run;
+use crate::config::typed::suggest;
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
-use crate::protocol::claim::ClaimRequest;
-use crate::shipped;
 use crate::store::checkpoint;
-use crate::store::command_line::record_command_line;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::runs_directories::RunsDirectories;
-use crate::store::writer::Writer;
+use crate::trainer::Trainer;
 use crate::trainer::program::settle_program;
-use crate::trainer::{OnDevice, Trainer};
-use crate::untrusted::file::{self, Limit, ReadError};
-use crate::untrusted::text;
 use clap::Args;
+use load::{is_folder_of_run_files, refuse_run};
+pub use load::{load_run_file, note_same_name};
+pub use queue::wait_for_claim;
+use ready::Checked;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -36,9 +34,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// A run file, or one that ships inside: digits (the default), pictures, text, lora, finetune,
-    /// stable, sizes, cifar10, search, command
+    /// stable, sizes, cifar10, search, command. Several of them, or a folder of run files, are queued: one trains after the
+    /// other
     #[arg(value_name = "CONFIG")]
-    pub config: Option<PathBuf>,
+    pub config: Vec<PathBuf>,
     #[command(flatten)]
     pub options: RunOptions,
     /// Without a run file: a program and its arguments, such as `run -- python train.py --lr 1e-3`
@@ -113,99 +112,6 @@ impl RunOptions {
     }
 }
 
-/// Loads a run file, or a shipped one of that name, for training on `device`.
-pub fn load_run_file(
-    config: Option<&Path>,
-    overrides: &[(String, String)],
-    device: &str,
-    trainer: &dyn Trainer,
-) -> Result<Run, Failure> {
-    let path = config.unwrap_or(Path::new("digits"));
-    if is_script(path) {
-        let shown = text::path(path);
-        let fix = format!(
-            "start it with `downshift run -- python {shown}`, or propose a run file with `downshift init -- python {shown}`"
-        );
-        return Err(Failure::new(2, format!("`{shown}` is a script, not a run file; {fix}")));
-    }
-    let (name, text, base) = match file::read_text(path, Limit::Handwritten) {
-        Ok(text) => {
-            let absolute = path.canonicalize()?;
-            (text::path(path), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
-        }
-        // A folder of pictures may have the name of a shipped run file.
-        Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. }))
-            if !path.is_dir() || shipped::run_file(path).is_none() =>
-        {
-            let pictures = "; to train on a folder of pictures, begin with `downshift init pictures`";
-            let has_folders = || path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
-            let of_folder = || has_folders().then(|| pictures.to_owned());
-            let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
-            return Err(Failure::config(format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
-        }
-        Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
-        Err(error) => {
-            let Some((name, text)) = shipped::run_file(path) else {
-                let (names, shown) = (shipped::names(), text::path(path));
-                let shipped = || nearest(&shown, &names).map(str::to_owned);
-                let meant = run_file_of_name(path).or_else(shipped).or_else(|| run_file_beside(path));
-                let meant = meant.map(|name| format!("did you mean `{name}`? Otherwise "));
-                let fix = format!("give the path of a run file, or one that ships inside: {}", names.join(", "));
-                return Err(Failure::new(2, format!("{shown}: {error}; {}{fix}", meant.unwrap_or_default())));
-            };
-            (name.to_owned(), text.to_owned(), std::env::current_dir()?)
-        }
-    };
-    let source = Source { file: &name, text: &text, base: &base, overrides };
-    let tasks = OnDevice::new(trainer, device);
-    Run::read(&source, &tasks).map_err(|refusal| Failure::config(format!("{}:\n{refusal}", refusal.subject())))
-}
-
-/// Refuses the name of a run in place of a run file.
-fn refuse_run(config: &Path, runs: &Path) -> Result<(), Failure> {
-    if config.is_file() || shipped::run_file(config).is_some() {
-        return Ok(());
-    }
-    let found = config.to_str().and_then(|name| RunDir::find(runs, Some(name)).ok());
-    // Of a name, a prefix is enough for other commands; here it may be a misspelt run file.
-    let Some(run) = found.filter(|run| config.is_dir() || config == Path::new(&run.name())) else { return Ok(()) };
-    let (resume, anew) = (run.command("resume"), run.file("run.yaml"));
-    let ways = format!("`{resume}` continues it, `downshift run {}` starts another like it", text::path(&anew));
-    Err(Failure::new(2, format!("{} is a run, not a run file; {ways}", run.name())))
-}
-
-/// Returns the run file with this name and the ending that was left out.
-fn run_file_of_name(path: &Path) -> Option<String> {
-    let file = path.with_added_extension("yaml");
-    file.is_file().then(|| text::path(&file))
-}
-
-/// Says that a shipped run file is not the one of that name in this folder.
-pub fn note_same_name(config: &Path) {
-    if !config.is_file()
-        && shipped::run_file(config).is_some()
-        && let Some(here) = run_file_of_name(config)
-    {
-        say(&format!("`{}` is the run file that ships; the one in this folder is `{here}`", text::path(config)));
-    }
-}
-
-/// Returns the run file in the same folder whose name was probably meant.
-fn run_file_beside(missing: &Path) -> Option<String> {
-    let folder = missing.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let is_run_file = |name: &String| Path::new(name).extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let names: Vec<String> = names.filter(is_run_file).collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let meant = nearest(missing.file_name()?.to_str()?, &known)?;
-    Some(text::path(&missing.with_file_name(meant)))
-}
-
-/// Reports a run file that is not UTF-8, with the line of the first bad byte.
-fn no_text(path: &Path, line: usize) -> Failure {
-    Failure::config(format!("{}:{line}: not UTF-8 text; save the file as UTF-8", text::path(path)))
-}
-
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.command.is_empty() {
         if std::env::args_os().next_back().is_some_and(|word| word == "--") {
@@ -214,7 +120,11 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
                 "no command follows `--`; write it as you would type it: downshift run -- python train.py",
             ));
         }
-        return begin(args.config.as_deref(), &args.options, runs, trainer);
+        return match &args.config[..] {
+            [] => begin(None, &args.options, runs, trainer),
+            [file] if !is_folder_of_run_files(file) => begin(Some(file), &args.options, runs, trainer),
+            files => queue::begin_queue(files, &args.options, runs, trainer),
+        };
     }
     let mut signals = signals_of_job(&args.options)?;
     if let (Some(dir), Some(signals)) = (earlier_start(&args.options, runs), &mut signals) {
@@ -233,6 +143,17 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     if let (Some(dir), Some(signals)) = (earlier_start(options, runs), &mut signals) {
         return job::go_on(&dir, &options.sharing, options.trust, trainer, signals);
     }
+    let run = approved_run(config, options, runs, trainer)?;
+    start(run, options, runs, trainer, signals)
+}
+
+/// Reads a run file, and asks for what it needs approval for.
+fn approved_run(
+    config: Option<&Path>,
+    options: &RunOptions,
+    runs: &Path,
+    trainer: &dyn Trainer,
+) -> Result<Run, Failure> {
     if let Some(config) = config {
         refuse_run(config, runs)?;
         note_same_name(config);
@@ -246,7 +167,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     chosen_rung(&run, options)?;
     climb_plan::warn(&run, config);
     trust::require_approval(&run, options.trust)?;
-    start(run, options, runs, trainer, signals)
+    Ok(run)
 }
 
 /// Finds the run of this job, if an earlier start of the job began one.
@@ -270,48 +191,16 @@ fn start(
     trainer: &dyn Trainer,
     mut signals: Option<JobSignals>,
 ) -> Outcome {
-    let device = &options.overrides.device;
-    let first = chosen_rung(&run, options)?;
-    let begins_on = first.unwrap_or_else(|| run.first_rung());
-    let from = options.from.as_deref().map(|from| FirstCheckpoint::named(from, &run, runs)).transpose()?;
-    let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
-    let device = worker_device(&run, device)?;
-    let nodes = if options.job.is_some() { job::count_nodes()? } else { 1 };
-    let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
-    let headless = options.headless || options.job.is_some();
-    let shares = sharing.another || sharing.wait_for_card || (!headless && has_terminal());
-    let start = Start { device: &device, runs, trainer, approved: true, nodes, shares, can_wait: true };
-    let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
-    if let Some(from) = &from {
-        from.check(&run, begins_on, trainer)?;
-    }
-    let claim = match occupied::settle_devices(&devices, &sharing, headless, (runs, None))? {
-        Answer::Start(claim) => ClaimRequest { after: after.map(|run| run.path().to_owned()), ..claim },
-        Answer::Attach(other) => return attach::open(&other),
-    };
-    let from = match from {
-        Some(from) => Some(from),
-        None => first_checkpoint::settle(&run, begins_on, headless, runs)?,
+    let ready = match ready::check_start(run, options, runs, trainer)? {
+        Checked::Ready(ready) => ready,
+        Checked::Attach(other) => return attach::open(&other),
     };
     if let (Some(job), Some(signals)) = (&options.job, &mut signals)
         && let Some(signal) = signals.arrived()
     {
         return job::interrupted_early(signal, job.as_str());
     }
-    let dir = match &options.job {
-        Some(job) => RunDir::create_named(runs, job.as_str(), &run)?,
-        None => RunDir::create(runs, &run)?,
-    };
-    record_command_line(&dir);
-    prepare::hand_over(&prospect.fingerprint, dir.path());
-    if let Some(from) = from {
-        from.give_to(&dir, &run, begins_on)?;
-    }
-    if let Some(first) = first {
-        // The keeper reads its rung from this fact, also after a restart.
-        Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
-    }
-    let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
+    let (dir, launch) = ready.create(options, runs)?;
     if let Some(signals) = &mut signals {
         return job::keep(&dir, (&launch, NextStart::first(&dir)), 0, signals);
     }

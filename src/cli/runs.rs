@@ -8,16 +8,17 @@ use super::occupied::living_runs;
 use super::status;
 use super::{Failure, Format, Outcome, line};
 use crate::cockpit::ui::cut;
-use crate::protocol::claim::Stage;
+use crate::protocol::claim::{Stage, Wait};
 use crate::store::claims::Registry;
 use crate::store::labels::Tag;
 use crate::store::reader::unreadable;
 use crate::store::run_dir::RunDir;
 use crate::store::run_summary::column::{Column, sort_runs};
-use crate::store::run_summary::{RunSummary, summarize_run};
+use crate::store::run_summary::{RunSummary, find_places, summarize_run};
 use crate::untrusted::text;
 use clap::Args;
 use std::path::Path;
+pub use table::align;
 
 /// Arguments of `runs`.
 #[derive(Debug, Args)]
@@ -44,13 +45,13 @@ pub struct RunsArgs {
 
 pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     if args.all {
-        return print_living(args, runs);
+        return print_living(args.format, runs);
     }
     if runs.exists() && !runs.is_dir() {
         return Err(Failure::new(2, format!("--runs-dir {}: this is a file, not a folder of runs", text::path(runs))));
     }
     let all = RunDir::all(runs);
-    let found: Vec<(RunDir, RunSummary)> = all.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
+    let found = summarize_all(all);
     let (hidden, mut shown): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|(_, run)| run.labels.archived && !args.archived);
     shown.retain(|(_, run)| args.tag.iter().all(|tag| run.labels.tags.contains(tag)));
@@ -73,7 +74,7 @@ pub fn print_list(args: &RunsArgs, runs: &Path) -> Outcome {
     // A row that wraps is hard to tell from two.
     let width = terminal_width().unwrap_or(usize::MAX);
     table::fit(&mut rows, width);
-    for row in table::align(&rows) {
+    for row in align(&rows) {
         line!("{}", cut(&row, width));
     }
     Ok(0)
@@ -85,20 +86,25 @@ fn print_json(shown: &[(RunDir, RunSummary)], now_ms: i64) -> Outcome {
     Ok(0)
 }
 
-fn summarize(run: &RunDir) -> RunSummary {
-    summarize_run(run, current_status(run))
+/// Summarizes these runs, with their places in the queue.
+pub fn summarize_all(runs: Vec<RunDir>) -> Vec<(RunDir, RunSummary)> {
+    let mut all: Vec<_> =
+        runs.into_iter().map(|run| (run.clone(), summarize_run(&run, current_status(&run)))).collect();
+    find_places(all.iter_mut().map(|(dir, run)| (&*dir, run)));
+    all
 }
 
-/// Prints every living run and its folder: those that train first, then the queue in its order. A run whose keeper
+/// Returns every living run: those that have their devices, then the queue in its order, then paused ones. A run whose keeper
 /// could not register is found in its own runs directory only.
-fn print_living(args: &RunsArgs, runs: &Path) -> Outcome {
+pub fn living(runs: &Path) -> Vec<(RunDir, RunSummary)> {
     let mut claims = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
     claims.sort_by_key(|claim| {
         let rank = match claim.stage {
             Stage::Holds => 0,
-            Stage::Queued => 1,
-            Stage::Later => 2,
-            Stage::Rests => 3,
+            // In the order of the queue, the held ones too.
+            Stage::Queued | Stage::Later => 1,
+            Stage::Rests if claim.ticket > 0 => 1,
+            Stage::Rests => 2,
         };
         (rank, claim.ticket)
     });
@@ -106,25 +112,34 @@ fn print_living(args: &RunsArgs, runs: &Path) -> Outcome {
     let unregistered: Vec<RunDir> =
         living_runs(runs).into_iter().map(|run| run.dir).filter(|run| !living.contains(run)).collect();
     living.extend(unregistered);
-    if args.format == Format::Json {
-        let all: Vec<_> = living.into_iter().map(|run| (run.clone(), summarize(&run))).collect();
-        return print_json(&all, jiff::Timestamp::now().as_millisecond());
+    summarize_all(living)
+}
+
+/// Prints every living run and its folder.
+pub fn print_living(format: Format, runs: &Path) -> Outcome {
+    let living = living(runs);
+    if format == Format::Json {
+        return print_json(&living, jiff::Timestamp::now().as_millisecond());
     }
     if living.is_empty() {
         line!("no run is alive; start one with `downshift run`");
     }
-    for run in living {
-        let folder = run.path().parent().map(text::path).unwrap_or_default();
-        line!("{}  in {folder}", describe(&run));
+    for (dir, run) in living {
+        let folder = dir.path().parent().map(text::path).unwrap_or_default();
+        line!("{}  in {folder}", describe(&dir, &run));
     }
     Ok(0)
 }
 
-fn describe(run: &RunDir) -> String {
-    match current_status(run) {
-        Some(status) => status::status_line(&status),
-        None => describe_unknown(run),
-    }
+fn describe(dir: &RunDir, run: &RunSummary) -> String {
+    let Some(status) = &run.status else { return describe_unknown(dir) };
+    let held = run.place.is_some_and(|place| place.wait == Wait::Held);
+    let held = if held {
+        format!(", held in the queue; `{}` lets it on", dir.command("queue release"))
+    } else {
+        String::new()
+    };
+    status::status_line(status) + &held
 }
 
 /// Describes a run without a readable status.

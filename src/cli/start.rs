@@ -85,8 +85,9 @@ fn read_line(line: &str, trainer: &dyn Trainer) -> Typed {
         },
         Ok(Some(Command::Run(_))) if words.iter().any(|word| word == "--") => Typed::Command { command: rest(), words },
         Ok(Some(Command::Run(args))) => {
-            let file = args.config.map_or_else(|| "digits".to_owned(), |path| crate::untrusted::text::path(&path));
-            Typed::RunFile { file, words }
+            let files: Vec<String> = args.config.iter().map(|path| crate::untrusted::text::path(path)).collect();
+            let files = if files.is_empty() { vec!["digits".to_owned()] } else { files };
+            Typed::RunFile { files, words }
         }
         Ok(_) => Typed::Wrong(Mistake::OtherCommand(first)),
     }
@@ -143,8 +144,11 @@ mod tests {
         let words = list(&["run", "my.yaml", "--set", "training.epochs=2"]);
         assert_eq!(
             read_line("run my.yaml --set training.epochs=2"),
-            Typed::RunFile { file: "my.yaml".to_owned(), words }
+            Typed::RunFile { files: list(&["my.yaml"]), words }
         );
+        let files = list(&["a.yaml", "b.yaml"]);
+        let words = list(&["run", "a.yaml", "b.yaml"]);
+        assert_eq!(read_line("run a.yaml b.yaml"), Typed::RunFile { files, words });
         let init = Typed::Init { command: list(&["python", "a.py"]), words: list(&["init", "--", "python", "a.py"]) };
         assert_eq!(read_line("init -- python a.py"), init);
         assert_eq!((read_line(""), read_line("  downshift ")), (Typed::Empty, Typed::Empty));

@@ -15,13 +15,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Words of other tools, and the command that does the same.
-const SYNONYMS: [(&[&str], &str); 11] = [
+const SYNONYMS: [(&[&str], &str); 12] = [
     (&["diagnose", "diagnosis", "debug", "explain", "why"], "triage"),
     (&["log", "logs", "tail", "top", "monitor", "dashboard", "ui", "tui", "view", "open"], "attach"),
     (&["ls", "list", "ps", "history"], "runs"),
     (&["rm", "remove", "clean"], "delete"),
     (&["kill", "cancel", "end", "quit"], "stop"),
     (&["train", "start", "launch"], "run"),
+    (&["enqueue", "hold", "unhold", "reorder", "move"], "queue"),
     (&["continue", "recover"], "resume"),
     (&["validate", "lint", "verify"], "check"),
     (&["new", "create"], "init"),
@@ -54,7 +55,11 @@ pub fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
 fn explain(error: &clap::Error, command: &Command, words: &[OsString]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            Some(explain_command(&word_of(error, ContextKind::InvalidSubcommand)?, command))
+            let word = word_of(error, ContextKind::InvalidSubcommand)?;
+            Some(match called(command, words) {
+                Some(owner) => explain_action(&word, owner),
+                None => explain_command(&word, command),
+            })
         }
         ErrorKind::UnknownArgument => {
             let near = word_of(error, ContextKind::SuggestedArg);
@@ -101,6 +106,13 @@ fn explain_command(word: &str, command: &Command) -> String {
         Some(near) => format!("unknown command `{shown}`; did you mean `{near}`?"),
         None => format!("unknown command `{shown}`; list all: downshift --help"),
     }
+}
+
+/// Explains a word that a command with commands of its own does not know.
+fn explain_action(word: &str, owner: &Command) -> String {
+    let (name, shown) = (owner.get_name(), text::escape_line(word));
+    let actions: Vec<&str> = owner.get_subcommands().map(Command::get_name).filter(|name| *name != "help").collect();
+    format!("{name}: unknown `{shown}`; choose from: {}", actions.join(", "))
 }
 
 fn explain_argument(word: &str, near: Option<String>, called: Option<&Command>) -> String {
@@ -168,13 +180,14 @@ mod tests {
             ("worke", "unknown command `worke`; list all: downshift --help"),
             ("run --hedless", "run: unknown option `--hedless`; did you mean `--headless`?"),
             ("--headles", "unknown option `--headles`; did you mean `--headless`?"),
+            ("queue mv a 1", "queue: unknown `mv`; choose from: move, hold, release, remove"),
             ("status a b", "status: unexpected `b`; see: downshift status --help"),
             ("shift", "shift: it needs [RUN] down|up|RUNG, as in: downshift shift down; see: downshift shift --help"),
             ("--runs-dir", "`--runs-dir <DIR>` needs a value; see: downshift --help"),
             ("run --device", "run: `--device <DEVICE>` needs a value; see: downshift run --help"),
             (
-                "run python train.py",
-                "run: unexpected `train.py`; a command of your own goes after `--`, as in: downshift run -- \
+                "init python train.py",
+                "init: unexpected `train.py`; a command of your own goes after `--`, as in: downshift init -- \
                  python train.py",
             ),
         ] {

@@ -63,6 +63,10 @@ pub enum Action {
     Kinds,
     /// Show the alerts.
     Alerts,
+    /// Move the run under the cursor one place sooner in the queue.
+    Sooner,
+    /// Move the run under the cursor one place later in the queue.
+    Later,
     /// Copy what is under the cursor.
     Copy,
     /// Write the focused chart as a picture.
@@ -298,9 +302,11 @@ pub const TABLE: &[ActionEntry] = table![
     Views "alerts" Action::Alerts, [letter_key('!')], "alerts", "alerts: reason, age, remedy";
     Views "mark" Action::Toggle, [letter_key(' ')], "mark", "mark a run to overlay; play the replay";
     Views "replay" Action::Replay, [letter_key('g')], "replay", "replay: the run at an earlier time";
-    Views "menu" Action::Menu, [letter_key('m')], "menu", "resume, branch, export, tag, delete a run";
+    Views "menu" Action::Menu, [letter_key('m')], "menu", "queue, resume, branch, tag, delete a run";
     Views "sort" Action::Sort, [letter_key('o')], "sort", "sort runs by the next column";
     Views "reverse" Action::ReverseSort, [letter_key('O')], "reverse", "reverse the order of runs";
+    Views "sooner" Action::Sooner, [letter_key('<')], "sooner", "sooner in the queue: the run of the list";
+    Views "later" Action::Later, [letter_key('>')], "later", "later in the queue";
     Views "copy" Action::Copy, [letter_key('C')], "copy", "copy what is under the cursor";
     Chart "left" Action::Chart(ChartAction::Left), [named_key(KeyCode::Left)], "older", "older steps";
     Chart "right" Action::Chart(ChartAction::Right), [named_key(KeyCode::Right)], "newer", "newer steps";

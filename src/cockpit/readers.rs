@@ -9,6 +9,7 @@ use super::state::facts::History;
 use super::state::runs::OtherRun;
 use super::update::{ChangeError, RunChange};
 use crate::config::run::Run;
+use crate::protocol::claim::QueueChange;
 use crate::protocol::control::StepRow;
 use crate::series::Series;
 use crate::store::curve::{Piece, Stretch};
@@ -28,6 +29,9 @@ const SAMPLES: usize = 20_000;
 /// Number of journal lines loaded at the start.
 const JOURNAL: usize = 2000;
 
+/// Changes a run's place in the queue, as the command does, and returns the answer.
+pub type ChangeInQueue = fn(&RunDir, QueueChange) -> Result<String, ChangeError>;
+
 /// Returns the rungs of a run, fastest first.
 #[must_use]
 pub fn rung_views(run: &Run) -> Vec<RungView> {
@@ -42,7 +46,7 @@ pub fn rung_views(run: &Run) -> Vec<RungView> {
 
 /// Returns the readers for a run and for the other runs in the folder `runs`.
 #[must_use]
-pub fn run_sources(dir: &RunDir, runs: &Path) -> Sources {
+pub fn run_sources(dir: &RunDir, runs: &Path, queue: ChangeInQueue) -> Sources {
     let (whole, few, then, now) = (dir.clone(), dir.clone(), dir.clone(), dir.clone());
     Sources {
         history: Arc::new(move || read_history(&whole)),
@@ -51,13 +55,13 @@ pub fn run_sources(dir: &RunDir, runs: &Path) -> Sources {
         moment: Arc::new(move |until_ms| read_history_until(&then, until_ms)),
         others: Others { list: list_runs(runs.to_owned()), read: read_other_run(runs.to_owned()) },
         samples: samples::sample_sources(dir),
-        changes: run_changes(runs),
+        changes: run_changes(runs, queue),
     }
 }
 
 /// Returns what changes runs at the user's request, by the same functions as the commands.
-fn run_changes(runs: &Path) -> Changes {
-    let [labelled, measured, deleted] = [(); 3].map(|()| runs.to_owned());
+fn run_changes(runs: &Path, queue: ChangeInQueue) -> Changes {
+    let [labelled, measured, deleted, queued] = [(); 4].map(|()| runs.to_owned());
     let change = |outcome: Result<RunChange, ChangeError>| outcome.unwrap_or_else(RunChange::Refused);
     Changes {
         label: Arc::new(move |name, edit| {
@@ -76,6 +80,9 @@ fn run_changes(runs: &Path) -> Changes {
                 remove_run(&deleted, &run).map_err(|error| ChangeError(error.to_string()))
             };
             change(removed().map(RunChange::Deleted))
+        }),
+        queue: Arc::new(move |name, what| {
+            change(find_named(&queued, name).and_then(|run| queue(&run, what).map(RunChange::Queued)))
         }),
     }
 }

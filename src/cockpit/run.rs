@@ -22,6 +22,7 @@ use super::terminal::HeldTerminal;
 use super::update::{Effect, Msg, RunChange, join_bursts, update};
 use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
+use crate::protocol::claim::QueueChange;
 use crate::protocol::control::{Request, Status, StepRow};
 use crate::store::continuation::commands;
 use crate::store::foreign::ForeignProcess;
@@ -64,6 +65,9 @@ pub struct Others {
 /// Changes the labels of a run.
 pub type LabelChange = Arc<dyn Fn(&str, &LabelEdit) -> RunChange + Send + Sync>;
 
+/// Changes a run's place in the queue.
+pub type PlaceChange = Arc<dyn Fn(&str, QueueChange) -> RunChange + Send + Sync>;
+
 /// The changes of runs that the user can ask for.
 #[derive(Clone)]
 pub struct Changes {
@@ -73,6 +77,8 @@ pub struct Changes {
     pub measure: Arc<dyn Fn(&str) -> RunSize + Send + Sync>,
     /// Deletes a run.
     pub delete: Arc<dyn Fn(&str) -> RunChange + Send + Sync>,
+    /// Changes a run's place in the queue.
+    pub queue: PlaceChange,
 }
 
 /// Readers of on-disk data; each is called on a blocking thread.

@@ -2,6 +2,7 @@
 
 use super::verdict::{Tone, format_accuracy, summarize_eval};
 use crate::format::{age, count, figure, percent};
+use crate::protocol::claim::Wait;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::metrics::{ACCURACY, LOSS};
 use crate::protocol::time_spent::TimeSpent;
@@ -27,11 +28,22 @@ pub fn state_tone(status: &Status, now_ms: i64) -> Tone {
     }
 }
 
-/// Returns the state in words: `training`, or `stalled 47 s` if a step takes longer than usual.
+/// Returns the state in words: `training`, `stalled 47 s` if a step takes longer than usual, or the place in the queue.
 #[must_use]
 pub fn state(run: &RunSummary, now_ms: i64) -> String {
     let stalled_ms = run.status.as_ref().and_then(|status| status.stalled_ms(now_ms));
-    stalled_ms.map_or_else(|| state_word(run).to_owned(), |still| format!("stalled {}", age(still)))
+    let stalled = stalled_ms.map(|still| format!("stalled {}", age(still)));
+    stalled.or_else(|| queued(run)).unwrap_or_else(|| state_word(run).to_owned())
+}
+
+/// Returns the place of a waiting run: `waiting, number 2`.
+fn queued(run: &RunSummary) -> Option<String> {
+    Some(match run.place?.wait {
+        Wait::Number(1) => "waiting, next".to_owned(),
+        Wait::Number(number) => format!("waiting, number {number}"),
+        Wait::Later => "waiting for a run".to_owned(),
+        Wait::Held => "held in the queue".to_owned(),
+    })
 }
 
 /// Returns the state as published, whatever the clock says.
@@ -148,8 +160,9 @@ pub fn tags(run: &RunSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{best, started, tags};
+    use super::{best, started, state, tags};
     use crate::cockpit::fixture::{self, NOW};
+    use crate::protocol::claim::{Place, Wait};
     use crate::protocol::control::{Best, RunState};
     use crate::store::labels::Tag;
     use crate::store::run_summary::{RunSummary, Times};
@@ -179,6 +192,22 @@ mod tests {
         assert_eq!(shown(named("loss", 0.298)), "validation loss 0.298");
         assert_eq!(shown(named("val/fid", 12.5)), "val/fid 12.50");
         assert_eq!(shown(None), "last accuracy 93.4 %", "the newest evaluation");
+    }
+
+    #[test]
+    fn a_waiting_run_shows_its_place() {
+        let status = fixture::status(RunState::AwaitingCard, 0);
+        let mut run = RunSummary { status: Some(status), ..RunSummary::default() };
+        assert_eq!(state(&run, NOW), "waiting for its turn", "the queue is not known");
+        for (wait, text) in [
+            (Wait::Number(1), "waiting, next"),
+            (Wait::Number(12), "waiting, number 12"),
+            (Wait::Later, "waiting for a run"),
+            (Wait::Held, "held in the queue"),
+        ] {
+            run.place = Some(Place { rank: 1, wait });
+            assert_eq!(state(&run, NOW), text);
+        }
     }
 
     #[test]

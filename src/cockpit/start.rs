@@ -50,10 +50,10 @@ pub enum Typed {
         /// Words after `downshift`.
         words: Vec<String>,
     },
-    /// Starts a run from a run file.
+    /// Starts a run from a run file, or queues several.
     RunFile {
-        /// Its path or name.
-        file: String,
+        /// Their paths or names; one, at least.
+        files: Vec<String>,
         /// Words after `downshift`.
         words: Vec<String>,
     },
@@ -97,11 +97,14 @@ impl fmt::Display for Typed {
         let join =
             |command: &[String]| command.iter().map(|word| crate::format::quoted(word)).collect::<Vec<_>>().join(" ");
         match self {
-            Self::Empty => write!(formatter, "python a.py · run a.yaml · init -- python a.py"),
+            Self::Empty => write!(formatter, "python a.py · run a.yaml b.yaml · init -- python a.py"),
             Self::Command { command, .. } => write!(formatter, "starts {}", join(command)),
-            Self::RunFile { file, .. } => {
-                write!(formatter, "starts the run file {file}; asks first if it names commands or libraries")
-            }
+            Self::RunFile { files, .. } => match &files[..] {
+                [file] => write!(formatter, "starts the run file {file}; asks first if it names commands or libraries"),
+                files => {
+                    write!(formatter, "queues {}; asks first if they name commands or libraries", files.join(", "))
+                }
+            },
             Self::Init { command, .. } => {
                 write!(formatter, "proposes a run file for {}; starts nothing", join(command))
             }
@@ -200,6 +203,8 @@ impl Start {
             }
             Msg::Runs(mut runs) => {
                 runs.retain(|run| !run.labels.archived);
+                // Runs of the queue stand behind those that train, in its order.
+                runs.sort_by_key(|run| run.place.map(|place| place.rank));
                 let runs = Some(runs);
                 if self.runs == runs {
                     return Next::Wait;

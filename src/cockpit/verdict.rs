@@ -197,6 +197,11 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
     let because = status.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     let busy = |text: String| Some(Verdict::new(Tone::Busy, text));
     match status.state {
+        // It waits for its first turn, so it has no memory to free.
+        RunState::Paused if status.attempts == 0 => {
+            let text = format!("held in the queue{}: others pass it", since(" for "));
+            Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "releases it"))
+        }
         RunState::Paused => {
             let text = format!("paused{}, memory freed{because}", since(" for "));
             Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "resumes"))

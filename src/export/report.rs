@@ -21,6 +21,7 @@ mod machine;
 mod marks;
 mod policy;
 mod samples;
+pub mod several;
 mod summary;
 
 use super::ExportError;
@@ -43,6 +44,15 @@ pub struct Taken {
     pub now_ms: i64,
     /// The time zone of the times in the report.
     pub zone: TimeZone,
+}
+
+impl Taken {
+    /// Formats a time of the report: `28 Nov 22:04`.
+    #[must_use]
+    pub fn moment(&self, unix_ms: i64) -> String {
+        let time = jiff::Timestamp::from_millisecond(unix_ms).unwrap_or_default();
+        time.to_zoned(self.zone.clone()).strftime("%-d %b %H:%M").to_string()
+    }
 }
 
 /// Writes the report of a run. `status` is the current one, if it is known; else the store's.

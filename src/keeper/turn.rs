@@ -85,10 +85,12 @@ impl Keeper {
         }
     }
 
-    /// Leaves the registry at the end of the run. A worker that cannot be killed still uses its devices.
+    /// Leaves the registry at the end of the run. A worker that cannot be killed still uses its devices. A run that ends with
+    /// the machine comes back to its place in the queue.
     pub(super) fn leave_registry(&mut self) {
         if owners::worker(&self.run_dir).is_none() {
-            self.turn.member.take().into_iter().for_each(Membership::leave);
+            let returns = self.requester.signalled_in.is_some();
+            self.turn.member.take().into_iter().for_each(|member| member.leave(returns));
         }
     }
 

@@ -13,12 +13,12 @@ use std::process::{Child, Output, Stdio};
 /// Long enough not to finish during any test.
 const LONG: &str = "training.steps=1000000";
 
-fn text(out: &Output) -> String {
+pub fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 /// Creates a place with two cards.
-fn two_cards() -> Place {
+pub fn two_cards() -> Place {
     let mut place = Place::scripted();
     place.script("{ step_ms: 10 }", "");
     let library = place.dir.path().join("libfake_nvml.so");
@@ -41,13 +41,13 @@ fn launch(place: &Place, name: &str, words: &[&str]) -> (Child, RunDir) {
 }
 
 /// Starts a run and waits until it trains.
-fn begin(place: &Place, name: &str, words: &[&str]) -> RunDir {
+pub fn begin(place: &Place, name: &str, words: &[&str]) -> RunDir {
     let (_, run) = launch(place, name, words);
     trains(&run);
     run
 }
 
-fn trains(run: &RunDir) -> Status {
+pub fn trains(run: &RunDir) -> Status {
     wait_status(run, "steps", |status| status.state == RunState::Training && status.step > 2)
 }
 
@@ -58,14 +58,14 @@ fn wait_behind(place: &Place, name: &str, words: &[&str], why: &str) -> RunDir {
     run
 }
 
-fn waits(run: &RunDir, why: &str) {
+pub fn waits(run: &RunDir, why: &str) {
     wait_status(run, why, |status| {
         assert_eq!(status.pid_worker, None, "{} started", run.name());
         status.state == RunState::AwaitingCard && status.why.as_ref().is_some_and(|told| told.contains(why))
     });
 }
 
-fn stop(place: &Place, run: &RunDir) {
+pub fn stop(place: &Place, run: &RunDir) {
     let out = place.output(&["stop", run.path().to_str().unwrap()]);
     assert!(out.status.success(), "{}", text(&out));
     wait_status(run, "the end", |status| status.state == RunState::Stopped && status.pid_keeper.is_none());

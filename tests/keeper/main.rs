@@ -14,6 +14,7 @@ mod old_run;
 mod other_users;
 mod outside;
 mod probe;
+mod queue;
 mod shared_folder;
 mod standby;
 mod store_faults;

@@ -4,6 +4,7 @@ use super::describe_unknown;
 use crate::cli::status::troubles;
 use crate::cockpit::run_cells as cell;
 use crate::format::count;
+use crate::protocol::claim::{Place, Wait};
 use crate::protocol::control::{RunState, Status};
 use crate::store::run_dir::RunDir;
 use crate::store::run_summary::RunSummary;
@@ -99,6 +100,15 @@ pub fn align(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// Returns a place in the queue: a number, `later` or `held`.
+fn queue_value(place: Place) -> Value {
+    match place.wait {
+        Wait::Number(number) => json!(number),
+        Wait::Later => json!("later"),
+        Wait::Held => json!("held"),
+    }
+}
+
 /// Returns a run as JSON: its cells as numbers, its labels, and the whole status.
 pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
     let status = run.status.as_ref();
@@ -107,6 +117,7 @@ pub fn json(dir: &RunDir, run: &RunSummary, now_ms: i64) -> Value {
         "run_dir": dir.path().display().to_string(),
         "state": status.map(|status| status.state),
         "alive": run.is_alive(),
+        "queue": run.place.map(queue_value),
         "stalled_ms": status.and_then(|status| status.stalled_ms(now_ms)),
         "started_ms": run.times.started_ms,
         "duration_ms": run.duration_ms(now_ms),

@@ -49,9 +49,15 @@ fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
         Panel::Ladder | Panel::Rung | Panel::Checkpoints => &[Action::Down, Action::Confirm],
         Panel::Journal => &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter],
         Panel::Log => &[Action::Filter, Action::Down],
-        Panel::RunList | Panel::Difference => {
-            &[Action::Confirm, Action::Menu, Action::Toggle, Action::Filter, Action::Sort]
-        }
+        Panel::RunList | Panel::Difference => &[
+            Action::Confirm,
+            Action::Menu,
+            Action::Sooner,
+            Action::Later,
+            Action::Toggle,
+            Action::Filter,
+            Action::Sort,
+        ],
         Panel::Compare => &[Action::PageDown, Action::Chart(ChartAction::Axis)],
         Panel::Samples if has_matrix => {
             &[Action::Chart(ChartAction::Left), Action::NextPanel, Action::Down, Action::Confirm, Action::PageDown]
@@ -138,6 +144,8 @@ fn useful_actions(state: &State) -> Vec<Action> {
 fn acts_here(state: &State, action: Action) -> bool {
     match (action, state.screen.focus) {
         (Action::Confirm, Panel::Samples | Panel::Layers) => true,
+        // Most runs are in no queue.
+        (Action::Sooner | Action::Later, _) => state.is_possible(action),
         (Action::Confirm, _) => state.opened_by_enter().is_ok(),
         (Action::PageDown, Panel::Chart(_)) => state.screen.view == View::Charts && has_more_charts(state),
         (Action::PageDown, Panel::Samples) => has_more_samples(state),

@@ -19,6 +19,10 @@ impl<S: Surface> Cockpit<S> {
             Effect::EditLabels(name, edit) => self.label_run(name, edit),
             Effect::MeasureRun(name) => self.measure_run(name),
             Effect::DeleteRun(name) => self.delete_run(name),
+            Effect::ChangeQueue(name, change) => {
+                let queue = Arc::clone(&self.sources.changes.queue);
+                self.spawn_read(move || Msg::RunChanged { change: queue(&name, change), name });
+            }
             Effect::WriteChart(picture) => self.write_chart(picture),
             Effect::LoadHistory(asked) => self.load_history(asked),
             Effect::LoadStatus => {

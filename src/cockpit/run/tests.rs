@@ -82,6 +82,7 @@ async fn it_draws_updates_reads_the_store_sends_requests_and_closes() {
                 label: Arc::new(|_, _| RunChange::Labelled),
                 measure: Arc::new(|_| RunSize::default()),
                 delete: Arc::new(|_| RunChange::Labelled),
+                queue: Arc::new(|_, _| RunChange::Labelled),
             },
         },
     };

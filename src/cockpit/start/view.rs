@@ -8,7 +8,7 @@
 //!
 //!  start
 //!    a new run               handwritten digits, on the GPU if there is one
-//!    a command …             python a.py · run a.yaml
+//!    a command …             python a.py · run a.yaml b.yaml
 //!
 //!  recent
 //!    lora-20261121-090211    ⠑⠢⠤⣀⣀⣀⣀⣀  finished  1 200  100 %  validation loss 1.82

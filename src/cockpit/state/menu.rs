@@ -3,6 +3,7 @@
 use super::State;
 use super::requests::Refusal;
 use crate::outlook::continuation::How;
+use crate::protocol::claim::Wait;
 use crate::protocol::control::{CheckpointRow, Status};
 use crate::store::labels::Labels;
 
@@ -32,6 +33,14 @@ impl Subject {
 pub enum MenuItem {
     /// Open the cockpit on the run.
     Open,
+    /// Move the waiting run before all others.
+    First,
+    /// Let others pass the waiting run.
+    Hold,
+    /// Let the held run wait again.
+    Release,
+    /// Take the waiting run out of the queue.
+    Remove,
     /// Continue the run, from the checkpoint if there is one.
     Resume,
     /// Start a new run from the checkpoint.
@@ -59,7 +68,12 @@ impl State {
     #[must_use]
     pub fn menu_items(&self) -> Vec<(MenuItem, Option<Refusal>)> {
         use MenuItem::{Archive, Branch, Compare, CopyPath, Delete, Export, Note, Open, Resume, ShowArchived, Tags};
+        use MenuItem::{First, Hold, Release, Remove};
+        let wait = self.runs.row(&self.subject.run).and_then(|row| row.place).map(|place| place.wait);
         let items: &[MenuItem] = match self.subject.checkpoint {
+            // A run that waits has nothing to resume or to branch.
+            None if wait == Some(Wait::Held) => &[Open, Release, First, Remove, CopyPath, Tags, Note],
+            None if wait.is_some() => &[Open, First, Hold, Remove, CopyPath, Tags, Note],
             Some(_) => &[Resume, Branch, Export, Compare, CopyPath],
             None if self.subject.run == self.run_name() => {
                 &[Resume, Branch, Compare, CopyPath, Tags, Note, Archive, ShowArchived, Delete]
@@ -75,6 +89,10 @@ impl State {
         let archived = self.runs.row(&self.subject.run).is_some_and(|row| row.labels.archived);
         match (item, self.subject.checkpoint) {
             (MenuItem::Open, _) => "open",
+            (MenuItem::First, _) => "first in the queue",
+            (MenuItem::Hold, _) => "hold: let others pass",
+            (MenuItem::Release, _) => "release: wait again",
+            (MenuItem::Remove, _) => "remove from the queue",
             (MenuItem::Resume, Some(_)) => "resume here; newer ones are set aside",
             (MenuItem::Resume, None) => "resume",
             (MenuItem::Branch, _) => "branch as a new run",
@@ -104,7 +122,9 @@ impl State {
         let is_done = || self.subject.checkpoint.is_none() && self.subject_status().is_some_and(Status::is_trained);
         let done = || is_done().then_some(Refusal::TrainedToItsEnd);
         match item {
+            MenuItem::Open if is_open => Some(Refusal::AlreadyOpen),
             MenuItem::Open => begun(),
+            MenuItem::First | MenuItem::Hold | MenuItem::Release | MenuItem::Remove => owned(),
             MenuItem::Resume => owned().or_else(alive).or_else(lost).or_else(done),
             MenuItem::Delete => owned().or_else(alive),
             MenuItem::Branch => owned().or_else(begun).or_else(stored).or_else(unsaved),

@@ -46,6 +46,8 @@ pub enum Refusal {
     NothingResumes,
     /// A resume would take no step.
     TrainedToItsEnd,
+    /// The run is not in the queue.
+    NotQueued,
     /// The chosen run is the open one.
     AlreadyOpen,
     /// The chosen entry of the journal is shown in full; only faults have a box.
@@ -78,6 +80,7 @@ impl fmt::Display for Refusal {
             Self::Alive => write!(formatter, "the run is alive; stop it first"),
             Self::ReadingLabels => write!(formatter, "reading the labels of the run"),
             Self::NotListed => write!(formatter, "the run is not in this folder"),
+            Self::NotQueued => write!(formatter, "this run does not wait in the queue"),
             Self::NeverStarted => write!(formatter, "the run never started"),
             Self::NoCheckpoint => write!(formatter, "no checkpoint yet"),
             Self::OwnFiles => write!(formatter, "the checkpoints are files of the script"),
@@ -171,6 +174,11 @@ impl State {
             Action::Pause if self.run_state() != Some(RunState::Paused) => takes(Request::Pause),
             Action::Alerts => !self.alerts.is_empty(),
             Action::Sort | Action::ReverseSort => self.screen.view == View::Runs,
+            Action::Sooner | Action::Later => {
+                self.screen.view == View::Runs
+                    && !self.read_only
+                    && self.runs.chosen().is_some_and(|row| row.place.is_some())
+            }
             _ => !action.is_request() || self.request_refusal().is_none(),
         }
     }

@@ -13,6 +13,7 @@ use crate::cockpit::state::journal::{Kinds, shown_entries};
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View, WorkerEnd};
+use crate::protocol::claim::Move;
 use crate::protocol::control::{Request, Target};
 
 /// Performs an action the user requested.
@@ -62,6 +63,8 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Menu => menu::open_menu(state),
         Action::Sort if state.screen.view == View::Runs => run_list::sort_by_next(state),
         Action::ReverseSort if state.screen.view == View::Runs => run_list::reverse_sort(state),
+        Action::Sooner if state.screen.view == View::Runs => run_list::move_in_queue(state, Move::Up),
+        Action::Later if state.screen.view == View::Runs => run_list::move_in_queue(state, Move::Down),
         Action::Filter if state.screen.view == View::Runs => {
             let filter = state.runs.filter.clone();
             menu::open_prompt(state, Prompt::FindRuns, filter)
@@ -74,7 +77,7 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Theme => switch_theme(state),
         Action::Chart(action) => charts::perform_chart_action(state, action),
         // These act on a list of runs, and on a replay.
-        Action::Toggle | Action::Sort | Action::ReverseSort => Vec::new(),
+        Action::Toggle | Action::Sort | Action::ReverseSort | Action::Sooner | Action::Later => Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::cockpit::state::menu::{MenuItem, Subject};
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
 use crate::format::bytes;
+use crate::protocol::claim::{Move, QueueChange};
 use crate::store::labels::{LabelEdit, NOTE, Tag};
 use crate::store::removal::RunSize;
 use crossterm::event::KeyCode;
@@ -86,6 +87,10 @@ pub fn perform_item(state: &mut State, place: usize) -> Vec<Effect> {
             let step = checkpoint.unwrap_or_default();
             open_prompt(state, Prompt::Export, format!("{run}-step-{step}.safetensors"))
         }
+        MenuItem::First => change_queue(run, QueueChange::Move(Move::First)),
+        MenuItem::Hold => change_queue(run, QueueChange::Hold),
+        MenuItem::Release => change_queue(run, QueueChange::Release),
+        MenuItem::Remove => change_queue(run, QueueChange::Remove),
         MenuItem::CopyPath => copy_path(state),
         MenuItem::Tags => {
             let tags = labels().tags.iter().map(Tag::as_str).collect::<Vec<_>>().join(" ");
@@ -110,6 +115,10 @@ pub fn perform_item(state: &mut State, place: usize) -> Vec<Effect> {
             effects
         }
     }
+}
+
+fn change_queue(run: String, change: QueueChange) -> Vec<Effect> {
+    vec![Effect::ChangeQueue(run, change), Effect::Redraw]
 }
 
 /// Shows the path of the subject.
@@ -213,6 +222,7 @@ pub fn show_change(state: &mut State, name: &str, change: RunChange) -> Vec<Effe
         // Nothing is left to show.
         RunChange::Deleted(_) if name == state.run_name() => return vec![Effect::Quit],
         RunChange::Deleted(size) => state.show_notice(format!("deleted {name}: {}", bytes(size.bytes)), false),
+        RunChange::Queued(answer) => state.show_notice(answer, false),
         RunChange::Refused(why) => state.show_notice(why.to_string(), true),
     }
     vec![Effect::Redraw, Effect::ListRuns]

@@ -7,6 +7,7 @@ use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::History;
 use crate::cockpit::state::runs::OtherRun;
 use crate::cockpit::state::samples::{SampleData, SetId};
+use crate::protocol::claim::QueueChange;
 use crate::protocol::control::{Request, Status, StepRow, Update};
 use crate::series::layers::LayerHistory;
 use crate::store::labels::LabelEdit;
@@ -126,6 +127,8 @@ pub enum RunChange {
     Labelled,
     /// It is deleted.
     Deleted(RunSize),
+    /// The queue has changed; holds the answer.
+    Queued(String),
     /// Nothing has changed.
     Refused(ChangeError),
 }
@@ -178,6 +181,8 @@ pub enum Effect {
     LoadOther(String, bool),
     /// Change the labels of a run.
     EditLabels(String, LabelEdit),
+    /// Change a run's place in the queue.
+    ChangeQueue(String, QueueChange),
     /// Measure a run that may be deleted.
     MeasureRun(String),
     /// Delete a run.

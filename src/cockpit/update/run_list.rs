@@ -1,10 +1,13 @@
 //! The table of runs: navigation, order, marks, opening.
 
+use super::actions::refuse_action;
 use super::menu;
 use super::message::Effect;
 use crate::cockpit::quantity::{Quantity, Source};
 use crate::cockpit::state::State;
+use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::runs::{MARKS, Sort};
+use crate::protocol::claim::{Move, QueueChange};
 use crate::store::run_summary::RunSummary;
 use crate::store::run_summary::column::Column;
 
@@ -56,6 +59,16 @@ pub fn reverse_sort(state: &mut State) -> Vec<Effect> {
 fn apply_sort(state: &mut State, sort: Sort) -> Vec<Effect> {
     state.runs.sort_by(sort, state.now_ms);
     vec![Effect::Redraw]
+}
+
+/// Moves the run under the cursor in the queue.
+pub fn move_in_queue(state: &mut State, to: Move) -> Vec<Effect> {
+    let Some(run) = state.runs.chosen() else { return Vec::new() };
+    let why = state.read_only.then_some(Refusal::ReadOnly);
+    match why.or_else(|| run.place.is_none().then_some(Refusal::NotQueued)) {
+        Some(why) => refuse_action(state, &why),
+        None => vec![Effect::ChangeQueue(run.name.clone(), QueueChange::Move(to))],
+    }
 }
 
 /// Compares the next quantity, of those that runs can be compared by: measurements of steps and of evaluations.

@@ -27,7 +27,7 @@ pub fn write(page: &mut Page<'_>, facts: &Facts) {
     page.markup("</dl></header>\n");
 }
 
-fn state_class(state: RunState) -> &'static str {
+pub(super) fn state_class(state: RunState) -> &'static str {
     match state {
         RunState::Finished => "<span class=\"state good\">",
         RunState::Failed | RunState::NeedsPerson | RunState::Interrupted => "<span class=\"state danger\">",

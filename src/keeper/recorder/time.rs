@@ -39,7 +39,7 @@ impl Recorder {
             RunState::Paused => Some(Part::Paused),
             state => Part::of(state).map(|_| Part::Other),
         };
-        if let Some(part) = part.filter(|_| as_of > 0) {
+        if let Some(part) = part.filter(|part| as_of > 0 && self.counts(*part)) {
             self.status.time.charge(part, now_ms().saturating_sub(as_of).max(0).unsigned_abs());
         }
     }
@@ -47,13 +47,19 @@ impl Recorder {
     /// Charges the time that has passed to the part that it was spent in; `state` is spent from now on.
     pub fn account(&mut self, state: RunState) {
         self.charge_passed();
-        self.stopwatch.running = Part::of(state).map(|part| (Instant::now(), part));
+        let part = Part::of(state).filter(|part| self.counts(*part));
+        self.stopwatch.running = part.map(|part| (Instant::now(), part));
         let now = now_ms();
         self.status.time.as_of_ms = now;
         if now - self.stopwatch.written_ms >= WRITTEN_EVERY_MS {
             self.stopwatch.written_ms = now;
             self.dirty = true;
         }
+    }
+
+    /// Reports whether time counts: a run that waits in the queue for its first start costs nothing.
+    fn counts(&self, part: Part) -> bool {
+        self.status.attempts > 0 || !matches!(part, Part::Card | Part::Paused | Part::Other)
     }
 
     fn charge_passed(&mut self) {
@@ -237,6 +243,22 @@ mod tests {
         near(&recorder.status.time, Part::Repeated, 60_000);
         let lost = recorder.status.time.lost_to_faults_ms;
         assert!((60_000..61_000).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn the_queue_before_the_first_start_costs_nothing() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut recorder = recorder(dir.path());
+        recorder.status.attempts = 0;
+        for state in [RunState::AwaitingCard, RunState::Paused] {
+            recorder.account(state);
+            assert!(recorder.stopwatch.running.is_none(), "{state:?}");
+        }
+        recorder.begin_attempt(0, "full", "start", Duration::ZERO).unwrap();
+        recorder.account(RunState::AwaitingCard);
+        pass(&mut recorder, 9_000);
+        recorder.account(RunState::Training);
+        near(&recorder.status.time, Part::Card, 9_000);
     }
 
     #[test]

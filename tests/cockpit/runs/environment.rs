@@ -113,6 +113,8 @@ fn after_a_reboot_runs_of_every_folder_go_on_in_the_environment_of_their_start()
         run
     });
     wait_for("the end of every process", || place.processes().is_empty().then_some(()));
+    // A dying process has no command line before it lets go of its locks.
+    wait_for("the end of every lock", || runs.iter().all(|run| !owners::is_kept(run)).then_some(()));
     let (given, words) = words_of_unit(&unit);
     let mut entry = Command::new("env");
     entry.args(["-i", &format!("HOME={}", home.display()), "PATH=/usr/bin:/bin"]).args(given).args(words);

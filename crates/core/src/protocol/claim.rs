@@ -5,10 +5,12 @@
 //!                                                 ▲                                                       │
 //!                                                 └───────────── resumed ◀── Rests ◀── paused ────────────┘
 //! ```
+//! A run that is paused while it waits keeps its place, and lets the others pass: it is held.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// A card of this machine, as far as it is known. At least one of the two is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,8 +114,8 @@ pub struct Claim {
     pub devices: Devices,
     /// The state of the claim.
     pub stage: Stage,
-    /// Its place among the waiting claims, lowest first; 0 before it first waited.
-    #[serde(default)]
+    /// Its place in the order of the queue, from 1; 0 without one. The order is stored by itself.
+    #[serde(skip)]
     pub ticket: u64,
 }
 
@@ -157,6 +159,88 @@ impl Claim {
         let names = |claims: &[&Self]| claims.iter().map(|claim| claim.run_name()).collect();
         let devices = self.devices.claimed_by(if holders.is_empty() { &ahead } else { &holders }).to_string();
         Some(Waiting::Devices { devices, holders: names(&holders), ahead: names(&ahead) })
+    }
+}
+
+/// The place of a run that waits for its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its rank in the order of all waiting runs, whatever their devices.
+    pub rank: u64,
+    /// How it waits.
+    pub wait: Wait,
+}
+
+/// How a run waits for its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It is this many-th of those that wait for one of its devices, from 1.
+    Number(usize),
+    /// It waits for the end of another run.
+    Later,
+    /// It was held: others pass it until it is released.
+    Held,
+}
+
+/// A change of a run's place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueChange {
+    /// Another place.
+    Move(Move),
+    /// It keeps its place and lets others pass.
+    Hold,
+    /// It waits again.
+    Release,
+    /// It leaves the queue and ends before its first step.
+    Remove,
+}
+
+/// A way to another place in the queue, among the runs that wait for one of the same devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// Before all others.
+    First,
+    /// Behind all others.
+    Last,
+    /// One place sooner.
+    Up,
+    /// One place later.
+    Down,
+    /// To this place, from 1.
+    To(usize),
+}
+
+impl Move {
+    /// Returns the number of rivals that stay ahead. `ahead`: how many are now.
+    #[must_use]
+    pub fn new_ahead(self, ahead: usize, rivals: usize) -> usize {
+        let wanted = match self {
+            Self::First => 0,
+            Self::Last => rivals,
+            Self::Up => ahead.saturating_sub(1),
+            Self::Down => ahead + 1,
+            Self::To(number) => number.saturating_sub(1),
+        };
+        wanted.min(rivals)
+    }
+}
+
+/// Text that names no place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a place in the queue; write first, last, up, down, or a number from 1")]
+pub struct UnknownMove;
+
+impl FromStr for Move {
+    type Err = UnknownMove;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMove> {
+        Ok(match text {
+            "first" => Self::First,
+            "last" => Self::Last,
+            "up" => Self::Up,
+            "down" => Self::Down,
+            number => Self::To(number.parse().ok().filter(|number| *number > 0).ok_or(UnknownMove)?),
+        })
     }
 }
 
@@ -215,7 +299,7 @@ fn holds(names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Card, Claim, Devices, Stage, Waiting};
+    use super::{Card, Claim, Devices, Move, Stage, Waiting};
     use std::path::PathBuf;
 
     fn cards(list: &[(Option<u32>, &str)]) -> Devices {
@@ -267,6 +351,16 @@ mod tests {
         assert_eq!(told(&claim("on the cpu", &Devices::Cpu, Stage::Queued, 9)), None);
         let alone = claim("patient", &one, Stage::Queued, 1);
         assert_eq!(alone.obstacle(&all[2..]), None, "it came before `second`");
+    }
+
+    #[test]
+    fn a_move_ends_at_either_end_of_the_queue() {
+        let moved = |text: &str, ahead| text.parse::<Move>().map(|to| to.new_ahead(ahead, 3));
+        let table = [("first", 2, 0), ("last", 0, 3), ("up", 2, 1), ("up", 0, 0), ("down", 1, 2), ("down", 3, 3)];
+        for (text, ahead, wanted) in table.into_iter().chain([("1", 3, 0), ("2", 3, 1), ("9", 0, 3)]) {
+            assert_eq!(moved(text, ahead), Ok(wanted), "{text}");
+        }
+        assert!(["0", "-1", "top", ""].iter().all(|text| moved(text, 0).is_err()));
     }
 
     #[test]

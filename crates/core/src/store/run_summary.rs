@@ -6,11 +6,13 @@
 
 pub mod column;
 
+use super::claims::{Registry, place_of};
 use super::command_line::overrides;
 use super::labels::Labels;
 use super::reader::{ATTEMPT_END, Reader, fact, live_status_of};
 use super::run_dir::RunDir;
 use crate::config::best::Best;
+use crate::protocol::claim::Place;
 use crate::protocol::control::{RunState, Status};
 use rusqlite::params;
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,8 @@ pub struct RunSummary {
     pub labels_error: Option<String>,
     /// Overrides of its run file by `--set`: `optimizer.lr=0.004`.
     pub overrides: Vec<String>,
+    /// Its place in the queue, while it waits for its devices or is held.
+    pub place: Option<Place>,
 }
 
 /// Times of a run, Unix milliseconds.
@@ -131,8 +135,22 @@ impl Stored {
             labels,
             labels_error,
             overrides,
+            place: None,
         }
     }
+}
+
+/// Gives the waiting ones of these runs their places in the queue.
+pub fn find_places<'a>(runs: impl Iterator<Item = (&'a RunDir, &'a mut RunSummary)>) {
+    let waits = |run: &RunSummary| {
+        let state = run.status.as_ref().map(|status| status.state);
+        run.is_alive() && matches!(state, Some(RunState::AwaitingCard | RunState::Paused))
+    };
+    let mut waiting = runs.filter(|(_, run)| waits(run)).peekable();
+    // Most lists have no such run.
+    let Some(registry) = waiting.peek().and_then(|_| Registry::of_user()) else { return };
+    let claims = registry.living();
+    waiting.for_each(|(dir, run)| run.place = place_of(dir.path(), &claims));
 }
 
 /// Returns when a run file was written, Unix milliseconds.
@@ -175,7 +193,8 @@ impl RunIndex {
     #[must_use]
     pub fn list(&self) -> Vec<RunSummary> {
         let all = RunDir::all(&self.runs);
-        let summaries = all.iter().map(|run| self.summarize(run)).collect();
+        let mut summaries: Vec<RunSummary> = all.iter().map(|run| self.summarize(run)).collect();
+        find_places(all.iter().zip(&mut summaries));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|path, _| all.iter().any(|run| run.path() == path));
         summaries

@@ -12,6 +12,7 @@ use crate::cockpit::update::{ChangeError, Effect, Msg, RunChange, update};
 use crate::config::run::{AsWritten, Run, Source};
 use crate::outlook::capability::capability_of;
 use crate::outlook::continuation::{Commands, NewRun};
+use crate::protocol::claim::{Move, Place, QueueChange, Wait};
 use crate::protocol::control::RunState;
 use crate::store::labels::{LabelEdit, Tag};
 use crate::store::removal::RunSize;
@@ -309,4 +310,46 @@ fn only_a_row_of_the_table_selects_its_run() {
     assert_eq!(state.runs.cursor(), 30);
     click(&mut state, area.x + 4, area.y + 2);
     assert_eq!(state.runs.cursor(), 30 - usize::from(area.height - 5));
+}
+
+/// Opens the table with the cursor on `other`, which waits or is held.
+fn on_queued(wait: Wait) -> State {
+    let state = if wait == Wait::Held { RunState::Paused } else { RunState::AwaitingCard };
+    let mut screen = fixture::training(SIZE);
+    update(&mut screen, letter('6'));
+    let other = RunSummary { place: Some(Place { rank: 2, wait }), ..row("other", state) };
+    update(&mut screen, Msg::Runs(vec![other, row(HERE, RunState::Training)]));
+    assert_eq!(screen.runs.shown().map(|row| row.name.as_str()).collect::<Vec<_>>(), [HERE, "other"]);
+    update(&mut screen, key(KeyCode::Down));
+    screen
+}
+
+#[test]
+fn a_waiting_run_is_moved_held_and_removed() {
+    let change = |change| Effect::ChangeQueue("other".to_owned(), change);
+    let mut state = on_queued(Wait::Number(1));
+    assert_eq!(update(&mut state, letter('<')), [change(QueueChange::Move(Move::Up))]);
+    assert_eq!(update(&mut state, letter('>')), [change(QueueChange::Move(Move::Down))]);
+    for (item, wanted) in [
+        (MenuItem::First, QueueChange::Move(Move::First)),
+        (MenuItem::Hold, QueueChange::Hold),
+        (MenuItem::Remove, QueueChange::Remove),
+    ] {
+        assert!(choose(&mut state, item).contains(&change(wanted)), "{item:?}");
+    }
+    let mut held = on_queued(Wait::Held);
+    assert!(choose(&mut held, MenuItem::Release).contains(&change(QueueChange::Release)));
+    let told = RunChange::Queued("other: next in the queue".to_owned());
+    let effects = update(&mut held, Msg::RunChanged { name: "other".to_owned(), change: told });
+    assert!(effects.contains(&Effect::ListRuns) && held.notice.unwrap().text == "other: next in the queue");
+}
+
+#[test]
+fn a_run_outside_the_queue_is_not_moved() {
+    let mut state = on_other(RunState::Training);
+    assert_eq!(update(&mut state, letter('<')), [Effect::Redraw]);
+    assert_eq!(state.notice.as_ref().unwrap().text, "this run does not wait in the queue");
+    let mut reader = on_queued(Wait::Number(1));
+    reader.read_only = true;
+    assert_eq!(update(&mut reader, letter('>')), [Effect::Redraw]);
 }

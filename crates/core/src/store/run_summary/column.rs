@@ -7,7 +7,7 @@ use std::cmp::{Ordering, Reverse};
 /// A column that runs can be sorted by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Column {
-    /// The start: the newest first.
+    /// The start: living runs, then those of the queue in its order, then the others; the newest first.
     #[default]
     Started,
     /// The name, in alphabetical order.
@@ -90,9 +90,11 @@ impl Column {
     #[must_use]
     pub fn compare(self, a: &RunSummary, b: &RunSummary, now_ms: i64) -> Ordering {
         match self {
-            Self::Started => Reverse(start_ms(a)).cmp(&Reverse(start_ms(b))),
+            Self::Started => {
+                known_first(life_rank(a), life_rank(b)).then_with(|| Reverse(start_ms(a)).cmp(&Reverse(start_ms(b))))
+            }
             Self::Name => a.name.cmp(&b.name),
-            Self::State => state_rank(a).cmp(&state_rank(b)),
+            Self::State => state_rank(a).cmp(&state_rank(b)).then_with(|| life_rank(a).cmp(&life_rank(b))),
             Self::Duration => Reverse(a.duration_ms(now_ms)).cmp(&Reverse(b.duration_ms(now_ms))),
             Self::Useful => useful(b).total_cmp(&useful(a)),
             Self::Steps => Reverse(step(a)).cmp(&Reverse(step(b))),
@@ -111,6 +113,11 @@ impl Column {
 /// Returns the start; of a run that still waits for its first worker, the time of its run file.
 fn start_ms(run: &RunSummary) -> Option<i64> {
     run.times.started_ms.or(run.created_ms)
+}
+
+/// Living runs that have their devices, then those of the queue in its order; none for others.
+fn life_rank(run: &RunSummary) -> Option<u64> {
+    run.place.map(|place| place.rank.max(1)).or_else(|| run.runs_on().then_some(0))
 }
 
 fn step(run: &RunSummary) -> Option<u64> {
