@@ -33,6 +33,12 @@ impl OwnCount {
         Self { known, knows_rest: names_rest(&args.spec) }
     }
 
+    /// Returns the count of a script that is known.
+    #[cfg(test)]
+    pub(super) fn known(count: StepCount) -> Self {
+        Self { known: Some(count), knows_rest: false }
+    }
+
     /// Reports whether it begins again.
     pub(super) fn restarts(self) -> bool {
         self.known == Some(StepCount::Restarts)
@@ -116,6 +122,7 @@ mod tests {
     use super::{OwnCount, lay_behind, place_number};
     use crate::config::command::StepCount;
     use crate::harness::progress::trail::Trail;
+    use crate::harness::resume_check::ResumeCheck;
     use crate::log_metrics::Reading;
     use crate::protocol::resumed::{Evidence, LossesBefore, Printed};
     use std::borrow::Cow;
@@ -137,6 +144,20 @@ mod tests {
         assert_eq!(learn(None, Some(150), 1), Some(StepCount::Continues), "it repeats steps");
         assert_eq!(learn(Some(Printed::Uncertain(1)), Some(1), 1), None, "it may be that of an epoch");
         assert_eq!(learn(None, Some(0), 1), None);
+    }
+
+    #[test]
+    fn a_resume_does_not_lengthen_a_run() {
+        let check = |length| ResumeCheck::at(20, StepCount::Restarts, length);
+        let total = |length, printed| {
+            let reading = Reading { step: Some(3), total_steps: Some(printed), ..Reading::default() };
+            let laid = check(length).lay_behind(Cow::Borrowed(&reading)).into_owned();
+            (laid.step, laid.total_steps, check(length).total_on_clock(printed))
+        };
+        assert_eq!(total(None, 36), (Some(23), Some(56), 56));
+        assert_eq!(total(Some(40), 36), (Some(23), Some(40), 40), "it skipped a part of an epoch, and counts the rest");
+        assert_eq!(total(Some(40), 20), (Some(23), Some(40), 40));
+        assert_eq!(total(Some(90), 20), (Some(23), Some(40), 40), "a shorter one counts");
     }
 
     #[test]

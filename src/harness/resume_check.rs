@@ -1,12 +1,14 @@
 //! Collects the evidence of where the command trains on, and lets [`judge`] decide. If that is elsewhere than it was asked
 //! to, its steps count from there.
 
-use super::counting::recall_counting;
+use super::counting::{recall_counting, recall_length};
 use super::own_count::{OwnCount, lay_behind};
 use super::prepare::output_patterns;
 use super::resume_point::Chosen;
 use super::run_loop::Harness;
 use super::{HarnessArgs, progress};
+#[cfg(test)]
+use crate::config::command::StepCount;
 use crate::log_metrics::{OutputReader, Reading};
 use crate::protocol::companion::Introduction;
 use crate::protocol::resumed::{Evidence, Load, Loaded, Loads, Printed, Resumed, judge};
@@ -34,6 +36,8 @@ pub struct ResumeCheck {
     printed_at: Option<Duration>,
     /// A step was sent.
     has_stepped: bool,
+    /// The last step of the run, as an earlier attempt printed it.
+    length: Option<u64>,
     /// Steps and samples by which a companion is wrong that counts on from the checkpoint asked for.
     renumbered: Option<Renumbered>,
 }
@@ -70,13 +74,22 @@ impl ResumeCheck {
         let before = losses_before(&args.run_dir, asked).unwrap_or_default();
         let place = |(path, step): (PathBuf, u64)| (path.canonicalize().unwrap_or(path), step);
         let count = OwnCount::of(args, chosen);
+        let length = recall_length(&args.run_dir);
         Self {
+            length,
             evidence: Evidence { asked, others, before, counts_anew: count.restarts(), ..Evidence::default() },
             count,
             checkpoints: checkpoints.into_iter().map(place).collect(),
             judged: Some(Resumed::Unverified { asked, counts_from: None }),
             ..Self::default()
         }
+    }
+
+    /// Returns the check of an attempt that trains on from a step, and counts so.
+    #[cfg(test)]
+    pub(super) fn at(step: u64, count: StepCount, length: Option<u64>) -> Self {
+        let judged = Some(Resumed::Verified { step, file: None });
+        Self { judged, length, count: OwnCount::known(count), ..Self::default() }
     }
 
     /// Returns the step behind which the script's own count is laid; 0 if it counts as the run does.
@@ -86,7 +99,20 @@ impl ResumeCheck {
 
     /// Returns the last step of the run for that of the script.
     pub(super) fn total_on_clock(&self, total: u64) -> u64 {
-        self.count.total_on_clock(total, self.counts_behind())
+        let total = self.count.total_on_clock(total, self.counts_behind());
+        // A resume does not lengthen a run: some scripts print what is left, others all of it, and some a part.
+        self.length.map_or(total, |length| total.min(length))
+    }
+
+    /// Returns a reading with the step of the run.
+    pub(super) fn lay_behind<'a>(&self, reading: Cow<'a, Reading>) -> Cow<'a, Reading> {
+        let laid = lay_behind(reading, self.counts_behind());
+        match laid.total_steps.zip(self.length).filter(|_| self.counts_behind() > 0) {
+            Some((total, length)) if total > length => {
+                Cow::Owned(Reading { total_steps: Some(length), ..laid.into_owned() })
+            }
+            _ => laid,
+        }
     }
 
     /// Returns the step after which the output counts, in an attempt that resumes from this one.
@@ -189,7 +215,7 @@ impl Harness {
         if !progress::is_eval(reading) {
             self.learn_own_count(reading);
         }
-        lay_behind(own, self.resume_check.counts_behind())
+        self.resume_check.lay_behind(own)
     }
 
     /// Judges before a step is sent: what counts again depends on it.

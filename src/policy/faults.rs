@@ -84,10 +84,9 @@ impl Policy {
     fn end_of_exceptions(&self, fault: &Fault, comes_back: bool) -> Option<Outcome> {
         let (fault, step) = (fault.clone(), self.position.step.unwrap_or(0));
         let is_at_load = self.position.loaded == Some(step);
-        comes_back.then(|| match is_at_load {
-            true => Outcome::NeedsPerson(Reason::CannotLoad { fault, step }),
-            false => Outcome::NeedsPerson(Reason::SameException { fault, step }),
-        })
+        let reason =
+            if is_at_load { Reason::CannotLoad { fault, step } } else { Reason::SameException { fault, step } };
+        comes_back.then_some(Outcome::NeedsPerson(reason))
     }
 
     /// Puts the checkpoints back that the run went back from in vain.
