@@ -112,7 +112,9 @@ pub fn find_missing(arguments: &[String], folder: &Path) -> Option<(String, Path
             None => word.checked_sub(1).map(|before| arguments[before].as_str())?,
         };
         let path = Path::new(value);
-        let is_missing = option.starts_with('-') && Format::of(path).is_some() && !folder.join(path).exists();
+        // A variable of a shell or a placeholder names a file that is not known here.
+        let is_known = !value.contains(['$', '{', '*']) && Format::of(path).is_some();
+        let is_missing = option.starts_with('-') && is_known && !folder.join(path).exists();
         is_missing.then(|| (option.to_owned(), path.to_owned()))
     })
 }

@@ -216,19 +216,6 @@ fn a_crash_that_comes_back_tries_each_safer_rung_before_the_run_needs_attention(
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_loaded_ends_the_run_once_there_is_no_older_one() {
-    let mut scenario = Scenario::begin(true);
-    scenario.steps(100, 1.0);
-    scenario.save();
-    let raised = ended_by(FailureClass::Exception, Exit::with_code(1));
-    let mut rungs = end_by(&mut scenario, &KILLED);
-    rungs.extend((0..6).flat_map(|_| end_by(&mut scenario, &raised)));
-    let life = scenario.policy.life();
-    assert!(matches!(life, Lifecycle::Over(Outcome::NeedsPerson(Reason::CannotLoad { step: 100, .. }))), "{life:?}");
-    assert_eq!(rungs, [0, 0, 0], "after the kill, as it was, and after the search for an older checkpoint");
-}
-
-#[test]
 fn before_the_run_needs_attention_each_safer_rung_that_could_help_is_tried_once() {
     let rungs = |way: &Event| {
         let mut scenario = Scenario::begin(true);

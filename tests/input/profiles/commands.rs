@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
                 "# mine\n[general]\nenable_bucket = true\n\n[[datasets]]\nresolution = 1024\nbatch_size = 4 # fits\n",
             ),
         ],
-        rungs: &["segments", "accumulate", "checkpointing", "fp8-base", "f32", "clip"],
+        rungs: &["segments", "checkpointing", "fp8-base", "f32", "clip"],
         holds: "    set:\n      \"datasets[0].batch_size\": \"{training.micro_batch}\"\n",
     },
     Case {

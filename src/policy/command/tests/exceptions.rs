@@ -3,6 +3,8 @@
 use super::{RESUMES, begun, seconds, starts};
 use crate::policy::Policy;
 use crate::policy::event::Event;
+use crate::policy::lifecycle::{Lifecycle, Outcome};
+use crate::policy::reason::Reason;
 use crate::policy::tests::{hello_from, step};
 use crate::protocol::cause::Cause;
 use crate::protocol::exit::Exit;
@@ -49,4 +51,21 @@ fn the_same_exception_at_one_step_after_different_checkpoints_needs_the_user() {
     assert!(starts_after(&mut moves, fails, Some(220)));
     moves.decide(hello_from("cpu", Some(200)), seconds(62));
     assert!(starts_after(&mut moves, fails, Some(230)), "at another step");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_loaded_needs_the_user_once_there_is_no_older_one() {
+    let fails = "NotADirectoryError: step100.safetensors";
+    let mut policy = begun(RESUMES);
+    assert!(starts_after(&mut policy, "ConnectionError", Some(100)));
+    let starts_after_load = |policy: &mut Policy, loaded| {
+        policy.decide(hello_from("cpu", Some(loaded)), seconds(62));
+        starts_after(policy, fails, None)
+    };
+    assert!(starts_after_load(&mut policy, 100), "it may pass");
+    assert!(starts_after_load(&mut policy, 100), "an older one may load");
+    let mut older = policy.clone();
+    assert!(!starts_after_load(&mut policy, 100), "there is none");
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(Reason::CannotLoad { step: 100, .. }))));
+    assert!(starts_after_load(&mut older, 50), "an older one is tried");
 }
