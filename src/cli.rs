@@ -36,7 +36,6 @@ mod output;
 mod patience;
 mod plan;
 mod plot;
-mod poll;
 mod preferences;
 mod preflight;
 mod prepare;

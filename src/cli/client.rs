@@ -1,7 +1,6 @@
 //! Client of the keeper: one request, one answer.
 
 use super::Failure;
-use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::store::continuation::continuation;
@@ -10,6 +9,7 @@ use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::asking::{Asked, Reply};
+use crate::untrusted::poll::{poll, poll_within};
 use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Take, Write};

@@ -1,10 +1,10 @@
 //! Takes over runs whose keeper was on another host.
 
-use super::poll::poll;
 use super::{Failure, say};
 use crate::store::run_dir::RunDir;
 use crate::store::shared_folder::lease::{Host, Lease};
 use crate::store::shared_folder::takeover::{LeaseState, Takeover};
+use crate::untrusted::poll::poll;
 use clap::Args;
 use std::time::Duration;
 

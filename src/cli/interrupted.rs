@@ -2,7 +2,6 @@
 
 use super::elsewhere::{is_of_this_machine, take_over_ended};
 use super::environment::{NextStart, Precedence};
-use super::poll::poll;
 use super::run::{has_room_to_go_on, start_keeper, wait_for_claim};
 use super::trust::{self, Trust};
 use super::{Failure, line, say};
@@ -17,6 +16,7 @@ use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::store::runs_directories::RunsDirectories;
 use crate::store::{owners, permissions};
+use crate::untrusted::poll::poll;
 use crate::untrusted::text;
 use clap::Args;
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,5 @@
 //! `queue`: the runs that wait for a device. Lists them, and changes their order.
 
-use super::poll::poll_within;
 use super::{Failure, Format, Outcome, client, find_run, line, runs};
 use crate::cockpit::run_cells as cell;
 use crate::cockpit::update::ChangeError;
@@ -9,6 +8,7 @@ use crate::protocol::control::Request;
 use crate::store::claims::{MoveError, Registry, check_waits, place_of};
 use crate::store::run_dir::RunDir;
 use crate::store::run_summary::RunSummary;
+use crate::untrusted::poll::poll_within;
 use crate::untrusted::text;
 use clap::{Args, Subcommand};
 use std::path::Path;

@@ -3,7 +3,6 @@
 use super::client::{self, send_request};
 use super::line;
 use super::occupied;
-use super::poll::poll_within;
 use super::{Failure, Outcome, Which, WhichAlive, find_run};
 use crate::format::{count, quoted};
 use crate::outlook::continuation::How;
@@ -12,6 +11,7 @@ use crate::store::continuation::continuation;
 use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::poll::poll_within;
 use clap::Args;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
 //! `wait`: waits for the end of a run, for scripts.
 
-use super::poll::{poll, poll_within};
 use super::trial::parse_duration;
 use super::{Failure, Outcome, Which, find_run, say, status};
 use crate::protocol::control::{RunState, Status};
@@ -8,6 +7,7 @@ use crate::protocol::exit_code::{self, TIMED_OUT};
 use crate::store::owners;
 use crate::store::reader::{Reader, UnreadableStore, live_status, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::poll::{poll, poll_within};
 use clap::Args;
 use std::path::Path;
 use std::time::Duration;

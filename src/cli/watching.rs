@@ -1,7 +1,6 @@
 //! Shared by `trial` and `drill`: starts a run and follows it until it is over.
 
 use super::environment::NextStart;
-use super::poll::poll;
 use super::run::{has_room, launch_keeper, load_run_file};
 use super::{Failure, line};
 use crate::config::run::Run;
@@ -11,6 +10,7 @@ use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::untrusted::poll::poll;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use super::line::Line;
 pub struct TestSet {
     /// An evaluation of other data than the test set was printed.
     validates: bool,
-    /// An evaluation was printed that is no final one.
+    /// An evaluation before the final one was printed.
     evaluates: bool,
 }
 

@@ -22,6 +22,7 @@ use crate::log_metrics::TableRows;
 use crate::log_metrics::prefix::{after_bar, rank_of, text_start, without_launchers, without_stamps};
 use crate::protocol::cause::Damage;
 use crate::protocol::class::FailureClass;
+use memchr::memmem;
 use rows::Row;
 use serde::Serialize;
 use starts::StartReader;
@@ -265,11 +266,10 @@ impl Reader<'_> {
 
 /// Reports whether a line is blank, or one that trackers and bars print while a program ends.
 fn is_epilogue(line: &[u8]) -> bool {
-    let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
     line.iter().all(u8::is_ascii_whitespace)
         || EPILOGUES.iter().any(|words| line.starts_with(words))
-        || contains(b"%|")
-        || contains(b"resource_tracker")
+        || memmem::find(line, b"%|").is_some()
+        || memmem::find(line, b"resource_tracker").is_some()
 }
 
 /// The account of torchrun about its ranks.
@@ -285,7 +285,7 @@ struct Launcher {
 impl Launcher {
     /// Reads a line; reports whether it belongs to the summary.
     fn push(&mut self, line: &[u8], part: Part) -> bool {
-        let contains = |words: &[u8]| line.windows(words.len()).any(|part| part[0] == words[0] && part == words);
+        let contains = |words: &[u8]| memmem::find(line, words).is_some();
         // An exception of the script ends the summary of an earlier start.
         self.is_summary = contains(SUMMARY) || self.is_summary && part != Part::Exception;
         if self.is_summary && self.blamed.is_none() {

@@ -186,7 +186,7 @@ fn nothing_is_queued_when_one_file_is_wrong() {
         (&["empty"], 13, "empty: no run file (*.yaml) in this folder"),
         (&[a, "empty"], 13, "empty: no run file"),
         (&["python", "train.py"], 2, "a command of your own goes after `--`"),
-        (&["python", a], 2, "`python` is no run file"),
+        (&["python", a], 2, "`python` is not a run file"),
         (&[a, a, "--name", "x"], 2, "--name names one run"),
         (&[a, a, "--another"], 2, "--another starts at once"),
         (&[a, a, "--rung", "nothing"], 2, "night/a.yaml: --rung nothing"),

@@ -1,4 +1,4 @@
-//! What every part of downshift shares: run files, the messages between its processes, the run directory.
+//! Run files, the messages between the processes, the run directory: the parts that the program and its trainer share.
 //!
 //! ```text
 //! trainer    the seam between the command line and a trainer
@@ -11,7 +11,6 @@
 //! ```
 //!
 //! The program `downshift` and its trainer stand on this crate. Its API follows their needs: it has no promise of its own.
-#![allow(missing_docs, clippy::missing_errors_doc, reason = "the API is what the crate `downshift` re-exports")]
 
 pub mod config;
 pub mod format;

@@ -22,6 +22,7 @@ pub mod database;
 pub mod file;
 pub mod glob;
 pub mod peer;
+pub mod poll;
 pub mod port;
 pub mod text;
 pub mod thread;

@@ -19,8 +19,6 @@
 //! device           device detection without panics
 //! ```
 
-#![allow(missing_docs, clippy::missing_errors_doc, reason = "the API is what the crate `downshift` re-exports")]
-
 pub mod backends;
 mod checkpoint_eval;
 #[cfg(feature = "cuda")]

@@ -72,9 +72,8 @@ fn remark(dir: &RunDir, status: &Status) -> String {
     let mut parts = Vec::new();
     match status.state {
         RunState::NeedsPerson | RunState::Failed => {
-            // The first clauses name the cause, the others the way out.
-            let why = status.why.as_deref().unwrap_or_default();
-            parts.extend(why.split("; ").take(2).map(|clause| clip_line(clause, CLAUSE)));
+            // It begins with the cause; the way out is in `triage`.
+            parts.extend(status.why.as_deref().map(|why| clip_line(why, 2 * CLAUSE)));
             parts.push(format!("`{}`", dir.command("triage")));
         }
         _ => parts.extend(status.why.clone()),

@@ -5,7 +5,6 @@ use super::ready::{Checked, Ready, check_start};
 use super::{RunOptions, approved_run, has_terminal, start_keeper};
 use crate::cli::devices::Sharing;
 use crate::cli::environment::NextStart;
-use crate::cli::poll::poll_within;
 use crate::cli::queue::place_word;
 use crate::cli::{Failure, Outcome, attach, headless, line};
 use crate::config::command::invocation::is_script;
@@ -17,6 +16,7 @@ use crate::store::claims::{Registry, place_of};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::untrusted::poll::poll_within;
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,7 +65,10 @@ fn refuse_command(configs: &[PathBuf]) -> Result<(), Failure> {
         return Ok(());
     };
     let (shown, example) = (text::path(word), "downshift run -- python train.py");
-    Err(Failure::new(2, format!("`{shown}` is no run file; a command of your own goes after `--`, as in: {example}")))
+    Err(Failure::new(
+        2,
+        format!("`{shown}` is not a run file; a command of your own goes after `--`, as in: {example}"),
+    ))
 }
 
 fn list_files(configs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {

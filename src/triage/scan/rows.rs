@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Texts of reductions that are told apart: more than any entry needs in a row.
 const TEXTS: usize = 64;
 
+/// In the lines of loss scalers that lower their scale, with a large or a small first letter.
+const REDUCING: &str = "educing";
+
 /// Findings of one entry in a row.
 #[derive(Debug, Default)]
 pub struct Row {
@@ -54,7 +57,7 @@ impl Lines {
         }
         self.alike += u64::from(self.alike == self.count && self.first == text);
         self.count += 1;
-        if self.reductions.len() < TEXTS && text.contains("educing") {
+        if self.reductions.len() < TEXTS && text.contains(REDUCING) {
             self.reductions.insert(text.to_owned());
         }
     }

@@ -16,12 +16,12 @@ use super::owners;
 use super::run_dir::RunDir;
 use super::user_folder::{self, user_folder};
 use crate::protocol::claim::{Claim, ClaimRequest, Devices, Move, Place, Stage, Wait, Waiting};
+use crate::untrusted::poll::poll_within;
 use order::Order;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest wait for another process that decides; it may be suspended.
 const DECIDING: Duration = Duration::from_secs(1);
@@ -148,14 +148,12 @@ impl Registry {
     /// Waits for its turn to decide, so that no two runs find the same device free. On a file system without locks, or
     /// while another process is suspended in its decision, two decisions may overlap; each is short.
     fn decide_alone(&self) -> Option<Lock> {
-        let (path, begun) = (self.root.join("lock"), Instant::now());
-        loop {
-            match Lock::take(&path) {
-                Ok(lock) => return Some(lock),
-                Err(LockError::Held(_)) if begun.elapsed() < DECIDING => thread::sleep(RETRY),
-                Err(_) => return None,
-            }
-        }
+        let path = self.root.join("lock");
+        let taken = poll_within(DECIDING, RETRY, || match Lock::take(&path) {
+            Err(LockError::Held(_)) => None,
+            taken => Some(taken.ok()),
+        });
+        taken.flatten()
     }
 
     /// Returns the claims of all living runs but the one in this file. Deletes those of dead runs.

@@ -281,6 +281,8 @@ fn check_checkpoints(checkpoints: &ScriptCheckpoints) -> Vec<Problem> {
     problems
 }
 
+/// Checks the patterns that read the lines of a command. Returns every mistake.
+#[must_use]
 pub fn check_line_patterns(patterns: &[String]) -> Vec<Problem> {
     let example = r"write a group for each metric, such as 'loss: (?P<loss>\S+)'";
     if patterns.len() > MAX_PATTERNS {

@@ -1,19 +1,18 @@
 use super::{Identity, Lock, LockError, Whereabouts, living_owner, living_record, open_log, owner_guarding};
+use crate::untrusted::poll::poll_within;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 /// Takes a lock that was released: a child that another test has just forked may hold it for a moment.
 fn take_soon(path: &Path, guarded: &Path) -> Lock {
-    for _ in 0..500 {
-        match Lock::take_guarding(path, guarded) {
-            Err(LockError::Held(_)) => thread::sleep(Duration::from_millis(10)),
-            taken => return taken.unwrap(),
-        }
-    }
-    panic!("held for five seconds");
+    let taken =
+        poll_within(Duration::from_secs(10), Duration::from_millis(10), || match Lock::take_guarding(path, guarded) {
+            Err(LockError::Held(_)) => None,
+            taken => Some(taken),
+        });
+    taken.unwrap().unwrap()
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A small bound, and the states that a killed process leaves.
 
 use super::{BoundedLog, LogFiles, NAME, OLDER, open_log};
+use crate::untrusted::poll::poll_within;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 const LIMIT: u64 = 100;
@@ -34,9 +34,8 @@ fn a_full_log_moves_and_positions_stay_valid() {
     let (mut log, other) = (open(folder.path()), open(folder.path()));
     for number in 0..1000 {
         // A child that another test has just forked may hold the lock for a moment.
-        while open_log(&folder.path().join(NAME)).unwrap().try_lock().is_err() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        let is_free = || open_log(&folder.path().join(NAME)).unwrap().try_lock().ok();
+        poll_within(Duration::from_secs(10), Duration::from_millis(1), is_free).unwrap();
         if number % 7 == 0 {
             open(folder.path()).write(line(number).as_bytes());
         } else {
