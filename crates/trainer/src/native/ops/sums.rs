@@ -85,6 +85,9 @@ pub fn update<B: Backend>(changed: [&mut FloatTensor<B>; 3], grad: &FloatTensor<
 
 /// Turns logits `[tokens, classes]` into the gradients of the summed losses, in the same number format on a GPU and in
 /// f32 on the CPU, and the losses `[tokens]` in f32. `targets` holds one class per token, as floats in f32.
+///
+/// # Errors
+/// Returns the logits if there are no kernels for them.
 pub fn cross_entropy<B: Backend>(
     logits: FloatTensor<B>,
     targets: impl FnOnce() -> FloatTensor<B>,
