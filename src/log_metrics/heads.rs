@@ -8,6 +8,10 @@
 //! 938/938 - 3s - 3ms/step - loss: 0.3      the step of the epoch that a line above names
 //! [10]  train-rmse:0.5  eval-rmse:0.6      the round of a boosted model
 //! 10:   learn: 0.5  test: 0.6              the same
+//! 3/40, train_loss: 0.5                    the step and its total
+//! 2epoch:train:51-100batch: loss=0.5       epoch and step
+//! Ep. 2 : Up. 100 : Sen. 7,112 : Cost 0.5  the same
+//! 100: 0.6, 0.5 avg loss, 0.001 rate       the step
 //! ```
 
 use super::clock::Epoch;
@@ -33,19 +37,35 @@ pub enum Form {
     OfEpoch,
     /// The round of a boosted model.
     Round,
+    /// A step of a form of its own, of the training or an evaluation.
+    Step,
 }
+
+/// Begins the lines of Marian.
+const UPDATES: &str = "Ep. ";
 
 type Parse = for<'a> fn(&'a str) -> Option<Head<'a>>;
 
 /// The forms, the first that fits counts.
-const FORMS: [Parse; 5] = [pair, fractions, of_epoch, bracketed_round, bare_round];
+const FORMS: [Parse; 10] = [
+    pair,
+    fractions,
+    of_epoch,
+    bracketed_round,
+    bare_round,
+    fraction_and_list,
+    batch_range,
+    epoch_results,
+    updates,
+    average_loss,
+];
 
 impl<'a> Head<'a> {
     /// Reads the beginning of a line.
     pub fn read(text: &'a str) -> Option<Self> {
         let text = text.trim_start();
         let begins = |byte: &u8| *byte == b'[' || byte.is_ascii_digit();
-        text.as_bytes().first().filter(|byte| begins(byte))?;
+        text.as_bytes().first().filter(|byte| begins(byte) || text.starts_with(UPDATES))?;
         FORMS.iter().find_map(|form| form(text))
     }
 }
@@ -53,9 +73,7 @@ impl<'a> Head<'a> {
 fn pair(text: &str) -> Option<Head<'_>> {
     let (inside, rest) = brackets(text)?;
     let (epoch, step) = inside.split_once(',')?;
-    let (epoch, step) = (whole(epoch)?, whole(step)?);
-    let epoch = Epoch { value: epoch as f64, count: None, zero_based: false };
-    Some(Head { form: Form::Brackets, epoch: Some(epoch), step, out_of: None, rest: Cow::Borrowed(rest) })
+    Some(in_epoch(whole(epoch)?, whole(step)?, Cow::Borrowed(rest)))
 }
 
 fn fractions(text: &str) -> Option<Head<'_>> {
@@ -104,6 +122,55 @@ fn bare_round(text: &str) -> Option<Head<'_>> {
     Some(Head { form: Form::Round, epoch: None, step, out_of: None, rest: Cow::Owned(rest) })
 }
 
+/// `3/40, train_loss: 0.5` of MONAI.
+fn fraction_and_list(text: &str) -> Option<Head<'_>> {
+    let (counts, rest) = text.split_once(',')?;
+    let (step, out_of) = fraction(counts)?;
+    Some(Head { form: Form::Brackets, epoch: None, step, out_of: Some(out_of), rest: Cow::Borrowed(rest) })
+}
+
+/// `2epoch:train:51-100batch: loss=0.5` of ESPnet.
+fn batch_range(text: &str) -> Option<Head<'_>> {
+    let (epoch, rest) = text.split_once("epoch:train:")?;
+    let (range, rest) = rest.split_once("batch:")?;
+    let (_, last) = range.split_once('-')?;
+    Some(in_epoch(whole(epoch)?, whole(last)?, Cow::Borrowed(rest)))
+}
+
+/// `2epoch results: [train] loss=0.5, total_count=200, [valid] loss=0.6, total_count=20` of ESPnet: its last batch was the hundredth.
+fn epoch_results(text: &str) -> Option<Head<'_>> {
+    let (epoch, rest) = text.split_once("epoch results:")?;
+    let (epoch, (_, count)) = (whole(epoch)?, rest.split_once(" total_count=")?);
+    let steps = whole(&count[..count.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(count.len())])?;
+    let step = steps.checked_div(epoch).filter(|step| step * epoch == steps)?;
+    Some(Head { form: Form::Step, out_of: Some(step), ..in_epoch(epoch, step, Cow::Borrowed(rest)) })
+}
+
+/// `Ep. 2 : Up. 100 : Sen. 7,112 : Cost 0.5 * 81,000 : Time 12.3s : L.r. 3.0e-05` of Marian, and
+/// `[valid] Ep. 2 : Up. 100 : cross-entropy : 80.1 : new best`.
+fn updates(text: &str) -> Option<Head<'_>> {
+    let (place, text) = brackets(text).unwrap_or(("", text));
+    let (epoch, rest) = text.trim_start().strip_prefix(UPDATES)?.split_once(" : Up. ")?;
+    let (step, rest) = rest.split_once(" : ")?;
+    let epoch = Epoch::read(epoch, None)?;
+    let rest = format!("{place} {}", rest.replace(" : Cost ", " : loss ").replace("L.r. ", "lr "));
+    Some(Head { form: Form::Step, epoch: Some(epoch), step: whole(step)?, out_of: None, rest: Cow::Owned(rest) })
+}
+
+/// `100: 0.6, 0.5 avg loss, 0.001 rate, 3.2 seconds, 6400 images` of Darknet.
+fn average_loss(text: &str) -> Option<Head<'_>> {
+    let (step, rest) = text.split_once(':')?;
+    let mut parts = rest.split(',').skip(1);
+    let (loss, rate) = (parts.next()?.trim().strip_suffix(" avg loss")?, parts.next()?.trim().strip_suffix(" rate")?);
+    let rest = Cow::Owned(format!("loss: {loss}, lr: {rate}"));
+    Some(Head { form: Form::Step, epoch: None, step: whole(step)?, out_of: None, rest })
+}
+
+fn in_epoch(epoch: u64, step: u64, rest: Cow<'_, str>) -> Head<'_> {
+    let epoch = Epoch { value: epoch as f64, count: None, zero_based: false };
+    Head { form: Form::Brackets, epoch: Some(epoch), step, out_of: None, rest }
+}
+
 fn brackets(text: &str) -> Option<(&str, &str)> {
     text.trim_start().strip_prefix('[')?.split_once(']')
 }
@@ -141,6 +208,12 @@ mod tests {
             ("[10] cv_agg's valid l2: 2.5 + 0.1", (Form::Round, None, 10, None)),
             ("10: learn: 0.5 total: 12ms", (Form::Round, None, 10, None)),
             ("0: test: 0.5 best: 0.5 (0)", (Form::Round, None, 0, None)),
+            ("3/40, train_loss: 0.5", (Form::Brackets, None, 3, Some(40))),
+            ("2epoch:train:51-100batch: loss=0.5", (Form::Brackets, Some(2.0), 100, None)),
+            ("2epoch results: [train] loss=0.5, total_count=200, [valid] x=1", (Form::Step, Some(2.0), 100, Some(100))),
+            ("Ep. 2 : Up. 100 : Sen. 7,112 : Cost 0.5 * 81,000", (Form::Step, Some(2.0), 100, None)),
+            ("[valid] Ep. 2 : Up. 100 : bleu : 0.5 : new best", (Form::Step, Some(2.0), 100, None)),
+            ("100: 0.6, 0.5 avg loss, 0.001 rate, 3.2 seconds", (Form::Step, None, 100, None)),
         ] {
             assert_eq!(read(text), Some(wanted), "{text}");
         }
@@ -159,6 +232,9 @@ mod tests {
             "3/4 shards loaded",
             "2026-11-22 - step 3",
             "1: local_rank: 0",
+            "1: 2, 3 avg, 4 rate",
+            "2epoch:valid:51-100batch: loss=0.5",
+            "Ep. 2 : Sen. 100 : Up. 3",
             "",
         ] {
             assert_eq!(read(text), None, "{text}");

@@ -66,7 +66,8 @@ impl Line {
         let mut line = Reader::default().read(&head.rest);
         let measures = |(name, _): &(String, f64)| names::is_loss(name) && !names::is_of_evaluation(name);
         let is_training = !line.is_evaluation && line.step.is_none() && line.values.iter().any(measures);
-        if is_training || head.form == Form::Round {
+        if is_training || matches!(head.form, Form::Round | Form::Step) {
+            line.names_step = head.form == Form::Step;
             (line.step, line.out_of) = (Some(head.step), head.out_of);
             line.epoch = line.epoch.or(head.epoch);
             if head.epoch.is_some() && head.out_of.is_some() {

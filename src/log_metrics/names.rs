@@ -40,6 +40,10 @@ const KNOWN: [(&str, &[&str]); 6] = [
             "loss/total",
             "reduced_train_loss",
             "batch_loss",
+            "cost",
+            "xent",
+            "cross_entropy",
+            "cross-entropy",
         ],
     ),
     ("lr", &["lr", "learning_rate"]),
@@ -166,7 +170,8 @@ pub fn names_place(key: &str) -> bool {
 /// Reports whether a key is a loss of some kind: `val_loss`, `loss_cls`.
 pub fn is_loss(key: &str) -> bool {
     let mut parts = key.rsplit(['_', '/', '.', '-']).peekable();
-    parts.peek() != Some(&"scale") && parts.any(|part| part == "loss")
+    (parts.peek() != Some(&"scale") && parts.any(|part| part == "loss"))
+        || known(place(key).1).is_some_and(|name| name == "loss")
 }
 
 /// Reports whether a key says nothing but where a number was measured.

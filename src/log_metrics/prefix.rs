@@ -49,7 +49,8 @@ impl Prefixes {
         let times = file.times.join("|");
         let stamps = format!("{times}|{}", file.levels.join("|"));
         let certain = format!("{stamps}|{}", file.processes.join("|"));
-        let any = format!("{certain}|{}", file.ambiguous.join("|"));
+        // `[3] ` before any other prefix is one, too: `[3] [rank0]: `.
+        let any = format!(r"{certain}|{}|\[\d{{1,5}}\] (?:{certain})", file.ambiguous.join("|"));
         let (ranked, others): (Vec<&String>, Vec<&String>) =
             file.processes.iter().chain(&file.ambiguous).partition(|process| process.contains(RANK));
         let certain_ranks = file.processes.iter().filter(|process| process.contains(RANK)).count();
@@ -76,6 +77,11 @@ fn end_of(line: &[u8], regex: impl Fn(&Prefixes) -> &Regex) -> usize {
 /// Returns a line without its times and levels.
 pub fn without_stamps(line: &[u8]) -> &[u8] {
     &line[end_of(line, |prefixes| &prefixes.stamps)..]
+}
+
+/// Returns a text without its times and levels.
+pub fn behind_stamps(text: &str) -> &str {
+    text.get(text.len() - without_stamps(text.as_bytes()).len()..).unwrap_or(text)
 }
 
 /// Returns a line without times, levels and unmistakable names of processes.
@@ -158,7 +164,7 @@ mod tests {
     use super::{LinePrefix, after_bar, rank_of, text_start, without_launchers, without_stamps};
 
     /// Text before the words of a program.
-    const BEFORE: [&str; 55] = [
+    const BEFORE: [&str; 58] = [
         "",
         "[rank0]: ",
         "[rank0]:",
@@ -214,6 +220,9 @@ mod tests {
         "trainer/0 ",
         "trainer-1  | [rank1]: ",
         "node1: [rank1]: ",
+        "[3] [rank1]: ",
+        "[3] [2026-11-20 10:11:12] ",
+        "[node1] 2026-11-20 10:11:12,345 (trainer:338) INFO: ",
     ];
 
     #[test]

@@ -12,7 +12,8 @@ use super::names;
 /// Columns of a header: fewer is a line of words, more is something else.
 const COLUMNS: std::ops::RangeInclusive<usize> = 3..=32;
 /// Names of the first column.
-const FIRST: [&str; 9] = ["epoch", "class", "classes", "step", "steps", "iter", "iteration", "iterations", "round"];
+const FIRST: [&str; 10] =
+    ["epoch", "e", "class", "classes", "step", "steps", "iter", "iteration", "iterations", "round"];
 /// Columns that count the data, which are no metrics.
 const COUNTS: [&str; 3] = ["images", "instances", "size"];
 /// Parts of the names of scores.
@@ -73,9 +74,10 @@ impl Table {
         let is_wide = wide.len() >= *COLUMNS.start() && wide.iter().any(|name| name.contains(' '));
         let words = if is_wide { wide } else { text.split_ascii_whitespace().take(COLUMNS.end() + 1).collect() };
         let is_name = |word: &&str| {
+            let begins = |letter: char| letter.is_ascii_alphabetic() || (*word == "#" && letter == '#');
             word.len() <= LONGEST
-                && word.starts_with(|letter: char| letter.is_ascii_alphabetic())
-                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/% ".contains(&byte))
+                && word.starts_with(begins)
+                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-()/%# ".contains(&byte))
         };
         if !COLUMNS.contains(&words.len()) || !words.iter().all(is_name) {
             return None;
@@ -210,6 +212,9 @@ fn column_names(words: &[&str]) -> Vec<String> {
         let name = match inner.trim_end_matches(')') {
             "P" => "precision",
             "R" => "recall",
+            // spaCy's columns.
+            "E" => "epoch",
+            "#" => "step",
             name => name,
         };
         names::sanitise(&format!("{group}{name}"))

@@ -15,7 +15,8 @@ const WENT_ON_LONG: usize = 64;
 const NEARBY: u64 = 16;
 /// How far a step may fall behind the newest one before it belongs to another start: ranks print at different times.
 const BEHIND: u64 = 2;
-/// Lines that are all read. Of later ones, only the last, those after a failure, and one block in each period are.
+/// Lines and drawings of bars that are all read. Of later ones, only the last, those after a failure, and one block in each
+/// period or line are.
 const WHOLE: u64 = 100_000;
 const PERIOD: u64 = 1024;
 const BLOCK: usize = 64;
@@ -77,6 +78,8 @@ pub struct ProgressReader {
     /// Reads what follows the newest end of a process: another start repeats steps that `output` knows. With the step that it
     /// named last.
     since: Option<(OutputReader, Option<u64>)>,
+    /// Drawings of bars so far, beside the last of each line.
+    redraws: u64,
     /// The newest lines that were not read, with their numbers.
     skipped: VecDeque<(u64, Vec<u8>)>,
     losses: Losses,
@@ -95,6 +98,7 @@ impl Default for ProgressReader {
             unplaced: None,
             failure: 0,
             since: None,
+            redraws: 0,
             skipped: VecDeque::new(),
             losses: Losses::default(),
         }
@@ -105,6 +109,8 @@ impl ProgressReader {
     /// Reads a line without its end, and its number.
     pub fn push(&mut self, line: &[u8], number: u64) {
         let awaits_steps = self.failure > 0 && !self.went_on_after(self.failure);
+        let line = if self.redraws > WHOLE && !awaits_steps { newest_drawings(line) } else { line };
+        self.redraws += memchr::memchr_iter(b'\r', line).count() as u64;
         if number > WHOLE && !awaits_steps && number % PERIOD >= BLOCK as u64 {
             self.skipped.truncate(BLOCK - 1);
             self.skipped.push_front((number, line.to_vec()));
@@ -265,6 +271,11 @@ impl ProgressReader {
         let bar = self.bar.filter(|bar| self.newest.is_none_or(|step| step.total.is_none() && bar.line >= step.line));
         (bar.or(self.newest), self.losses.describe_divergence())
     }
+}
+
+/// Returns the end of a line: the newest drawings of a bar.
+fn newest_drawings(line: &[u8]) -> &[u8] {
+    memchr::memrchr_iter(b'\r', line).nth(BLOCK).map_or(line, |at| &line[at..])
 }
 
 #[cfg(test)]

@@ -255,6 +255,14 @@ fn forms_without_a_word_for_the_step_are_read_exactly() {
         "xgboost",
         "lightgbm",
         "catboost",
+        "espnet",
+        "marian",
+        "opennmt",
+        "darknet",
+        "monai",
+        "gluon",
+        "spacy",
+        "yolox",
     ] {
         let truth = truth(name, |value| value);
         assert_eq!(by_step(&read_output(name, "output"), &truth), truth, "{name}");
@@ -272,7 +280,7 @@ fn micro_batches_are_no_steps() {
 
 #[test]
 fn where_no_step_is_known_the_epoch_places_the_values() {
-    for name in ["speechbrain", "fastai", "comma-rows"] {
+    for name in ["speechbrain", "fastai", "comma-rows", "geometric"] {
         let (readings, truth) = (read_output(name, "output"), truth(name, |value| value));
         assert!(readings.iter().all(|reading| reading.step.is_none()), "{name}");
         let found = by_place(&readings, &truth, |reading| reading.epoch.map(|epoch| epoch as u64));

@@ -37,10 +37,7 @@ pub fn load_run_file(
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. }))
             if !path.is_dir() || shipped::run_file(path).is_none() =>
         {
-            let has_folders = || path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
-            let of_folder = || has_folders().then(|| PICTURES.to_owned());
-            let meant = run_file_of_name(path).map(|meant| format!("; did you mean `{meant}`?")).or_else(of_folder);
-            return Err(Failure::config(format!("{}: {error}{}", text::path(path), meant.unwrap_or_default())));
+            return Err(Failure::config(format!("{}: {error}{}", text::path(path), hint_for_folder(path))));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
@@ -77,6 +74,15 @@ pub(super) fn refuse_run(config: &Path, runs: &Path) -> Result<(), Failure> {
 fn run_file_of_name(path: &Path) -> Option<String> {
     let file = path.with_added_extension("yaml");
     file.is_file().then(|| text::path(&file))
+}
+
+/// Says what may be meant by a path that is no run file, often a folder: the file of that name beside it, or pictures.
+fn hint_for_folder(path: &Path) -> String {
+    if let Some(meant) = run_file_of_name(path) {
+        return format!("; did you mean `{meant}`?");
+    }
+    let has_folders = path.read_dir().is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
+    if has_folders { PICTURES.to_owned() } else { String::new() }
 }
 
 /// Says that a shipped run file is not the one of that name in this folder.
@@ -123,9 +129,10 @@ pub(super) fn run_files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files: Vec<PathBuf> = entries.iter().map(std::fs::DirEntry::path).filter(is_run_file).collect();
     files.sort();
     if files.is_empty() {
-        let has_folders = entries.iter().any(|entry| entry.path().is_dir());
-        let pictures = if has_folders { PICTURES } else { "" };
-        return Err(Failure::config(format!("{shown}: no run file (*.yaml) in this folder{pictures}")));
+        return Err(Failure::config(format!(
+            "{shown}: no run file (*.yaml) in this folder{}",
+            hint_for_folder(folder)
+        )));
     }
     Ok(files)
 }

@@ -80,6 +80,8 @@ pub struct Reader<'a> {
     epoch_is_round: bool,
     /// A word in brackets says that what follows was measured in an evaluation.
     is_of_evaluation: bool,
+    /// The line says first that its numbers are those of the training.
+    is_of_training: bool,
     /// A bar shows the line beside its count.
     is_beside_bar: bool,
 }
@@ -113,6 +115,11 @@ impl<'a> Reader<'a> {
             Token::Percent(text) => {
                 let known = self.found.len();
                 self.take_number(text, None);
+                for (key, _) in &mut self.found[known..] {
+                    if let Some(place) = key.strip_suffix("_score").filter(|place| names::is_place(place)) {
+                        *key = format!("{place}_accuracy");
+                    }
+                }
                 if let Some((key, value)) = self.found[known..].iter_mut().find(|(key, _)| names::is_accuracy(key)) {
                     *value /= if names::is_in_percent(key) { 1.0 } else { 100.0 };
                     self.line.has_percent = true;
@@ -189,6 +196,8 @@ impl<'a> Reader<'a> {
             self.line.is_test = names::is_test_set(word);
             self.line.is_final = self.words.iter().any(|word| word.eq_ignore_ascii_case("final"));
         }
+        let says_place = self.is_separated() && self.words.len() == 1 && names::is_training(self.words[0]);
+        self.is_of_training |= self.found.is_empty() && says_place;
         if self.is_separated() && WRAPPERS.contains(&word) {
             return;
         }
@@ -315,12 +324,17 @@ impl<'a> Reader<'a> {
         self.counted = Some(Counted::Step);
     }
 
-    /// Takes the number of a place: `loss train: 2.1, val: 2.3` measures the same there; the 0 of `Train: 0 [50/1251]` is an
-    /// epoch.
+    /// Takes the number of a place: `loss train: 2.1, val: 2.3` measures the same there, `Loss: 2.1, Val: 0.5` a score; the 0 of
+    /// `Train: 0 [50/1251]` is an epoch.
     fn take_at_place(&mut self, place: &str, text: &'a str) {
         let measured = self.found.iter().rev().find(|(key, _)| names::is_loss(key) && names::names_place(key));
         if measured.is_some() {
             self.found.extend(text.parse().ok().map(|value| (format!("{place}_loss"), value)));
+        } else if text.contains('.')
+            && self.line.epoch.is_some()
+            && self.found.iter().any(|(key, _)| names::is_loss(key))
+        {
+            self.found.extend(text.parse().ok().map(|value| (format!("{place}_score"), value)));
         } else if names::is_training(place) {
             self.before = Some(Before::Training(text));
         }

@@ -206,7 +206,11 @@ impl PassClock {
 
     /// Reports whether a line with another total still belongs to the count: a total that appears or grows.
     fn counts_on(&self, position: &Position) -> bool {
-        self.mode != Mode::Within && self.pass.is_some_and(|pass| position.count > pass.last)
+        let is_ahead = |pass: Pass| {
+            let tells_size = pass.out_of.is_none() && position.out_of == self.size;
+            position.count > pass.last && (self.mode != Mode::Within || tells_size)
+        };
+        self.pass.is_some_and(is_ahead)
     }
 
     fn advance(&mut self, position: &Position, named: Option<u64>, epoch: Option<u64>) -> LineStep {

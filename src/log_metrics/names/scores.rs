@@ -3,9 +3,25 @@
 use std::borrow::Cow;
 
 /// Scores that are measured on whole data sets: a line of them alone is an evaluation.
-const SCORES: [&str; 16] = [
-    "miou", "mean_iou", "map", "map50", "map50-95", "wer", "cer", "bleu", "rouge", "fid", "f1", "mrr", "ndcg", "psnr",
-    "ssim", "auc",
+const SCORES: [&str; 18] = [
+    "miou",
+    "mean_iou",
+    "map",
+    "map50",
+    "map50-95",
+    "wer",
+    "cer",
+    "bleu",
+    "rouge",
+    "fid",
+    "f1",
+    "mrr",
+    "ndcg",
+    "psnr",
+    "ssim",
+    "auc",
+    "dice",
+    "mean_dice",
 ];
 /// Names of an accuracy among the first k guesses, without the number.
 const TOP: [&str; 10] =

@@ -13,6 +13,7 @@ use crate::log_metrics::joiner::Joiner;
 use crate::log_metrics::line::{Line, LineForm};
 use crate::log_metrics::line_clock::{LineClock, LineStep};
 use crate::log_metrics::pattern::Pattern;
+use crate::log_metrics::prefix;
 use crate::log_metrics::progress::ProgressBars;
 use crate::log_metrics::ranks::{Ranked, Ranks};
 use crate::log_metrics::samples::SampleSteps;
@@ -151,6 +152,7 @@ impl Content {
 
     /// Takes the text behind the rank of a process.
     fn take_text(&mut self, text: &str, end: End, was_cleared: bool, readings: &mut Vec<Reading>) {
+        let text = prefix::behind_stamps(text);
         match self.boxes.take(text) {
             boxes::Part::Row => return,
             boxes::Part::End(pairs) => self.take_report(Line::read(&pairs), was_cleared, readings),

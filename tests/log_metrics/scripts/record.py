@@ -32,6 +32,8 @@ RECORDINGS = {
     "tqdm-nested-steps": (["tqdm_jobs.py", "nested"], True, {}),
     "tqdm-job": (["tqdm_jobs.py", "job"], True, {}),
     **{f"lines-{form}": (["epoch_lines.py", form], True, {}) for form in ["sized", "pairs", "every", "headed", "unnamed"]},
+    **{form: (["printed_toolkits.py", form], True, {}) for form in [
+        "espnet", "marian", "opennmt", "darknet", "monai", "gluon", "geometric", "spacy", "yolox"]},
     **{form: (["printed_forms.py", form], True, {}) for form in [
         "pytorch-tutorial", "pytorch-imagenet", "pytorch-dcgan", "pytorch-cifar", "pytorch-mnist", "open-clip", "torchvision",
         "timm", "epoch-batch", "mmengine", "mmengine-iterations", "litgpt", "speechbrain", "detectron2", "fastai", "stable-baselines3",

@@ -18,7 +18,8 @@ impl Reader<'_> {
         self.place(has_loss);
         // Scores alone are those of a data set.
         let is_score = |(key, _): &(String, f64)| names::is_score(key) && !names::names_place(key);
-        let may_be_alone = self.line.step.is_none() && !has_loss && !self.is_beside_bar;
+        let is_of_training = self.is_of_training || self.batch.is_some();
+        let may_be_alone = self.line.step.is_none() && !has_loss && !self.is_beside_bar && !is_of_training;
         self.line.is_evaluation |= may_be_alone && self.found.iter().any(is_score);
         if self.line.is_evaluation {
             if self.line.progress.is_some() {
@@ -53,7 +54,8 @@ impl Reader<'_> {
         if self.line.step.is_some() || self.line.is_evaluation || self.found.is_empty() {
             return;
         }
-        let batch = self.batch.filter(|_| has_loss && self.line.epoch.is_some()).map(|batch| (batch, None));
+        let measures = has_loss || self.found.iter().any(|(key, _)| names::is_score(key));
+        let batch = self.batch.filter(|_| measures && self.line.epoch.is_some()).map(|batch| (batch, None));
         if let Some((step, out_of)) = self.position.or(batch) {
             (self.line.step, self.line.out_of) = (Some(step), out_of);
             if self.line.epoch.is_some() {
