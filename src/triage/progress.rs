@@ -67,8 +67,8 @@ pub struct ProgressReader {
     /// The step that was named last: a count that starts over names none.
     named: Option<u64>,
     bar: Option<LoggedProgress>,
-    /// The lines of the newest advances to another step, oldest first.
-    advances: VecDeque<u64>,
+    /// The newest advances to another step, oldest first: the line of each, and the number of its drawing.
+    advances: VecDeque<(u64, u64)>,
     /// The line at which the newest start began to count.
     restart: u64,
     /// The epoch and the loss that were told last without a step.
@@ -78,8 +78,8 @@ pub struct ProgressReader {
     /// Reads what follows the newest end of a process: another start repeats steps that `output` knows. With the step that it
     /// named last.
     since: Option<(OutputReader, Option<u64>)>,
-    /// Drawings of bars so far, beside the last of each line.
-    redraws: u64,
+    /// Lines so far, each drawing of a bar among them.
+    drawings: u64,
     /// The newest lines that were not read, with their numbers.
     skipped: VecDeque<(u64, Vec<u8>)>,
     losses: Losses,
@@ -98,7 +98,7 @@ impl Default for ProgressReader {
             unplaced: None,
             failure: 0,
             since: None,
-            redraws: 0,
+            drawings: 0,
             skipped: VecDeque::new(),
             losses: Losses::default(),
         }
@@ -109,8 +109,7 @@ impl ProgressReader {
     /// Reads a line without its end, and its number.
     pub fn push(&mut self, line: &[u8], number: u64) {
         let awaits_steps = self.failure > 0 && !self.went_on_after(self.failure);
-        let line = if self.redraws > WHOLE && !awaits_steps { newest_drawings(line) } else { line };
-        self.redraws += memchr::memchr_iter(b'\r', line).count() as u64;
+        let line = if self.drawings > WHOLE && !awaits_steps { newest_drawings(line) } else { line };
         if number > WHOLE && !awaits_steps && number % PERIOD >= BLOCK as u64 {
             self.skipped.truncate(BLOCK - 1);
             self.skipped.push_front((number, line.to_vec()));
@@ -136,8 +135,19 @@ impl ProgressReader {
     }
 
     fn read(&mut self, line: &[u8], number: u64) {
-        self.output.push(line, &mut self.readings);
-        self.output.push(b"\n", &mut self.readings);
+        let mut rest = line;
+        while let Some(end) = memchr::memchr(b'\r', rest) {
+            let (drawing, after) = rest.split_at(end + 1);
+            self.read_drawing(drawing, b"", number);
+            rest = after;
+        }
+        self.read_drawing(rest, b"\n", number);
+    }
+
+    fn read_drawing(&mut self, text: &[u8], end: &[u8], number: u64) {
+        self.drawings += 1;
+        self.output.push(text, &mut self.readings);
+        self.output.push(end, &mut self.readings);
         self.take_readings(number);
         let step = self.output.step().filter(|step| self.named != Some(*step));
         if let Some(step) = step {
@@ -147,10 +157,15 @@ impl ProgressReader {
         let bar = self.output.take_bar();
         let bar = bar.map(|(count, total)| LoggedProgress { count, total: Some(total), line: number, is_bar: true });
         if let Some((bar, last)) = bar.zip(self.bar).filter(|(bar, last)| bar.total == last.total) {
-            self.count_from(last.count, bar.count, number);
+            // The bar of another epoch begins.
+            if last.is_complete() && bar.count < last.count {
+                self.advance(number);
+            } else {
+                self.count_from(last.count, bar.count, number);
+            }
         }
         self.bar = bar.or(self.bar);
-        self.read_since_the_end(line, number);
+        self.read_since_the_end(text, end, number);
     }
 
     /// Takes a count that comes after another one of the same kind.
@@ -163,11 +178,11 @@ impl ProgressReader {
         }
     }
 
-    fn read_since_the_end(&mut self, line: &[u8], number: u64) {
+    fn read_since_the_end(&mut self, text: &[u8], end: &[u8], number: u64) {
         let is_over = self.went_on_after(self.failure) || number > self.failure.saturating_add(WHOLE);
         let Some((output, named)) = self.since.as_mut().filter(|_| !is_over) else { return };
-        output.push(line, &mut self.readings);
-        output.push(b"\n", &mut self.readings);
+        output.push(text, &mut self.readings);
+        output.push(end, &mut self.readings);
         self.readings.clear();
         let step = output.step().filter(|step| *named != Some(*step));
         if let Some(step) = step {
@@ -190,13 +205,14 @@ impl ProgressReader {
     }
 
     fn advance(&mut self, line: u64) {
-        if self.advances.back() == Some(&line) {
+        let advance = (line, self.drawings);
+        if self.advances.back() == Some(&advance) {
             return;
         }
         if self.advances.len() == WENT_ON_LONG {
             self.advances.pop_front();
         }
-        self.advances.push_back(line);
+        self.advances.push_back(advance);
     }
 
     /// Takes what was told without a step, where none is told nearby: another epoch or loss is an advance.
@@ -248,7 +264,7 @@ impl ProgressReader {
     }
 
     fn advanced_after(&self, line: u64, count: usize) -> bool {
-        self.advances.iter().nth_back(count - 1).is_some_and(|advance| *advance > line)
+        self.advances.iter().nth_back(count - 1).is_some_and(|(advance, _)| *advance > line)
     }
 
     /// Reports whether the training, or a bar, reached its end after a line.
@@ -318,6 +334,20 @@ mod tests {
         (300_502..=400_700).for_each(|step| push(&mut reader, step));
         assert!(reader.went_on_after(300_500));
         assert_eq!(reader.finish().0.map(|progress| progress.count), Some(400_700));
+    }
+
+    #[test]
+    fn a_bar_goes_on_within_its_line() {
+        let bar = |count: u64| format!("\r{count:3}%|█  | {count}/100 [00:01<00:10, 3.1it/s, loss=2.0]");
+        let bars = |from: u64, to: u64| (from..=to).map(bar).collect::<String>();
+        let failed = 2;
+        let after = |text: &str| read(&format!("{}\nRuntimeError\n{text}\n", bars(1, 40)));
+        assert!(!after("").went_on_after(failed));
+        assert!(!after(&bars(41, 41)).went_on_after(failed));
+        assert!(after(&bars(41, 45)).went_on_after(failed));
+        assert!(!after(&bars(41, 45)).went_on_long_after(failed));
+        assert!(after(&bars(20, 25)).went_on_long_after(failed), "started again");
+        assert!(!after(&(bars(41, 100) + &bars(1, 3))).went_on_long_after(failed), "the next epoch");
     }
 
     #[test]
