@@ -10,3 +10,4 @@ mod profiles;
 mod protocol;
 mod triage;
 mod triage_corpus;
+mod triage_recovery;
