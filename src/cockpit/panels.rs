@@ -1,9 +1,10 @@
-//! The parts of the screen, one file each: `render(frame, area, &state, &theme)`.
+//! The parts of the screen, one file each. Those that can have the focus are components.
 
 pub mod chart;
 pub mod chart_bar;
 pub mod checkpoints;
 pub mod compare;
+pub mod component;
 pub mod confusion;
 pub mod curve;
 pub mod difference;

@@ -1,19 +1,19 @@
 //! Applies one message to the state and returns effects. Nothing here reads a clock or performs I/O.
 
-mod actions;
-mod charts;
+pub mod actions;
+pub mod charts;
 mod copy;
 mod focus;
 mod keys;
-mod layers;
-mod menu;
+pub mod layers;
+pub mod menu;
 mod message;
 mod missing_rows;
 mod mouse;
 mod palette;
 mod replay;
-mod run_list;
-mod samples;
+pub mod run_list;
+pub mod samples;
 mod typing;
 mod worker_end;
 

@@ -4,7 +4,6 @@ use super::layout::{LayoutInput, Room, lay_out};
 use super::overlays;
 use super::panels;
 use super::state::State;
-use super::state::screen::Panel;
 use crate::theme::Theme;
 use ratatui::Frame;
 
@@ -28,22 +27,7 @@ fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     panels::learning::render(frame, places.learning, state, theme);
     panels::chart_bar::render(frame, places.chart_bar, state, theme);
     for (panel, area) in places.panels {
-        match panel {
-            Panel::Chart(quantity) => panels::chart::render(frame, area, quantity, state, theme),
-            Panel::Gauges => panels::gauges::render(frame, area, state, theme),
-            Panel::Ladder => panels::ladder::render(frame, area, state, theme),
-            Panel::Rung => panels::rung::render(frame, area, state, theme),
-            Panel::Checkpoints => panels::checkpoints::render(frame, area, state, theme),
-            Panel::Journal => panels::journal::render(frame, area, state, theme),
-            Panel::Log => panels::log::render(frame, area, state, theme),
-            Panel::RunList => panels::run_list::render(frame, area, state, theme),
-            Panel::Compare => panels::compare::render(frame, area, state, theme),
-            Panel::Difference => panels::difference::render(frame, area, state, theme),
-            Panel::Samples => panels::samples::render(frame, area, state, theme),
-            Panel::Confusion => panels::confusion::render(frame, area, state, theme),
-            Panel::Layers => panels::layers::render(frame, area, state, theme),
-            Panel::Ranks => panels::ranks::render(frame, area, state, theme),
-        }
+        panel.component().render(frame, area, state, theme);
     }
     panels::footer::render(frame, places.footer, state, theme);
     panels::tabs::render(frame, places.tabs, state, theme);

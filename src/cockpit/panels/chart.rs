@@ -1,6 +1,7 @@
 //! A chart: a heading with the legend and the cursor's reading, the curve, and, on the loss, the
 //! evaluations.
 
+use super::component::{Click, Component};
 use super::curve::{Plot, draw_curve, evaluation_lines};
 use super::geometry::{Curve, Geometry};
 use crate::cockpit::action::{Action, ChartAction};
@@ -8,8 +9,12 @@ use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::charts;
 use crate::format::{UNKNOWN, clock, count, figure};
 use crate::protocol::control::EvalRow;
 use crate::protocol::metrics::LOSS;
@@ -27,8 +32,86 @@ use unicode_width::UnicodeWidthStr;
 /// Steps after which a value that was not printed again may not be in force any more.
 const RECENT: u64 = 200;
 
+/// A metric over the run.
+pub struct Chart(pub Quantity);
+
+impl Component for Chart {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, self.0, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Charts
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[
+            Action::Chart(ChartAction::Cursor),
+            Action::Filter,
+            Action::PageDown,
+            Action::Pin,
+            Action::Chart(ChartAction::Smoothing),
+            Action::NextGroup,
+            Action::Chart(ChartAction::ZoomIn),
+            Action::Chart(ChartAction::LogScale),
+            Action::Chart(ChartAction::Axis),
+        ]
+    }
+
+    fn can_act(&self, state: &State, action: Action) -> bool {
+        action != Action::PageDown || (state.screen.view == View::Charts && charts::has_more(state))
+    }
+
+    fn open(&self, _state: &State) -> Result<Opened, Refusal> {
+        Ok(Opened::Chart(self.0))
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        read_value(state, self.0)
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        let zoom = if lines > 0 { ChartAction::ZoomIn } else { ChartAction::ZoomOut };
+        charts::perform_chart_action(state, zoom)
+    }
+
+    fn wheel(&self, state: &mut State, column: u16, lines: isize) -> Vec<Effect> {
+        charts::zoom_at(state, column, self.0, if lines > 0 { 0.5 } else { 2.0 })
+    }
+
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        if click.again { charts::place_cursor(state, click.at.0, self.0) } else { vec![Effect::Redraw] }
+    }
+
+    fn drag(&self, state: &mut State, column: u16) -> Vec<Effect> {
+        charts::place_cursor(state, column, self.0)
+    }
+}
+
+/// Returns the value at the chart's cursor, or the newest one: `loss 0.31234 at step 1204`.
+fn read_value(state: &State, quantity: Quantity) -> Option<String> {
+    let (axis, facts) = (state.screen.chart.axis, &state.facts);
+    let place = state.screen.chart.cursor.or(state.curve_ends().map(|(_, last)| last))?;
+    let title = quantity.title(&facts.metrics);
+    if let Some(name) = quantity.eval_metric(&facts.metrics) {
+        let value = |row: &EvalRow| Some((evaluation_spot(row), row.eval.value(name)?));
+        let off = |spot: f64| (spot - place).abs();
+        let evals = facts.evals.values().filter_map(value);
+        let (spot, value) = evals.min_by(|a, b| off(axis.place(a.0)).total_cmp(&off(axis.place(b.0))))?;
+        return Some(format!("{title} {value} at step {}", spot.step));
+    }
+    let extent = quantity.value_at(state, axis, place)?;
+    let written =
+        |value: f32| if quantity.may_be_log() { value.to_string() } else { quantity.format_value(value.into()) };
+    let value = match extent.count {
+        0 | 1 => written(extent.mean),
+        many => format!("{} to {} over {many} values", written(extent.min), written(extent.max)),
+    };
+    Some(format!("{title} {value} at step {}", facts.series.at(axis, place)?.spot().step))
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Chart(quantity);
     let inner = below_heading(area);
     let plot = draw_curve(frame, inner, curve_of(quantity, state), state, theme);

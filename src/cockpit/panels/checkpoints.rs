@@ -1,9 +1,14 @@
 //! Checkpoints on disk, newest first.
 
+use super::component::{Click, Component};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::menu;
 use crate::config::best::Best;
 use crate::format::{age, bytes, count, figure, took};
 use crate::protocol::capability::Level;
@@ -15,9 +20,67 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use std::path::Path;
+
+/// The checkpoints.
+pub struct Checkpoints;
+
+impl Component for Checkpoints {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Health
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Down, Action::Confirm]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        match action {
+            Action::Down => Some("choose"),
+            Action::Confirm => Some("menu"),
+            _ => None,
+        }
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        match state.chosen_checkpoint() {
+            Some(_) => Ok(Opened::CheckpointMenu),
+            None => self.open_own_view(state, Refusal::NoCheckpoint),
+        }
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let row = state.chosen_checkpoint()?;
+        Some(Path::new(&state.status()?.run_dir).join(&row.path).to_string_lossy().into_owned())
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        let last = state.shown().listed_checkpoints().len().saturating_sub(1);
+        let place = state.screen.chosen_checkpoint.min(last);
+        state.screen.chosen_checkpoint = place.saturating_add_signed(-lines).min(last);
+        vec![Effect::Redraw]
+    }
+
+    /// Chooses a checkpoint; a second click opens its menu.
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        let place = click.row().and_then(|row| checkpoint_at(state.shown(), click.area.height, row));
+        match place {
+            Some(place) if click.again && place == state.screen.chosen_checkpoint => {
+                return menu::open_checkpoint_menu(state);
+            }
+            Some(place) => state.screen.chosen_checkpoint = place,
+            None => {}
+        }
+        vec![Effect::Redraw]
+    }
+}
 
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Checkpoints;
     let all = &state.facts.checkpoints;
     let past = state.moment.is_some();

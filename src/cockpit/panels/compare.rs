@@ -1,14 +1,18 @@
 //! A metric of several runs on one chart, smoothed where it is noisy, this run first.
 
-use crate::cockpit::action::Action;
+use super::component::Component;
+use super::run_list::RunList;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::chart_data::evaluation_columns;
-use crate::cockpit::plot::{axis, braille::Braille, curve};
+use crate::cockpit::plot::braille::Braille;
+use crate::cockpit::plot::{axis, curve};
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
-use crate::cockpit::ui;
+use crate::cockpit::state::screen::{Panel, View};
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::run_list::next_compared;
+use crate::cockpit::{run_cells as cell, ui};
 use crate::protocol::control::EvalRow;
 use crate::series::scale::{Scale, above_zero};
 use crate::series::{Axis, Extent, Series};
@@ -48,8 +52,41 @@ impl fmt::Display for Missing<'_> {
     }
 }
 
+/// A metric of several runs.
+pub struct Compare;
+
+impl Component for Compare {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Runs
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::PageDown, Action::Chart(ChartAction::Axis)]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        (action == Action::PageDown).then_some("metric")
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        RunList.copy(state)
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        RunList.scroll(state, lines)
+    }
+
+    fn page(&self, state: &mut State, pages: isize) -> Vec<Effect> {
+        next_compared(state, -pages)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Compare;
     let (chart, quantity) = (state.screen.chart, state.screen.compared);
     let over = if chart.axis == Axis::Samples { "over samples" } else { "over steps" };

@@ -1,11 +1,15 @@
 //! The confusion matrix: a row for each label, a column for each answer. The colour of a cell is its share of the row.
 
+use super::component::Component;
+use crate::cockpit::action::Action;
 use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::samples;
 use crate::format::{count, percent};
-use crate::protocol::samples::Confusion;
+use crate::protocol::samples::Confusion as Matrix;
 use crate::theme::Theme;
 use ratatui::{
     Frame,
@@ -22,8 +26,42 @@ const SHARE: usize = 7;
 /// Confusions named below the matrix.
 const NAMED: usize = 3;
 
+/// Which classes were taken for which.
+pub struct Confusion;
+
+impl Component for Confusion {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Samples
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Down, Action::NextPanel]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        (action == Action::NextPanel).then_some("samples")
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let matrix = state.confusion()?;
+        let name = |class: usize| matrix.classes.get(class).map_or("?", String::as_str);
+        let line = |(times, label, answer)| format!("{times} × {} taken for {}", name(label), name(answer));
+        let lines: Vec<String> = most_frequent_mistakes(matrix).into_iter().map(line).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        samples::scroll_matrix(state, (-lines, 0));
+        vec![Effect::Redraw]
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Confusion;
     let note = Line::styled("row: label   column: answer", theme.dim);
     let inner = ui::render_heading(frame, area, "confusion", note, focused, theme);
@@ -72,7 +110,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn fit(confusion: &Confusion, area: Rect, from: (usize, usize)) -> Self {
+    fn fit(confusion: &Matrix, area: Rect, from: (usize, usize)) -> Self {
         let classes = confusion.classes.len();
         let longest = confusion.classes.iter().map(|name| name.width()).max().unwrap_or(1);
         let names = longest.clamp(1, NAMES);
@@ -90,7 +128,7 @@ impl Shape {
         Self { names, cell, rows: (first.0, first.0 + rows), columns: (first.1, first.1 + columns) }
     }
 
-    fn header(&self, confusion: &Confusion, theme: &Theme) -> Line<'static> {
+    fn header(&self, confusion: &Matrix, theme: &Theme) -> Line<'static> {
         let mut text = " ".repeat(self.names);
         for name in &confusion.classes[self.columns.0..self.columns.1] {
             text += " ";
@@ -100,7 +138,7 @@ impl Shape {
         Line::styled(text, theme.dim)
     }
 
-    fn row(&self, confusion: &Confusion, row: usize, theme: &Theme) -> Line<'static> {
+    fn row(&self, confusion: &Matrix, row: usize, theme: &Theme) -> Line<'static> {
         let counts = &confusion.counts[row];
         let total: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
         let name = ui::pad_left(&cut_middle(&confusion.classes[row], self.names), self.names);
@@ -131,7 +169,7 @@ impl Shape {
     }
 
     /// Says which part is visible if not all fits.
-    fn more(&self, confusion: &Confusion) -> Option<String> {
+    fn more(&self, confusion: &Matrix) -> Option<String> {
         let classes = confusion.classes.len();
         let part = |(from, to): (usize, usize)| format!("{} to {} of {classes}", from + 1, to);
         match (self.rows.1 - self.rows.0 < classes, self.columns.1 - self.columns.0 < classes) {
@@ -158,7 +196,7 @@ type Mistake = (u64, usize, usize);
 
 /// Returns the most frequent mistakes: how often, the label and the answer.
 #[must_use]
-pub fn most_frequent_mistakes(confusion: &Confusion) -> Vec<Mistake> {
+pub fn most_frequent_mistakes(confusion: &Matrix) -> Vec<Mistake> {
     let cells = confusion.counts.iter().enumerate().flat_map(|(row, counts)| {
         counts
             .iter()
@@ -173,7 +211,7 @@ pub fn most_frequent_mistakes(confusion: &Confusion) -> Vec<Mistake> {
 }
 
 /// Returns the share of right answers, and the most frequent mistakes.
-fn summary(confusion: &Confusion, mistakes: &[Mistake], width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn summary(confusion: &Matrix, mistakes: &[Mistake], width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let sum = |values: &mut dyn Iterator<Item = u64>| values.fold(0u64, u64::saturating_add);
     let total = sum(&mut confusion.counts.iter().flatten().copied());
     let right = sum(&mut confusion.counts.iter().enumerate().filter_map(|(row, counts)| counts.get(row).copied()));

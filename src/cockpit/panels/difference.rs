@@ -1,11 +1,17 @@
 //! Configuration differences: between the run under the cursor and the open one, or between all marked runs
 //! and the open one, a column each.
 
+use super::component::Component;
+use super::run_list::RunList;
+use crate::cockpit::action::Action;
 use crate::cockpit::read_error::ReadError;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::runs::OtherRun;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
 use crate::config::knobs::Watch;
 use crate::format::in_words;
 use crate::recipe::class::compare_presets;
@@ -33,8 +39,45 @@ enum Missing<'a> {
     Failed(&'a ReadError),
 }
 
+/// Configuration differences of a run.
+pub struct Difference;
+
+impl Component for Difference {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Runs
+    }
+
+    fn actions(&self, state: &State) -> &'static [Action] {
+        RunList.actions(state)
+    }
+
+    fn label(&self, state: &State, action: Action) -> Option<&'static str> {
+        RunList.label(state, action)
+    }
+
+    fn can_act(&self, state: &State, action: Action) -> bool {
+        RunList.can_act(state, action)
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        RunList.open(state)
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        describe_difference(state)
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        RunList.scroll(state, lines)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Difference;
     let (names, is_pair) = compared_names(state);
     let title = if is_pair { "config: open run → chosen run" } else { "config of the marked runs" };

@@ -2,12 +2,9 @@
 //! are currently impossible are dimmed. If space is short, entries are dropped from the end, except for the
 //! palette, help and close.
 
-use super::samples;
 use crate::cockpit::action::{Action, ChartAction, entry_of};
-use crate::cockpit::layout::charts_per_page;
 use crate::cockpit::state::State;
-use crate::cockpit::state::opened::Opened;
-use crate::cockpit::state::screen::{Mode, Panel, Prompt, View};
+use crate::cockpit::state::screen::{Mode, Prompt, View};
 use crate::cockpit::ui;
 use crate::protocol::control::RunState;
 use crate::theme::Theme;
@@ -31,44 +28,6 @@ const RUN: [Action; 7] = [
 
 /// Actions that every view has.
 const ANYWHERE: [Action; 2] = [Action::Replay, Action::Filter];
-
-/// Returns the actions of a panel, most useful first.
-fn panel_actions(panel: Panel, has_matrix: bool) -> &'static [Action] {
-    match panel {
-        Panel::Chart(_) => &[
-            Action::Chart(ChartAction::Cursor),
-            Action::Filter,
-            Action::PageDown,
-            Action::Pin,
-            Action::Chart(ChartAction::Smoothing),
-            Action::NextGroup,
-            Action::Chart(ChartAction::ZoomIn),
-            Action::Chart(ChartAction::LogScale),
-            Action::Chart(ChartAction::Axis),
-        ],
-        Panel::Ladder | Panel::Rung | Panel::Checkpoints => &[Action::Down, Action::Confirm],
-        Panel::Journal => &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter],
-        Panel::Log => &[Action::Filter, Action::Down],
-        Panel::RunList | Panel::Difference => &[
-            Action::Confirm,
-            Action::Menu,
-            Action::Sooner,
-            Action::Later,
-            Action::Toggle,
-            Action::Filter,
-            Action::Sort,
-        ],
-        Panel::Compare => &[Action::PageDown, Action::Chart(ChartAction::Axis)],
-        Panel::Samples if has_matrix => {
-            &[Action::Chart(ChartAction::Left), Action::NextPanel, Action::Down, Action::Confirm, Action::PageDown]
-        }
-        Panel::Samples => &[Action::Chart(ChartAction::Left), Action::Down, Action::Confirm, Action::PageDown],
-        Panel::Confusion => &[Action::Down, Action::NextPanel],
-        Panel::Layers => &[Action::Confirm, Action::Chart(ChartAction::Left), Action::Down],
-        Panel::Ranks => &[Action::Down],
-        Panel::Gauges => &[],
-    }
-}
 
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -122,8 +81,9 @@ fn useful_actions(state: &State) -> Vec<Action> {
     // The menu of an ended run comes first, then a decision waiting for the user, then the alerts.
     let ended = state.is_over().then_some(Action::Menu);
     let asked = [Action::Accept, Action::Alerts].into_iter().filter(|action| state.is_possible(*action));
-    let here = panel_actions(state.screen.focus, state.confusion().is_some() && !state.screen.samples.alone);
-    let here: Vec<Action> = here.iter().copied().filter(|action| acts_here(state, *action)).collect();
+    let panel = state.screen.focus.component();
+    let here: Vec<Action> =
+        panel.actions(state).iter().copied().filter(|action| panel.can_act(state, *action)).collect();
     let (first, second) =
         if state.screen.view == View::Overview { (&RUN[..], &here[..]) } else { (&here[..], &RUN[..]) };
     let mut actions: Vec<Action> = Vec::new();
@@ -137,34 +97,6 @@ fn useful_actions(state: &State) -> Vec<Action> {
     let gone = state.request_refusal().is_some();
     actions.retain(|action| !gone || state.is_possible(*action));
     actions
-}
-
-/// Reports whether an action of the focused panel does anything: Enter may have nothing to open, and all may fit on
-/// one page.
-fn acts_here(state: &State, action: Action) -> bool {
-    match (action, state.screen.focus) {
-        (Action::Confirm, Panel::Samples | Panel::Layers) => true,
-        // Most runs are in no queue.
-        (Action::Sooner | Action::Later, _) => state.is_possible(action),
-        (Action::Confirm, _) => state.opened_by_enter().is_ok(),
-        (Action::PageDown, Panel::Chart(_)) => state.screen.view == View::Charts && has_more_charts(state),
-        (Action::PageDown, Panel::Samples) => has_more_samples(state),
-        _ => true,
-    }
-}
-
-fn has_more_charts(state: &State) -> bool {
-    let seen = if state.screen.full.is_some() { 1 } else { charts_per_page(state) };
-    state.charts().len() > seen
-}
-
-fn has_more_samples(state: &State) -> bool {
-    let Some(shown) = state.chosen_set().and_then(|set| state.samples_of(set)) else { return false };
-    if samples::shows_grid(state) {
-        return shown.len() > samples::samples_per_page(state);
-    }
-    let chosen = shown.get(state.screen.samples.chosen.min(shown.len().saturating_sub(1)));
-    chosen.is_some_and(|chosen| chosen.sample.text.is_some())
 }
 
 /// Returns the column of each action on the line.
@@ -202,38 +134,23 @@ pub fn action_at(state: &State, area: Rect, column: u16) -> Option<Action> {
 
 /// Returns an action's current key and label.
 fn key_and_label(state: &State, action: Action) -> (String, &'static str) {
-    let label = entry_of(action).map_or("", |entry| entry.label);
-    match action {
-        Action::NextPanel if state.screen.focus == Panel::Confusion => (state.keys.key_of(action), "samples"),
-        Action::NextPanel => (state.keys.key_of(action), "confusion"),
+    let own = state.screen.focus.component().label(state, action);
+    let key = match action {
         Action::Chart(ChartAction::Left) => {
-            (format!("{}{}", state.keys.key_of(action), state.keys.key_of(Action::Chart(ChartAction::Right))), "step")
+            format!("{}{}", state.keys.key_of(action), state.keys.key_of(Action::Chart(ChartAction::Right)))
         }
-        Action::Confirm if state.screen.focus == Panel::Layers => (state.keys.key_of(action), "measure"),
-        Action::Confirm if state.screen.focus == Panel::Samples => {
-            (state.keys.key_of(action), if state.screen.samples.alone { "all" } else { "alone" })
-        }
-        Action::Down if chooses(state.screen.focus) => (arrows(state), "choose"),
-        Action::Down => (arrows(state), "scroll"),
-        Action::Confirm if state.screen.focus == Panel::Checkpoints => (state.keys.key_of(action), "menu"),
-        Action::Confirm
-            if matches!(state.screen.focus, Panel::Ladder | Panel::Rung)
-                && matches!(state.opened_by_enter(), Ok(Opened::Preview(_))) =>
-        {
-            (state.keys.key_of(action), "preview")
-        }
-        Action::Filter if state.screen.view == View::Charts => (state.keys.key_of(action), "find"),
-        Action::PageDown if state.screen.focus == Panel::Compare => (state.keys.key_of(action), "metric"),
-        Action::PageDown => (state.keys.key_of(action), "more"),
-        Action::Pause if state.run_state() == Some(RunState::Paused) => (state.keys.key_of(action), "resume"),
-        _ => (state.keys.key_of(action), label),
-    }
-}
-
-/// Returns whether the arrows move a cursor in the panel, rather than scroll it.
-fn chooses(panel: Panel) -> bool {
-    use Panel::{Checkpoints, Difference, Journal, Ladder, Layers, RunList, Rung, Samples};
-    matches!(panel, Checkpoints | Ladder | Rung | RunList | Difference | Journal | Samples | Layers)
+        Action::Down => arrows(state),
+        _ => state.keys.key_of(action),
+    };
+    let usual = || match action {
+        Action::Chart(ChartAction::Left) => "step",
+        Action::Down => "scroll",
+        Action::Filter if state.screen.view == View::Charts => "find",
+        Action::PageDown => "more",
+        Action::Pause if state.run_state() == Some(RunState::Paused) => "resume",
+        _ => entry_of(action).map_or("", |entry| entry.label),
+    };
+    (key, own.unwrap_or_else(usual))
 }
 
 fn arrows(state: &State) -> String {

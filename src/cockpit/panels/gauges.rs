@@ -1,10 +1,13 @@
 //! The gauges: a value, a bar and a note each, in fewer rows each where space is short.
 
+use super::component::{Click, Component};
 use super::meters::{Body, Fill, Meter, NOT_KNOWN, gpu_hint, meters, why_no_gpu, why_stale};
 use super::outcome::outcome_meters;
+use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
 use crate::cockpit::verdict::Tone;
 use crate::theme::Theme;
 use ratatui::{
@@ -14,8 +17,29 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
+/// Metrics with a limit.
+pub struct Gauges;
+
+impl Component for Gauges {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Health
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[]
+    }
+
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        self.open_again(state, click)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Gauges;
     let title = if state.is_over() { "outcome" } else { "health" };
     let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);

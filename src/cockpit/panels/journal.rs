@@ -1,10 +1,15 @@
 //! The run's events, newest at the bottom: checkpoints in a row and the lines of a fault are one entry each.
 
+use super::component::{Click, Component, scrolled};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::state::journal::{Fault, JournalEntry, Kinds, Outcome, shown_entries};
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::journal::{Fault, JournalEntry, Kinds, Outcome, chosen_entry, shown_entries};
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::actions::perform_action;
 use crate::format::{brief, clock, count, counted};
 use crate::protocol::control::{CheckpointRow, JournalKind, JournalRow};
 use crate::protocol::worker::Level;
@@ -23,8 +28,66 @@ const INDENT: usize = 11;
 /// Rows of a panel from which a fault may take more than two.
 const TALL: u16 = 10;
 
+/// The run's events.
+pub struct Journal;
+
+impl Component for Journal {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Log
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Down, Action::Confirm, Action::Kinds, Action::Filter]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        (action == Action::Down).then_some("choose")
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        match chosen_entry(state) {
+            Some(JournalEntry::Fault(fault)) => Ok(Opened::Fault(fault.end.id)),
+            _ => self.open_own_view(state, Refusal::NotAFault),
+        }
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let entry = chosen_entry(state)?;
+        let time = clock(entry.anchor().time_ms, state.utc_offset_s);
+        let text = match &entry {
+            JournalEntry::Fault(fault) => fault.lines().map(|row| row.text.as_str()).collect::<Vec<_>>().join("; "),
+            JournalEntry::Line(_) | JournalEntry::Checkpoints(_) => entry.anchor().text.clone(),
+        };
+        Some(format!("{time} {text}"))
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        let entries = shown_entries(state.shown()).len();
+        state.screen.journal_back = scrolled(state.screen.journal_back, lines, entries);
+        vec![Effect::Redraw]
+    }
+
+    /// Chooses an entry. A fault opens at once, another entry opens the view of the log with the second click.
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        let entry = click.row().and_then(|row| entry_at(state.shown(), click.area, row));
+        let Some(back) = entry else { return vec![Effect::Redraw] };
+        let same = std::mem::replace(&mut state.screen.journal_back, back) == back;
+        state.refresh_past();
+        let opens = match self.open(state.shown()) {
+            Ok(Opened::Fault(_)) => true,
+            Ok(_) => same && click.again,
+            Err(_) => false,
+        };
+        if opens { perform_action(state, Action::Confirm) } else { vec![Effect::Redraw] }
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Journal;
     let entries = shown_entries(state);
     let visible = visible_entries(state, &entries, area);

@@ -1,11 +1,18 @@
 //! The ladder: every rung with its record, the current one marked.
 
+use super::component::{Click, Component};
 use crate::cockpit::action::Action;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::panels::rung;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::actions::perform_action;
 use crate::config::knobs::list_troubles;
 use crate::format::{bytes, count, counted, in_words, rate};
+use crate::outlook::request::Refusal::SameRung;
 use crate::protocol::control::RungRecord;
 use crate::recipe::class::{compare_presets, effective_batch, ranks, worst_class};
 use crate::theme::Theme;
@@ -17,8 +24,73 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
+/// The rungs.
+pub struct Ladder;
+
+impl Component for Ladder {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Ladder
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Down, Action::Confirm]
+    }
+
+    fn label(&self, state: &State, action: Action) -> Option<&'static str> {
+        match action {
+            Action::Down => Some("choose"),
+            Action::Confirm => matches!(self.open(state), Ok(Opened::Preview(_))).then_some("preview"),
+            _ => None,
+        }
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        let here = state.rung();
+        let chosen = state.screen.chosen_rung.filter(|rung| *rung < state.ladder.len() && Some(*rung) != here);
+        if let Some(to) = chosen.filter(|_| here.is_some()) {
+            return state.request_refusal().map_or(Ok(Opened::Preview(to)), Err);
+        }
+        let name = here.and_then(|rung| state.ladder.get(rung)).map(|rung| rung.name.clone());
+        self.open_own_view(state, name.map_or(Refusal::NothingToOpen, |name| SameRung(name).into()))
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let rung = state.screen.chosen_rung.or(state.rung())?;
+        state.ladder.get(rung).map(|rung| rung.name.clone())
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        let Some(last) = state.ladder.len().checked_sub(1) else { return Vec::new() };
+        let here = state.screen.chosen_rung.or(state.shown().rung()).unwrap_or(0);
+        state.screen.rung_from = 0;
+        state.screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(last));
+        vec![Effect::Redraw]
+    }
+
+    fn page(&self, state: &mut State, pages: isize) -> Vec<Effect> {
+        if state.screen.view == self.own_view() {
+            return rung::scroll(state, pages.saturating_mul(10));
+        }
+        self.scroll(state, pages.saturating_mul(10))
+    }
+
+    /// Chooses a rung; a second click opens the preview of a shift to it.
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        match click.row().and_then(|row| rung_at(state.shown(), click.area.height, row)) {
+            Some(rung) if state.screen.chosen_rung == Some(rung) => return perform_action(state, Action::Confirm),
+            Some(rung) => (state.screen.chosen_rung, state.screen.rung_from) = (Some(rung), 0),
+            None => {}
+        }
+        vec![Effect::Redraw]
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ladder;
     let note = Line::styled(autopilot_note(state, usize::from(area.width).saturating_sub(12)), theme.dim);
     let inner = ui::render_heading(frame, area, "ladder", note, focused, theme);

@@ -1,8 +1,12 @@
 //! A heat map: a row for each layer, a column for each evaluation.
 
+use super::component::Component;
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::layers::move_layer;
 use crate::format::{count, counted};
 use crate::protocol::control::LayerRow;
 use crate::protocol::samples::NonFiniteParameter;
@@ -23,8 +27,53 @@ const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 /// Columns of one evaluation at most.
 const WIDEST: usize = 6;
 
+/// A value of each layer over the evaluations.
+pub struct Layers;
+
+impl Component for Layers {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Layers
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Confirm, Action::Chart(ChartAction::Left), Action::Down]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        match action {
+            Action::Confirm => Some("measure"),
+            Action::Down => Some("choose"),
+            _ => None,
+        }
+    }
+
+    fn can_act(&self, _state: &State, _action: Action) -> bool {
+        true
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let (history, cursor) = (state.layer_history()?, state.screen.layers);
+        let name = history.names().get(cursor.layer.min(history.names().len().checked_sub(1)?))?;
+        let rows: Vec<_> = history.rows_until(state.moment).collect();
+        let row = rows.get(rows.len().checked_sub(1)?.saturating_sub(cursor.back))?;
+        let layer = row.stats.layers.iter().find(|layer| layer.name == *name);
+        Some(match layer.and_then(|layer| cursor.measure.value(layer)) {
+            Some(value) => format!("{name} {} {value} at step {}", cursor.measure.name(), row.stats.step),
+            None => name.clone(),
+        })
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        move_layer(state, -lines)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let cursor = state.screen.layers;
     let focused = state.screen.focus == Panel::Layers;
     let title = format!("layers: {}", cursor.measure.name());

@@ -1,12 +1,17 @@
 //! The worker's output, newest at the bottom; only lines that match the filter.
 
+use super::component::{Click, Component, scrolled};
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::{Mode, Panel};
+use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
 use crate::format::count;
 use crate::theme::Theme;
-use ratatui::{Frame, layout::Rect, style::Style, text::Line};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Line;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr;
 
@@ -15,8 +20,40 @@ const DRAWN: &str = "█▉▊▋▌▍▎▏━╸╺─#=";
 /// Shortest bar that gives way.
 const SHORTEST_BAR: usize = 5;
 
+/// The worker's output.
+pub struct Log;
+
+impl Component for Log {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Log
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Filter, Action::Down]
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        let filter = state.screen.filter.to_lowercase();
+        let matches = |line: &&String| filter.is_empty() || line.to_lowercase().contains(&filter);
+        state.facts.log.iter().rev().filter(matches).nth(state.screen.log_back).cloned()
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        state.screen.log_back = scrolled(state.screen.log_back, lines, state.shown().facts.log.len());
+        vec![Effect::Redraw]
+    }
+
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        self.open_again(state, click)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Log;
     let filter = state.screen.filter.to_lowercase();
     let matches = |line: &&String| filter.is_empty() || line.to_lowercase().contains(&filter);

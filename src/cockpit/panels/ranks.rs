@@ -1,8 +1,12 @@
 //! The ranks of a training: a row for each. Those that differ come first where not all fit.
 
+use super::component::Component;
+use crate::cockpit::action::Action;
+use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
 use crate::format::{age, brief, bytes, count};
 use crate::protocol::ranks::{ProcessState, RankMark, RankPhase, RankRow, find_laggard, find_spread};
 use crate::theme::Theme;
@@ -108,8 +112,36 @@ fn ordered(rows: &[RankRow], seen: usize) -> Vec<&RankRow> {
     rows
 }
 
+/// The ranks of a distributed training.
+pub struct Ranks;
+
+impl Component for Ranks {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Ranks
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Down]
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        find_laggard(state.ranks()).map(|last| last.to_string())
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        let area = lay_out_state(state.shown()).area_of(Panel::Ranks).unwrap_or_default();
+        let most = hidden_rows(state.shown(), area);
+        state.screen.ranks_from = state.screen.ranks_from.min(most).saturating_add_signed(-lines).min(most);
+        vec![Effect::Redraw]
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ranks;
     let rows = state.ranks();
     let title = if rows.is_empty() { "ranks".to_owned() } else { format!("{} ranks", rows.len()) };

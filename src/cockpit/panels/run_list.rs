@@ -7,11 +7,17 @@
 //! ```
 //! In a narrow panel the least important columns are left out; nothing is cut without an ellipsis.
 
+use super::component::{Click, Component};
+use crate::cockpit::action::Action;
 use crate::cockpit::layout::lay_out_state;
-use crate::cockpit::run_cells as cell;
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
-use crate::cockpit::ui;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Panel, View};
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::actions::perform_action;
+use crate::cockpit::update::run_list;
+use crate::cockpit::{run_cells as cell, ui};
 use crate::store::run_summary::RunSummary;
 use crate::store::run_summary::column::Column;
 use crate::theme::Theme;
@@ -183,8 +189,69 @@ pub fn column_at(state: &State, x: u16) -> Option<Column> {
     })
 }
 
+/// All runs.
+pub struct RunList;
+
+impl Component for RunList {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Runs
+    }
+
+    fn actions(&self, _state: &State) -> &'static [Action] {
+        &[Action::Confirm, Action::Menu, Action::Sooner, Action::Later, Action::Toggle, Action::Filter, Action::Sort]
+    }
+
+    fn label(&self, _state: &State, action: Action) -> Option<&'static str> {
+        (action == Action::Down).then_some("choose")
+    }
+
+    fn can_act(&self, state: &State, action: Action) -> bool {
+        match action {
+            // Most runs are in no queue.
+            Action::Sooner | Action::Later => state.is_possible(action),
+            Action::Confirm => self.open(state).is_ok(),
+            _ => true,
+        }
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        match state.runs.chosen() {
+            Some(row) if row.name == state.run_name() => Err(Refusal::AlreadyOpen),
+            Some(row) if row.status.is_none() => Err(Refusal::NeverStarted),
+            Some(row) => Ok(Opened::Run(row.name.clone())),
+            None => Err(Refusal::NothingToOpen),
+        }
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        state.runs.chosen().map(|row| row.name.clone())
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        run_list::move_cursor(state, lines)
+    }
+
+    /// Sorts by the heading of a column, or chooses a run; a second click opens it.
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        let Some(row) = click.row() else { return vec![Effect::Redraw] };
+        let Some(row) = row.checked_sub(1) else {
+            let column = column_at(state.shown(), click.at.0 - click.area.x);
+            return column.map_or_else(|| vec![Effect::Redraw], |column| run_list::sort_by(state, column));
+        };
+        let Some(place) = run_at(state.shown(), click.area.height, row) else { return vec![Effect::Redraw] };
+        if state.runs.click(place) {
+            return perform_action(state, Action::Confirm);
+        }
+        run_list::redraw_and_load(state)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::RunList;
     let inner = ui::render_heading(frame, area, "runs", Line::styled(heading_note(state), theme.dim), focused, theme);
     let Some(rows) = state.runs.rows.as_ref() else {

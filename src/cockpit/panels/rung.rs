@@ -1,11 +1,16 @@
 //! One rung in full: its record, and each knob where it differs from the current rung, with the
 //! consequence.
 
+use super::component::Component;
+use super::ladder::Ladder;
 use crate::cockpit::action::Action;
 use crate::cockpit::layout::lay_out_state;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::opened::Opened;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
+use crate::cockpit::update::Effect;
 use crate::config::knobs::list_troubles;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::recipe::class::{Class, compare_presets, effective_batch};
@@ -16,8 +21,49 @@ use ratatui::{
     text::{Line, Span},
 };
 
+/// One rung in full, that under the cursor of the ladder.
+pub struct Rung;
+
+impl Component for Rung {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Ladder
+    }
+
+    fn actions(&self, state: &State) -> &'static [Action] {
+        Ladder.actions(state)
+    }
+
+    fn label(&self, state: &State, action: Action) -> Option<&'static str> {
+        Ladder.label(state, action)
+    }
+
+    fn open(&self, state: &State) -> Result<Opened, Refusal> {
+        Ladder.open(state)
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        Ladder.copy(state)
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        Ladder.scroll(state, lines)
+    }
+
+    fn page(&self, state: &mut State, pages: isize) -> Vec<Effect> {
+        Ladder.page(state, pages)
+    }
+
+    fn wheel(&self, state: &mut State, _column: u16, lines: isize) -> Vec<Effect> {
+        scroll(state, lines)
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Rung;
     let rung = state.screen.chosen_rung.or(state.rung()).filter(|rung| *rung < state.ladder.len());
     let Some((rung, view)) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else {
@@ -47,9 +93,15 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::render_lines(frame, inner, lines);
 }
 
+/// Scrolls the lines: positive is up.
+pub fn scroll(state: &mut State, lines: isize) -> Vec<Effect> {
+    let most = hidden_rows(state.shown());
+    state.screen.rung_from = state.screen.rung_from.min(most).saturating_add_signed(-lines).min(most);
+    vec![Effect::Redraw]
+}
+
 /// Returns how many lines of the panel do not fit.
-#[must_use]
-pub fn hidden_rows(state: &State) -> usize {
+fn hidden_rows(state: &State) -> usize {
     let Some(area) = lay_out_state(state).area_of(Panel::Rung) else { return 0 };
     let rung = state.screen.chosen_rung.or(state.rung());
     let Some(view) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else { return 0 };

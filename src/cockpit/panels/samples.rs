@@ -4,14 +4,17 @@
 mod grid;
 mod texts;
 
+use super::component::{Click, Component};
+use crate::cockpit::action::{Action, ChartAction};
 use crate::cockpit::layout::lay_out_state;
-use crate::cockpit::overlays;
 use crate::cockpit::pictures::{PictureOrder, draw};
 use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::state::samples::{SetId, ShownSample};
-use crate::cockpit::state::screen::Panel;
-use crate::cockpit::ui;
+use crate::cockpit::state::screen::{Panel, View};
+use crate::cockpit::update::Effect;
+use crate::cockpit::update::samples;
+use crate::cockpit::{overlays, ui};
 use crate::format::{age, count, figure, percent};
 use crate::theme::Theme;
 use grid::Grid;
@@ -46,8 +49,77 @@ fn content(state: &State) -> Content<'_> {
     }
 }
 
+/// Samples of the model's work.
+pub struct Samples;
+
+/// Returns the text of the chosen sample, the path of its picture, or the model's answer.
+fn copy_chosen(state: &State) -> Option<String> {
+    let samples = state.samples_of(state.chosen_set()?)?;
+    let shown = samples.get(state.screen.samples.chosen.min(samples.len().checked_sub(1)?))?;
+    let path = || shown.picture.as_ref().map(|path| path.to_string_lossy().into_owned());
+    shown.sample.text.clone().or_else(path).or_else(|| shown.sample.answer.clone())
+}
+
+/// Reports whether there are more samples, or lines of a text, than fit.
+fn has_more(state: &State) -> bool {
+    let Some(shown) = state.chosen_set().and_then(|set| state.samples_of(set)) else { return false };
+    if shows_grid(state) {
+        return shown.len() > samples_per_page(state);
+    }
+    let chosen = shown.get(state.screen.samples.chosen.min(shown.len().saturating_sub(1)));
+    chosen.is_some_and(|chosen| chosen.sample.text.is_some())
+}
+
+impl Component for Samples {
+    fn render(&self, frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+        render(frame, area, state, theme);
+    }
+
+    fn own_view(&self) -> View {
+        View::Samples
+    }
+
+    fn actions(&self, state: &State) -> &'static [Action] {
+        if state.confusion().is_some() && !state.screen.samples.alone {
+            return &[
+                Action::Chart(ChartAction::Left),
+                Action::NextPanel,
+                Action::Down,
+                Action::Confirm,
+                Action::PageDown,
+            ];
+        }
+        &[Action::Chart(ChartAction::Left), Action::Down, Action::Confirm, Action::PageDown]
+    }
+
+    fn label(&self, state: &State, action: Action) -> Option<&'static str> {
+        match action {
+            Action::Down => Some("choose"),
+            Action::NextPanel => Some("confusion"),
+            Action::Confirm => Some(if state.screen.samples.alone { "all" } else { "alone" }),
+            _ => None,
+        }
+    }
+
+    fn can_act(&self, state: &State, action: Action) -> bool {
+        action != Action::PageDown || has_more(state)
+    }
+
+    fn copy(&self, state: &State) -> Option<String> {
+        copy_chosen(state)
+    }
+
+    fn scroll(&self, state: &mut State, lines: isize) -> Vec<Effect> {
+        samples::scroll_samples(state, -lines)
+    }
+
+    fn click(&self, state: &mut State, click: Click) -> Vec<Effect> {
+        if click.row().is_some() { samples::click(state, click.at) } else { vec![Effect::Redraw] }
+    }
+}
+
 /// Draws the panel.
-pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Samples;
     let right = Line::styled(set_summary(state), theme.dim);
     let inner = ui::render_heading(frame, area, "samples", right, focused, theme);

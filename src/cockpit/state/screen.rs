@@ -95,23 +95,6 @@ pub enum Panel {
     Ranks,
 }
 
-impl Panel {
-    /// Returns the view that gives the panel the most space.
-    #[must_use]
-    pub fn own_view(self) -> View {
-        match self {
-            Self::Chart(_) => View::Charts,
-            Self::Ladder | Self::Rung => View::Ladder,
-            Self::Journal | Self::Log => View::Log,
-            Self::Gauges | Self::Checkpoints => View::Health,
-            Self::RunList | Self::Compare | Self::Difference => View::Runs,
-            Self::Samples | Self::Confusion => View::Samples,
-            Self::Layers => View::Layers,
-            Self::Ranks => View::Ranks,
-        }
-    }
-}
-
 /// A request that ends the worker, and that the user confirms if steps may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerEnd {

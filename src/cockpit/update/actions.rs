@@ -3,13 +3,12 @@
 use super::focus::{focus_visible_panel, move_focus};
 use super::message::Effect;
 use super::{charts, copy, layers, menu, replay, run_list, samples, worker_end};
-use crate::cockpit::action::{Action, ChartAction};
+use crate::cockpit::action::Action;
 use crate::cockpit::chart_picture::{ChartPicture, PictureFormat};
 use crate::cockpit::errand::Errand;
 use crate::cockpit::layout::{SMALLEST, lay_out_state};
-use crate::cockpit::panels::{ranks, rung};
 use crate::cockpit::state::State;
-use crate::cockpit::state::journal::{Kinds, shown_entries};
+use crate::cockpit::state::journal::Kinds;
 use crate::cockpit::state::opened::Opened;
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::{Mode, Panel, Prompt, View, WorkerEnd};
@@ -41,19 +40,15 @@ pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
         Action::View(view) => uncover_view(state, view),
         Action::NextPanel => move_focus(state, 1),
         Action::PreviousPanel => move_focus(state, -1),
-        Action::Up => scroll_panel(state, state.screen.focus, 1),
-        Action::Down => scroll_panel(state, state.screen.focus, -1),
+        Action::Up => state.screen.focus.component().scroll(state, 1),
+        Action::Down => state.screen.focus.component().scroll(state, -1),
         Action::PageUp if state.screen.view == View::Charts => charts::page_charts(state, -1),
         Action::PageDown if state.screen.view == View::Charts => charts::page_charts(state, 1),
         Action::NextGroup => charts::page_groups(state, 1),
         Action::PreviousGroup => charts::page_groups(state, -1),
         Action::Pin => charts::toggle_pin(state),
-        Action::PageUp if state.screen.focus == Panel::Compare => run_list::next_compared(state, -1),
-        Action::PageDown if state.screen.focus == Panel::Compare => run_list::next_compared(state, 1),
-        Action::PageUp if state.screen.view == View::Ladder => scroll_rung(state, 10),
-        Action::PageDown if state.screen.view == View::Ladder => scroll_rung(state, -10),
-        Action::PageUp => scroll_panel(state, state.screen.focus, 10),
-        Action::PageDown => scroll_panel(state, state.screen.focus, -10),
+        Action::PageUp => state.screen.focus.component().page(state, 1),
+        Action::PageDown => state.screen.focus.component().page(state, -1),
         Action::Confirm => open_focused(state),
         Action::Back => go_back(state),
         Action::Palette => open_palette(state),
@@ -243,68 +238,9 @@ pub fn switch_view(state: &mut State, view: View) -> Vec<Effect> {
     [Effect::Redraw, Effect::ReadLog].into_iter().chain(list).collect()
 }
 
-/// Scrolls a panel: positive is up, towards older entries.
-pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
-    if matches!(panel, Panel::RunList | Panel::Difference | Panel::Compare) {
-        return run_list::move_cursor(state, lines);
-    }
-    if matches!(panel, Panel::Samples | Panel::Confusion) {
-        return samples::scroll(state, panel, -lines);
-    }
-    if panel == Panel::Ranks {
-        return scroll_ranks(state, lines);
-    }
-    if panel == Panel::Layers {
-        return layers::move_layer(state, -lines);
-    }
-    if panel == Panel::Checkpoints {
-        let last = state.shown().listed_checkpoints().len().saturating_sub(1);
-        let place = state.screen.chosen_checkpoint.min(last);
-        state.screen.chosen_checkpoint = place.saturating_add_signed(-lines).min(last);
-        return vec![Effect::Redraw];
-    }
-    if panel == Panel::Rung {
-        return scroll_panel(state, Panel::Ladder, lines);
-    }
-    let shown = state.shown();
-    let entries = if panel == Panel::Journal { shown_entries(shown).len() } else { 0 };
-    let (rung, log) = (shown.rung(), shown.facts.log.len());
-    let screen = &mut state.screen;
-    let moved = |back: usize, most: usize| back.saturating_add_signed(lines).min(most.saturating_sub(1));
-    match panel {
-        Panel::Journal => screen.journal_back = moved(screen.journal_back, entries),
-        Panel::Log => screen.log_back = moved(screen.log_back, log),
-        Panel::Ladder if !state.ladder.is_empty() => {
-            let here = screen.chosen_rung.or(rung).unwrap_or(0);
-            screen.rung_from = 0;
-            screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
-        }
-        Panel::Chart(_) => {
-            let zoom = if lines > 0 { ChartAction::ZoomIn } else { ChartAction::ZoomOut };
-            return charts::perform_chart_action(state, zoom);
-        }
-        _ => return Vec::new(),
-    }
-    vec![Effect::Redraw]
-}
-
-fn scroll_ranks(state: &mut State, lines: isize) -> Vec<Effect> {
-    let area = lay_out_state(state.shown()).area_of(Panel::Ranks).unwrap_or_default();
-    let most = ranks::hidden_rows(state.shown(), area);
-    state.screen.ranks_from = state.screen.ranks_from.min(most).saturating_add_signed(-lines).min(most);
-    vec![Effect::Redraw]
-}
-
-/// Scrolls the lines of the rung in full: positive is up.
-pub fn scroll_rung(state: &mut State, lines: isize) -> Vec<Effect> {
-    let most = rung::hidden_rows(state.shown());
-    state.screen.rung_from = state.screen.rung_from.min(most).saturating_add_signed(-lines).min(most);
-    vec![Effect::Redraw]
-}
-
 /// Handles Enter.
 fn open_focused(state: &mut State) -> Vec<Effect> {
-    match state.shown().opened_by_enter() {
+    match state.screen.focus.component().open(state.shown()) {
         Ok(Opened::Chart(quantity)) => charts::toggle_full_chart(state, quantity),
         Ok(Opened::Run(name)) => vec![Effect::Leave(Errand::Open(name))],
         Ok(Opened::Fault(id)) => open_box(state, Mode::Fault { id, from: 0 }),

@@ -65,9 +65,9 @@ fn other_scale(state: &State) -> ValueScale {
 }
 
 /// Zooms around the column under the mouse.
-pub fn zoom_at(state: &mut State, column: u16, panel: Panel, factor: f64) -> Vec<Effect> {
+pub fn zoom_at(state: &mut State, column: u16, quantity: Quantity, factor: f64) -> Vec<Effect> {
     let (ends, smallest) = (state.shown().curve_ends(), smallest_window(state.shown()));
-    let place = place_at(state.shown(), column, panel);
+    let place = place_at(state.shown(), column, quantity);
     let chart = &mut state.screen.chart;
     let cursor = chart.cursor;
     chart.cursor = place.or(cursor);
@@ -85,18 +85,23 @@ pub fn zoom_at(state: &mut State, column: u16, panel: Panel, factor: f64) -> Vec
 }
 
 /// Moves the cursor to where the mouse was clicked.
-pub fn place_cursor(state: &mut State, column: u16, panel: Panel) -> Vec<Effect> {
-    if let Some(place) = place_at(state.shown(), column, panel) {
+pub fn place_cursor(state: &mut State, column: u16, quantity: Quantity) -> Vec<Effect> {
+    if let Some(place) = place_at(state.shown(), column, quantity) {
         state.screen.chart.cursor = Some(place);
     }
     vec![Effect::Redraw]
 }
 
 /// Returns the position that a chart draws at a column of the screen.
-fn place_at(state: &State, column: u16, panel: Panel) -> Option<f64> {
-    let Panel::Chart(quantity) = panel else { return None };
-    let area = lay_out_state(state).area_of(panel)?;
+fn place_at(state: &State, column: u16, quantity: Quantity) -> Option<f64> {
+    let area = lay_out_state(state).area_of(Panel::Chart(quantity))?;
     Some(chart_geometry(area, quantity, state)?.place_at(column))
+}
+
+/// Reports whether the charts view has more charts than it shows.
+pub fn has_more(state: &State) -> bool {
+    let seen = if state.screen.full.is_some() { 1 } else { charts_per_page(state) };
+    state.charts().len() > seen
 }
 
 /// Shows the next or the previous page of charts, or the next chart where one fills the view.

@@ -39,8 +39,8 @@ pub fn perform_sample_action(state: &mut State, action: Action) -> Option<Vec<Ef
         Action::Chart(ChartAction::Right) if on_matrix => scroll_matrix(state, (0, 1)),
         Action::Chart(ChartAction::Left) => choose_set(state, -1),
         Action::Chart(ChartAction::Right) => choose_set(state, 1),
-        Action::Up => return Some(scroll(state, state.screen.focus, -1)),
-        Action::Down => return Some(scroll(state, state.screen.focus, 1)),
+        Action::Up => return Some(state.screen.focus.component().scroll(state, 1)),
+        Action::Down => return Some(state.screen.focus.component().scroll(state, -1)),
         Action::PageUp => page(state, -1),
         Action::PageDown => page(state, 1),
         Action::Toggle | Action::NextPanel | Action::PreviousPanel => switch_panel(state),
@@ -93,13 +93,9 @@ fn page(state: &mut State, by: isize) {
     choose_sample(state, by.saturating_mul(per_page.cast_signed()));
 }
 
-/// Scrolls a panel of the view: positive is down.
-pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
-    if panel == Panel::Confusion {
-        scroll_matrix(state, (lines, 0));
-    } else {
-        choose_sample(state, lines);
-    }
+/// Chooses another sample: positive is down.
+pub fn scroll_samples(state: &mut State, by: isize) -> Vec<Effect> {
+    choose_sample(state, by);
     vec![Effect::Redraw]
 }
 
@@ -111,7 +107,8 @@ fn choose_sample(state: &mut State, by: isize) {
     cursor.text_from = 0;
 }
 
-fn scroll_matrix(state: &mut State, by: (isize, isize)) {
+/// Scrolls the matrix by rows and columns: positive is down and right.
+pub fn scroll_matrix(state: &mut State, by: (isize, isize)) {
     let last = hidden_classes(state.shown());
     let (row, column) = &mut state.screen.samples.matrix_from;
     *row = (*row).min(last.0).saturating_add_signed(by.0).min(last.0);
